@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# firsttouch: `make help` lists the targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+SYSTEM ?= local
+DATASET ?= lambda
+SUITE ?=
+
+.PHONY: help setup run test lint bench emulate lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+
+setup: ## install what is missing: Debian's packages and .venv (a second time: nothing)
+	@setup/setup.sh run
+
+run: setup ## the main job: characterize this host, report in reports/out/latest (SYSTEM=, DATASET=)
+	@$(BIN)/firsttouch characterize --system $(SYSTEM) --dataset $(DATASET)
+
+test: ## all tests and lint, or one suite (SUITE=unit|golden|integration|emulated)
+	@setup/setup.sh test
+	@$(if $(SUITE),,$(MAKE) --no-print-directory lint)
+	@$(BIN)/python -m pytest -q $(if $(SUITE),-m $(SUITE))
+
+lint: setup ## ruff, mypy (strict on src/), shellcheck
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/mypy
+	@shellcheck setup/*.sh .ci/run
+
+bench: setup ## what the harness itself costs: seconds per check around the program it runs
+	@$(BIN)/python bench/harness.py
+
+emulate: ## a shell (or CMD=…) on an emulated NUMA machine (SYSTEM=amd-opteron)
+	@setup/setup.sh test
+	@$(BIN)/python tests/emulated/emulate.py --machine $(SYSTEM) $(if $(CMD),-- sh -c '$(CMD)')
+
+lock: setup ## pin the newest Python packages that fit pyproject.toml (needs uv on PATH)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --no-header --no-annotate --all-extras pyproject.toml -o setup/requirements.lock --upgrade
+
+clean: ## remove .venv and caches (datasets, indexes and reports stay)
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Sets up what firsttouch needs: programs from Debian and the virtual environment .venv. A second run does
+# nothing. Usage: setup/setup.sh run|test   (test: also what only the tests need)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+group=${1:-run}
+
+fail() { printf 'setup: error: %s\n' "$1" >&2; exit 3; }
+say() { printf 'setup: %s\n' "$1" >&2; }
+
+# ---------------------------------------------------------------- what is missing
+present() { # what
+    case $1 in
+        python:*) python3 -c "import ${1#python:}" 2>/dev/null ;;
+        /*) compgen -G "$1" >/dev/null ;;
+        *) command -v "$1" >/dev/null ;;
+    esac
+}
+missing() {
+    local of package what
+    while read -r of package what; do
+        if [[ $of != '#' ]] && { [[ $of == run ]] || [[ $of == "$group" ]]; } && ! present "$what"; then
+            echo "$package"
+        fi
+    done <setup/debian-packages.txt
+}
+
+# ---------------------------------------------------------------- Debian's packages
+install_packages() { # package...
+    local become=() private
+    if ! command -v apt-get >/dev/null; then
+        fail "missing here: $* (Debian's names); this is no Debian host: install them another way and try again"
+    fi
+    if [[ $(id -u) != 0 ]]; then
+        if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+            become=(sudo -n env DEBIAN_FRONTEND=noninteractive)
+        else
+            fail "missing here: $*. As root: apt-get install $* (lmbench: from non-free)"
+        fi
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    say "installing from Debian: $*"
+    "${become[@]}" apt-get update -qq || fail "apt-get update failed: no network? Missing here: $*"
+    private=$(mktemp -d)
+    trap 'rm -rf "$private"' EXIT
+    local options=() others=() package
+    for package; do
+        if [[ $package != lmbench ]] || apt-cache policy lmbench | grep -q 'Candidate: [0-9]'; then
+            others+=("$package")
+        else
+            others+=("$(download_nonfree lmbench "$private")")
+        fi
+    done
+    # Images of containers tell dpkg to leave documentation out; bowtie2-examples is nothing else.
+    options=(-o 'DPkg::Options::=--path-include=/usr/share/doc/bowtie2/*' -o Dpkg::Use-Pty=0)
+    "${become[@]}" apt-get install -y -qq --no-install-recommends --reinstall "${options[@]}" "${others[@]}" >&2 ||
+        fail "apt-get install failed for: $*"
+}
+# Prints the path of a package file from non-free, of the very mirror that the machine gets main from. The
+# machine's own sources stay as they are.
+download_nonfree() { # package folder
+    local folder=$2/apt sources uri codename key=/usr/share/keyrings/debian-archive-keyring.gpg
+    mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
+    # shellcheck disable=SC2016  # apt fills its own $(…) in
+    sources=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' \
+        'Identifier: Packages' 'Origin: Debian' 'Label: Debian' | awk '$3 == "main" && $2 !~ /-/' | sort -u | head -n 1)
+    [[ -n $sources ]] || fail "no Debian mirror in this machine's apt sources: $1 cannot be found"
+    read -r uri codename _ <<<"$sources"
+    if [[ ! -e $key ]]; then key=; fi
+    printf 'deb %s%s %s non-free\n' "${key:+[signed-by=$key] }" "$uri" "$codename" >"$folder/sources.list"
+    local options=(-o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o APT::Sandbox::User=root)
+    apt-get "${options[@]}" update -qq >&2 || fail "non-free of this machine's mirror cannot be read: $1 is missing"
+    (cd "$folder" && apt-get "${options[@]}" download -qq "$1" >&2) || fail "$1 cannot be downloaded from non-free"
+    find "$folder" -maxdepth 1 -name "$1_*.deb"
+}
+
+# ---------------------------------------------------------------- the virtual environment
+recipe() { cat setup/requirements.lock pyproject.toml setup/setup.sh | sha256sum | cut -d' ' -f1; }
+make_venv() {
+    local python
+    for python in python3 python3.13 python3.12 python3.11; do
+        if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi
+        python=
+    done
+    [[ -n $python ]] || fail "Python 3.11 or newer is needed, here is $(python3 --version 2>&1)"
+    say "making the virtual environment .venv ($("$python" --version))"
+    rm -rf .venv
+    "$python" -m venv .venv || fail "$python -m venv failed: apt-get install python3-venv"
+    local pip=(.venv/bin/python -m pip --disable-pip-version-check -q)
+    "${pip[@]}" install --require-hashes --no-deps -r setup/requirements.lock ||
+        fail "Python packages could not be installed: no network, or a full disk?"
+    "${pip[@]}" install --no-deps --no-build-isolation -e . || fail "firsttouch itself could not be installed"
+    .venv/bin/python -m firsttouch.systems.activate >/dev/null
+    recipe >.venv/recipe
+}
+
+# ---------------------------------------------------------------- main
+# Two at once: the second one waits and then finds nothing to do.
+mkdir -p .cache
+exec 9>.cache/setup.lock
+flock 9
+mapfile -t packages < <(missing)
+if ((${#packages[@]})); then
+    install_packages "${packages[@]}"
+    mapfile -t packages < <(missing)
+    if ((${#packages[@]})); then fail "still missing after the installation: ${packages[*]}"; fi
+fi
+if [[ $(cat .venv/recipe 2>/dev/null) != "$(recipe)" ]]; then make_venv; fi
