@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors that end a command, each with the exit status of the command-line contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+#: How a message begins that tells of a CannotHere: checks look for it.
+CANNOT_HERE = "firsttouch: cannot be done here: "
+
+
+class FirstTouchError(Exception):
+    """An error that a person can act on: its text is one line that names what is wrong and the fix."""
+
+    exit_status = 2
+
+
+class BadInput(FirstTouchError):
+    """Bad input or usage (exit 2)."""
+
+    def __init__(self, reason: str, *, file: str | Path | None = None, line: int | None = None) -> None:
+        """Make the error; *file* and *line* (1-based) say where the input is wrong."""
+        where = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
+        super().__init__(where + reason)
+        self.file = file
+        self.line = line
+
+
+class Missing(FirstTouchError):
+    """Something that is needed is not on this host (exit 3)."""
+
+    exit_status = 3
+
+
+class CannotHere(FirstTouchError):
+    """What this host cannot do, though nothing is broken: a check that asked for it is skipped (exit 3)."""
+
+    exit_status = 3
+
+
+class RunFailed(FirstTouchError):
+    """A program that was started failed, was killed or printed nonsense (exit 1)."""
+
+    exit_status = 1

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this process may use: PUs, NUMA nodes and memory, as the kernel enforces it.
+
+/proc/self/status already combines affinity and cgroup cpusets of both versions; the memory limit is read
+from the cgroup files (kernel documents admin-guide/cgroup-v2 and cgroup-v1/memory).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from firsttouch import cpulist
+
+# cgroup v1 says "no limit" as the largest page-aligned signed 64-bit number.
+_V1_UNLIMITED = 1 << 62
+
+
+@dataclass(frozen=True)
+class Limits:
+    """PUs and NUMA nodes (kernel numbers) that may be used, and the memory limit in bytes or None."""
+
+    pus: frozenset[int]
+    numa_nodes: frozenset[int]
+    memory_bytes: int | None
+
+
+def status_list(status: str, key: str) -> frozenset[int]:
+    """Return one list field, such as ``Cpus_allowed_list``, of the text of a /proc/PID/status."""
+    for line in status.splitlines():
+        if line.startswith(key + ":"):
+            return cpulist.parse_list(line.split(":", 1)[1])
+    return frozenset()
+
+
+def of_this_process(root: Path = Path("/")) -> Limits:
+    """Return the limits of this process; *root* holds proc/ and sys/ (another one in tests)."""
+    status = (root / "proc/self/status").read_text()
+    return Limits(
+        pus=status_list(status, "Cpus_allowed_list"),
+        numa_nodes=status_list(status, "Mems_allowed_list"),
+        memory_bytes=memory_limit(root),
+    )
+
+
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """Return the smallest memory limit (bytes) of this process's cgroup and all above it, or None."""
+    found = []
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mount, file = root / "sys/fs/cgroup", "memory.max"
+            if not (mount / "cgroup.controllers").exists():
+                mount = mount / "unified"
+        elif "memory" in controllers.split(","):
+            mount, file = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        folder = mount / path.lstrip("/")
+        for level in (folder, *folder.parents):
+            if not level.is_relative_to(mount):
+                break
+            found.append(_read_limit(level / file))
+    limits = [f for f in found if f is not None]
+    return min(limits) if limits else None
+
+
+def _read_limit(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None  # the root cgroup has no such file, and a namespace may hide the levels above ours
+    if not text.isdecimal():
+        return None  # "max"
+    # A limit that reads as 0 is a broken read-out, not a limit: nothing could run under it.
+    return int(text) if 0 < int(text) < _V1_UNLIMITED else None

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record: one measured value with all that is needed to judge it (DESIGN: Words).
+
+A check appends its records to a JSON-lines file of its own (one writer per file, so that many hosts need
+no lock); :func:`collect` reads any number of such files, :func:`to_frame` and :func:`write_table` give the
+table that reports and verdicts work on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import platform
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from firsttouch.errors import BadInput
+
+SCHEMA = 1
+Better = Literal["higher", "lower", "neither"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One metric of one check on one host.
+
+    ``value`` is the median of ``samples``; ``spread`` is (maximum - minimum) / median, a fraction.
+    ``parameters`` name the case within the check (kernel, PU-set, bank, threads, ...), ``placement_asked``
+    and ``placement_found`` hold one entry per instance. ``status`` is ``valid``, or ``invalid`` with a
+    ``reason`` (the placement did not hold, the output was wrong): an invalid record is never a slow one.
+    """
+
+    check: str
+    metric: str
+    unit: str
+    better: Better
+    samples: tuple[float, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    placement_asked: Sequence[Mapping[str, Any]] = ()
+    placement_found: Sequence[Mapping[str, Any]] = ()
+    status: Literal["valid", "invalid"] = "valid"
+    reason: str = ""
+    software: Mapping[str, str] = field(default_factory=dict)
+    host: str = field(default_factory=platform.node)
+    system: str = field(default_factory=lambda: os.environ.get("FIRSTTOUCH_SYSTEM", "local"))
+    partition: str = field(default_factory=lambda: os.environ.get("FIRSTTOUCH_PARTITION", "default"))
+    time: str = field(
+        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse a record without a finite sample: such a thing is no measurement."""
+        if not self.samples or not all(math.isfinite(s) for s in self.samples):
+            raise BadInput(f"record {self.check}/{self.metric}: samples {self.samples} are not finite numbers")
+
+    @property
+    def value(self) -> float:
+        """Median of the samples, in ``unit``."""
+        return statistics.median(self.samples)
+
+    @property
+    def repetitions(self) -> int:
+        """Number of samples."""
+        return len(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """(maximum - minimum) / median of the samples; 0 for a single sample or a median of 0."""
+        return (max(self.samples) - min(self.samples)) / self.value if self.value else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object of the record, with the derived figures beside the samples."""
+        derived = {"value": self.value, "repetitions": self.repetitions, "spread": self.spread}
+        return {"schema": SCHEMA, **asdict(self), **derived}
+
+
+_FIELDS = {f.name for f in fields(Record)}
+_DERIVED = {"schema", "value", "repetitions", "spread"}
+
+
+def from_dict(data: Mapping[str, Any], *, file: str | Path | None = None, line: int | None = None) -> Record:
+    """Make a record of a JSON object; raises BadInput (with *file* and *line*) for anything else."""
+    if data.get("schema") != SCHEMA:
+        raise BadInput(
+            f"record of schema {data.get('schema')!r}, this version reads {SCHEMA}", file=file, line=line
+        )
+    if unknown := set(data) - _FIELDS - _DERIVED:
+        raise BadInput(f"record with unknown keys {sorted(unknown)}", file=file, line=line)
+    known = {k: v for k, v in data.items() if k in _FIELDS}
+    try:
+        return Record(**{**known, "samples": tuple(float(s) for s in data["samples"])})
+    except (KeyError, TypeError, ValueError, BadInput) as error:
+        raise BadInput(f"not a record: {error}", file=file, line=line) from error
+
+
+def append(path: Path, records: Iterable[Record]) -> None:
+    """Append *records* to the JSON-lines file *path* and force them to the disk."""
+    text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def read(path: Path) -> list[Record]:
+    """Return the records of one JSON-lines file.
+
+    A last line without its newline is what a killed writer leaves: it is dropped. Any other bad line raises
+    BadInput with file and line.
+    """
+    found = []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for number, text in enumerate(lines[:-1], start=1):
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise BadInput(f"not JSON: {error.msg}", file=path, line=number) from error
+        found.append(from_dict(data, file=path, line=number))
+    return found
+
+
+def collect(paths: Iterable[Path]) -> list[Record]:
+    """Return the records of all files, and of all ``**/records.jsonl`` below the folders, among *paths*."""
+    found: list[Record] = []
+    for path in paths:
+        files = sorted(path.rglob("records.jsonl")) if path.is_dir() else [path]
+        for file in files:
+            found.extend(read(file))
+    return found
+
+
+_JSON_COLUMNS = ("parameters", "placement_asked", "placement_found", "software")
+
+
+def to_frame(records: Iterable[Record]) -> pl.DataFrame:
+    """Return one row per record; the nested fields are JSON text columns, ``samples`` a list of floats."""
+    rows = []
+    for record in records:
+        row = record.to_dict()
+        row["samples"] = list(record.samples)
+        row["minimum"], row["maximum"] = min(record.samples), max(record.samples)
+        for name in _JSON_COLUMNS:
+            row[name] = json.dumps(row[name], sort_keys=True)
+        rows.append(row)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def write_table(records: Iterable[Record], path: Path) -> None:
+    """Write the records as Parquet to *path* (beside it first, then renamed)."""
+    partial = path.with_name(path.name + ".partial")
+    to_frame(records).write_parquet(partial)
+    partial.replace(path)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantities with units: reading "16 GiB" and writing 17179869184 as "16 GiB".
+
+GB is 1e9 bytes and GiB is 2^30 bytes, everywhere (DESIGN: Numbers).
+"""
+
+from __future__ import annotations
+
+import re
+
+from firsttouch.errors import BadInput
+
+#: unit -> (dimension, factor to the dimension's base unit). Base units: B, B/s, s, T/s, Hz.
+UNITS: dict[str, tuple[str, float]] = {
+    **{f"{p}B": ("bytes", 1000.0**i) for i, p in enumerate(("", "k", "M", "G", "T"))},
+    **{f"{p}iB": ("bytes", 1024.0**i) for i, p in enumerate(("", "K", "M", "G", "T")) if p},
+    **{f"{p}B/s": ("bytes per second", 1000.0**i) for i, p in enumerate(("", "k", "M", "G", "T"))},
+    "ns": ("seconds", 1e-9),
+    "us": ("seconds", 1e-6),
+    "ms": ("seconds", 1e-3),
+    "s": ("seconds", 1.0),
+    "min": ("seconds", 60.0),
+    "h": ("seconds", 3600.0),
+    "MT/s": ("transfers per second", 1e6),
+    "GT/s": ("transfers per second", 1e9),
+    "MHz": ("hertz", 1e6),
+    "GHz": ("hertz", 1e9),
+}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)\s*\Z")
+
+
+def parse(text: str, dimension: str) -> float:
+    """Return *text*, such as ``16 GiB``, in the base unit of *dimension* (B, B/s, s, T/s or Hz).
+
+    Raises BadInput where the number or the unit is not of that dimension.
+    """
+    match = _QUANTITY.match(text)
+    if match is None or UNITS.get(match[2], ("", 0.0))[0] != dimension:
+        known = ", ".join(u for u, (d, _) in UNITS.items() if d == dimension)
+        raise BadInput(f"'{text}' is not a quantity of {dimension}: write a number and one of {known}")
+    return float(match[1]) * UNITS[match[2]][1]
+
+
+def parse_bytes(text: str) -> int:
+    """Return a size such as ``5.1GB``, ``16 GiB`` or ``4096`` (plain bytes) as a number of bytes."""
+    if text.strip().isdecimal():
+        return int(text)
+    return round(parse(text, "bytes"))
+
+
+def format_bytes(size: float) -> str:
+    """Return *size* (bytes) in the largest binary unit that leaves at least 1, with three digits."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        factor = UNITS[unit][1]
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}" if size / factor < 1000 else f"{size / factor:.0f} {unit}"
+    return f"{size:.0f} B"
