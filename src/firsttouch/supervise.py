@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts programs together, each under its placement, watches them and leaves none behind.
+
+Used for every measured program: aligners and benchmarks alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import resource
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from firsttouch import watch
+from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.placement import Placement
+
+#: Looking costs the watched program little, but not nothing: at most this part of the time is spent on it.
+LOOK_SHARE = 0.02
+
+
+@dataclass
+class Job:
+    """One program: its argv, its placement (None: as it is), threads, and where its output goes.
+
+    *fds* stay open in the program (pipes that feed it). *stdout* and *stderr* are files that are written anew.
+    """
+
+    argv: Sequence[str]
+    stdout: Path
+    stderr: Path
+    placement: Placement | None = None
+    threads: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    fds: tuple[int, ...] = ()
+
+
+@dataclass
+class Outcome:
+    """How one job ended: exit status (negative: the signal), wall and CPU seconds, peak memory in bytes.
+
+    *started* is on the monotonic clock, so that outcomes of one run can be set against each other.
+    """
+
+    job: Job
+    status: int
+    started: float
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    found: watch.Found
+
+    def failure(self) -> str:
+        """Return what its log says of the failure, in one line, or an empty string where it ended well."""
+        if self.status == 0:
+            return ""
+        how = f"status {self.status}"
+        if self.status < 0:
+            how = f"signal {signal.Signals(-self.status).name}"
+            if self.status == -signal.SIGKILL:
+                how += " (out of memory, or killed by somebody)"
+        return f"{self.job.argv[0]} ended with {how}: {last_lines(self.job.stderr) or 'it said nothing'}"
+
+    def misplaced(self) -> str:
+        """Return why the placement that was asked for did not hold, or an empty string."""
+        if self.job.placement is None:
+            return ""
+        return watch.judge(self.job.placement, self.job.threads, self.found)
+
+
+def last_lines(log: Path, count: int = 2) -> str:
+    """Return the last lines of a log that say something, joined into one."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return " | ".join([line.strip() for line in lines if line.strip()][-count:])
+
+
+def require(*programs: str) -> None:
+    """Raise Missing for the first of *programs* that is not on PATH."""
+    for program in programs:
+        if shutil.which(program) is None:
+            raise Missing(f"'{program}' is not on PATH: `make setup` installs it, or install its package")
+
+
+def argv_of(job: Job) -> list[str]:
+    """Return the argv that starts the job: numactl where its policy asks for something, and the program."""
+    numactl = ["numactl", *job.placement.numactl, "--"] if job.placement and job.placement.numactl else []
+    # Where this process is killed without a chance to clean up, the kernel kills its children for it.
+    guard = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+    return [*guard, *numactl, *job.argv]
+
+
+def run_together(jobs: Sequence[Job], *, timeout: float | None = None) -> list[Outcome]:
+    """Start *jobs* at once and return their outcomes, in order, when all have ended.
+
+    When one fails or *timeout* (seconds) has passed, the others are stopped: RunFailed then says why. An
+    exception (Ctrl-C) stops all of them as well. Raises Missing for a program that is not there.
+    """
+    if any(j.placement and j.placement.numactl for j in jobs):
+        require("numactl")
+    require(*{j.argv[0] for j in jobs})
+    running: list[_Running] = []
+    ended: queue.Queue[_Running] = queue.Queue()
+    try:
+        for job in jobs:
+            running.append(_Running(job, ended))
+        _wait(running, ended, timeout)
+    finally:
+        for one in running:
+            one.kill()
+    return [one.outcome() for one in running]
+
+
+def _wait(running: Sequence[_Running], ended: queue.Queue[_Running], timeout: float | None) -> None:
+    start = time.monotonic()
+    pause, left = 0.02, len(running)
+    while left:
+        before = time.monotonic()
+        for one in running:
+            one.look()
+        spent = time.monotonic() - before
+        pause = min(max(pause * 1.5, spent / LOOK_SHARE), 5.0)
+        deadline = time.monotonic() + pause
+        while left and (rest := deadline - time.monotonic()) > 0:
+            if timeout is not None and time.monotonic() - start > timeout:
+                raise RunFailed(f"{running[0].job.argv[0]} did not end within {timeout:g} s and was stopped")
+            try:
+                one = ended.get(timeout=min(rest, 1.0))
+            except queue.Empty:
+                continue
+            left -= 1
+            if one.status != 0:
+                raise RunFailed(one.outcome().failure())
+
+
+class _Running:
+    """A started job, with a thread that waits for it (so that its end is seen at once)."""
+
+    def __init__(self, job: Job, ended: queue.Queue[_Running]) -> None:
+        self.job, self.found = job, watch.Found()
+        self.status, self.seconds, self.cpu_seconds, self.peak_bytes = 0, 0.0, 0.0, 0
+        self.done = threading.Event()
+        try:
+            with job.stdout.open("wb") as out, job.stderr.open("wb") as err:
+                self.start = time.monotonic()
+                self.process = subprocess.Popen(
+                    argv_of(job),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env={**os.environ, **job.env},
+                    cwd=job.cwd,
+                    pass_fds=job.fds,
+                    process_group=0,  # so that a wrapper script's children can be stopped with it
+                )
+        except OSError as error:
+            raise BadInput(f"cannot start {job.argv[0]}: {error.strerror}", file=error.filename) from error
+        self.waiter = threading.Thread(target=self._wait, args=(ended,), daemon=True)
+        self.waiter.start()
+
+    def _wait(self, ended: queue.Queue[_Running]) -> None:
+        _, raw, usage = os.wait4(self.process.pid, 0)
+        self.seconds = time.monotonic() - self.start
+        self.status = self.process.returncode = os.waitstatus_to_exitcode(raw)
+        self.cpu_seconds = usage.ru_utime + usage.ru_stime
+        # The kernel counts in what the process was before it became the program: this launcher's own size.
+        # Below that, only the looks know better.
+        peak = usage.ru_maxrss * 1024
+        launcher = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self.peak_bytes = peak if peak > launcher else self.found.peak_bytes
+        self.done.set()
+        ended.put(self)
+
+    def look(self) -> None:
+        if self.job.placement is not None and not self.done.is_set():
+            watch.look(self.process.pid, self.found)
+
+    def kill(self) -> None:
+        """Stop the job and all of its process group, and wait for its end."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+            if self.done.wait(2.0):
+                break
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.waiter.join()
+
+    def outcome(self) -> Outcome:
+        return Outcome(
+            self.job, self.status, self.start, self.seconds, self.cpu_seconds, self.peak_bytes, self.found
+        )

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel says of a running instance: its threads' affinity and its pages per NUMA node.
+
+Read from /proc (kernel document filesystems/proc, admin-guide/mm/numa_memory_policy): a placement that was
+asked for and not obtained is the classic silent error of this field, so it is looked at, never assumed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from firsttouch.cpulist import format_list
+from firsttouch.limits import status_list
+from firsttouch.placement import Placement
+from firsttouch.policies import policy as policy_of
+
+_PAGES = re.compile(r" N(\d+)=(\d+)")
+_KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
+#: A transparent huge page lies on one bank: evenness can only be judged to this many 4 KiB pages per bank.
+HUGE_PAGE = 512
+#: Below this many 4 KiB pages per bank (4 MiB) an instance has touched too little to judge where its data lie.
+FEW_PAGES = 1024
+
+
+@dataclass
+class Found:
+    """The placement found of one instance, gathered over any number of looks.
+
+    *threads* is the largest number of threads seen at once, *pus* the union of their affinities; *pages* (4 KiB
+    units of anonymous memory per NUMA node) and *modes* (pages per memory policy) are those of the look that
+    saw the most pages. *peak_bytes* is the largest sum of the processes' peak resident sets.
+    """
+
+    looks: int = 0
+    threads: int = 0
+    pus: frozenset[int] = frozenset()
+    pages: dict[int, int] = field(default_factory=dict)
+    modes: dict[str, int] = field(default_factory=dict)
+    peak_bytes: int = 0
+    unreadable: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form of a record's ``placement_found``."""
+        return {
+            "looks": self.looks,
+            "threads": self.threads,
+            "pus": sorted(self.pus),
+            "pages": {str(n): c for n, c in sorted(self.pages.items())},
+            "policy": max(self.modes, key=self.modes.__getitem__, default=""),
+            "unreadable": self.unreadable,
+        }
+
+
+def family(pid: int, proc: Path = Path("/proc")) -> list[int]:
+    """Return *pid* and all its living descendants (a wrapper script's aligner is what counts)."""
+    found, todo = [], [pid]
+    while todo:
+        parent = todo.pop()
+        found.append(parent)
+        for task in (proc / str(parent) / "task").glob("*/children"):
+            try:
+                todo.extend(map(int, task.read_text().split()))
+            except OSError:
+                continue
+    return found
+
+
+def look(pid: int, found: Found, proc: Path = Path("/proc")) -> None:
+    """Look once at *pid* and its descendants and add what is seen to *found*."""
+    if _starting(pid, proc):
+        return
+    threads, peak, pages, modes = 0, 0, Counter[int](), Counter[str]()
+    pus: frozenset[int] = frozenset()
+    for member in family(pid, proc):
+        tasks = []
+        for status in (proc / str(member) / "task").glob("*/status"):
+            try:
+                text = status.read_text()
+            except OSError:
+                continue
+            if not re.search(r"^State:\s+[ZX]", text, re.MULTILINE):
+                tasks.append(status_list(text, "Cpus_allowed_list"))
+        try:
+            _add_pages((proc / str(member) / "numa_maps").read_text(), pages, modes)
+        except FileNotFoundError:
+            if not (proc / "self/numa_maps").exists():
+                found.unreadable = "this kernel has no numa_maps (CONFIG_NUMA is off)"
+            continue
+        except ProcessLookupError:
+            continue
+        except OSError as error:
+            found.unreadable = f"/proc/{member}/numa_maps: {error.strerror}"
+            continue
+        peak += _peak_kilobytes(proc / str(member)) * 1024
+        threads += len(tasks)
+        pus = pus.union(*tasks)
+    if not threads:
+        return
+    found.looks += 1
+    found.threads = max(found.threads, threads)
+    found.pus |= pus
+    found.peak_bytes = max(found.peak_bytes, peak)
+    if sum(pages.values()) >= sum(found.pages.values()):
+        found.pages, found.modes = dict(pages), dict(modes)
+
+
+def _starting(pid: int, proc: Path) -> bool:
+    """Tell whether *pid* is still one of the programs that set the placement up before they become the job."""
+    try:
+        return (proc / str(pid) / "comm").read_text().strip() in {"setpriv", "numactl"}
+    except OSError:
+        return True
+
+
+def _peak_kilobytes(process: Path) -> int:
+    try:
+        found = re.search(r"^VmHWM:\s+(\d+) kB", (process / "status").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def _add_pages(numa_maps: str, pages: Counter[int], modes: Counter[str]) -> None:
+    for line in numa_maps.splitlines():
+        # File pages lie in the page cache, where whoever read the file first put them: not this policy's doing.
+        if " anon=" not in line or " file=" in line:
+            continue
+        size = _KILOBYTES.search(line)
+        unit = int(size[1]) // 4 if size else 1
+        mode = line.split(" ", 2)[1]
+        for node, count in _PAGES.findall(line):
+            pages[int(node)] += int(count) * unit
+            modes[mode] += int(count) * unit
+
+
+def judge(asked: Placement, threads: int, found: Found) -> str:
+    """Return why the placement did not hold, or an empty string where it did.
+
+    *threads* is what the instance was told to use: fewer PUs than that mean that something else pinned it too.
+    """
+    if found.unreadable:
+        return f"the placement cannot be verified: {found.unreadable}"
+    if not found.looks or not found.pages:
+        return "the placement cannot be verified: the instance ended before it could be looked at"
+    if stray := found.pus - set(asked.pus):
+        return f"threads may run on PUs {format_list(stray)}, asked for were {format_list(asked.pus)}"
+    if len(found.pus) < min(threads, len(asked.pus)):
+        return (
+            f"{threads} threads are held on PUs {format_list(found.pus)} of {format_list(asked.pus)}: "
+            "something else pins them as well"
+        )
+    return _judge_pages(asked, found)
+
+
+def _judge_pages(asked: Placement, found: Found) -> str:
+    policy = policy_of(asked.policy)
+    total = sum(found.pages.values())
+    wanted = policy.mode[asked.extent]
+    modes = Counter[str]()
+    for mode, count in found.modes.items():
+        modes[mode.split(":")[0].split("=")[0]] += count
+    if modes.get(wanted, 0) < (1 - policy.tolerance) * total:
+        return f"memory policy is {', '.join(sorted(found.modes))}, asked for was {wanted}"
+    rule = policy.pages[asked.extent]
+    if rule == "anywhere":
+        return ""
+    share = {n: found.pages.get(n, 0) for n in asked.numa_nodes}
+    if total - sum(share.values()) > policy.tolerance * total:
+        return (
+            f"pages per NUMA node {_counts(found.pages)}: more than {policy.tolerance:.0%} "
+            f"outside {format_list(asked.numa_nodes)}"
+        )
+    mean = sum(share.values()) / len(share)
+    slack = policy.tolerance * mean + HUGE_PAGE
+    if rule == "even" and mean >= FEW_PAGES and any(abs(c - mean) > slack for c in share.values()):
+        return f"pages per NUMA node {_counts(share)}: not even within {policy.tolerance:.0%}"
+    return ""
+
+
+def _counts(pages: dict[int, int]) -> str:
+    return ", ".join(f"{n}: {c}" for n, c in sorted(pages.items()))
