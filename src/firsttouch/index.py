@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indexes: built once per aligner, version and reference, and kept beside the datasets."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from firsttouch.aligners import Aligner
+
+_CHUNK = 1 << 22
+
+
+def digest(file: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
+    total = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(_CHUNK):
+            total.update(block)
+    return total.hexdigest()
+
+
+def built(aligner: Aligner, reference: Path, store: Path, *, say: Callable[[str], None] = print) -> Path:
+    """Return the prefix of *aligner*'s index of the FASTA file *reference* below *store*; build it if need be.
+
+    The folder's name holds the aligner's version and the reference's checksum, so that an index of another
+    genome or program is never taken. Two at once build it once; a killed build leaves nothing that counts.
+    """
+    name = f"{aligner.name}-{aligner.version()}-{digest(reference)[:16]}"
+    folder = store / name
+    prefix = folder / "index"
+    store.mkdir(parents=True, exist_ok=True)
+    with (store / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():
+            aligner.index_bytes(prefix)
+            return prefix
+        say(f"building the index of {reference.name} for {aligner.name}")
+        partial = Path(tempfile.mkdtemp(dir=store, prefix=f".{name}."))
+        try:
+            aligner.build_index(reference, partial / "index", partial / "build.log")
+            aligner.index_bytes(partial / "index")
+            partial.chmod(0o755)
+            partial.rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return prefix
