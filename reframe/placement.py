@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Step 6: several instances x threads x policy (thesis section 5.2.2, table 5.2, figures 5.8 to 5.11)."""
+
+import reframe as rfm
+from reframe.core.builtins import parameter
+
+from firsttouch.checks import cases
+from firsttouch.checks.aligning import ScenarioCheck
+
+
+@rfm.simple_test
+class placement(ScenarioCheck):  # noqa: N801
+    """The time that several instances take, each with its replica of the index and its share of the reads."""
+
+    scenario = parameter(cases.scenarios(single=False))

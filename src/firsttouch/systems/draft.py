@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drafts a system's file from a topology; what hwloc cannot know is a comment for the admin to fill in."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from firsttouch import topology as topology_module
+from firsttouch.errors import BadInput
+from firsttouch.systems import folders
+from firsttouch.topology import Topology
+
+_TEMPLATE = """\
+# SPDX-License-Identifier: Apache-2.0
+# Drafted by `firsttouch system draft {name}`. Check it with `firsttouch system check FILE`.
+name: {name}
+description: {description}
+# Regular expressions: ReFrame takes the first system with one that matches the start of the host's name.
+hostnames: {hostnames}
+facts:
+  source: "hwloc, on one host of this system"
+  processor: {processor}
+  packages: {packages}
+  numa_nodes: {numa_nodes}
+{optional}  cores_per_numa_node: {cores}
+  threads_per_core: {threads}
+  memory_per_numa_node: {memory}
+  # The theoretical bandwidth needs what hwloc does not know. As root, `dmidecode --type memory` tells
+  # "Configured Memory Speed" (transfers per second) and, by the modules' locators, how many channels of
+  # each package hold a module. Uncomment and fill in:
+  # memory:
+  #   type: DDR4
+  #   transfer_rate: "3200 MT/s"
+  #   channels_per_package: 8
+  #   source: "dmidecode on HOST"
+{distances}{caches}  # The links between packages, from the processor's data sheet:
+  # interconnect: {{type: UPI, links_per_package: 3, transfer_rate: "10.4 GT/s", width_bits: 20}}
+partitions:
+  # For a cluster: scheduler: slurm, access: ["--exclusive"] (and "--partition=NAME" where the site's
+  # default partition is not the one), time_limit: "1h".
+  - name: default
+    description: "this host, without a scheduler"
+    scheduler: local
+    launcher: local
+    max_jobs: 1
+    environs: [builtin]
+    backend: native
+# What the hosts are expected to reach. For example:
+# references:
+#   - check: topology
+#     metric: memory
+#     fact: memory
+#     tolerance: {{lower: "-3 %"}}
+#     source: "the order"
+references: []
+"""
+
+
+def draft(
+    name: str, topology: Topology, *, hostnames: Sequence[str] = (".*",), processor: str | None = None
+) -> str:
+    """Return the YAML of a system of hosts such as *topology*: facts, one local partition, no references.
+
+    *processor* is the model's name where the topology does not tell it. Raises BadInput for a *name* that
+    ReFrame would not take.
+    """
+    check_name(name)
+    nodes = topology.numa_nodes
+    packages_found = sorted({pu.package for pu in topology.pus})
+    count = len(packages_found) or 1
+    package_of = [_package(topology, node.index, packages_found) for node in nodes]
+    cores = [len({pu.core for pu in topology.pus if pu.numa_node == node.index}) for node in nodes]
+    per_core = Counter(pu.core for pu in topology.pus)
+    threads = max(per_core.values(), default=1)
+    optional = []
+    numbers = [node.index for node in nodes]
+    if numbers != list(range(len(nodes))):
+        optional.append(f"  numa_node_numbers: {json.dumps(numbers)}\n")
+    per_package = len(nodes) // count
+    if len(nodes) % count or package_of != [i // per_package for i in range(len(nodes))]:
+        optional.append("  # The package of each NUMA node; null: of no package, or of several.\n")
+        optional.append(f"  package_of_numa_node: {json.dumps(package_of)}\n")
+    if len(topology.pus) != sum(cores) * threads:
+        optional.append("  # Not all cores have equally many hardware threads, or not all are in a NUMA node.\n")
+        optional.append(f"  pus: {len(topology.pus)}\n")
+    return _TEMPLATE.format(
+        name=name,
+        description=_quoted("this host" if list(hostnames) == [".*"] else f"hosts such as {', '.join(hostnames)}"),
+        hostnames=json.dumps([_clean(h) for h in hostnames], ensure_ascii=False),
+        processor=_quoted(_clean(processor or topology.info.get("CPUModel", "")) or "unknown: fill in"),
+        packages=count,
+        numa_nodes=len(nodes),
+        optional="".join(optional),
+        cores=cores[0] if len(set(cores)) == 1 and cores[0] else json.dumps(cores),
+        threads=threads,
+        memory=_memory([node.memory_bytes for node in nodes]),
+        distances=_distances(topology, numbers),
+        caches=_caches(topology),
+    )
+
+
+def of_this_host(name: str) -> str:
+    """Return the draft of *name* from this host; ``local`` is for any host. Raises Missing without hwloc."""
+    check_name(name)
+    hostnames = [".*"] if name == folders.LOCAL else [re.escape(socket.gethostname())]
+    found = topology_module.of_this_host()
+    return draft(name, found, hostnames=hostnames, processor=_model_of_this_host())
+
+
+def check_name(name: str) -> None:
+    """Raise BadInput for a name that ReFrame would not take."""
+    if not folders.NAME.match(name):
+        raise BadInput(f"'{name}' is no name for a system: it is made of letters, digits, _ and -")
+
+
+def _model_of_this_host() -> str | None:
+    for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return None  # not every architecture names its model there
+
+
+def _package(topology: Topology, node: int, packages: list[int]) -> int | None:
+    found = {pu.package for pu in topology.pus if pu.numa_node == node}
+    return packages.index(found.pop()) if len(found) == 1 else None
+
+
+def _memory(sizes: list[int]) -> str:
+    texts = [f"{size / 2**30:.2f} GiB" if size else "0 B" for size in sizes]
+    return json.dumps(texts[0] if len(set(texts)) == 1 else texts)
+
+
+def _distances(topology: Topology, numbers: list[int]) -> str:
+    rows = [[topology.distances.get((a, b), 0) for b in numbers] for a in numbers]
+    if not all(distance > 0 for row in rows for distance in row):
+        return "  # The firmware of this host tells no distances.\n"
+    lines = "".join(f"      - {json.dumps(row)}\n" for row in rows)
+    return f'  distances:\n    matrix:\n{lines}    source: "the firmware, by hwloc"\n'
+
+
+def _caches(topology: Topology) -> str:
+    found = sorted(
+        {(c.level, c.size_bytes, len(c.pus)) for c in topology.caches if c.level and c.size_bytes and c.pus}
+    )
+    if not found:
+        return "  # hwloc finds no caches on this host.\n"
+    lines = "".join(f'    - {{level: {level}, size: "{_size(size)}", pus: {pus}}}\n' for level, size, pus in found)
+    return f"  caches:\n{lines}"
+
+
+def _size(size: int) -> str:
+    return f"{size} B" if size % 1024 else f"{size // 1024} KiB"
+
+
+def _clean(text: str) -> str:
+    """Return *text* without what YAML cannot hold (hwloc passes on what firmware says, blanks and all)."""
+    return "".join(c if c.isprintable() else " " for c in text).strip()
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(_clean(text), ensure_ascii=False)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A system: its facts, its partitions as ReFrame says, and its references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from firsttouch.systems import facts as facts_module
+from firsttouch.systems import references as references_module
+from firsttouch.systems import schema
+from firsttouch.systems.document import Document, Problems
+from firsttouch.systems.facts import Facts
+from firsttouch.systems.references import Reference
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Hosts of a system that one scheduler hands out in one way.
+
+    *access* are the scheduler's options for every job, *time_limit* is as ReFrame writes it ("1h30m"; None:
+    the scheduler's own), *backend* is how the programs come onto the hosts.
+    """
+
+    name: str
+    description: str
+    scheduler: str
+    launcher: str
+    access: tuple[str, ...]
+    max_jobs: int
+    time_limit: str | None
+    prepare_cmds: tuple[str, ...]
+    environs: tuple[str, ...]
+    backend: str
+
+
+@dataclass(frozen=True)
+class System:
+    """A kind of host, as one YAML file describes it; *path* is the file, None for a draft in memory."""
+
+    name: str
+    description: str
+    hostnames: tuple[str, ...]
+    facts: Facts
+    partitions: tuple[Partition, ...]
+    references: tuple[Reference, ...]
+    path: Path | None
+
+    def reference(self, check: str, metric: str, parameters: Mapping[str, Any]) -> Reference | None:
+        """Return what to expect of *metric* of *check* in the case of *parameters*, None where unknown.
+
+        A reference matches where all its parameters are among *parameters* (a record's; the relation
+        follows from ``pu_nodes`` and ``bank``); the one with the most parameters wins.
+        """
+        given = references_module.normalise(parameters, self.facts)
+        found = (r for r in self._by_target.get((check, metric), ()) if r.matches(given))
+        return max(found, key=lambda r: len(r.parameters), default=None)
+
+    @cached_property
+    def _by_target(self) -> dict[tuple[str, str], list[Reference]]:
+        found: dict[tuple[str, str], list[Reference]] = {}
+        for reference in self.references:
+            found.setdefault((reference.check, reference.metric), []).append(reference)
+        return found
+
+
+def build(document: Document, *, path: Path | None) -> System:
+    """Return the system that *document* describes; raises BadInput with its file and the first bad line."""
+    schema.check(document)
+    data = document.data
+    problems = Problems(document.file)
+    if path is not None and data["name"] != path.stem:
+        line = document.line("name")
+        problems.add(line, f"name is '{data['name']}' in a file that is called {path.name}")
+    names: set[str] = set()
+    for i, partition in enumerate(data["partitions"]):
+        if partition["name"] in names:
+            line = document.line("partitions", i, "name")
+            problems.add(line, f"a second partition '{partition['name']}'")
+        names.add(partition["name"])
+    facts = facts_module.build(document, problems)
+    problems.check()  # references are matched by the facts, so these have to be right
+    found = references_module.build(document, facts, problems)
+    problems.check()
+    return System(
+        name=data["name"],
+        description=data["description"],
+        hostnames=tuple(data["hostnames"]),
+        facts=facts,
+        partitions=tuple(_partition(p) for p in data["partitions"]),
+        references=found,
+        path=path,
+    )
+
+
+def _partition(data: dict[str, Any]) -> Partition:
+    return Partition(
+        name=data["name"],
+        description=data.get("description", ""),
+        scheduler=data["scheduler"],
+        launcher=data.get("launcher", "local"),
+        access=tuple(data.get("access", [])),
+        # Two benchmarks at once on one host would measure each other.
+        max_jobs=int(data.get("max_jobs", 1)),
+        time_limit=data.get("time_limit"),
+        prepare_cmds=tuple(data.get("prepare_cmds", [])),
+        environs=tuple(data.get("environs", ["builtin"])),
+        backend=data.get("backend", "native"),
+    )

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""References: what a system is expected to reach, by check, metric and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+from firsttouch import units
+from firsttouch.errors import BadInput
+from firsttouch.systems import tables
+from firsttouch.systems.document import Document, Problems, Where
+from firsttouch.systems.facts import Facts
+from firsttouch.systems.schema import percent, quantity
+from firsttouch.systems.vocabulary import METRICS, PARAMETERS, RELATIONS
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What to expect of one metric of a check wherever all *parameters* are those of the record.
+
+    *value* is in *unit*, the record's; *lower* (<= 0) and *upper* (>= 0) are fractions of it, as ReFrame
+    takes them, or None where that side has no limit. *line* is where the system's file says so.
+    """
+
+    check: str
+    metric: str
+    parameters: Mapping[str, Any]
+    value: float
+    lower: float | None
+    upper: float | None
+    unit: str
+    source: str
+    line: int
+
+    def matches(self, parameters: Mapping[str, Any]) -> bool:
+        """Tell whether all parameters of the reference are among *parameters* with the same values."""
+        return all(k in parameters and parameters[k] == v for k, v in self.parameters.items())
+
+    def as_tuple(self) -> tuple[float, float | None, float | None, str]:
+        """Return the reference as ReFrame writes one: (value, lower, upper, unit)."""
+        return (self.value, self.lower, self.upper, self.unit)
+
+
+def normalise(parameters: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    """Return *parameters* with tuples for lists, and with the relation where PUs and bank say which.
+
+    A set of PUs of several NUMA nodes has no relation: to one bank some are nearer than others.
+    """
+    found = _tuples(parameters)
+    nodes, bank = found.get("pu_nodes"), found.get("bank")
+    if "relation" not in found and isinstance(nodes, tuple) and len(nodes) == 1 and isinstance(bank, int):
+        relation = facts.relation(nodes[0], bank)
+        if relation is not None:
+            found["relation"] = relation
+    return found
+
+
+def _tuples(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, (list, tuple)) else v for k, v in parameters.items()}
+
+
+def _alternatives(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield *parameters* with every combination of those that a file gives as ``{any: [...]}``."""
+    choices = [v["any"] if isinstance(v, dict) else [v] for v in parameters.values()]
+    for values in product(*choices):
+        yield _tuples(dict(zip(parameters, values, strict=True)))
+
+
+def build(document: Document, facts: Facts, problems: Problems) -> tuple[Reference, ...]:
+    """Return all references of a document that fits the schema; contradictions go to *problems*."""
+    found: list[Reference] = []
+    for i, entry in enumerate(document.data.get("references", [])):
+        builder = _Entry(document, facts, problems, i, entry)
+        found.extend(builder.from_table() if "table" in entry else builder.direct())
+    _refuse_ambiguous(found, facts, problems)
+    return tuple(found)
+
+
+class _Entry:
+    """One entry of a file's list of references."""
+
+    def __init__(
+        self, document: Document, facts: Facts, problems: Problems, index: int, entry: dict[str, Any]
+    ) -> None:
+        self.document, self.facts, self.problems, self.entry = document, facts, problems, entry
+        self.where: Where = ("references", index)
+        self.targets = list(self._targets())
+
+    def problem(self, reason: str, *where: str | int) -> None:
+        self.problems.add(self.document.line(*self.where, *where), reason)
+
+    def _targets(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (check, metric, unit) for all that the entry is about."""
+        for check, at_check in self._items("check"):
+            if check not in METRICS:
+                self.problem(f"unknown check '{check}': known are {', '.join(METRICS)}", *at_check)
+                continue
+            for metric, at_metric in self._items("metric"):
+                if metric not in METRICS[check]:
+                    known = ", ".join(METRICS[check])
+                    self.problem(f"unknown metric '{metric}' of {check}: known are {known}", *at_metric)
+                else:
+                    yield check, metric, METRICS[check][metric]
+            for name in self.entry.get("parameters", {}):
+                if name not in PARAMETERS[check]:
+                    known = ", ".join(PARAMETERS[check]) or "none"
+                    reason = f"unknown parameter '{name}' of {check}: known are {known}"
+                    self.problem(reason, "parameters", name)
+
+    def _items(self, key: str) -> list[tuple[str, Where]]:
+        """Return the names under *key*, which holds one or a list, each with its place."""
+        value = self.entry[key]
+        return [(v, (key, i)) for i, v in enumerate(value)] if isinstance(value, list) else [(value, (key,))]
+
+    def direct(self) -> Iterator[Reference]:
+        """Yield the references of an entry with a value of its own, or one of the facts."""
+        cases = list(_alternatives(self.entry.get("parameters", {})))
+        for relation in {case.get("relation") for case in cases} - {None, *RELATIONS}:
+            reason = f"unknown relation '{relation}': known are {', '.join(RELATIONS)}"
+            self.problem(reason, "parameters", "relation")
+        tolerance = self.entry["tolerance"]
+        lower, upper = (None if t is None else percent(t) for t in map(tolerance.get, ("lower", "upper")))
+        for check, metric, unit in self.targets:
+            value = self._value(unit)
+            if value is not None:
+                source, line = self.entry["source"], self.document.line(*self.where)
+                for case in cases:
+                    yield Reference(check, metric, case, value, lower, upper, unit, source, line)
+
+    def _value(self, unit: str) -> float | None:
+        """Return the entry's value in *unit*, None (and a problem) where it has none."""
+        if ("value" in self.entry) == ("fact" in self.entry):
+            self.problem("a reference has either a value or a fact, or a table")
+            return None
+        key = "value" if "value" in self.entry else "fact"
+        try:
+            found = self._fact(unit) if key == "fact" else self._own_value(unit)
+            if found <= 0:
+                raise BadInput(f"'{self.entry[key]}' is not above 0")
+        except (BadInput, OverflowError) as error:
+            self.problem(f"{key}: {error}", key)
+            return None
+        return found
+
+    def _fact(self, unit: str) -> float:
+        name, facts = self.entry["fact"], self.facts
+        values = {
+            "numa_nodes": ("1", float(facts.numa_nodes)),
+            "pus": ("1", float(facts.pus)),
+            "memory": ("GiB", facts.memory_bytes / 2**30),
+        }
+        if values[name][0] != unit:
+            raise BadInput(f"'{name}' is not in the metric's unit, {unit}")
+        return values[name][1]
+
+    def _own_value(self, unit: str) -> float:
+        value = self.entry["value"]
+        if (unit == "1") != isinstance(value, (int, float)):
+            wanted = "a plain number" if unit == "1" else f'a number with a unit, such as "11 {unit}"'
+            raise BadInput(f"'{value}' is not {wanted}")
+        return float(value) if unit == "1" else convert(value, unit)
+
+    def from_table(self) -> Iterator[Reference]:
+        """Yield a reference for each row of the entry's table that its ``where`` selects."""
+        entry = self.entry
+        table = tables.find(entry["table"], self.document.file)
+        if table is None:
+            self.problem(f"there is no table {entry['table']} beside the file or in reports/published", "table")
+            return
+        if not self.targets:
+            return
+        try:
+            factor = convert(f"1 {entry['value']['unit']}", self.targets[0][2])
+        except BadInput as error:
+            self.problem(f"value.unit: {error}", "value", "unit")
+            return
+        if not self._has_columns(tables.columns(table)):
+            return
+        selected = 0
+        for row in tables.rows(table):
+            if all(row.cells[column] == str(cell) for column, cell in entry.get("where", {}).items()):
+                selected += 1
+                yield from self._of_row(row, factor)
+        if not selected:
+            self.problem(f"where selects no row of {entry['table']}", "where")
+
+    def _has_columns(self, header: list[str]) -> bool:
+        entry = self.entry
+        wanted: list[tuple[Where, str]] = [
+            *((("where", column), column) for column in entry.get("where", {})),
+            *((("parameters", name), column) for name, column in entry["parameters"].items()),
+            (("value", "column"), entry["value"]["column"]),
+        ]
+        if "error_pct" in entry:
+            wanted.append((("error_pct",), entry["error_pct"]))
+        missing = [(where, column) for where, column in wanted if column not in header]
+        for where, column in missing:
+            self.problem(f"{entry['table']} has no column '{column}': it has {', '.join(header)}", *where)
+        needs_error = [s for s in ("lower", "upper") if isinstance(entry["tolerance"].get(s), dict)]
+        if needs_error and "error_pct" not in entry:
+            self.problem("a tolerance of errors needs error_pct, the column with the error", "tolerance")
+        for name in entry.get("names", {}):
+            if name not in entry["parameters"]:
+                self.problem(f"names: '{name}' is not among the entry's parameters", "names", name)
+        return not missing
+
+    def _of_row(self, row: tables.Row, factor: float) -> Iterator[Reference]:
+        entry = self.entry
+        names = entry.get("names", {})
+        parameters = {
+            name: names.get(name, {}).get(row.cells[column], _cell(row.cells[column]))
+            for name, column in entry["parameters"].items()
+        }
+        value = row.number(entry["value"]["column"])
+        if not value:
+            reason = f"column {entry['value']['column']}: no value above 0"
+            raise BadInput(reason, file=row.file, line=row.line)
+        error = row.number(entry["error_pct"]) if "error_pct" in entry else None
+        lower, upper = (_tolerance(entry["tolerance"].get(side), error) for side in ("lower", "upper"))
+        for check, metric, unit in self.targets:
+            yield Reference(
+                check=check,
+                metric=metric,
+                parameters=parameters,
+                value=value * factor,
+                lower=None if lower is None else max(-abs(lower), -1.0),
+                upper=upper,
+                unit=unit,
+                source=f"{entry['source']} ({row.file.name}, line {row.line})",
+                line=self.document.line(*self.where),
+            )
+
+
+def convert(text: str, unit: str) -> float:
+    """Return the quantity *text* in *unit*; raises BadInput where it is of another dimension."""
+    if unit == "1":
+        raise BadInput("the metric is a plain count, which no table holds")
+    dimension, factor = units.UNITS[unit]
+    return quantity(text, dimension) / factor
+
+
+def _tolerance(rule: str | dict[str, Any] | None, error_pct: float | None) -> float | None:
+    """Return a tolerance as a fraction: a share, or so many times the row's relative standard deviation."""
+    if not isinstance(rule, dict):
+        return None if rule is None else percent(rule)
+    return max(float(rule["errors"]) * (error_pct or 0.0) / 100, percent(rule["at_least"]))
+
+
+def _cell(text: str) -> str | int:
+    return int(text) if text.isdecimal() and len(text) < 19 else text
+
+
+def _refuse_ambiguous(references: Iterable[Reference], facts: Facts, problems: Problems) -> None:
+    """Refuse two references that could match one record with equally many parameters."""
+    by_target: dict[tuple[str, str, int], dict[frozenset[str], dict[Any, Reference]]] = {}
+    for reference in references:
+        target = (reference.check, reference.metric, len(reference.parameters))
+        same_keys = by_target.setdefault(target, {}).setdefault(frozenset(reference.parameters), {})
+        first = same_keys.setdefault(frozenset(reference.parameters.items()), reference)
+        if first is not reference:
+            problems.add(reference.line, _ambiguous(reference, first))
+    for by_keys in by_target.values():
+        for one, other in combinations(by_keys.values(), 2):
+            for a in one.values():
+                wanted = normalise(a.parameters, facts)
+                for b in other.values():
+                    given = normalise(b.parameters, facts)
+                    if all(wanted[k] == given[k] for k in wanted.keys() & given.keys()):
+                        later, first = sorted((a, b), key=lambda r: r.line, reverse=True)
+                        problems.add(later.line, _ambiguous(later, first))
+
+
+def _ambiguous(later: Reference, first: Reference) -> str:
+    return (
+        f"matches the same records of {later.check}/{later.metric} as the reference on line {first.line}, "
+        "equally specifically: give one of them another parameter"
+    )
