@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job: all checks on this host, from the dataset to the report (thesis chapter 3, figure 3.8)."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from firsttouch import datasets, exclusive, records, reframe_run, topology
+from firsttouch.errors import BadInput, RunFailed
+from firsttouch.systems import draft, folders, load
+
+Say = Callable[[str], None]
+_PARTIAL = ".partial-"
+
+
+def characterize(
+    system: str, out: Path, *, dataset: str = "lambda", options: Sequence[str] = (), say: Say = print
+) -> tuple[Path, str, bool]:
+    """Run all checks on *system* and write a report into a new folder of *out*.
+
+    *options* are passed on to ReFrame. Returns the report's folder, its summary as a table, and whether all
+    checks passed (skipped ones aside). Nothing half-written stays, whatever happens.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with exclusive.measuring(say), exclusive.no_process_left():
+        for left in out.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(left)  # of a run that was killed: we alone are measuring now
+        prepare(system, dataset, say)
+        name = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
+        partial = out / f"{_PARTIAL}{name}"
+        try:
+            table, passed = _measure(system, partial, [*options, "-S", f"dataset={dataset}"], say)
+            final = _free(out / name)
+            partial.rename(final)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    _point(out / "latest", final.name)
+    return final, table, passed
+
+
+def prepare(system: str, dataset: str, say: Say) -> None:
+    """Get the dataset, and draft the local system where no file describes it yet."""
+    datasets.get(dataset)
+    file = folders.SYSTEMS / f"{system}.yaml"
+    if system == folders.LOCAL and not file.exists():
+        say(f"drafting {file.relative_to(folders.ROOT)} from this host")
+        partial = file.with_suffix(f".{os.getpid()}")
+        partial.write_text(draft.of_this_host(system), encoding="utf-8")
+        partial.replace(file)
+    found = load(system)
+    if system == folders.LOCAL and len(topology.of_this_host().numa_nodes) != found.facts.numa_nodes:
+        raise BadInput(
+            f"describes {found.facts.numa_nodes} NUMA nodes, this host has another number: "
+            "draft it anew with `firsttouch system draft local --force`",
+            file=file,
+        )
+
+
+def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tuple[str, bool]:
+    from firsttouch import report  # noqa: PLC0415  (loads the plotting library, which no other command needs)
+
+    say(f"measuring {system} with ReFrame")
+    troubles = reframe_run.run(folders.ROOT / "reframe", system, folder / "reframe", options=options, say=say)
+    found = records.collect([folder / "reframe" / "output", folder / "reframe" / "stage"])
+    if not found:
+        reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])
+        raise RunFailed(f"no check gave a record: {reasons or 'no check was run'}")
+    problems = [report.Problem(t.check, t.result, t.reason) for t in troubles]
+    summary = report.build(found, folder, topology_xml=topology.lstopo_xml(), problems=problems)
+    passed = not any(t.result == "failed" for t in troubles)
+    if passed:  # the folders of failed checks hold what their programs printed
+        shutil.rmtree(folder / "reframe" / "stage", ignore_errors=True)
+    return summary.table(), passed
+
+
+def _free(folder: Path) -> Path:
+    """Return *folder*, or a name beside it that is free (two runs within a second)."""
+    number = 1
+    found = folder
+    while found.exists():
+        number += 1
+        found = folder.with_name(f"{folder.name}-{number}")
+    return found
+
+
+def _point(link: Path, target: str) -> None:
+    """Make *link* point at *target*, at once."""
+    partial = link.with_name(f".{link.name}.{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    partial.symlink_to(target)
+    partial.replace(link)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: ``firsttouch COMMAND``. One file per command in commands/."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from firsttouch import __version__
+from firsttouch.errors import CANNOT_HERE, CannotHere, FirstTouchError
+
+COMMANDS = ("topology", "plan", "index", "run", "measure", "characterize", "report", "data", "system")
+DESCRIPTION = """\
+Validates NUMA hosts and tells their users how to run memory-bound programs on them.
+
+Every command takes --json (one JSON document on standard output; messages go to standard error) and ends with
+0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if something needed is missing here."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser with all commands."""
+    top = argparse.ArgumentParser(
+        prog="firsttouch", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument("--version", action="version", version=f"firsttouch {__version__}")
+    subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        importlib.import_module(f"firsttouch.commands.{name}").register(subparsers)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    # A terminated command cleans up as an interrupted one does.
+    signal.signal(signal.SIGTERM, _interrupt)
+    args = parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except CannotHere as error:
+        print(f"{CANNOT_HERE}{error}", file=sys.stderr)
+        return error.exit_status
+    except FirstTouchError as error:
+        print(f"firsttouch: error: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("firsttouch: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output is gone (`firsttouch plan | head`): nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"firsttouch: error: {where}{error.strerror or error}", file=sys.stderr)
+        return 2
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch characterize``: the main job, all checks on this host and the report (``make run``)."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from firsttouch import characterize
+from firsttouch.commands import options
+from firsttouch.progress import say
+from firsttouch.systems import folders
+
+EXAMPLES = """\
+  firsttouch characterize
+  firsttouch characterize --system local --dataset synthetic
+  firsttouch characterize -- -n latency -n bandwidth      (options after -- are ReFrame's)"""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(subparsers, "characterize", "run all checks on this host and write a report", EXAMPLES)
+    made.add_argument(
+        "--system", default=folders.LOCAL, help="the system that this host belongs to (default: local)"
+    )
+    made.add_argument("--dataset", default="lambda", help="what the aligners work on (default: lambda)")
+    made.add_argument("-o", "--output", type=Path, help="folder of reports (default: reports/out)")
+    made.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
+    made.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Characterize this host; 1 where a check failed."""
+    out = args.output or folders.results()
+    folder, table, passed = characterize.characterize(
+        args.system, out, dataset=args.dataset, options=args.reframe_options, say=say
+    )
+    if args.json:
+        print((folder / "summary.json").read_text(encoding="utf-8"), end="")
+    else:
+        print(table)
+        print(f"\nreport: {folder / 'index.html'}")
+    return 0 if passed else 1

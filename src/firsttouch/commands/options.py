@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options and output that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+from firsttouch.errors import BadInput
+from firsttouch.topology import Topology, load
+from firsttouch.units import parse_bytes
+
+
+class Subparsers(Protocol):
+    """What argparse's add_subparsers returns, as far as commands use it."""
+
+    def add_parser(self, name: str, **kwargs: Any) -> argparse.ArgumentParser:
+        """Add the parser of one command."""
+
+
+def command(subparsers: Subparsers, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+    """Add a command with its help, its *examples* and --json."""
+    made = subparsers.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog="examples:\n" + examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--json", action="store_true", help="print one JSON document")
+    return made
+
+
+def add_topology(made: argparse.ArgumentParser) -> None:
+    """Add the options that choose a topology."""
+    source = made.add_mutually_exclusive_group()
+    source.add_argument("--xml", type=Path, metavar="FILE", help="an hwloc XML file instead of this host")
+    source.add_argument("--fsroot", type=Path, metavar="DIR", help="a stored file-system root (sys/, proc/)")
+
+
+def topology(args: argparse.Namespace) -> Topology:
+    """Return the topology that the options choose."""
+    return load(xml=args.xml, fsroot=args.fsroot)
+
+
+def size(text: str) -> int:
+    """Return a size option in bytes; argparse prints the reason where it is none."""
+    try:
+        return parse_bytes(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def positive(text: str) -> int:
+    """Return a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
+    return int(text)
+
+
+def print_json(document: Any) -> None:
+    """Print the command's one JSON document."""
+    print(json.dumps(document, indent=2, sort_keys=False))

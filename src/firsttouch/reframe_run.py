@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs ReFrame on one system, with live progress, and says which checks did not give what they should."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from firsttouch.errors import RunFailed
+from firsttouch.progress import FOLLOWER
+
+_STARTED = re.compile(r"\[ +RUN +\] (.+?) /[0-9a-f]{8}")
+_ENDED = re.compile(r"\[ +(OK|FAIL|SKIP|XFAIL|XPASS|ABORT) +\] \( *(\d+)/(\d+)\) (.+?) /[0-9a-f]{8}")
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A check without a good result: its name, ``failed`` or ``skipped``, and why."""
+
+    check: str
+    result: Literal["failed", "skipped"]
+    reason: str
+
+
+def run(
+    checks: Path, system: str, folder: Path, *, options: Sequence[str], say: Callable[[str], None]
+) -> list[Trouble]:
+    """Run all *checks* on *system*, one at a time, with all results below *folder*; return the troubles.
+
+    Raises RunFailed where ReFrame itself failed (a check that fails is a trouble, not an error).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    report, progress = folder / "reframe.json", folder / "progress.log"
+    progress.touch()
+    argv = [
+        str(Path(sys.executable).with_name("reframe")),
+        *("-c", str(checks), "-r", "--system", system, "--exec-policy", "serial", "--nocolor"),
+        *("--stage", str(folder / "stage"), "--output", str(folder / "output")),
+        *("--report-file", str(report), *options),
+    ]
+    env = {**os.environ, FOLLOWER: str(progress), "RFM_ENABLE_RESULTS_STORAGE": "0"}
+    status = _follow(argv, env, folder / "reframe.log", progress, say)
+    try:
+        troubles = _troubles(json.loads(report.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError) as error:
+        tail = (folder / "reframe.log").read_text(errors="replace").strip().splitlines()[-3:]
+        raise RunFailed(f"ReFrame ended with status {status} and no report: {' | '.join(tail)}") from error
+    return troubles
+
+
+def _follow(
+    argv: Sequence[str], env: Mapping[str, str], log: Path, progress: Path, say: Callable[[str], None]
+) -> int:
+    """Run ReFrame to its end, telling what it and its checks say while they do; stop it where we are stopped."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, process_group=0
+        )
+    try:
+        with log.open(encoding="utf-8", errors="replace") as said, progress.open(errors="replace") as steps:
+            clock = _Clock(say)
+            while process.poll() is None:
+                clock.tell(said.readlines(), steps.readlines())
+                time.sleep(0.1)
+            clock.tell(said.readlines(), steps.readlines())
+    except BaseException:
+        # ReFrame cancels its jobs on an interrupt; what does not end then is ended by who started us.
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        raise
+    return process.returncode
+
+
+class _Clock:
+    """Turns ReFrame's log into one line per check, with its seconds, and passes on what checks say."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.start = time.monotonic()
+
+    def tell(self, log: Sequence[str], steps: Sequence[str]) -> None:
+        for line in steps:
+            self.say(f"    {line.rstrip()}")
+        for line in log:
+            if started := _STARTED.search(line):
+                self.start = time.monotonic()
+                self.say(f"  {started[1]} ...")
+            elif ended := _ENDED.search(line):
+                seconds = time.monotonic() - self.start
+                self.say(f"  ({ended[2]}/{ended[3]}) {ended[1].lower()}: {ended[4]} [{seconds:.1f} s]")
+
+
+def _troubles(report: Mapping[str, object]) -> list[Trouble]:
+    found = []
+    for session in _list(report["runs"]):
+        for case in _list(session["testcases"]):
+            result = str(case["result"])
+            if result in {"fail", "abort", "skip"}:
+                reason = str(case.get("fail_reason") or case.get("skip_reason") or "no reason given")
+                word: Literal["failed", "skipped"] = "skipped" if result == "skip" else "failed"
+                found.append(Trouble(str(case["display_name"]), word, reason.removeprefix("sanity error: ")))
+    return found
+
+
+def _list(value: object) -> list[dict[str, object]]:
+    if not isinstance(value, list):
+        raise KeyError("no list")  # another version's report: the caller says so
+    return value
