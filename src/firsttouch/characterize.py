@@ -9,9 +9,9 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from firsttouch import datasets, exclusive, records, reframe_run, topology
+from firsttouch import datasets, exclusive, folders, records, reframe_run, topology
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.systems import draft, folders, load
+from firsttouch.systems import draft, load
 
 Say = Callable[[str], None]
 _PARTIAL = ".partial-"
@@ -70,7 +70,14 @@ def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tup
         reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])
         raise RunFailed(f"no check gave a record: {reasons or 'no check was run'}")
     problems = [report.Problem(t.check, t.result, t.reason) for t in troubles]
-    summary = report.build(found, folder, topology_xml=topology.lstopo_xml(), problems=problems)
+    described = load(system)
+
+    def reference(record: records.Record) -> report.Reference | None:
+        known = described.reference(record.check, record.metric, record.parameters)
+        return report.Reference(known.value, known.minimum, known.maximum, known.source) if known else None
+
+    xml = topology.lstopo_xml()
+    summary = report.build(found, folder, topology_xml=xml, problems=problems, references=reference)
     passed = not any(t.result == "failed" for t in troubles)
     if passed:  # the folders of failed checks hold what their programs printed
         shutil.rmtree(folder / "reframe" / "stage", ignore_errors=True)

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from firsttouch import __version__
 from firsttouch.errors import BadInput
 
 SCHEMA = 1
@@ -81,12 +82,19 @@ class Record:
         return {"schema": SCHEMA, **asdict(self), **derived}
 
 
+def software(**versions: str) -> dict[str, str]:
+    """Return *versions* of measured programs, with those of Linux and of firsttouch itself."""
+    return {**versions, "linux": platform.release(), "firsttouch": __version__}
+
+
 _FIELDS = {f.name for f in fields(Record)}
 _DERIVED = {"schema", "value", "repetitions", "spread"}
 
 
-def from_dict(data: Mapping[str, Any], *, file: str | Path | None = None, line: int | None = None) -> Record:
+def from_dict(data: object, *, file: str | Path | None = None, line: int | None = None) -> Record:
     """Make a record of a JSON object; raises BadInput (with *file* and *line*) for anything else."""
+    if not isinstance(data, Mapping):
+        raise BadInput("not a record: no JSON object", file=file, line=line)
     if data.get("schema") != SCHEMA:
         raise BadInput(
             f"record of schema {data.get('schema')!r}, this version reads {SCHEMA}", file=file, line=line
@@ -94,6 +102,9 @@ def from_dict(data: Mapping[str, Any], *, file: str | Path | None = None, line: 
     if unknown := set(data) - _FIELDS - _DERIVED:
         raise BadInput(f"record with unknown keys {sorted(unknown)}", file=file, line=line)
     known = {k: v for k, v in data.items() if k in _FIELDS}
+    for name in ("parameters", "software"):
+        if not isinstance(known.get(name, {}), Mapping):
+            raise BadInput(f"not a record: {name} is no JSON object", file=file, line=line)
     try:
         return Record(**{**known, "samples": tuple(float(s) for s in data["samples"])})
     except (KeyError, TypeError, ValueError, BadInput) as error:

@@ -92,7 +92,7 @@ class FirstTouchCheck(RunOnlyRegressionTest):
             self.perf_variables[label] = sn.make_performance_function(sn.defer(record.value), record.unit)
             found = cases.system().reference(record.check, record.metric, record.parameters)
             if found is not None:
-                references[label] = (found.value, found.lower, found.upper, found.unit)
+                references[label] = found.as_tuple()
         self.reference = {self.current_partition.fullname: references} if references else {}
 
     def _records(self) -> Sequence[Record]:

@@ -6,10 +6,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from firsttouch import characterize
+from firsttouch import characterize, folders
 from firsttouch.commands import options
 from firsttouch.progress import say
-from firsttouch.systems import folders
 
 EXAMPLES = """\
   firsttouch characterize

@@ -14,7 +14,7 @@ from firsttouch.datasets import store
 from firsttouch.errors import BadInput
 from firsttouch.placement import Scenario, plan
 from firsttouch.progress import say
-from firsttouch.records import Record, append
+from firsttouch.records import Record, append, software
 from firsttouch.topology import load
 
 EXAMPLES = """\
@@ -134,7 +134,7 @@ def to_record(
         placement_found=[o.found.to_dict() for o in last.outcomes],
         status="invalid" if reason else "valid",
         reason=reason,
-        software={work.aligner.name: work.aligner.version()},
+        software=software(**{work.aligner.name: work.aligner.version()}),
     )
 
 

@@ -11,8 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from firsttouch import folders
 from firsttouch.errors import BadInput, FirstTouchError
-from firsttouch.systems import available, draft, folders, load
+from firsttouch.systems import available, draft, load
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -13,7 +13,7 @@ from firsttouch.cpulist import format_list
 from firsttouch.errors import BadInput
 from firsttouch.measure import likwid, lmbench, stream
 from firsttouch.placement import Placement
-from firsttouch.records import Record
+from firsttouch.records import Record, software
 from firsttouch.supervise import Job, Outcome, run_together
 from firsttouch.topology import Topology
 
@@ -26,6 +26,8 @@ TIMEOUT = 900.0
 class _Series:
     """The repetitions of one case: the last one's outcome, and why placements did not hold."""
 
+    program: str
+    version: str = ""
     outcome: Outcome | None = None
     reasons: list[str] = field(default_factory=list)
 
@@ -49,9 +51,11 @@ class _Series:
             return file.read_text(encoding="utf-8", errors="replace")
 
     def placed(self) -> dict[str, Any]:
-        """Return the fields of a record that tell the placement asked and found, and whether it held."""
+        """Return the fields of a record that tell the versions, the placement asked and found, and if it held."""
         reason = next(filter(None, self.reasons), "")
+        versions = {self.program: self.version} if self.version else {}
         found: dict[str, Any] = {"status": "invalid" if reason else "valid", "reason": reason}
+        found["software"] = software(**versions)
         if self.outcome and self.outcome.job.placement:
             found["placement_asked"] = [self.outcome.job.placement.to_dict()]
             found["placement_found"] = [self.outcome.found.to_dict()]
@@ -98,7 +102,7 @@ def latency(
     pu = pus_of(host, [node])[0]
     argv = lmbench.argv(largest_bytes=largest, random=random)
     metric = "random_latency" if random else "sequential_latency"
-    curves, series = [], _Series()
+    curves, series = [], _Series("lat_mem_rd")
     for number in range(repetitions):
         # lat_mem_rd measures in a child of its own, and prints to standard error.
         text = series.run(argv, bound([pu], bank), threads=1, stderr=True)
@@ -157,7 +161,7 @@ def bandwidth(
 def _stream(
     placement: Placement, threads: int, case: Mapping[str, Any], repetitions: int, say: Say
 ) -> Iterator[Record]:
-    results, series, array = [], _Series(), 0
+    results, series, array = [], _Series("stream"), 0
     for _ in range(repetitions):
         env = stream.environment(threads, placement.pus)
         text = series.run(["stream"], placement, threads=threads, env=env)
@@ -207,7 +211,7 @@ def contention(
 def _likwid(
     argv: Sequence[str], placement: Placement, threads: int, repetitions: int
 ) -> tuple[list[float], _Series]:
-    series = _Series()
+    series = _Series("likwid-bench", likwid.version())
     texts = [series.run(argv, placement, threads=threads) for _ in range(repetitions)]
     return [likwid.parse(text, threads=threads) for text in texts], series
 

@@ -7,6 +7,7 @@ assembles when it is started (with gcc). Bytes are counted as STREAM counts them
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -45,6 +46,16 @@ def available() -> frozenset[str]:
     if done.returncode or not names:
         raise RunFailed(f"likwid-bench -a lists no kernel: {done.stderr.strip()[:200]}")
     return frozenset(names)
+
+
+@functools.cache
+def version() -> str:
+    """Return likwid-bench's version, an empty string where it does not say one."""
+    done = subprocess.run(
+        ["likwid-bench", "-v"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    )
+    found = re.search(r"Version ([\w.]+)", done.stdout + done.stderr)
+    return found[1] if found else ""
 
 
 def widest(flags: Iterable[str], kernels: Iterable[str]) -> str:

@@ -13,8 +13,8 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+from firsttouch import folders
 from firsttouch.errors import BadInput, FirstTouchError
-from firsttouch.systems import folders
 
 
 def pth_line(settings: Path) -> str:

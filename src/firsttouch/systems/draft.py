@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from firsttouch import folders
 from firsttouch import topology as topology_module
 from firsttouch.errors import BadInput
-from firsttouch.systems import folders
 from firsttouch.topology import Topology
 
 _TEMPLATE = """\

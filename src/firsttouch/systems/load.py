@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from firsttouch import folders
 from firsttouch.errors import BadInput
-from firsttouch.systems import document, draft, folders, model
+from firsttouch.systems import document, draft, model
 from firsttouch.systems.model import System
 
 

@@ -39,6 +39,16 @@ class Reference:
         """Tell whether all parameters of the reference are among *parameters* with the same values."""
         return all(k in parameters and parameters[k] == v for k, v in self.parameters.items())
 
+    @property
+    def minimum(self) -> float | None:
+        """Smallest value within the tolerance, None without a limit on that side."""
+        return None if self.lower is None else self.value * (1 + self.lower)
+
+    @property
+    def maximum(self) -> float | None:
+        """Largest value within the tolerance, None without a limit on that side."""
+        return None if self.upper is None else self.value * (1 + self.upper)
+
     def as_tuple(self) -> tuple[float, float | None, float | None, str]:
         """Return the reference as ReFrame writes one: (value, lower, upper, unit)."""
         return (self.value, self.lower, self.upper, self.unit)

@@ -13,8 +13,8 @@ from typing import Any
 
 from reframe.core.exceptions import ConfigError
 
+from firsttouch import folders
 from firsttouch.errors import FirstTouchError, Missing
-from firsttouch.systems import folders
 from firsttouch.systems.facts import Facts
 from firsttouch.systems.load import available, load
 from firsttouch.systems.model import Partition, System

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firsttouch.errors import BadInput
-from firsttouch.systems.folders import TABLES
+from firsttouch.folders import TABLES
 
 
 @dataclass(frozen=True)

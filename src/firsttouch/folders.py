@@ -10,7 +10,7 @@ from pathlib import Path
 from firsttouch.errors import BadInput
 
 #: The checkout that this package is installed from (``pip install -e``).
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 #: The system files that come with firsttouch, and those drafted for this host.
 SYSTEMS = ROOT / "reframe" / "systems"
 #: ReFrame's configuration file.

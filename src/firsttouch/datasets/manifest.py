@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest: one TOML file per dataset, validated when it is read.
+
+The folder is FIRSTTOUCH_DATASETS, or datasets/ of the checkout that the package runs from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from firsttouch import folders
+from firsttouch.errors import BadInput, Missing
+
+UNPINNED = "unpinned"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
+
+#: kind of source -> (keys that its manifest must have, the key of a file that says where it is from).
+_KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
+    "package": (("package",), "path"),
+    "url": ((), "url"),
+    "manual": (("how",), None),
+    "derived": (("parent",), "of"),
+    "generated": (("options",), None),
+}
+_TEXT = {"type": "string", "minLength": 1, "pattern": r"^[^\n\r]+$"}
+_COUNT = {"type": "integer", "minimum": 1}
+_DIGEST = "sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}"
+_EXPECT = {
+    "reads": _COUNT,
+    "reads_about": _COUNT,
+    "read_length": _COUNT,
+    "contigs": _COUNT,
+    "batch_bases": _COUNT,
+    "mapped_fraction_min": {"type": "number", "minimum": 0, "maximum": 1},
+}
+_FILE: dict[str, Any] = {
+    "role": {"enum": ["reference", "reads"]},
+    "name": {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z"},
+    "checksum": {"type": "string", "pattern": rf"^({_DIGEST}|{UNPINNED})\Z"},
+    "packed_checksum": {"type": "string", "pattern": rf"^({_DIGEST})\Z"},
+    "why_unpinned": _TEXT,
+    "bytes_about": _COUNT,
+    "first_bytes": _COUNT,
+    "first_reads": _COUNT,
+    "truncate": _COUNT,
+    "path": {"type": "string", "pattern": r"^/[^\n\r]+\Z"},
+    "url": {"type": "string", "pattern": r"^https?://[^\s/]+/\S+\Z"},
+    "of": _TEXT,
+}
+_OPTIONS = {
+    "genome_size": {"type": ["integer", "string"]},
+    "repeat_fraction": {"type": "number"},
+    "seed": {"type": "integer"},
+    "pairs": {"type": "integer"},
+    "read_length": {"type": "integer"},
+}
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of a dataset as it lies in the store (always unpacked)."""
+
+    role: str  #: "reference" or "reads"
+    name: str
+    source: str = ""  #: where it is from: a path, a URL, or a file of the parent dataset
+    checksum: str = UNPINNED  #: "sha256:HEX" or "md5:HEX" of the stored file, or UNPINNED
+    packed_checksum: str | None = None  #: the same of the file as it is downloaded
+    why_unpinned: str | None = None
+    bytes_about: int | None = None  #: bytes of the stored file, to see beforehand whether there is room
+    first_bytes: int | None = None  #: download no more than so many bytes
+    first_reads: int | None = None  #: keep no more than so many reads
+    truncate: int | None = None  #: keep so many bases of every read, from its 5' end
+
+    @property
+    def recipe(self) -> str:
+        """All that decides the file's content: a stored file made by another recipe is not this one."""
+        return f"{self.source} {self.checksum} {self.packed_checksum} {self.first_reads} {self.truncate}"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset as its manifest describes it."""
+
+    name: str
+    title: str
+    kind: str  #: package, url, manual, derived or generated
+    source: str  #: who made the data and where that is published
+    files: tuple[DataFile, ...]
+    #: Facts that checks compare with: reads (of each file), reads_about (a rounded figure), read_length (bases),
+    #: contigs, batch_bases (of an aligner's batch, suited to the set's size) and mapped_fraction_min (primary
+    #: alignments of BWA-MEM with its defaults).
+    expect: dict[str, int | float]
+    reference: str | None = None  #: the dataset that holds the reference, where this one holds only reads
+    package: str | None = None
+    how: str | None = None  #: how to obtain what cannot be downloaded
+    parent: str | None = None  #: the dataset that this one is derived from
+    options: dict[str, Any] = field(default_factory=dict)  #: what a generated one can be asked for
+
+
+def folder() -> Path:
+    """Return the manifest's folder; raises Missing where there is none."""
+    named = os.environ.get("FIRSTTOUCH_DATASETS")
+    found = Path(named) if named else folders.ROOT / "datasets"
+    if not found.is_dir():
+        raise Missing(f"no dataset manifest at {found}: set FIRSTTOUCH_DATASETS to the folder of the TOML files")
+    return found
+
+
+def load(name: str) -> Dataset:
+    """Return the dataset *name*; raises BadInput where it is unknown or its file is wrong."""
+    dataset, path, text = _read(name)
+    for key in ("reference", "parent"):
+        other = getattr(dataset, key)
+        if other is None:
+            continue
+        line = line_of(text, [key])
+        if not (folder() / f"{other}.toml").is_file():
+            raise BadInput(f"{key}: no dataset {other!r}", file=path, line=line)
+        linked = _read(other)[0]
+        # One step only, so that no chain of datasets can come back to where it began.
+        if key == "reference" and (linked.reference or linked.kind == "derived"):
+            raise BadInput(f"reference: {other!r} holds no reference of its own", file=path, line=line)
+        if key == "parent" and linked.kind in ("derived", "generated"):
+            raise BadInput(f"parent: {other!r} is itself {linked.kind}", file=path, line=line)
+        if key == "parent" and (unknown := {f.source for f in dataset.files} - {f.name for f in linked.files}):
+            raise BadInput(f"of: {other!r} has no file {min(unknown)!r}", file=path, line=line)
+    return dataset
+
+
+def _read(name: str) -> tuple[Dataset, Path, str]:
+    """Return the dataset *name*, its file and that file's text."""
+    where = folder()
+    path = where / f"{name}.toml"
+    if not _NAME.match(name) or not path.is_file():
+        known = ", ".join(sorted(p.stem for p in where.glob("*.toml"))) or "none"
+        raise BadInput(f"no dataset {name!r} in {where}: known are {known}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"not UTF-8 text: {error.reason} at byte {error.start}", file=path) from None
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=path) from None
+    return parse(text, path), path, text
+
+
+def available() -> list[Dataset]:
+    """Return all datasets, by name; raises BadInput at the first wrong file."""
+    return [load(path.stem) for path in sorted(folder().glob("*.toml"))]
+
+
+def parse(text: str, path: Path) -> Dataset:
+    """Return the dataset that *text*, the content of *path*, describes; raises BadInput with the line."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r"line (\d+)", str(error))
+        line = int(at[1]) if at else text.count("\n") + 1
+        reason = str(error).split(" (at ")[0]
+        raise BadInput(f"not TOML: {reason}", file=path, line=line) from None
+    _check_schema(data, text, path)
+    kind = data["kind"]
+    source_key = _KINDS[kind][1]
+    files = []
+    for entry in data.get("file", []):
+        values = dict(entry)
+        if source_key:
+            values["source"] = values.pop(source_key)
+        files.append(DataFile(**values))
+    _check_sense(data, files, text, path)
+    rest = {key: value for key, value in data.items() if key not in ("file", "expect")}
+    return Dataset(name=path.stem, files=tuple(files), expect=data.get("expect", {}), **rest)
+
+
+def _schema(kind: str) -> dict[str, Any]:
+    """Return the JSON schema of a manifest of *kind*."""
+    keys, source_key = _KINDS[kind]
+    sources = {entry_key for _, entry_key in _KINDS.values() if entry_key} - {source_key}
+    properties: dict[str, Any] = {
+        "title": _TEXT,
+        "kind": {"enum": list(_KINDS)},
+        "source": _TEXT,
+        "expect": {"type": "object", "properties": _EXPECT, "additionalProperties": False},
+    }
+    required = ["title", "kind", "source", *keys]
+    for key in keys:
+        properties[key] = _TEXT
+    if kind == "generated":
+        properties["options"] = {
+            "type": "object",
+            "properties": _OPTIONS,
+            "required": list(_OPTIONS),
+            "additionalProperties": False,
+        }
+    else:
+        properties["reference"] = _TEXT
+        properties["file"] = {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "properties": {key: value for key, value in _FILE.items() if key not in sources},
+                "required": ["role", "name", *([source_key] if source_key else [])],
+                "additionalProperties": False,
+            },
+        }
+        required.append("file")
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _check_schema(data: dict[str, Any], text: str, path: Path) -> None:
+    """Raise BadInput where *data* has a key or a value that a manifest of its kind cannot have."""
+    kind = data.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise BadInput(f"kind must be one of {', '.join(_KINDS)}", file=path, line=line_of(text, ["kind"]))
+    errors = jsonschema.Draft202012Validator(_schema(kind)).iter_errors(data)
+    error = min(errors, key=lambda e: (line_of(text, list(e.absolute_path)), str(e.message)), default=None)
+    if error is None:
+        return
+    where = list(error.absolute_path)
+    if error.validator == "additionalProperties":
+        known = error.schema["properties"]
+        where.append(min(set(error.instance) - set(known)))
+        reason = f"unknown key {where[-1]!r}: known here are {', '.join(known)}"
+    elif error.validator == "required":
+        lacking = [key for key in error.validator_value if key not in error.instance]
+        reason = f"key {lacking[0]!r} is missing"
+    else:
+        reason = f"{'.'.join(str(part) for part in where)}: {error.message}"
+    raise BadInput(reason, file=path, line=line_of(text, where))
+
+
+def _check_sense(data: dict[str, Any], files: list[DataFile], text: str, path: Path) -> None:
+    """Raise BadInput where the keys are right one by one but say nothing sensible together."""
+    for i, file in enumerate(files):
+        reason = None
+        pinned = file.checksum != UNPINNED or file.packed_checksum is not None
+        if pinned == bool(file.why_unpinned):
+            reason = "a file needs 'checksum' or 'packed_checksum', or else 'why_unpinned'"
+        elif file.name in [other.name for other in files[:i]]:
+            reason = f"two files have the name {file.name!r}"
+        elif file.role == "reference" and (file.first_reads or file.truncate):
+            reason = "'first_reads' and 'truncate' are for reads"
+        elif file.first_bytes and not file.first_reads:
+            # The end of a partial file is arbitrary: only a count of reads makes it a definite set.
+            reason = "'first_bytes' needs 'first_reads'"
+        if reason:
+            raise BadInput(reason, file=path, line=line_of(text, ["file", i]))
+    if data["kind"] == "generated":
+        return
+    references = sum(file.role == "reference" for file in files) + ("reference" in data)
+    if references != 1:
+        raise BadInput(f"{references} references: name one, as a file or a dataset", file=path, line=1)
+    if len(files) - sum(file.role == "reference" for file in files) > 2:
+        raise BadInput("more than two files of reads", file=path, line=1)
+
+
+def line_of(text: str, where: Sequence[str | int]) -> int:
+    """Return the 1-based line of the TOML *text* that holds the key *where*, or its table's, or 1."""
+    table: list[str | int] = []
+    counts: dict[str, int] = {}
+    best = 1
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[(\[?)\s*([A-Za-z0-9_-]+)\s*\]", line):
+            table = [header[2]]
+            if header[1]:
+                counts[header[2]] = counts.get(header[2], -1) + 1
+                table.append(counts[header[2]])
+            if list(where[: len(table)]) == table:
+                best = number
+        elif (key := re.match(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*[=.]""", line)) and list(
+            where[: len(table) + 1]
+        ) == [*table, key[1]]:
+            return number
+    return best

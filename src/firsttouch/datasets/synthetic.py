@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Synthetic datasets: a genome of our own and reads of it by dwgsim, each made once per set of options."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from firsttouch.datasets import stream
+from firsttouch.datasets.manifest import DataFile
+from firsttouch.datasets.store import Place, need_space
+from firsttouch.datasets.stream import Progress
+from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.units import parse_bytes
+
+GENOME = "genome.fa"
+READS = ("reads_1.fq", "reads_2.fq")
+_ERROR_RATE = "0.01"  # per base, about that of the sequencers of the seeds' reads
+_INSERT = 500  # bases from end to end of a pair, dwgsim's default, given so that it stays
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a synthetic dataset can be asked for; raises BadInput on what cannot be made."""
+
+    genome_size: int  #: bases
+    repeat_fraction: float
+    seed: int
+    pairs: int
+    read_length: int  #: bases
+
+    def __post_init__(self) -> None:
+        _within("genome_size", self.genome_size, 10_000, 100_000_000_000)
+        _within("repeat_fraction", self.repeat_fraction, 0.0, 0.95)
+        _within("seed", self.seed, 0, 2**31 - 1)
+        _within("pairs", self.pairs, 1, 2**31 - 1)
+        _within("read_length", self.read_length, 30, 250)
+
+    @property
+    def tag(self) -> str:
+        """A folder's name that other options do not have."""
+        return f"g{self.genome_size}-r{self.repeat_fraction!r}-s{self.seed}-p{self.pairs}-l{self.read_length}"
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The files that are made, the reference first."""
+        genome = DataFile("reference", GENOME, source=f"genome {self.tag}")
+        return (genome, *(DataFile("reads", name, source=f"dwgsim {self.tag}") for name in READS))
+
+    @property
+    def expect(self) -> dict[str, int | float]:
+        """Facts of the files that are made."""
+        return {"reads": self.pairs, "read_length": self.read_length}
+
+
+def options_of(defaults: dict[str, Any], given: dict[str, Any]) -> Options:
+    """Return *defaults* with what is *given*; sizes may be texts such as ``50MB`` (a base is a byte)."""
+    known = [item.name for item in fields(Options)]
+    for name in given:
+        if name not in known:
+            raise BadInput(f"no option {name!r}: known are {', '.join(known)}")
+    values = defaults | given
+    size = values.pop("genome_size")
+    try:
+        fraction = float(values.pop("repeat_fraction"))
+        whole = {name: int(value) for name, value in values.items()}
+        bases = parse_bytes(size) if isinstance(size, str) else int(size)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"an option of a synthetic dataset is not a number: {error}") from None
+    return Options(genome_size=bases, repeat_fraction=fraction, **whole)
+
+
+def make(place: Place, options: Options, progress: Progress) -> None:
+    """Make what *place* lacks of the dataset with *options*; raises Missing (dwgsim, disk) or RunFailed."""
+    program = shutil.which("dwgsim")
+    if program is None:
+        raise Missing("dwgsim, which makes the reads, is not on this host: apt-get install dwgsim")
+    # dwgsim ends with exit 0 on a full disk, so the room is checked before, and its output after.
+    text = 2 * options.pairs * (2 * options.read_length + 80)
+    need_space(place.folder, options.genome_size * 81 // 80 + text * 3 // 2, "the synthetic dataset")
+    genome, *reads = options.files
+    if not place.intact(genome, progress):
+        from firsttouch.datasets.genome import fasta  # noqa: PLC0415 - as NumPy, it is slow to import
+
+        with place.temporary() as folder:
+            text_chunks = fasta(options.genome_size, options.repeat_fraction, options.seed)
+            what = f"making {GENOME}"
+            made = _counted(text_chunks, what, options.genome_size * 81 // 80, progress)
+            facts = stream.write(made, folder / GENOME, "reference")
+            place.keep(folder / GENOME, genome, facts.digests["sha256"], "firsttouch")
+    if not all(place.intact(file, progress) for file in reads):
+        with place.temporary() as folder:
+            argv = _argv(program, options, place.path(GENOME), folder / "sim")
+            _simulate(argv, folder, progress)
+            for i, file in enumerate(reads, start=1):
+                packed = _output(folder / "sim", i)
+                facts = _unpack(packed, folder / file.name, options, progress)
+                place.keep(folder / file.name, file, facts.digests["sha256"], " ".join(argv[:-2]))
+
+
+def _argv(program: str, options: Options, genome: Path, prefix: Path) -> list[str]:
+    """Return dwgsim's argv: the real Illumina pairs, no random reads, per-end FASTQ only."""
+    length = str(options.read_length)
+    return [
+        *(program, "-z", str(options.seed), "-N", str(options.pairs), "-1", length, "-2", length),
+        *("-d", str(_INSERT), "-e", _ERROR_RATE, "-E", _ERROR_RATE, "-y", "0", "-o", "1"),
+        *(str(genome), str(prefix)),
+    ]
+
+
+def _simulate(argv: list[str], folder: Path, progress: Progress) -> None:
+    """Run dwgsim, showing its output grow; raises RunFailed with its last line."""
+    log = folder / "dwgsim.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            while process.poll() is None:
+                done = sum(path.stat().st_size for path in folder.glob("sim.*"))
+                progress("simulating reads with dwgsim", done, None)
+                time.sleep(0.1)
+        finally:
+            process.kill()
+            process.wait()
+    if process.returncode != 0:
+        lines = log.read_text(errors="replace").replace("\r", "\n").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "no output")
+        raise RunFailed(f"dwgsim ended with {process.returncode}: {last.strip()}")
+
+
+def _output(prefix: Path, end: int) -> Path:
+    """Return dwgsim's file of the reads of *end* (1 or 2); releases before 0.1.12 do not compress."""
+    for suffix in (".fastq.gz", ".fastq"):
+        path = prefix.with_name(f"{prefix.name}.bwa.read{end}{suffix}")
+        if path.is_file():
+            return path
+    raise RunFailed(f"dwgsim ended well and wrote no {prefix.name}.bwa.read{end}.fastq.gz")
+
+
+def _unpack(packed: Path, target: Path, options: Options, progress: Progress) -> stream.Facts:
+    """Unpack a file of dwgsim and check that it is all that was asked for."""
+    chunks = stream.gunzip(stream.read(packed, f"unpacking {target.name}", progress))
+    try:
+        facts = stream.write(chunks, target, "reads")
+    except stream.Corrupt as error:
+        raise RunFailed(f"dwgsim's {packed.name}: {error}; is the disk full?") from None
+    if (facts.records, facts.read_length) != (options.pairs, options.read_length):
+        raise RunFailed(
+            f"dwgsim wrote {facts.records} reads of {facts.read_length} bases, "
+            f"not {options.pairs} of {options.read_length}"
+        )
+    return facts
+
+
+def _counted(chunks: Iterable[bytes], what: str, total: int, progress: Progress) -> Iterator[bytes]:
+    """Yield *chunks*, reporting their bytes."""
+    done = 0
+    for chunk in chunks:
+        done += len(chunk)
+        progress(what, done, total)
+        yield chunk
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise BadInput(f"{name} must be from {low} to {high}, not {value}")

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""summary.json: everything that a machine wants of a report, as one document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import firsttouch
+from firsttouch.records import Record
+from firsttouch.report import speedups
+from firsttouch.report.headlines import Headline
+from firsttouch.report.hosts import HostView
+from firsttouch.report.model import Problem, References
+from firsttouch.report.speedups import Study
+
+#: Names the document, so that an earlier report is known as one; raise SCHEMA when a key changes its meaning.
+DOCUMENT = "firsttouch report"
+SCHEMA = 1
+
+
+def make(
+    hosts: Sequence[tuple[HostView, tuple[Headline, ...]]],
+    problems: Sequence[Problem],
+    references: References | None,
+    *,
+    title: str,
+    generated: str,
+) -> dict[str, Any]:
+    """Return the document.
+
+    The value and spread of an invalid record are null: its samples are in records.parquet only. *spread* is
+    (maximum - minimum) / median, a fraction.
+    """
+    return {
+        "document": DOCUMENT,
+        "schema": SCHEMA,
+        "firsttouch": firsttouch.__version__,
+        "title": title,
+        "generated": generated,
+        "records": {
+            "valid": sum(len(view.valid) for view, _ in hosts),
+            "invalid": sum(len(view.invalid) for view, _ in hosts),
+            "superseded": sum(view.superseded for view, _ in hosts),
+        },
+        "problems": [
+            {"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host, "check": p.check}
+            for p in problems
+        ],
+        "hosts": [_host(view, lines, references) for view, lines in hosts],
+    }
+
+
+def _host(view: HostView, lines: Sequence[Headline], references: References | None) -> dict[str, Any]:
+    records = (*view.valid, *view.invalid)
+    checks: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        checks.setdefault(record.check, []).append(_metric(record, references))
+    return {
+        "host": view.host,
+        "system": view.system,
+        "partition": view.partition,
+        "first_time": min((r.time for r in records), default=None),
+        "last_time": max((r.time for r in records), default=None),
+        "topology": view.topology.to_dict() if view.topology else None,
+        "headlines": [line.to_dict() for line in lines],
+        "scenarios": [_study(study) for study in speedups.studies(view)],
+        "checks": dict(sorted(checks.items())),
+    }
+
+
+def _metric(record: Record, references: References | None) -> dict[str, Any]:
+    valid = record.status == "valid"
+    reference = references(record) if references and valid else None
+    return {
+        "metric": record.metric,
+        "parameters": dict(record.parameters),
+        "unit": record.unit,
+        "better": record.better,
+        "status": record.status,
+        "reason": record.reason,
+        "value": record.value if valid else None,
+        "minimum": min(record.samples) if valid else None,
+        "maximum": max(record.samples) if valid else None,
+        "spread": record.spread if valid else None,
+        "repetitions": record.repetitions,
+        "time": record.time,
+        "software": dict(record.software),
+        "reference": {
+            "value": reference.value,
+            "lower": reference.lower,
+            "upper": reference.upper,
+            "source": reference.source,
+        }
+        if reference
+        else None,
+    }
+
+
+def _study(study: Study) -> dict[str, Any]:
+    default, best = study.default, study.best
+    gain = speedups.speedup(best, default) if best and default else None
+    return {
+        "aligner": study.aligner,
+        "dataset": study.dataset,
+        "reads": study.reads,
+        "default": _run(default),
+        "best": _run(best),
+        "speedup": {"value": gain.value, "low": gain.low, "high": gain.high} if gain else None,
+    }
+
+
+def _run(record: Record | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    return {
+        "scenario": speedups.scenario(record),
+        "instances": record.parameters["instances"],
+        "threads": record.parameters["threads"],
+        "policy": record.parameters["policy"],
+        "value": record.value,
+        "unit": record.unit,
+    }

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The headlines of a report: one line per aspect, for the terminal, the page, Markdown and JSON alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tabulate import tabulate
+
+from firsttouch.records import Record
+from firsttouch.report import contention, levels, matrices, speedups
+from firsttouch.report.hosts import HostView, banks
+from firsttouch.report.model import Problem
+from firsttouch.report.text import clean, count, nodes, percent, quantity, times
+from firsttouch.units import format_bytes
+
+HEADER = ("", "value", "spread", "n", "to compare with")
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One line: what was measured, its value with spread and repetitions, and what to compare it with.
+
+    *record* is where the value comes from; *compared* names the other figure and the factor between the two.
+    """
+
+    label: str
+    text: str
+    record: Record | None = None
+    compared: str = ""
+
+    def row(self) -> tuple[str, str, str, str, str]:
+        """Return the cells of the line, as in HEADER."""
+        spread = percent(self.record.spread) if self.record and self.record.repetitions > 1 else ""
+        repetitions = str(self.record.repetitions) if self.record else ""
+        return (self.label, self.text, spread, repetitions, self.compared)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        figures = (
+            {
+                "value": self.record.value,
+                "unit": self.record.unit,
+                "spread": self.record.spread,
+                "repetitions": self.record.repetitions,
+            }
+            if self.record
+            else {}
+        )
+        return {"label": self.label, "text": self.text, "compared": self.compared, **figures}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a report says in short: the headlines of each host, and what is wrong, counted."""
+
+    hosts: tuple[tuple[HostView, tuple[Headline, ...]], ...]
+    problems: tuple[Problem, ...]
+    invalid: int
+    document: dict[str, Any]
+
+    def table(self) -> str:
+        """Return the table for a terminal: one line per headline, and what was not measured below it."""
+        parts = []
+        for view, lines in self.hosts:
+            place = f"{view.host} (system {view.system}, partition {view.partition})"
+            rows = [[clean(cell) for cell in line.row()] for line in lines]
+            # Values are words with numbers in them: a conversion to numbers would break their alignment.
+            body = tabulate(
+                rows, HEADER, "simple", disable_numparse=True, maxcolwidths=[None, None, None, None, 64]
+            )
+            parts.append(f"{clean(place)}\n{body}")
+        parts.append(not_measured(self.problems, self.invalid))
+        return "\n\n".join(parts)
+
+
+def not_measured(problems: Iterable[Problem], invalid: int) -> str:
+    """Return the line that counts what was not measured; *invalid* is the number of invalid records."""
+    kinds = Counter(p.kind for p in problems)
+    parts = [f"{kinds[kind]} {kind}" for kind in ("failed", "skipped", "invalid") if kinds[kind]]
+    checks = ", ".join(parts) if parts else "none failed, skipped or invalid"
+    return f"Checks: {checks}. Invalid records: {invalid}."
+
+
+def headlines(view: HostView) -> tuple[Headline, ...]:
+    """Return the headlines of one host, in the order of the methodology."""
+    return (*_topology(view), *_latency(view), *_bandwidth(view), *_contention(view), *_scenarios(view))
+
+
+def _topology(view: HostView) -> Iterator[Headline]:
+    found = {r.metric: r for r in view.of("topology")}
+    parts = []
+    for metric, noun in (("numa_nodes", "NUMA node"), ("pus", "PU")):
+        if metric in found:
+            parts.append(count(round(found[metric].value), noun))
+    if "memory" in found:
+        parts.append(quantity(found["memory"].value, found["memory"].unit))
+    if parts:
+        yield Headline("topology", ", ".join(parts))
+    if "theoretical_bandwidth" in found:
+        record = found["theoretical_bandwidth"]
+        yield Headline("theoretical bandwidth", quantity(record.value, record.unit))
+
+
+def _latency(view: HostView) -> Iterator[Headline]:
+    known = levels.curves(view, levels.RANDOM)
+    local = next((c for c in known if c.local), None)
+    if local is None:
+        return
+    remote = levels.worst_remote(known)
+    for level in levels.by_level(local, levels.cache_levels(view.topology, local.pu_nodes)):
+        record = level.record
+        compared = f"at {format_bytes(level.size_bytes)}"
+        name = f"latency {level.name}"
+        if level.cache_bytes is not None:
+            name += f" ({format_bytes(level.cache_bytes)})"
+        elif remote is not None:
+            size, far = remote.largest
+            compared = (
+                f"worst remote {quantity(far.value, far.unit)}, {nodes(remote.pu_nodes)} to bank "
+                f"{','.join(map(str, remote.bank))}" + factor(far.value, record.value, "as long")
+            )
+            if size != level.size_bytes:
+                compared += f" (at {format_bytes(size)})"
+        yield Headline(name, quantity(record.value, record.unit), record, compared)
+
+
+def _bandwidth(view: HostView) -> Iterator[Headline]:
+    ways = matrices.variants(view)
+    kernels = dict.fromkeys((*matrices.KERNELS, *(m.kernel for w in ways for m in w.matrices)))
+    for kernel in kernels:
+        best = matrices.best_local(ways, kernel)
+        if best is None:
+            continue
+        way, place, record = best
+        remote = matrices.worst_remote(way, kernel)
+        compared = f"{nodes(place)}; {way.name}"
+        if remote is not None:
+            pus, bank, far = remote
+            compared = (
+                f"worst remote {quantity(far.value, far.unit)}, {nodes(pus)} to bank "
+                f"{','.join(map(str, bank))}{factor(record.value, far.value, 'less')}; {way.name}"
+            )
+        yield Headline(f"{kernel} bandwidth, local", quantity(record.value, record.unit), record, compared)
+
+
+def _contention(view: HostView) -> Iterator[Headline]:
+    totals = contention.series(view, contention.TOTAL)
+    for key, each in contention.series(view, contention.EACH).items():
+        total = totals.get(key, {})
+        name = "contention" if not key else f"contention, {key}"
+        few, many = min(each), max(each)
+        for threads in dict.fromkeys((few, many)):
+            record = each[threads]
+            compared = [f"bank {','.join(map(str, banks(record)))}"] if banks(record) else []
+            if threads != few:
+                compared.append(f"{percent(record.value / each[few].value)} of {count(few, 'thread')}")
+            if threads in total and threads > 1:
+                compared.append(f"{quantity(total[threads].value, total[threads].unit)} in total")
+            text = f"{quantity(record.value, record.unit)} per thread"
+            yield Headline(f"{name}, {count(threads, 'thread')}", text, record, ", ".join(compared))
+
+
+def _scenarios(view: HostView) -> Iterator[Headline]:
+    for study in speedups.studies(view):
+        best, default = study.best, study.default
+        if best is None:
+            continue
+        what = f"{quantity(best.value, best.unit)}, {speedups.scenario(best)} ({speedups.shape(best)})"
+        if default is None:
+            compared = "no valid default run (1 instance, original)"
+        elif best is default:
+            compared = "this is the default run"
+        else:
+            compared = (
+                f"default {quantity(default.value, default.unit)}, {speedups.scenario(default)} "
+                f"({speedups.shape(default)})"
+            )
+            gain = speedups.speedup(best, default)
+            if gain is not None:
+                compared += f": {times(gain.value)} ({times(gain.low)} to {times(gain.high)})"
+        yield Headline(f"{study.name}: fastest", what, best, compared)
+
+
+def factor(larger: float, smaller: float, words: str) -> str:
+    """Return ``, 1.63x as long``; an empty text where the factor would say nothing."""
+    return f", {times(larger / smaller)} {words}" if smaller > 0 else ""

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of a report: the templates filled in.
+
+The templates lie in this package, not in reports/, because an installed wheel holds only the package.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from firsttouch.report.headlines import HEADER, not_measured
+from firsttouch.report.text import clean, count, markdown
+from firsttouch.units import UNITS
+
+_BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:%|{'|'.join(map(re.escape, UNITS))})(?![\w/]))")
+
+
+def html(facts: Mapping[str, Any]) -> str:
+    """Return index.html."""
+    environment = _environment(autoescape=True, finalize=_clean)
+    source, _, _ = PackageLoader("firsttouch.report").get_source(environment, "report.css")
+    # The style sheet is the package's own text: nothing of the records is in it.
+    return environment.get_template("report.html.j2").render(**facts, css=Markup(source))  # noqa: S704
+
+
+def ticket(facts: Mapping[str, Any]) -> str:
+    """Return summary.md."""
+    return _environment(autoescape=False, finalize=_markdown).get_template("summary.md.j2").render(**facts)
+
+
+def _environment(*, autoescape: bool, finalize: Callable[[Any], Any]) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("firsttouch.report"),
+        autoescape=autoescape,  # noqa: S701 - off for Markdown only, which has its own escaping
+        finalize=finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals.update(count=count, not_measured=not_measured, header=HEADER)
+    return environment
+
+
+def _clean(value: Any) -> Any:
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    # A line must not end between a number and its unit.
+    return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", clean(value))
+
+
+def _markdown(value: Any) -> Any:
+    return markdown(value) if isinstance(value, str) else value

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bandwidth matrices: PU-sets by memory banks, one per kernel (thesis, figures 3.2 to 3.5)."""
+
+from __future__ import annotations
+
+from firsttouch.cpulist import format_list
+from firsttouch.records import Record
+from firsttouch.report import matrices
+from firsttouch.report.hosts import HostView
+from firsttouch.report.matrices import Matrix, Variant
+from firsttouch.report.model import Absent, Figure, Panel, Table
+from firsttouch.report.plots import heatmap
+from firsttouch.report.tables import measured
+from firsttouch.report.text import nodes, number, percent, quantity, span, times
+from firsttouch.units import format_bytes
+
+_TITLE = "Bandwidth from PU-set to memory bank"
+_HOW = (
+    "A cell is the bandwidth when the threads run on the NUMA nodes of its row and all memory lies on the bank of "
+    "its column; brighter is faster, and the scale starts at 0. An access is local where row and column name the "
+    "same NUMA node. A cell without a valid value says none."
+)
+
+
+def figures(view: HostView) -> list[Figure | Absent]:
+    """Return one figure per way of measuring bandwidth, or why there is none."""
+    ways = matrices.variants(view)
+    if not ways:
+        return [Absent(_TITLE, view.why_absent("bandwidth"))]
+    return [_figure(f"{view.key}-bandwidth-{i}", way) for i, way in enumerate(ways, start=1)]
+
+
+def _figure(name: str, way: Variant) -> Figure:
+    records = list(way.records())
+    unit = records[0].unit
+    highest = max(r.value for r in records)
+    threads = span(t for r in records if isinstance(t := r.parameters.get("threads"), int))
+    arrays = [b for r in records if isinstance(b := r.parameters.get("array_bytes"), int)]
+    details = [] if threads == "none" else [f"Threads: {threads}."]
+    if arrays:
+        low, high = format_bytes(min(arrays)), format_bytes(max(arrays))
+        details.append(f"Array: {low if low == high else f'{low} to {high}'}.")
+    spread = measured(records, "the table gives each cell's spread")
+    return Figure(
+        name=name,
+        title=f"{_TITLE}: {way.name}",
+        how=_HOW,
+        shows=tuple(_shows(matrix) for matrix in way.matrices),
+        measured=" ".join([spread, *details]),
+        panels=tuple(
+            _panel(f"{name}-{i}", matrix, unit=unit, highest=highest)
+            for i, matrix in enumerate(way.matrices, start=1)
+        ),
+        tables=(_table(way, unit),),
+    )
+
+
+def _shows(matrix: Matrix) -> str:
+    local, remote = matrix.local(), matrix.remote()
+    if local:
+        smallest = min(len(place[0]) for place, _ in local)
+        best = max((item for item in local if len(item[0][0]) == smallest), key=lambda item: item[1].value)
+        text = f"{matrix.kernel}: local {quantity(best[1].value, best[1].unit)} ({nodes(best[0][0])})"
+        others = [r.value for place, r in local if len(place[0]) == smallest]
+        if len(others) > 1:
+            text += f", all local ones {span(others)}"
+        if not remote:
+            return f"{text}; no remote pair was measured."
+        (row, bank), worst = min(remote, key=lambda item: item[1].value)
+        text += f"; the slowest remote pair, {nodes(row)} to bank {format_list(bank)}, has "
+        text += quantity(worst.value, worst.unit)
+        return text + (f", {times(best[1].value / worst.value)} less." if worst.value > 0 else ".")
+    (row, bank), best_remote = max(remote or list(matrix.cells.items()), key=lambda item: item[1].value)
+    value = quantity(best_remote.value, best_remote.unit)
+    return f"{matrix.kernel}: at most {value}, {nodes(row)} to bank {format_list(bank)}; none is local."
+
+
+def _panel(name: str, matrix: Matrix, *, unit: str, highest: float) -> Panel:
+    values = [
+        [record.value if (record := matrix.cells.get((row, column))) else None for column in matrix.columns]
+        for row in matrix.rows
+    ]
+    return heatmap.draw(
+        values,
+        rows=[format_list(row) for row in matrix.rows],
+        columns=[format_list(column) for column in matrix.columns],
+        highest=highest,
+        axes=("PU-set (NUMA nodes)" if len(values) > 4 else "PU-set", "memory bank (NUMA node)"),
+        unit=unit,
+        name=name,
+        title=f"{matrix.kernel} ({unit})",
+        description=_shows(matrix),
+    )
+
+
+def _table(way: Variant, unit: str) -> Table:
+    places = sorted(
+        {place for m in way.matrices for place in m.cells}, key=lambda p: (len(p[0]), p[0], len(p[1]), p[1])
+    )
+    kernels = [m.kernel for m in way.matrices]
+    header = ("PU-set", "bank", "threads", *(h for k in kernels for h in (k, "spread", "n")))
+    rows = []
+    for place in places:
+        records = [m.cells.get(place) for m in way.matrices]
+        threads = next((str(r.parameters["threads"]) for r in records if r and "threads" in r.parameters), "")
+        cells = [cell for r in records for cell in _cell(r)]
+        rows.append((format_list(place[0]), format_list(place[1]), threads, *cells))
+    return Table(f"{way.name} ({unit}, medians)", header, rows, frozenset(range(2, len(header))))
+
+
+def _cell(record: Record | None) -> tuple[str, str, str]:
+    if record is None:
+        return ("", "", "")
+    spread = percent(record.spread) if record.repetitions > 1 else ""
+    return (number(record.value), spread, str(record.repetitions))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contention curves: bandwidth per thread and in total over the number of threads (figures 3.6 and 3.7)."""
+
+from __future__ import annotations
+
+from firsttouch.records import Record
+from firsttouch.report import contention
+from firsttouch.report.hosts import HostView
+from firsttouch.report.model import Absent, Figure, Panel, Table
+from firsttouch.report.plots import style
+from firsttouch.report.tables import VALUE_HEADER, measured, values
+from firsttouch.report.text import count, number, percent, quantity, times
+
+_TITLE = "Contention for one memory bank"
+_HOW = (
+    "Per thread, a level line means that the threads do not disturb one another; it falls when they share the "
+    "bank's bandwidth. The total stops rising where the bank, or the way to it, is full."
+)
+_HEIGHT = 300
+Series = dict[str, dict[int, Record]]
+
+
+def figures(view: HostView) -> list[Figure | Absent]:
+    """Return the contention figure of the host, or why there is none."""
+    each = contention.series(view, contention.EACH)
+    total = contention.series(view, contention.TOTAL)
+    if not each and not total:
+        return [Absent(_TITLE, view.why_absent("contention"))]
+    name = f"{view.key}-contention"
+    parts = ((1, "Per thread", each), (2, "All threads together", total))
+    shows = _shows(each, total)
+    return [
+        Figure(
+            name=name,
+            title=_TITLE,
+            how=_HOW,
+            shows=shows,
+            measured=measured(
+                (r for s in (each, total) for points in s.values() for r in points.values()),
+                "the bars show all of them",
+            ),
+            panels=tuple(_panel(f"{name}-{i}", title, s, " ".join(shows)) for i, title, s in parts if s),
+            tables=tuple(_table(title, key, points) for _, title, s in parts for key, points in s.items()),
+        )
+    ]
+
+
+def _shows(each: Series, total: Series) -> tuple[str, ...]:
+    parts = []
+    for key, points in each.items():
+        few, many = min(points), max(points)
+        start, end = points[few], points[many]
+        text = f"{key}: " if key else ""
+        if few == many:
+            parts.append(f"{text}{quantity(end.value, end.unit)} per thread with {count(many, 'thread')}.")
+            continue
+        text += f"with {count(many, 'thread')} each gets {quantity(end.value, end.unit)}"
+        if start.value > 0:
+            text += (
+                f", {percent(end.value / start.value)} of the {quantity(start.value, start.unit)} "
+                f"with {count(few, 'thread')}"
+            )
+        sums = total.get(key, {})
+        if few in sums and many in sums and sums[few].value > 0:
+            peak = max(sums, key=lambda t: sums[t].value)
+            growth = times(sums[many].value / sums[few].value)
+            text += f"; {number(many / few)} times the threads give {growth} the total"
+            text += f", whose highest value is {quantity(sums[peak].value, sums[peak].unit)} "
+            text += f"with {count(peak, 'thread')}"
+        parts.append(f"{text}.")
+    if not parts:
+        parts = ["Only totals were measured."]
+    return tuple(p[0].upper() + p[1:] for p in parts)
+
+
+def _panel(name: str, title: str, series: Series, shows: str) -> Panel:
+    # A label may fill the width, so the legend has one column; a single unnamed series needs none.
+    labelled = any(series)
+    top = 34.0 + (20 * len(series) if labelled else 0)
+    unit = next(iter(next(iter(series.values())).values())).unit
+    with style.settings(name):
+        drawing, ax = style.axes(440, _HEIGHT + top, (64, 12, 50, top))
+        for position, (key, points) in enumerate(series.items()):
+            medians = [r.value for r in points.values()]
+            low = [min(r.samples) for r in points.values()]
+            high = [max(r.samples) for r in points.values()]
+            ax.errorbar(
+                list(points),
+                medians,
+                yerr=style.error_bars(medians, low, high),
+                capsize=4,
+                label=key,
+                **style.series_style(position),
+            )
+        style.threads_axis(ax, [t for points in series.values() for t in points])
+        style.zero_based(ax, max(max(r.samples) for points in series.values() for r in points.values()))
+        ax.set_ylabel(f"bandwidth ({unit})")
+        ax.set_title(title, loc="left", fontsize=14, pad=top - 22)
+        if labelled:
+            style.legend(ax, columns=1)
+        return style.panel(drawing, name=name, title=f"{_TITLE}: {title}", description=shows)
+
+
+def _table(title: str, key: str, points: dict[int, Record]) -> Table:
+    unit = next(iter(points.values())).unit
+    caption = f"{title}{', ' + key if key else ''} ({unit})"
+    rows = [(str(threads), *values(record)) for threads, record in points.items()]
+    return Table(caption, ("threads", *VALUE_HEADER), rows, frozenset(range(len(VALUE_HEADER) + 1)))

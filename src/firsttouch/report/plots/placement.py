@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speedups of the scenarios against the default run (thesis, figures 5.8 to 5.11)."""
+
+from __future__ import annotations
+
+from firsttouch.records import Record
+from firsttouch.report import speedups
+from firsttouch.report.hosts import HostView
+from firsttouch.report.model import Absent, Figure, Panel, Table
+from firsttouch.report.plots import style
+from firsttouch.report.speedups import Speedup, Study
+from firsttouch.report.svg import INK, PAPER, SERIES
+from firsttouch.report.tables import VALUE_HEADER, measured, values
+from firsttouch.report.text import clean, count, quantity, times
+
+_TITLE = "Speedup of the scenarios against the default run"
+_HOW = (
+    "Longer is better; the line at 1 is the default run, what a user gets who asks for nothing. A bar whose error "
+    "bar crosses that line is not clearly faster or slower."
+)
+_HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++")
+_BAR = 34
+
+
+def figures(view: HostView) -> list[Figure | Absent]:
+    """Return one figure per aligner and dataset, or why there is none."""
+    found: list[Figure | Absent] = []
+    for position, study in enumerate(speedups.studies(view), start=1):
+        title = f"{_TITLE}: {study.name}"
+        default = study.default
+        if default is None:
+            found.append(Absent(title, _why_no_default(view, study)))
+            continue
+        others = [r for r in study.compared() if r is not default]
+        if not others:
+            found.append(Absent(title, "there is no valid scenario besides the default run"))
+            continue
+        gains = [(r, speedups.speedup(r, default)) for r in others]
+        known = [(r, g) for r, g in gains if g is not None]
+        if not known:
+            found.append(Absent(title, "a time is 0, so there is no ratio"))
+            continue
+        found.append(_figure(f"{view.key}-placement-{position}", study, default, known))
+    return found or [Absent(_TITLE, view.why_absent("placement", "scaling"))]
+
+
+def _why_no_default(view: HostView, study: Study) -> str:
+    reasons = sorted(
+        {
+            r.reason
+            for r in view.invalid
+            if r.metric == speedups.METRIC
+            and r.parameters.get("aligner") == study.aligner
+            and r.parameters.get("instances") == 1
+            and r.parameters.get("policy") == speedups.DEFAULT_POLICY
+        }
+    )
+    why = f": invalid, {reasons[0]}" if reasons else ""
+    return f"there is no valid default run (1 instance, {speedups.DEFAULT_POLICY}) to compare with{why}"
+
+
+def _figure(name: str, study: Study, default: Record, gains: list[tuple[Record, Speedup]]) -> Figure:
+    shows = _shows(study, default, gains)
+    records = [default, *(r for r, _ in gains)]
+    bars = "the error bars pair the fastest repetition of one run with the slowest of the other"
+    spread = measured(records, "the table gives their spread")
+    return Figure(
+        name=name,
+        title=f"{_TITLE}: {study.name}",
+        how=_HOW,
+        shows=shows,
+        measured=f"Ratio of medians; {bars}. {spread}",
+        panels=(_panel(name, study, default, gains, " ".join(shows)),),
+        tables=(_table(default, gains),),
+    )
+
+
+def _baseline(default: Record) -> str:
+    time = quantity(default.value, default.unit)
+    return f"{speedups.scenario(default)} with {speedups.shape(default)}: {time}"
+
+
+def _shows(study: Study, default: Record, gains: list[tuple[Record, Speedup]]) -> tuple[str, ...]:
+    best, gain = max(gains, key=lambda item: item[1].value)
+    found = [f"The default run is {_baseline(default)}."]
+    if gain.value <= 1:
+        found.append("No scenario is faster.")
+    else:
+        text = (
+            f"The fastest scenario is {speedups.scenario(best)} ({speedups.shape(best)}) with "
+            f"{quantity(best.value, best.unit)}: {times(gain.value)}, between {times(gain.low)} and "
+            f"{times(gain.high)}"
+        )
+        found.append(text + ("." if gain.clear else "; the repetitions overlap, so this is no clear gain."))
+    slower = [r for r, g in gains if g.high < 1]
+    if slower:
+        verb = "is" if len(slower) == 1 else "are"
+        found.append(f"{count(len(slower), 'scenario')} {verb} clearly slower than the default run.")
+    threads = speedups.total_threads(default)
+    if study.pus and threads < study.pus:
+        found.append(f"The default run used {threads} of {study.pus} PUs: none with more was measured.")
+    return tuple(found)
+
+
+def _panel(name: str, study: Study, default: Record, gains: list[tuple[Record, Speedup]], shows: str) -> Panel:
+    policies = speedups.policies((*study.single, *study.several))
+    labels = [f"{speedups.scenario(r)}\n{speedups.shape(r)}" for r, _ in gains]
+    left = 24.0 + 7.4 * max(len(line) for label in labels for line in label.split("\n"))
+    top, bottom = 34.0, 66.0
+    highest = max(gain.high for _, gain in gains)
+    with style.settings(name):
+        height = top + bottom + _BAR * len(gains) + 12
+        drawing, ax = style.axes(style.WIDTH, height, (min(left, 220), 12, bottom, top))
+        for y, (record, gain) in enumerate(gains):
+            look = policies.index(str(record.parameters["policy"])) % len(SERIES)
+            ax.barh(y, gain.value, height=0.62, color=SERIES[look], hatch=_HATCHES[look], edgecolor=PAPER)
+            ax.errorbar(
+                gain.value,
+                y,
+                xerr=[[gain.value - gain.low], [gain.high - gain.value]],
+                color=INK,
+                capsize=4,
+                linewidth=1.5,
+            )
+            ax.text(gain.high + highest * 0.02, y, times(gain.value), va="center")
+        shown = [p for p in policies if any(r.parameters["policy"] == p for r, _ in gains)]
+        for policy in shown:
+            look = policies.index(policy) % len(SERIES)
+            ax.barh(0, 0, color=SERIES[look], hatch=_HATCHES[look], edgecolor=PAPER, label=clean(policy))
+        ax.axvline(1, color=INK, linewidth=1.5, linestyle=(0, (4, 3)))
+        ax.set_yticks(range(len(gains)), labels, fontsize=12, linespacing=1.1)
+        ax.set(xlim=(0, max(highest * 1.16, 1.2)), ylim=(len(gains) - 0.4, -0.6))
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.grid(axis="x")
+        ax.tick_params(axis="y", length=0)
+        ax.set_xlabel("speedup (times)")
+        # From the left edge of the drawing: below the axes alone it would not fit.
+        label = clean(f"dashed line: default run, {_baseline(default)}")
+        drawing.text(8 / style.WIDTH, 8 / height, label, fontsize=12)
+        style.legend(ax, columns=min(4, len(shown)))
+        return style.panel(drawing, name=name, title=f"{_TITLE}: {study.name}", description=shows)
+
+
+def _table(default: Record, gains: list[tuple[Record, Speedup]]) -> Table:
+    header = ("scenario", "instances and threads", *VALUE_HEADER, "speedup", "from", "to")
+    rows: list[tuple[str, ...]] = [
+        (speedups.scenario(default), speedups.shape(default), *values(default), "1 (default run)", "", "")
+    ]
+    for record, gain in gains:
+        ratios = (times(gain.value), times(gain.low), times(gain.high))
+        rows.append((speedups.scenario(record), speedups.shape(record), *values(record), *ratios))
+    caption = f"Time ({default.unit}) and speedup"
+    return Table(caption, header, rows, frozenset(range(2, len(header))))

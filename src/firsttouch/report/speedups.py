@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scenarios of each aligner and dataset, compared with the default run (thesis, section 5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from firsttouch.records import Record
+from firsttouch.report.hosts import HostView, whole
+from firsttouch.report.text import clean, count, plain
+
+#: The policy of the default run: the operating system's, nothing asked for.
+DEFAULT_POLICY = "original"
+METRIC = "alignment_time"
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times faster one run is than another.
+
+    *value* is the ratio of the medians; *low* and *high* pair the fastest repetition of one run with the
+    slowest of the other, so they enclose the ratio of any two repetitions.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether no repetition of the slower run was as fast as one of the faster run."""
+        return self.low > 1 or self.high < 1
+
+
+@dataclass(frozen=True)
+class Study:
+    """The valid runs of one aligner on one dataset: *single* are one instance, *several* more than one."""
+
+    aligner: str
+    dataset: str
+    reads: str
+    pus: int | None
+    single: tuple[Record, ...]
+    several: tuple[Record, ...]
+
+    @property
+    def name(self) -> str:
+        """The study in a heading."""
+        return f"{self.aligner}, {self.dataset}" + (f", {self.reads} reads" if self.reads else "")
+
+    @property
+    def default(self) -> Record | None:
+        """The default run: one instance with the default policy and the most threads that were run."""
+        runs = [r for r in self.single if r.parameters["policy"] == DEFAULT_POLICY]
+        return max(runs, key=lambda r: whole(r, "threads"), default=None)
+
+    @property
+    def best(self) -> Record | None:
+        """The fastest run of all, by median."""
+        return min((*self.single, *self.several), key=lambda r: r.value, default=None)
+
+    def compared(self) -> list[Record]:
+        """Return the runs of a speedup figure, fewest instances first.
+
+        Each number of instances and policy with the most threads that it was run with; the best run too, if
+        it had fewer.
+        """
+        widest: dict[tuple[int, str], Record] = {}
+        for record in (*self.single, *self.several):
+            key = (whole(record, "instances"), str(record.parameters["policy"]))
+            if key not in widest or total_threads(record) > total_threads(widest[key]):
+                widest[key] = record
+        chosen = list(widest.values())
+        if self.best is not None and self.best not in chosen:
+            chosen.append(self.best)
+        return sorted(chosen, key=lambda r: (whole(r, "instances"), policy_rank(r), -total_threads(r)))
+
+
+def studies(view: HostView) -> list[Study]:
+    """Return one study per aligner, dataset and number of reads, ascending."""
+    grouped: dict[tuple[str, str, str], dict[tuple[int, int, str], Record]] = {}
+    # Of several records of one run (another batch size, both checks) the latest counts.
+    for record in sorted(view.of("placement", "scaling", metric=METRIC), key=lambda r: r.time):
+        p = record.parameters
+        run = (whole(record, "instances"), whole(record, "threads"), p["policy"])
+        grouped.setdefault((p["aligner"], p["dataset"], plain(p.get("reads"))), {})[run] = record
+    pus = view.metric("topology", "pus")
+    return [
+        Study(
+            *key,
+            pus=round(pus.value) if pus else None,
+            single=tuple(_by_threads(r for r in runs.values() if whole(r, "instances") == 1)),
+            several=tuple(_by_threads(r for r in runs.values() if whole(r, "instances") > 1)),
+        )
+        for key, runs in sorted(grouped.items())
+    ]
+
+
+def scenario(record: Record) -> str:
+    """Return the scenario's name as the thesis writes it (``2Inst_Original``)."""
+    name = record.parameters.get("scenario")
+    policy = str(record.parameters["policy"])
+    return clean(str(name) if name else f"{whole(record, 'instances')}Inst_{policy.capitalize()}")
+
+
+def total_threads(record: Record) -> int:
+    """Return the threads of all instances together."""
+    return whole(record, "instances") * whole(record, "threads")
+
+
+def shape(record: Record) -> str:
+    """Return instances and threads as the thesis writes them: ``2 x 32 threads``."""
+    threads = whole(record, "threads")
+    instances = whole(record, "instances")
+    return count(threads, "thread") if instances == 1 else f"{instances} x {count(threads, 'thread')}"
+
+
+def policy_rank(record: Record) -> tuple[bool, str]:
+    """Return a sort key that puts the default policy first, the others in alphabetical order."""
+    policy = str(record.parameters["policy"])
+    return (policy != DEFAULT_POLICY, policy)
+
+
+def policies(records: Iterable[Record]) -> list[str]:
+    """Return the policies of *records*, the default one first."""
+    return [policy for _, policy in sorted({policy_rank(r) for r in records})]
+
+
+def speedup(run: Record, baseline: Record) -> Speedup | None:
+    """Return how many times faster *run* is than *baseline*; None where a time is not positive."""
+    if min(*run.samples, *baseline.samples) <= 0:
+        return None
+    return Speedup(
+        baseline.value / run.value,
+        min(baseline.samples) / max(run.samples),
+        max(baseline.samples) / min(run.samples),
+    )
+
+
+def _by_threads(records: Iterable[Record]) -> list[Record]:
+    return sorted(records, key=lambda r: (whole(r, "instances"), whole(r, "threads"), policy_rank(r)))

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of a report: what the figures show in numbers, and what no figure shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from firsttouch.cpulist import format_list
+from firsttouch.records import Record
+from firsttouch.report import contention, levels, speedups
+from firsttouch.report.hosts import HostView, case_of, common
+from firsttouch.report.model import Problem, References, Table
+from firsttouch.report.text import case, count, number, percent, quantity, span
+from firsttouch.topology import Topology
+from firsttouch.units import format_bytes
+
+#: The checks and metrics that figures, or the topology's facts, show: all others go to a table.
+_WHOLLY_SHOWN = frozenset({"topology", "bandwidth"})
+_SHOWN: dict[str, set[str]] = {
+    "latency": {levels.RANDOM, levels.SEQUENTIAL},
+    "contention": {contention.EACH, contention.TOTAL},
+    "scaling": {speedups.METRIC},
+    "placement": {speedups.METRIC},
+}
+#: The spread (a fraction) from which on a figure warns of itself; exclusive hosts stay well below it.
+_WIDE = 0.25
+#: Header and cells of a value in a table.
+VALUE_HEADER = ("median", "fastest", "slowest", "spread", "n")
+
+
+def values(record: Record | None) -> tuple[str, ...]:
+    """Return median, best and worst repetition, spread and repetitions; empty cells for no record."""
+    if record is None:
+        return ("",) * len(VALUE_HEADER)
+    low, high = min(record.samples), max(record.samples)
+    best, worst = (high, low) if record.better == "higher" else (low, high)
+    return (
+        number(record.value),
+        number(best),
+        number(worst),
+        percent(record.spread) if record.repetitions > 1 else "",
+        str(record.repetitions),
+    )
+
+
+def measured(records: Iterable[Record], marks: str) -> str:
+    """Return the sentence on repetitions and spread below a figure; *marks* says what draws the spread."""
+    known = list(records)
+    repetitions = sorted({r.repetitions for r in known})
+    if repetitions == [1]:
+        return "One repetition each, so the spread is not known."
+    widest = max(abs(r.spread) for r in known)
+    text = (
+        f"Median of {span(repetitions)} repetitions; {marks}, from the smallest to the largest repetition. "
+        f"The widest spread, (largest - smallest) / median, is {percent(widest)}"
+    )
+    if widest > _WIDE:
+        return f"{text}: too wide to compare by. Was the host idle, and its clock rate steady? Measure again."
+    return f"{text}."
+
+
+def numa_nodes(topology: Topology) -> Table:
+    """Return the NUMA nodes with their PUs and memory."""
+    rows = []
+    for node in topology.numa_nodes:
+        usable = topology.usable_pus(node.index)
+        rows.append(
+            (
+                str(node.index),
+                format_list(node.pus),
+                str(len(usable)),
+                format_bytes(node.memory_bytes) if node.memory_bytes else "memoryless",
+                node.subtype or ("DRAM" if node.memory_bytes else ""),
+            )
+        )
+    header = ("NUMA node", "PUs", "PUs that may be used", "memory", "kind")
+    return Table("NUMA nodes", header, rows, frozenset({2, 3}))
+
+
+def caches(topology: Topology) -> Table:
+    """Return the sizes of the data caches, how many there are and how many PUs share one."""
+    groups: dict[tuple[int, int, int], int] = {}
+    for cache in topology.caches:
+        key = (cache.level, cache.size_bytes, len(cache.pus))
+        groups[key] = groups.get(key, 0) + 1
+    rows = [
+        (f"L{level}{'d' if level == 1 else ''}", format_bytes(size), str(how_many), str(sharing))
+        for (level, size, sharing), how_many in sorted(groups.items())
+    ]
+    return Table("Data caches", ("level", "size", "how many", "PUs that share one"), rows, frozenset({1, 2, 3}))
+
+
+def distances(topology: Topology) -> Table | None:
+    """Return the firmware's distances between NUMA nodes (10 is local), or None where it tells none to another."""
+    order = [n.index for n in topology.numa_nodes]
+    if not topology.distances or len(order) == 1:
+        return None
+    rows = [(f"from {a}", *(str(topology.distance(a, b)) for b in order)) for a in order]
+    caption = "Distances that the firmware tells (10 is local; no measurement)"
+    header = ("NUMA node", *(f"to {b}" for b in order))
+    return Table(caption, header, rows, frozenset(range(1, len(order) + 1)))
+
+
+def software(view: HostView) -> Table | None:
+    """Return the programs and their versions; more than one version of a program is one row each."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for record in (*view.valid, *view.invalid):
+        for name, version in record.software.items():
+            found.setdefault((str(name), str(version)), set()).add(record.check)
+    rows = [(name, version, ", ".join(sorted(checks))) for (name, version), checks in sorted(found.items())]
+    return Table("Software", ("program", "version", "used by"), rows) if rows else None
+
+
+def placements(view: HostView) -> Table | None:
+    """Return, per instance, the placement that was asked for and the one that the kernel showed."""
+    # One run gives several records (sizes, kernels, events) with the same placement: one row for all of them.
+    grouped: dict[tuple[str, str, str, str, str], list[Record]] = {}
+    for record in (*view.valid, *view.invalid):
+        for instance, (asked, found) in enumerate(_pairs(record)):
+            shown = _found(found) if found else "not read back"
+            key = (record.check, str(instance), case(asked), shown, record.status)
+            grouped.setdefault(key, []).append(record)
+    rows = [
+        (check, case(common(records)), str(len(records)), *rest) for (check, *rest), records in grouped.items()
+    ]
+    header = ("check", "case", "records", "instance", "asked", "found", "status")
+    return Table("Placement asked and found", header, rows, frozenset({2, 3})) if rows else None
+
+
+def _pairs(record: Record) -> Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    for index in range(max(len(record.placement_asked), len(record.placement_found))):
+        asked = record.placement_asked[index] if index < len(record.placement_asked) else {}
+        found = record.placement_found[index] if index < len(record.placement_found) else {}
+        yield asked, found
+
+
+def _found(found: Mapping[str, Any]) -> str:
+    pages = found.get("pages")
+    if not isinstance(pages, Mapping) or not pages:
+        return case(found)
+    total = sum(p for p in pages.values() if isinstance(p, (int, float))) or 1
+    shares = ", ".join(
+        f"{percent(p / total)} on {node}" for node, p in pages.items() if isinstance(p, (int, float))
+    )
+    rest = case({k: v for k, v in found.items() if k != "pages"})
+    return f"{rest}; {number(total)} pages: {shares}"
+
+
+def others(view: HostView) -> Table | None:
+    """Return the valid records that no figure shows: counters, and checks that the report does not know."""
+    rows = [
+        (r.check, r.metric, case(case_of(r)), r.unit, *values(r))
+        for r in view.valid
+        if r.check not in _WHOLLY_SHOWN and r.metric not in _SHOWN.get(r.check, ())
+    ]
+    header = ("check", "metric", "case", "unit", *VALUE_HEADER)
+    return Table("Counters and other metrics", header, rows, frozenset(range(4, 9))) if rows else None
+
+
+def references(view: HostView, find: References | None) -> Table | None:
+    """Return the metrics that have a reference, with where it comes from; judging them is validate's part."""
+    rows = []
+    for record in view.valid if find else ():
+        reference = find(record) if find else None
+        if reference is not None:
+            lower = "" if reference.lower is None else number(reference.lower)
+            upper = "" if reference.upper is None else number(reference.upper)
+            rows.append(
+                (
+                    f"{record.check}: {record.metric}",
+                    case(case_of(record)),
+                    record.unit,
+                    number(record.value),
+                    number(reference.value),
+                    lower,
+                    upper,
+                    reference.source,
+                )
+            )
+    header = ("metric", "case", "unit", "measured", "reference", "from", "to", "source")
+    return Table("References", header, rows, frozenset({3, 4, 5, 6})) if rows else None
+
+
+def problem_table(problems: Sequence[Problem]) -> Table | None:
+    """Return what failed, was skipped or is invalid, failed ones first."""
+    order = {"failed": 0, "invalid": 1, "skipped": 2}
+    rows = [
+        (p.kind, p.host, p.name, p.reason)
+        for p in sorted(problems, key=lambda p: (order[p.kind], p.host, p.name, p.reason))
+    ]
+    caption = f"{count(len(rows), 'check')} without a result"
+    return Table(caption, ("what", "host", "check", "reason"), rows) if rows else None
+
+
+def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
+    """Return (host, case, reason) of the invalid records; their samples are no result, so they are not here."""
+    grouped: dict[tuple[str, str, str, str, str], list[Record]] = {}
+    for view in views:
+        for record in view.invalid:
+            # The sizes of one latency curve are one run.
+            same = case({k: v for k, v in case_of(record).items() if k != "size_bytes"})
+            key = (view.host, record.check, record.metric, same, record.reason)
+            grouped.setdefault(key, []).append(record)
+    return [
+        (
+            host,
+            f"{check} {metric}: {case(common(records))}"
+            + (f" ({len(records)} records)" if len(records) > 1 else ""),
+            reason or "no reason was recorded",
+        )
+        for (host, check, metric, _, reason), records in grouped.items()
+    ]
+
+
+def topology_facts(view: HostView) -> list[tuple[str, str]]:
+    """Return the metrics of the topology check as (name, value)."""
+    names = {"numa_nodes": "NUMA nodes", "pus": "PUs", "memory": "memory"}
+    known = {r.metric: r for r in view.of("topology")}
+    return [
+        (
+            names.get(metric, metric.replace("_", " ")),
+            quantity(known[metric].value, "" if metric in {"numa_nodes", "pus"} else known[metric].unit),
+        )
+        for metric in sorted(known, key=lambda m: ([*names, m].index(m), m))
+    ]

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real lambda dataset of Debian's bowtie2-examples, and synthetic ones with the real dwgsim."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from firsttouch.datasets import LocalDataset, get, verify
+from firsttouch.errors import FirstTouchError
+
+pytestmark = pytest.mark.integration
+
+needs_lambda = pytest.mark.skipif(
+    not Path("/usr/share/doc/bowtie2/examples/reads/reads_1.fq.gz").is_file(),
+    reason="bowtie2-examples is not installed: apt-get install bowtie2-examples",
+)
+needs_dwgsim = pytest.mark.skipif(
+    shutil.which("dwgsim") is None, reason="dwgsim is not installed: apt-get install dwgsim"
+)
+needs_bwa = pytest.mark.skipif(shutil.which("bwa") is None, reason="bwa is not installed: apt-get install bwa")
+SMALL = {"genome_size": "200kB", "pairs": 3000, "read_length": 100, "seed": 5}
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("FIRSTTOUCH_DATASETS", raising=False)
+    monkeypatch.setenv("FIRSTTOUCH_DATA", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+def mapped_fraction(local: LocalDataset, tmp_path: Path) -> float:
+    """Return the part of the primary alignments of the real BWA-MEM that are mapped."""
+    index = tmp_path / "index"
+    subprocess.run(["bwa", "index", "-p", str(index), str(local.reference)], check=True, capture_output=True)
+    sam = subprocess.run(["bwa", "mem", str(index), *local.reads], check=True, capture_output=True).stdout
+    flags = [int(line.split(b"\t")[1]) for line in sam.splitlines() if not line.startswith(b"@")]
+    primary = [flag for flag in flags if not flag & 0x900]
+    assert len(primary) == 2 * local.expect["reads"]
+    return sum(not flag & 4 for flag in primary) / len(primary)
+
+
+@needs_lambda
+def test_lambda_is_the_phage_and_10000_pairs() -> None:
+    local = get("lambda")
+    lines = local.reference.read_text().splitlines()
+    assert lines[0].startswith(">gi|9626243")
+    assert sum(map(len, lines[1:])) == 48_502
+    assert [path.read_bytes().count(b"\n") for path in local.reads] == [40_000, 40_000]
+    assert local.notes == ()
+    assert verify("lambda") == local
+
+
+@needs_lambda
+@needs_bwa
+def test_lambda_maps_as_the_manifest_says(tmp_path: Path) -> None:
+    local = get("lambda")
+    assert local.expect["mapped_fraction_min"] <= mapped_fraction(local, tmp_path) < 0.99
+
+
+@needs_dwgsim
+def test_synthetic_has_what_was_asked_for(store: Path) -> None:
+    local = get("synthetic", **SMALL)
+    lines = local.reference.read_text().splitlines()
+    assert sum(map(len, lines[1:])) == 200_000
+    for path in local.reads:
+        reads = path.read_text().splitlines()
+        assert len(reads) == 4 * 3000
+        assert {len(read) for read in reads[1::4]} == {100}
+    assert (local.expect["reads"], local.expect["read_length"]) == (3000, 100)
+    assert sorted(path.name for path in local.reference.parent.iterdir()) == [
+        ".lock",
+        "genome.fa",
+        "reads_1.fq",
+        "reads_2.fq",
+        "state.json",
+    ]
+    assert verify("synthetic", **SMALL) == local
+
+
+@needs_dwgsim
+def test_the_same_options_give_the_same_bytes_and_others_are_kept_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = get("synthetic", **SMALL)
+    other = get("synthetic", **(SMALL | {"seed": 6}))
+    monkeypatch.setenv("FIRSTTOUCH_DATA", str(tmp_path / "second"))
+    again = get("synthetic", **SMALL)
+    for first, second, third in zip(
+        (one.reference, *one.reads),
+        (again.reference, *again.reads),
+        (other.reference, *other.reads),
+        strict=True,
+    ):
+        assert first.read_bytes() == second.read_bytes()
+        assert first.read_bytes() != third.read_bytes()
+
+
+@needs_dwgsim
+def test_a_damaged_synthetic_file_is_made_again() -> None:
+    local = get("synthetic", **SMALL)
+    before = [path.read_bytes() for path in (local.reference, *local.reads)]
+    local.reads[1].write_bytes(before[2][:-1])
+    local.reference.unlink()
+    get("synthetic", **SMALL)
+    assert [path.read_bytes() for path in (local.reference, *local.reads)] == before
+
+
+@needs_dwgsim
+@needs_bwa
+def test_synthetic_maps_as_the_manifest_says(tmp_path: Path) -> None:
+    local = get("synthetic", **SMALL)
+    assert mapped_fraction(local, tmp_path) >= local.expect["mapped_fraction_min"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(argv, check=False, capture_output=True).returncode != 0:
+        pytest.skip("a tmpfs cannot be mounted here (needs root)")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@needs_dwgsim
+@pytest.mark.parametrize("foreseen", [True, False])
+def test_a_disk_that_fills_while_dwgsim_writes_is_seen(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch, foreseen: bool
+) -> None:
+    # dwgsim itself ends with exit 0 then, and its reads are cut off.
+    monkeypatch.setenv("FIRSTTOUCH_DATA", str(small_disk))
+    if not foreseen:
+        monkeypatch.setattr("firsttouch.datasets.synthetic.need_space", lambda *_: None)
+    with pytest.raises(FirstTouchError, match="disk full"):
+        get("synthetic", **(SMALL | {"pairs": 12_000}))
+    (place,) = (small_disk / "synthetic").iterdir()
+    assert not [path.name for path in place.iterdir() if path.suffix == ".fq"]

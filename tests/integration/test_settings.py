@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real ReFrame with our settings: every system, no home to write to, a fresh shell, wrong files."""
+
+import json
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from firsttouch.systems import activate
+
+pytestmark = pytest.mark.integration
+
+REFRAME = Path(sys.executable).with_name("reframe")
+
+CHECK = """\
+# SPDX-License-Identifier: Apache-2.0
+import reframe as rfm
+import reframe.utility.sanity as sn
+
+
+@rfm.simple_test
+class Where(rfm.RunOnlyRegressionTest):
+    valid_systems = ["*"]
+    valid_prog_environs = ["*"]
+    executable = "echo"
+    executable_opts = ["$FIRSTTOUCH_SYSTEM/$FIRSTTOUCH_PARTITION"]
+
+    @sanity_function
+    def ran(self):
+        return sn.assert_found(r"^local/default$", self.stdout)
+
+    @performance_function("GB/s")
+    def one(self):
+        return 1.0
+
+    @performance_function("ns")
+    def two(self):
+        return 2.0
+
+
+@rfm.simple_test
+class EightNodes(rfm.RunOnlyRegressionTest):
+    valid_systems = ["+numa %numa_nodes=8"]
+    valid_prog_environs = ["builtin"]
+    executable = "true"
+"""
+
+
+@pytest.fixture
+def reframe(tmp_path):
+    """Runs ReFrame on a folder with two checks, without a home, in an empty folder."""
+    checks = tmp_path / "checks"
+    checks.mkdir()
+    (checks / "where.py").write_text(CHECK)
+    here = tmp_path / "here"
+    here.mkdir()
+
+    def run(*argv, **env):
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": "/nonexistent",
+            "TMPDIR": str(tmp_path),
+            "RFM_CONFIG_FILES": str(folders.SETTINGS),
+            "FIRSTTOUCH_OUT": str(tmp_path / "out"),
+            **env,
+        }
+        command = [REFRAME, "--nocolor", "-c", checks, *argv]
+        done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+        assert list(here.iterdir()) == []
+        return done
+
+    return run
+
+
+def config(reframe, system):
+    done = reframe("--show-config", f"--system={system}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stdout
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(("system", "numa_nodes", "per_core"), [("amd-opteron", 8, 1), ("intel-xeon", 4, 2)])
+def test_configuration_of_the_published_systems(reframe, tmp_path, system, numa_nodes, per_core):
+    found = config(reframe, system)
+    (partition,) = found["systems"][0]["partitions"]
+    assert (partition["scheduler"], partition["access"]) == ("slurm", ["--exclusive"])
+    assert partition["processor"]["num_cpus"] == 64
+    assert partition["processor"]["num_sockets"] == 4
+    assert partition["processor"]["num_cpus_per_core"] == per_core
+    assert partition["extras"]["numa_nodes"] == numa_nodes
+    assert "numa" in partition["features"]
+    out = str(tmp_path / "out" / "reframe")
+    assert found["general"][0]["report_file"].startswith(out)
+    assert found["general"][0]["topology_prefix"].startswith(out)
+    assert found["storage"][0]["sqlite_db_file"].startswith(out)
+    assert found["systems"][0]["prefix"] == out
+    assert "#ALL" not in json.dumps(found)
+    assert "$HOME" not in json.dumps(found)
+
+
+def test_local_comes_last_and_takes_any_host(reframe):
+    systems = runpy.run_path(str(folders.SETTINGS))["site_configuration"]["systems"]
+    names = [system["name"] for system in systems]
+    assert {"amd-opteron", "intel-xeon"} <= set(names)
+    assert [s["name"] for s in systems if ".*" in s["hostnames"]] == names[-1:] == ["local"]
+    assert "selected system:   'local'" in reframe("-l").stdout
+
+
+def test_checks_ask_for_numa_nodes(reframe):
+    assert "EightNodes" in reframe("-l", "--system=amd-opteron").stdout
+    assert "EightNodes" not in reframe("-l", "--system=intel-xeon").stdout
+
+
+def test_a_run_writes_below_one_folder_only(reframe, tmp_path):
+    done = reframe("-r", "-n", "Where", "--system=local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    out = tmp_path / "out" / "reframe"
+    assert {f.name for f in out.iterdir()} >= {"output", "perflogs", "reports", "results.db"}
+    (log,) = out.glob("perflogs/local/default/*.log")
+    header, *rows = [line.split("|") for line in log.read_text().splitlines()]
+    assert all(len(row) == len(header) for row in rows)
+    values = [dict(zip(header, row, strict=True)) for row in rows]
+    assert [(v["perf_var"], v["perf_value"], v["perf_unit"]) for v in values] == [
+        ("one", "1.0", "GB/s"),
+        ("two", "2.0", "ns"),
+    ]
+    assert not Path("/nonexistent").exists()
+    stored = reframe("--list-stored-testcases=now-1d:now/mean:/")
+    assert stored.returncode == 0, stored.stdout
+    assert "Where" in stored.stdout
+
+
+def test_a_home_that_is_read_only(reframe, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o500)
+    assert reframe("-r", "-n", "Where", "--system=local", HOME=str(home)).returncode == 0
+    assert list(home.iterdir()) == []
+
+
+def test_a_site_adds_its_systems(reframe, tmp_path):
+    site = tmp_path / "site"
+    site.mkdir()
+    text = (folders.SYSTEMS / "intel-xeon.yaml").read_text().replace("name: intel-xeon", "name: ours", 1)
+    (site / "ours.yaml").write_text(text)
+    assert "EightNodes" not in reframe("-l", "--system=ours", FIRSTTOUCH_SYSTEMS=str(site)).stdout
+    (site / "ours.yaml").write_text(text.replace("packages: 4", "packages: four", 1))
+    done = reframe("-l", "--system=amd-opteron", FIRSTTOUCH_SYSTEMS=str(site))
+    assert done.returncode == 1
+    (error,) = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+    assert error.count(f"{site}/ours.yaml:") == 1
+    assert "facts.packages: 'four' is not a whole number" in error
+
+
+@pytest.mark.skipif((folders.SYSTEMS / "local.yaml").exists(), reason="this host has its local.yaml")
+def test_without_hwloc_the_other_systems_work(reframe, tmp_path):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "bash").symlink_to(shutil.which("bash"))
+    done = reframe("--show-config", "--system=local", PATH=str(programs))
+    (system,) = json.loads(done.stdout)["systems"]
+    assert "lstopo is not on PATH" in system["descr"]
+    assert system["partitions"][0]["processor"]["num_cpus"] >= 1
+    assert "EightNodes" in reframe("-l", "--system=amd-opteron", PATH=str(programs)).stdout
+
+
+def test_a_fresh_shell_with_the_environment_activated(tmp_path):
+    if sys.prefix == sys.base_prefix:
+        pytest.skip("the tests do not run in a virtual environment")
+    activate.activate()
+    script = f". {sys.prefix}/bin/activate && reframe -c reframe/ -l --system amd-opteron"
+    done = subprocess.run(
+        [
+            "env",
+            "-i",
+            "PATH=/usr/local/bin:/usr/bin:/bin",
+            "HOME=/nonexistent",
+            f"TMPDIR={tmp_path}",
+            "bash",
+            "-c",
+            script,
+        ],
+        cwd=folders.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "selected system:   'amd-opteron'" in done.stdout
+    assert str(folders.SETTINGS) in done.stdout
+    assert "settings.py: not a valid" not in done.stdout

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`firsttouch data`: one JSON document on stdout, messages on stderr."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from firsttouch import datasets
+from firsttouch.commands import data
+from firsttouch.datasets import LocalDataset
+from firsttouch.datasets.synthetic import Options, options_of
+from firsttouch.errors import BadInput, Missing
+
+pytestmark = pytest.mark.unit
+
+LOCAL = LocalDataset("x", Path("/s/x.fa"), (Path("/s/1.fq"), Path("/s/2.fq")), {"reads": 3}, ("x: a note",))
+DEFAULTS = {"genome_size": "50MB", "repeat_fraction": 0.4, "seed": 1, "pairs": 9, "read_length": 100}
+
+
+def run(*argv: str) -> int:
+    parser = argparse.ArgumentParser(prog="firsttouch")
+    data.register(parser.add_subparsers())
+    args = parser.parse_args(["data", *argv])
+    status: int = args.run(args)
+    return status
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FIRSTTOUCH_DATASETS", raising=False)
+    monkeypatch.setenv("FIRSTTOUCH_DATA", str(tmp_path))
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(datasets.available())
+    assert next(line for line in lines if line.startswith("lambda")).split()[1:3] == ["absent", "package"]
+
+
+def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("list", "--json") == 0
+    found = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["datasets"]}
+    assert found["lambda"]["expect"]["reads"] == 10_000
+    assert (found["mix100"]["state"], found["mix100"]["reference"]) == ("absent", "grch38")
+
+
+@pytest.mark.parametrize("command", ["get", "verify"])
+def test_json_is_one_document_and_notes_are_messages(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, command, lambda *_, **__: LOCAL)
+    assert run(command, "x", "--json") == 0
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert document["reads"] == ["/s/1.fq", "/s/2.fq"]
+    assert document["notes"] == ["x: a note"]
+    assert err == "firsttouch: note: x: a note\n"
+    assert run(command, "x") == 0
+    assert capsys.readouterr().out.split() == ["reference", "/s/x.fa", "reads", "/s/1.fq", "reads", "/s/2.fq"]
+
+
+def test_only_given_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(datasets, "get", lambda name, **given: seen.append((name, given)) or LOCAL)
+    run("get", "x", "--genome-size", "5MB", "--seed", "0", "--from", "a.fq", "b.fq")
+    ((name, given),) = seen  # type: ignore[misc]
+    given.pop("progress")
+    assert name == "x"
+    assert given == {"genome_size": "5MB", "seed": 0, "from_files": [Path("a.fq"), Path("b.fq")]}
+
+
+def test_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 0.0, 5.0, 11.0, 11.5, 12.0])
+    monkeypatch.setattr(data.time, "monotonic", lambda: next(clock))
+    with data._Meter() as meter:
+        for done in (0, 1, 11 * 2**20, 12 * 2**20):
+            meter("downloading x", done, 22 * 2**20)
+        meter("waiting for another", 0, None)
+    assert capsys.readouterr().err == (
+        "firsttouch: downloading x: 11 MiB of 22 MiB (50 %), 1 MiB/s\nfirsttouch: waiting for another\n"
+    )
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("--help")
+    assert "firsttouch data get gcat --from" in capsys.readouterr().out
+
+
+def test_options_have_names_of_their_own() -> None:
+    asked = options_of(DEFAULTS, {"genome_size": "0.1GB", "pairs": 5})
+    assert asked == Options(100_000_000, 0.4, 1, 5, 100)
+    tags = [asked.tag] + [options_of(DEFAULTS, {name: 60}).tag for name in ("seed", "pairs", "read_length")]
+    tags += [
+        options_of(DEFAULTS, {"genome_size": 60_000}).tag,
+        options_of(DEFAULTS, {"repeat_fraction": 0.5}).tag,
+    ]
+    assert len(set(tags)) == len(tags)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"genome_size": 9}, "genome_size must be from 10000"),
+        ({"genome_size": "huge"}, "'huge' is not a quantity of bytes"),
+        ({"repeat_fraction": 1.0}, "repeat_fraction must be from 0.0 to 0.95"),
+        ({"repeat_fraction": float("nan")}, "repeat_fraction must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"pairs": 0}, "pairs must be"),
+        ({"read_length": 1000}, "read_length must be from 30 to 250"),
+        ({"pairs": None}, "is not a number"),
+        ({"ploidy": 2}, "no option 'ploidy': known are genome_size"),
+    ],
+)
+def test_options_that_cannot_be(given: dict[str, object], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        options_of(DEFAULTS, given)
+
+
+def test_without_dwgsim_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Missing, match="apt-get install dwgsim"):
+        datasets.get("synthetic", genome_size=10_000)

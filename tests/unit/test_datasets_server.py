@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real HTTP server that misbehaves on demand, for the download tests (which import it), and its own test."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import requests
+
+pytestmark = pytest.mark.unit
+
+
+class Server:
+    """One file at `url`, served as the attributes say; `asked` has the Range header of every request."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.etag: str | None = '"one"'
+        self.ranges = True  # answers Range with 206
+        self.believes = False  # ignores If-Range: answers 206 whatever the version
+        self.chunked = False  # no Content-Length
+        self.silent_length = False  # neither Content-Length nor chunks
+        self.extra_length = 0  # promises so many bytes more than it has
+        self.statuses: list[int] = []  # answers these before it serves
+        self.cuts: list[int] = []  # closes the n-th connection after so many bytes
+        self.stall_after: int | None = None  # sends so many bytes, then waits for `go`
+        self.go = threading.Event()
+        self.asked: list[str | None] = []
+        self.url = ""
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        asked = handler.headers.get("Range")
+        self.asked.append(asked)
+        if self.statuses:
+            handler.send_error(self.statuses.pop(0))
+            return
+        same = self.believes or handler.headers.get("If-Range") in (None, self.etag)
+        span = re.fullmatch(r"bytes=(\d+)-(\d*)", asked or "")
+        first, last = 0, len(self.content)
+        partial = bool(span and self.ranges and same)
+        if span and partial:
+            first = int(span[1])
+            last = min(int(span[2]) + 1, last) if span[2] else last
+            if first >= len(self.content):
+                handler.send_error(416)
+                return
+        handler.send_response(206 if partial else 200)
+        if partial:
+            handler.send_header("Content-Range", f"bytes {first}-{last - 1}/{len(self.content)}")
+        if self.etag:
+            handler.send_header("ETag", self.etag)
+        if self.chunked:
+            handler.send_header("Transfer-Encoding", "chunked")
+        elif not self.silent_length:
+            handler.send_header("Content-Length", str(last - first + self.extra_length))
+        handler.end_headers()
+        self.send(handler, self.content[first:last])
+
+    def send(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if self.stall_after is not None:
+            handler.wfile.write(body[: self.stall_after])
+            handler.wfile.flush()
+            self.go.wait(20)
+            body = body[self.stall_after :]
+        cut = self.cuts.pop(0) if self.cuts else None
+        if self.chunked:
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(body), body) if cut is None else b"%x\r\n" % len(body))
+            handler.wfile.write(b"0\r\n\r\n" if cut is None else body[:cut])
+        else:
+            handler.wfile.write(body[:cut])
+
+
+@contextmanager
+def serving(content: bytes) -> Iterator[Server]:
+    """Serve *content* on a free port of 127.0.0.1."""
+    state = Server(content)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.close_connection = True
+            with suppress(BrokenPipeError, ConnectionResetError):  # the client was killed or has enough
+                state.answer(self)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    state.url = f"http://127.0.0.1:{server.server_address[1]}/data.fq.gz"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        state.go.set()
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_server_honours_ranges_only_of_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    with serving(b"0123456789") as server:
+        part = requests.get(server.url, headers={"Range": "bytes=4-", "If-Range": '"one"'}, timeout=5)
+        whole = requests.get(server.url, headers={"Range": "bytes=4-", "If-Range": '"old"'}, timeout=5)
+    assert (part.status_code, part.content) == (206, b"456789")
+    assert (whole.status_code, whole.content) == (200, b"0123456789")

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams: what is unpacked is all of it, what is cut is cut at reads, what is damaged is seen."""
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firsttouch.datasets.stream import Corrupt, cut_reads, gunzip, write
+
+pytestmark = pytest.mark.unit
+
+
+def fastq(count: int, length: int = 20) -> bytes:
+    return b"".join(b"@r%d\n%s\n+\n%s\n" % (i, b"ACGT" * (length // 4), b"@" * length) for i in range(count))
+
+
+def pieces(data: bytes, size: int) -> list[bytes]:
+    return [data[i : i + size] for i in range(0, len(data), size)]
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=300), max_size=4), st.integers(1, 50), st.integers(0, 3))
+def test_members_in_any_pieces(members: list[bytes], size: int, padding: int) -> None:
+    packed = b"".join(gzip.compress(member) + b"\0" * padding for member in members)
+    # A stream must be recognised by its first piece, which in practice is far longer than two bytes.
+    parts = [packed[:2], *pieces(packed[2:], size)] if packed else []
+    assert b"".join(gunzip(parts)) == b"".join(members)
+
+
+def test_what_is_not_gzip_passes() -> None:
+    assert b"".join(gunzip([b">a\n", b"\x1f\x8bAC\n"])) == b">a\n\x1f\x8bAC\n"
+
+
+@pytest.mark.parametrize("lost", [1, 4, 8, 9, 100])
+def test_a_truncated_gzip_is_seen(lost: int) -> None:
+    packed = gzip.compress(hashlib.sha256(b"x").digest() * 50 + b"ACGT" * 99)
+    with pytest.raises(Corrupt, match="end early: the file is truncated"):
+        list(gunzip([packed[: max(2, len(packed) - lost)]]))
+
+
+def test_a_damaged_gzip_is_seen() -> None:
+    packed = bytearray(gzip.compress(fastq(100)))
+    packed[len(packed) // 2] ^= 0x55
+    with pytest.raises(Corrupt, match="corrupt gzip data"):
+        list(gunzip([bytes(packed)]))
+
+
+def test_bytes_after_gzip_need_a_checksum() -> None:
+    packed = gzip.compress(b">a\nAC\n") + b"razip index"
+    with pytest.raises(Corrupt, match="bytes that are not gzip"):
+        list(gunzip([packed]))
+    assert b"".join(gunzip([packed], tail_ignored=True)) == b">a\nAC\n"
+
+
+@settings(deadline=None)
+@given(st.integers(1, 40), st.integers(1, 200), st.integers(1, 40), st.integers(1, 25))
+def test_cuts_are_at_reads(count: int, size: int, first: int, truncate: int) -> None:
+    data = fastq(count)
+    if first > count:
+        with pytest.raises(Corrupt, match=f"holds {count} whole reads, not the first {first}"):
+            list(cut_reads(pieces(data, size), first, truncate))
+        return
+    lines = data.split(b"\n")[: 4 * first]
+    for part in (1, 3):
+        lines[part::4] = [line[:truncate] for line in lines[part::4]]
+    cut = b"".join(cut_reads(pieces(data, size), first, truncate))
+    assert cut == b"\n".join(lines) + b"\n"
+    assert b"".join(cut_reads(pieces(data, size), None, None)) == data
+
+
+def test_a_read_that_stops_in_the_middle_is_seen_when_cutting() -> None:
+    with pytest.raises(Corrupt, match="the last read is incomplete"):
+        list(cut_reads([fastq(3)[:-5]], None, 10))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 50), st.integers(1, 300))
+def test_facts_of_reads(tmp_path_factory: pytest.TempPathFactory, count: int, size: int) -> None:
+    target = tmp_path_factory.mktemp("reads") / "r.fq"
+    data = fastq(count)
+    facts = write(pieces(data, size), target, "reads", ["md5"])
+    assert target.read_bytes() == data
+    assert (facts.records, facts.read_length, facts.size) == (count, 20, len(data))
+    assert facts.digests == {name: hashlib.new(name, data).hexdigest() for name in ("sha256", "md5")}
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=9), st.integers(1, 50))
+def test_facts_of_a_reference(tmp_path_factory: pytest.TempPathFactory, lengths: list[int], size: int) -> None:
+    data = b"".join(b">chr%d a>b\n%s\n" % (i, b"A" * length) for i, length in enumerate(lengths))
+    facts = write(pieces(data, size), tmp_path_factory.mktemp("ref") / "a.fa", "reference")
+    assert (facts.records, facts.read_length) == (len(lengths), None)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "not a FASTQ file"),
+        (b"<html>404</html>\n" * 8, "not a FASTQ file"),
+        (fastq(5)[:-30], "truncated FASTQ"),
+        (fastq(5)[:-3], "not as many qualities as bases"),
+        (fastq(9000)[:-3], "not as many qualities as bases"),
+        (fastq(5)[4:], "not a FASTQ file"),
+        (b"@r\nAC\n+\nIII\n" + fastq(9), "not as many qualities as bases"),
+    ],
+)
+def test_a_damaged_fastq_is_seen(data: bytes, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(Corrupt, match=reason):
+        write(pieces(data, 1000), tmp_path / "r.fq", "reads")
+
+
+def test_a_fastq_may_lack_its_last_newline(tmp_path: Path) -> None:
+    assert write([fastq(5)[:-1]], tmp_path / "r.fq", "reads").records == 5
+
+
+def test_a_page_is_no_reference(tmp_path: Path) -> None:
+    with pytest.raises(Corrupt, match="not a FASTA file"):
+        write([b"<html>"], tmp_path / "a.fa", "reference")

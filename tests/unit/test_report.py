@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report as files: what the numbers are, what is shown first, and what never becomes a value."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from test_report_machines import Machine, invalid, made
+
+from firsttouch.records import Record, append
+from firsttouch.report import Reference
+
+pytestmark = pytest.mark.unit
+NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
+
+
+def test_the_files_of_a_report(tmp_path: Path) -> None:
+    machine = Machine(2, 4)
+    records = machine.everything()
+    made(tmp_path, records, topology_xml=machine.xml())
+    names = {p.name for p in tmp_path.iterdir()}
+    assert names == {"index.html", "summary.md", "summary.json", "records.parquet", "topology.xml"}
+    assert (tmp_path / "topology.xml").read_text(encoding="utf-8") == machine.xml()
+    assert pl.read_parquet(tmp_path / "records.parquet").height == len(records)
+
+
+def test_the_numbers_of_summary_json_are_the_medians(tmp_path: Path) -> None:
+    records = Machine(2, 4, repetitions=5).everything()
+    _, _, document = made(tmp_path, records)
+    (host,) = document["hosts"]
+    found = {
+        (check, m["metric"], json.dumps(m["parameters"], sort_keys=True)): m
+        for check, metrics in host["checks"].items()
+        for m in metrics
+    }
+    assert len(found) == len(records)
+    for record in records:
+        metric = found[record.check, record.metric, json.dumps(record.parameters, sort_keys=True)]
+        assert metric["value"] == statistics.median(record.samples)
+        assert (metric["minimum"], metric["maximum"]) == (min(record.samples), max(record.samples))
+        assert metric["spread"] == pytest.approx(
+            (max(record.samples) - min(record.samples)) / statistics.median(record.samples)
+        )
+        assert (metric["unit"], metric["repetitions"], metric["status"]) == (
+            record.unit,
+            len(record.samples),
+            "valid",
+        )
+
+
+def test_the_speedup_is_that_of_the_fastest_run_against_the_default_run(tmp_path: Path) -> None:
+    def run(instances: int, threads: int, policy: str, *samples: float) -> Record:
+        parameters = {
+            "aligner": "bwa-mem",
+            "dataset": "lambda",
+            "instances": instances,
+            "threads": threads,
+            "policy": policy,
+            "scenario": f"{instances}Inst_{policy.capitalize()}",
+        }
+        check = "scaling" if instances == 1 else "placement"
+        return Record(check, "alignment_time", "s", "lower", samples, parameters, host="n1")
+
+    records = [
+        run(1, 8, "original", 39.0, 40.0, 44.0),
+        run(1, 4, "original", 70.0, 71.0, 72.0),
+        run(1, 8, "interleave", 20.0, 21.0, 22.0),
+        run(2, 4, "original", 9.0, 10.0, 11.0),
+        invalid(run(4, 2, "original", 1.0, 1.0, 1.0)),
+    ]
+    summary, page, document = made(tmp_path, records)
+    (study,) = document["hosts"][0]["scenarios"]
+    assert study["default"] == {
+        "scenario": "1Inst_Original",
+        "instances": 1,
+        "threads": 8,
+        "policy": "original",
+        "value": 40.0,
+        "unit": "s",
+    }
+    assert study["best"]["scenario"] == "2Inst_Original"
+    assert study["speedup"] == {"value": 4.0, "low": pytest.approx(39 / 11), "high": pytest.approx(44 / 9)}
+    assert "4.00x (3.55x to 4.89x)" in " ".join(summary.table().split())
+    assert "dashed line: default run, 1Inst_Original with 8 threads: 40 s" in page
+    assert "4Inst_Original" not in page.split("Results of n1")[1].split("Details</h3>")[0]
+
+
+def test_overlapping_repetitions_are_no_clear_gain(tmp_path: Path) -> None:
+    runs = Machine(1, 2).scaling()
+    slow = next(r for r in runs if r.parameters["policy"] == "original" and r.parameters["threads"] == 2)
+    fast = next(r for r in runs if r.parameters["policy"] == "interleave" and r.parameters["threads"] == 2)
+    pair = [replace(slow, samples=(10.0, 11.0, 12.0)), replace(fast, samples=(9.0, 10.0, 11.5))]
+    _, page, _ = made(tmp_path, pair)
+    assert "the repetitions overlap, so this is no clear gain" in page
+
+
+def test_each_host_has_its_section_and_the_topology_goes_to_the_host_that_it_names(tmp_path: Path) -> None:
+    first, second = Machine(2, 4, host="n1"), Machine(2, 4, host="n2")
+    _, page, document = made(tmp_path, first.everything() + second.everything(), topology_xml=second.xml())
+    assert [h["host"] for h in document["hosts"]] == ["n1", "n2"]
+    assert [h["topology"] is None for h in document["hosts"]] == [True, False]
+    assert "The cache sizes are not marked: no topology of this host was given." in page
+    assert page.count("L3 16 MiB</text>") == 1
+
+
+def test_a_wide_spread_is_said(tmp_path: Path) -> None:
+    record = Machine().contention()[0]
+    _, page, _ = made(tmp_path, [replace(record, samples=(1.0, 2.0, 3.0))])
+    assert "is 100.0 %: too wide to compare by" in page
+    assert "Median of 3 repetitions" in page
+
+
+def test_a_single_repetition_has_no_spread(tmp_path: Path) -> None:
+    record = Machine().contention()[0]
+    summary, page, _ = made(tmp_path, [replace(record, samples=(1.0,))])
+    assert "One repetition each, so the spread is not known." in page
+    assert "%" not in summary.table()
+
+
+def test_references_are_beside_what_was_measured(tmp_path: Path) -> None:
+    def find(record: Record) -> Reference | None:
+        if record.metric != "theoretical_bandwidth":
+            return None
+        return Reference(51.2, 48.0, None, "data sheet, page 3")
+
+    _, page, document = made(tmp_path, Machine().topology(), references=find)
+    metrics = {m["metric"]: m["reference"] for m in document["hosts"][0]["checks"]["topology"]}
+    assert metrics["theoretical_bandwidth"] == {
+        "value": 51.2,
+        "lower": 48.0,
+        "upper": None,
+        "source": "data sheet, page 3",
+    }
+    assert metrics["pus"] is None
+    assert "data sheet, page 3" in page
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    machine = Machine(2, 4)
+    records = machine.everything()
+    for name, given in (("a", records), ("b", records)):
+        made(tmp_path / name, given, topology_xml=machine.xml(), generated=NOON)
+    for file in sorted((tmp_path / "a").iterdir()):
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+
+
+def test_pages_do_not_depend_on_the_order_of_the_records(tmp_path: Path) -> None:
+    records = Machine(2, 4).everything()
+    for name, given in (("a", records), ("b", records[::-1])):
+        made(tmp_path / name, given, generated=NOON)
+    for name in ("index.html", "summary.md", "summary.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_only_the_stated_time_differs_between_two_reports(tmp_path: Path) -> None:
+    records = Machine().everything()
+    pages = []
+    for hour in (12, 13):
+        when = NOON.replace(hour=hour)
+        _, page, _ = made(tmp_path / str(hour), records, generated=when)
+        pages.append(page.replace(when.isoformat(timespec="seconds"), "WHEN"))
+    assert pages[0] == pages[1]
+
+
+def test_the_table_has_a_line_per_headline(tmp_path: Path) -> None:
+    machine = Machine(2, 4)
+    summary, _, document = made(tmp_path, machine.everything(), topology_xml=machine.xml())
+    table = summary.table()
+    assert [line["label"] for line in document["hosts"][0]["headlines"]] == [
+        "topology",
+        "theoretical bandwidth",
+        "latency L1d (32 KiB)",
+        "latency L2 (1 MiB)",
+        "latency L3 (16 MiB)",
+        "latency memory",
+        "copy bandwidth, local",
+        "scale bandwidth, local",
+        "add bandwidth, local",
+        "triad bandwidth, local",
+        "contention, 1 thread",
+        "contention, 8 threads",
+        "bwa-mem, lambda, 10000 reads: fastest",
+    ]
+    assert "2 NUMA nodes, 8 PUs, 32 GiB" in table
+    assert "worst remote" in table
+    assert "NUMA node 0 to bank 1" in table
+    assert "1Inst_Original (8 threads)" in table
+    assert "none failed, skipped or invalid" in table
+
+
+def test_importing_the_package_does_not_import_matplotlib() -> None:
+    code = "import sys, firsttouch.report, firsttouch.commands.report; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_home_that_cannot_be_written_costs_no_message(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text("a file, so that no folder can be made in it, not even by root")
+    code = "from firsttouch.report.plots import style; import matplotlib; print(matplotlib.get_configdir())"
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stderr == ""
+    assert not Path(done.stdout.strip()).exists()  # a temporary one, gone with the process
+
+
+def test_a_report_of_one_host_takes_less_than_five_seconds(tmp_path: Path) -> None:
+    # Processor time of a fresh process, import of the plotting library included: other load does not count.
+    machine = Machine(8, 8)
+    (tmp_path / "host.xml").write_text(machine.xml())
+    append(tmp_path / "records.jsonl", machine.everything())
+    code = (
+        "import time; from pathlib import Path;"
+        "from firsttouch import records; from firsttouch.report import build;"
+        "build(records.read(Path('records.jsonl')), Path(), topology_xml=Path('host.xml').read_text());"
+        "print(time.process_time())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 5

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``firsttouch report``: what it replaces, what it refuses, what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import pytest
+from test_report_machines import Machine
+
+from firsttouch import records
+from firsttouch.commands import report as command
+from firsttouch.errors import BadInput
+
+pytestmark = pytest.mark.unit
+
+
+def call(*argv: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    command.register(parser.add_subparsers(required=True))
+    args = parser.parse_args(["report", *map(str, argv)])
+    status: int = args.run(args)
+    return status
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    machine = Machine(1, 2)
+    records.append(folder / "a" / "records.jsonl", machine.topology())
+    records.append(folder / "b" / "records.jsonl", machine.contention())
+    return folder
+
+
+def test_a_folder_of_records_becomes_a_report(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "deep" / "report"
+    assert call(results, "-o", out) == 0
+    assert "contention, 2 threads" in capsys.readouterr().out
+    assert (out / "index.html").is_file()
+    assert [p.name for p in out.parent.iterdir()] == ["report"]
+    assert out.stat().st_mode & 0o777 == (tmp_path / "deep").stat().st_mode & 0o777
+
+
+def test_json_is_the_only_thing_on_stdout(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(results, "-o", tmp_path / "report", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "report" / "summary.json").read_text())
+
+
+def test_the_topology_is_taken_along(results: Path, tmp_path: Path) -> None:
+    xml = tmp_path / "n1.xml"
+    xml.write_text(Machine(1, 2).xml())
+    call(results, "-o", tmp_path / "report", "--xml", xml)
+    assert (tmp_path / "report" / "topology.xml").read_text() == xml.read_text()
+
+
+def test_an_earlier_report_is_replaced_as_a_whole(results: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    xml = tmp_path / "n1.xml"
+    xml.write_text(Machine(1, 2).xml())
+    call(results, "-o", out, "--xml", xml)
+    call(results / "a", "-o", out)
+    assert not (out / "topology.xml").exists()
+    assert set(json.loads((out / "summary.json").read_text())["hosts"][0]["checks"]) == {"topology"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["n1.xml", "report", "results"]
+
+
+def test_a_link_to_the_latest_report_stays_a_link(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "latest").symlink_to("one")
+    call(results, "-o", tmp_path / "latest")
+    assert (tmp_path / "latest").is_symlink()
+    assert (tmp_path / "one" / "index.html").is_file()
+
+
+@pytest.mark.parametrize("stranger", ["thesis.tex", "index.html"])
+def test_a_folder_with_anything_else_is_refused(results: Path, tmp_path: Path, stranger: str) -> None:
+    out = tmp_path / "precious"
+    out.mkdir()
+    (out / stranger).write_text("mine")
+    with pytest.raises(BadInput, match="not an earlier report"):
+        call(results, "-o", out)
+    assert (out / stranger).read_text() == "mine"
+
+
+def test_a_report_with_a_note_beside_it_is_refused(results: Path, tmp_path: Path) -> None:
+    call(results, "-o", tmp_path / "report")
+    (tmp_path / "report" / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput, match="it holds notes"):
+        call(results, "-o", tmp_path / "report")
+
+
+def test_a_failure_leaves_the_earlier_report_and_nothing_beside_it(results: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    call(results, "-o", out)
+    before = (out / "index.html").read_bytes()
+    (results / "a" / "records.jsonl").write_text('{"schema": 1, "check": "half"\n')
+    with pytest.raises(BadInput, match=r"records\.jsonl:1: not JSON"):
+        call(results, "-o", out)
+    assert (out / "index.html").read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["report", "results"]
+
+
+def test_bad_input_is_one_line_that_names_it(results: Path, tmp_path: Path) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\n")
+    notes = tmp_path / "notes.xml"
+    notes.write_text("<notes/>")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    cases: list[tuple[tuple[str | Path, ...], str]] = [
+        ((tmp_path / "nowhere", "-o", tmp_path / "r"), "nowhere: no such file or folder"),
+        ((empty, "-o", tmp_path / "r"), "no record in"),
+        ((binary, "-o", tmp_path / "r"), "no UTF-8 text"),
+        ((results, "-o", binary), "binary: not a folder"),
+        ((results, "-o", binary / "below"), "binary: not a folder"),
+        ((results, "-o", tmp_path / "r", "--xml", notes), "notes.xml: not an hwloc topology"),
+        ((results, "-o", tmp_path / "r", "--xml", tmp_path / "no.xml"), "no.xml: cannot be read"),
+    ]
+    for argv, reason in cases:
+        with pytest.raises(BadInput, match=reason) as caught:
+            call(*argv)
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_disk_that_is_full_is_said_in_one_line(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, *_: object, **__: object) -> int:
+        raise OSError(28, os.strerror(28), str(self))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(BadInput, match="cannot be written: No space left on device"):
+        call(results, "-o", tmp_path / "report")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["results"]

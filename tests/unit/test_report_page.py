@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page itself: well-formed, self-contained, accessible, and safe with hostile names."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_report_machines import Machine
+
+from firsttouch.records import Record
+from firsttouch.report import Problem, build
+
+pytestmark = pytest.mark.unit
+HOSTILE = "<script>alert('x')</script>\"&$x^2$|`\x00\x1b[31m\u2028\n- _*~"
+
+
+def page_of(out: Path, records: list[Record], xml: str | None = None, **options: object) -> str:
+    build(records, out, topology_xml=xml, **options)  # type: ignore[arg-type]
+    return (out / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> str:
+    machine = Machine(8, 8)
+    records = machine.everything() + machine.scaling("bowtie2", "GCAT") + machine.placement("bowtie2", "GCAT")
+    return page_of(tmp_path_factory.mktemp("large"), records, machine.xml())
+
+
+def tree(page: str) -> ET.Element:
+    """Parse the page as XML: a stricter reader than any browser, which takes unclosed or crossed tags."""
+    assert page.startswith("<!DOCTYPE html>")
+    return ET.fromstring(page)  # noqa: S314
+
+
+def local(element: ET.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def test_the_page_is_well_formed_and_its_ids_are_unique(large: str) -> None:
+    ids = Counter(e.get("id") for e in tree(large).iter() if e.get("id"))
+    assert [i for i, n in ids.items() if n > 1] == []
+
+
+def test_every_reference_within_the_page_leads_somewhere(large: str) -> None:
+    root = tree(large)
+    ids = {e.get("id") for e in root.iter()}
+    for element in root.iter():
+        for target in element.get("aria-labelledby", "").split():
+            assert target in ids
+        link = element.get("href", "")
+        assert link in {"", "data:,"} or link[1:] in ids
+        for value in element.attrib.values():
+            for target in re.findall(r"url\(#([^)]+)\)", value):
+                assert target in ids
+
+
+def test_no_request_can_leave_the_page(large: str) -> None:
+    without_namespaces = re.sub(r'xmlns(:\w+)?="[^"]*"', "", large)
+    for text in ("http:", "https:", "src=", "@import", "url(http", "<script", "<iframe", "<object", "<img"):
+        assert text not in without_namespaces
+    assert "default-src 'none'" in large
+
+
+def test_headings_are_in_order_and_the_page_says_its_language(large: str) -> None:
+    root = tree(large)
+    assert root.get("lang") == "en"
+    levels = [int(local(e)[1]) for e in root.iter() if re.fullmatch("h[1-6]", local(e))]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_every_figure_is_complete(large: str) -> None:
+    figures = [e for e in tree(large).iter() if local(e) == "figure"]
+    assert len(figures) == 1 + 2 + 1 + 2 + 2
+    for figure in figures:
+        words = " ".join("".join(figure.itertext()).split())
+        assert "How to read it." in words
+        assert "Median of 3 repetitions" in words
+        assert "spread" in words
+        tables = [e for e in figure.iter() if local(e) == "table"]
+        assert tables
+        for table in tables:
+            assert any(local(e) == "caption" for e in table)
+        drawings = [e for e in figure.iter() if local(e) == "svg"]
+        assert drawings
+        for drawing in drawings:
+            assert drawing.get("role") == "img"
+            texts = {local(e): e.text for e in drawing if local(e) in {"title", "desc"}}
+            assert all(texts[name] for name in ("title", "desc"))
+
+
+def test_axes_have_units(large: str) -> None:
+    texts = [e.text or "" for e in tree(large).iter() if local(e) == "text"]
+    for label in (
+        "latency (ns, logarithmic)",
+        "size of the memory walked (bytes, powers of two)",
+        "triad (GB/s)",
+        "memory bank (NUMA node)",
+        "PU-set (NUMA nodes)",
+        "bandwidth (GB/s)",
+        "threads",
+        "time (s, logarithmic)",
+        "speedup (times)",
+    ):
+        assert label in texts, label
+
+
+def test_colours_come_from_the_style_sheet(large: str) -> None:
+    assert "#0a0b0" not in large
+    assert "#0a0c0" not in large
+    assert "prefers-color-scheme: dark" in large
+    assert "@media print" in large
+    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", large))
+    defined = set(re.findall(r"(--[a-z0-9-]+):", large))
+    assert used <= defined
+
+
+@pytest.mark.parametrize("scheme", [0, 1, 2])
+def test_text_contrast_is_aa(large: str, scheme: int) -> None:
+    """WCAG 2.2: 4.5 for text, 3 for the lines of a figure; light, dark and paper."""
+    block = re.findall(r":root \{(.*?)\}", large, re.S)[scheme]
+    colours = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", block))
+
+    def luminance(name: str) -> float:
+        parts = [int(colours[name][i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    def contrast(name: str, behind: str) -> float:
+        low, high = sorted((luminance(name), luminance(behind)))
+        return (high + 0.05) / (low + 0.05)
+
+    for name in ("ink", "muted", "link", "warn", "good"):
+        assert contrast(name, "paper") >= 4.5, name
+    for name in ("ink", "muted", "warn"):
+        assert contrast(name, "warn-paper") >= 4.5, name
+    for number in range(1, 7):
+        assert contrast(f"series-{number}", "paper") >= 3, number
+
+
+@pytest.mark.parametrize(("nodes", "sizes", "rows"), [(1, (1,), 1), (4, (1,), 4), (8, (1, 2, 4), 106)])
+def test_matrices_show_every_value(tmp_path: Path, nodes: int, sizes: tuple[int, ...], rows: int) -> None:
+    machine = Machine(nodes, 4)
+    records = [
+        r
+        for r in machine.bandwidth(sizes)
+        if r.parameters["kernel"] == "copy" and r.parameters["program"] == "stream"
+    ]
+    # 8 + 28 + 70 PU-sets of one, two and four NUMA nodes.
+    assert len(records) == rows * nodes
+    page = page_of(tmp_path, records)
+    (matrix,) = (e for e in tree(page).iter() if e.get("class") == "matrix")
+    cells = [e for e in matrix if (e.get("class") or "") in {"middle dark", "middle bright"}]
+    assert len(cells) == rows * nodes
+    highest = max(r.value for r in records)
+    shown = [float(e.text or "nan") for e in cells]
+    assert max(shown) == pytest.approx(highest, rel=0.01)
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    records = []
+    for record in Machine(2, 4).everything():
+        words = {k: HOSTILE if isinstance(v, str) else v for k, v in record.parameters.items()}
+        odd = replace(record, host=HOSTILE, system=HOSTILE, parameters={**words, "extra": HOSTILE})
+        records.append(replace(odd, software={HOSTILE: HOSTILE}))
+    records += [replace(r, status="invalid", reason=HOSTILE) for r in records[:3]]
+    page = page_of(tmp_path, records, title=HOSTILE, problems=[Problem(HOSTILE, "failed", HOSTILE, HOSTILE)])
+    root = tree(page)
+    assert not [e for e in root.iter() if local(e) == "script"]
+    assert "alert('x')" in "".join(root.itertext())
+    assert "<script" not in page
+    markdown = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert "<script" not in markdown.replace(r"\<script", "")
+    # A name must not end the cell of a table, nor start a line of its own.
+    assert not [line for line in markdown.splitlines() if line.startswith("- _")]
+    assert "\x1b" not in page + markdown
+    assert "\x00" not in page + markdown
+
+
+def test_the_terminal_table_holds_no_control_character(tmp_path: Path) -> None:
+    records = [replace(r, host=HOSTILE) for r in Machine().topology()]
+    table = build(records, tmp_path, topology_xml=None).table()
+    assert "\x1b" not in table
+    assert "\x00" not in table

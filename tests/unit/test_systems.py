@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shipped systems: facts, relations, and every published figure found as a reference."""
+
+import csv
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import ANY
+
+import pytest
+
+from firsttouch import folders
+from firsttouch.errors import BadInput
+from firsttouch.systems import available, load
+
+pytestmark = pytest.mark.unit
+
+TABLE = folders.TABLES / "lenis2017_execution_times.csv"
+ROWS = list(csv.DictReader(TABLE.open()))
+FIRSTTOUCH = {"NA12878": "na12878", "GCAT": "gcat", "gem": "gem3"}
+
+
+@pytest.fixture(scope="module")
+def amd():
+    return load("amd-opteron")
+
+
+@pytest.fixture(scope="module")
+def intel():
+    return load("intel-xeon")
+
+
+def test_available_names_the_shipped_systems_and_local():
+    assert {"amd-opteron", "intel-xeon", "local"} <= set(available())
+
+
+def test_facts_of_the_published_machines(amd, intel):
+    assert (amd.facts.packages, amd.facts.numa_nodes, amd.facts.cores, amd.facts.pus) == (4, 8, 64, 64)
+    assert (intel.facts.packages, intel.facts.numa_nodes, intel.facts.cores, intel.facts.pus) == (4, 4, 32, 64)
+    assert amd.facts.memory_per_numa_node == (16 * 2**30,) * 8
+    assert intel.facts.memory_per_numa_node == (32 * 2**30,) * 4
+    for system in (amd, intel):
+        (partition,) = system.partitions
+        assert partition.scheduler == "slurm"
+        assert "--exclusive" in partition.access
+
+
+def test_formula_3_1(amd, intel):
+    assert amd.facts.theoretical_bandwidth() == pytest.approx(51.2e9, abs=1e6)
+    assert intel.facts.theoretical_bandwidth() == pytest.approx(42.6e9, abs=0.1e9)
+    for system in (amd, intel):
+        reference = system.reference("topology", "theoretical_bandwidth", {})
+        low, high = (reference.value * (1 + t) for t in (reference.lower, reference.upper))
+        assert low <= system.facts.theoretical_bandwidth() / 1e9 <= high
+
+
+def test_topology_references_are_the_facts(amd):
+    assert amd.reference("topology", "numa_nodes", {}).as_tuple() == (8.0, 0.0, 0.0, "1")
+    assert amd.reference("topology", "pus", {}).value == 64
+    memory = amd.reference("topology", "memory", {})
+    assert (memory.value, memory.unit, memory.upper) == (128.0, "GiB", None)
+
+
+@pytest.mark.parametrize("name", ["amd-opteron", "intel-xeon"])
+def test_every_published_time_is_a_reference(name):
+    system = load(name)
+    rows = [row for row in ROWS if row["system"] == name]
+    assert len(rows) == 160
+    for row in rows:
+        parameters = {
+            "aligner": FIRSTTOUCH.get(row["aligner"], row["aligner"]),
+            "dataset": FIRSTTOUCH[row["dataset"]],
+            "instances": int(row["instances"]),
+            "threads": int(row["threads_per_instance"]),
+            "policy": row["policy"],
+            "scenario": "any: not part of the table",
+        }
+        for check in ("scaling", "placement"):
+            found = system.reference(check, "alignment_time", parameters)
+            assert found.value == float(row["mean_s"])
+            assert found.upper == pytest.approx(max(0.05, 0.03 * float(row["error_pct"])))
+            assert (found.lower, found.unit) == (None, "s")
+            assert "lenis2017_execution_times.csv, line" in found.source
+
+
+def test_times_of_other_cases_are_unknown(amd):
+    known = {"aligner": "bwa-mem", "dataset": "gcat", "instances": 1, "threads": 64, "policy": "original"}
+    assert amd.reference("placement", "alignment_time", known).value == 376.32
+    for key, other in (("dataset", "lambda"), ("threads", 63), ("policy", "preferred-many"), ("aligner", "gem")):
+        assert amd.reference("placement", "alignment_time", known | {key: other}) is None
+        assert amd.reference("placement", "alignment_time", {k: known[k] for k in known if k != key}) is None
+    assert amd.reference("latency", "alignment_time", known) is None
+
+
+def stream(system, pu_node, bank, **other):
+    parameters = {"program": "stream", "threads": 8, "pu_nodes": [pu_node], "bank": bank, **other}
+    return system.reference("bandwidth", "copy_bandwidth", parameters)
+
+
+def test_stream_on_amd_for_all_64_pairs(amd):
+    found = {(a, b): amd.facts.relation(a, b) for a in range(8) for b in range(8)}
+    for (a, b), relation in found.items():
+        distance = amd.facts.distances[a][b]
+        if a == b:
+            assert (relation, distance) == ("local", 10)
+        elif a // 2 == b // 2:
+            assert (relation, distance) == ("neighbour", 16)
+        elif distance == 22:
+            assert relation == "farthest"
+        else:
+            assert (relation, distance) == ("near", 16)
+        expected = {"local": 11.0, "neighbour": 5.7, "farthest": 11 / 5.25}.get(relation)
+        reference = stream(amd, a, b)
+        if expected is None:
+            assert reference is None
+        else:
+            assert reference.value == pytest.approx(expected, rel=1e-3)
+            assert (reference.lower, reference.upper, reference.unit) == (-0.15, None, "GB/s")
+    assert Counter(found.values()) == {"local": 8, "neighbour": 8, "near": 28, "farthest": 20}
+
+
+def test_stream_on_intel_for_all_16_pairs(intel):
+    counts = Counter()
+    for a in range(4):
+        for b in range(4):
+            hops = min((a - b) % 4, (b - a) % 4)
+            assert intel.facts.relation(a, b) == ("local", "near", "farthest")[hops]
+            assert stream(intel, a, b).value == pytest.approx((16.7, 16.7 / 5.5, 16.7 / 6.4)[hops], rel=1e-3)
+            assert stream(intel, a, b, threads=16) == replace(stream(intel, a, b), parameters=ANY)
+            assert stream(intel, a, b, threads=1) is None
+            counts[hops] += 1
+    assert counts == {0: 4, 1: 8, 2: 4}
+    # Packages numbered otherwise than the file assumes do not fail a healthy host.
+    near = stream(intel, 0, 1)
+    assert near.value * (1 + near.lower) < 16.7 / 6.4 * 0.86
+
+
+def test_stream_references_are_for_what_was_measured_only(amd):
+    assert stream(amd, 0, 0, kernel="copy", array_bytes=2**31).value == 11.0
+    assert stream(amd, 0, 0, program="likwid-bench") is None
+    assert stream(amd, 0, 0, threads=4) is None
+    assert stream(amd, 0, 8) is None
+    assert amd.reference("bandwidth", "copy_bandwidth", {"program": "stream", "pu_nodes": [0], "bank": 0}) is None
+    both = {"program": "stream", "threads": 8, "pu_nodes": [0, 1], "bank": 0}
+    assert amd.reference("bandwidth", "copy_bandwidth", both) is None
+
+
+def test_references_are_as_reframe_takes_them(amd, intel):
+    for reference in (*amd.references, *intel.references):
+        assert reference.value > 0
+        assert math.isfinite(reference.value)
+        assert reference.lower is None or -1 <= reference.lower <= 0
+        assert reference.upper is None or reference.upper >= 0
+        assert reference.source
+
+
+def test_no_execution_time_stands_in_a_system_file():
+    for file in folders.SYSTEMS.glob("*.yaml"):
+        text = file.read_text()
+        assert not [row["mean_s"] for row in ROWS if row["mean_s"] in text]
+
+
+def test_unknown_names_say_which_there_are(monkeypatch, tmp_path):
+    with pytest.raises(BadInput, match=r"no system 'amd': there are amd-opteron, .*local"):
+        load("amd")
+    with pytest.raises(BadInput, match="cannot be read"):
+        load(tmp_path / "amd.yaml")
+    monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path / "none"))
+    with pytest.raises(BadInput, match="no such folder"):
+        available()
+
+
+def test_a_folder_of_the_site_comes_first(monkeypatch, tmp_path):
+    other = tmp_path / "one"
+    other.mkdir()
+    text = (folders.SYSTEMS / "amd-opteron.yaml").read_text()
+    (other / "mine.yaml").write_text(text.replace("name: amd-opteron", "name: mine", 1))
+    (other / "amd-opteron.yaml").write_text(text.replace("128 GiB DDR3", "ours", 1))
+    monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", f"{other}:{tmp_path}")
+    assert load("mine").path == other / "mine.yaml"
+    assert "ours" in load("amd-opteron").description
+    assert load("intel-xeon").path == folders.SYSTEMS / "intel-xeon.yaml"
+    assert Path(other / "mine.yaml") == available()["mine"]

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drafts from topologies made here, as files that load and say the same."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from firsttouch.commands import system as command
+from firsttouch.errors import BadInput, Missing
+from firsttouch.systems import activate, draft, load
+from firsttouch.topology import Cache, NumaNode, Pu, Topology
+
+pytestmark = pytest.mark.unit
+
+
+def topology(nodes, *, distances=None, model=""):
+    """*nodes*: (number, package, cores, threads per core, memory) each."""
+    pus, numa = [], []
+    core = 0
+    for number, package, cores, threads, memory in nodes:
+        mine = []
+        for _ in range(cores):
+            core += 1
+            for _ in range(threads):
+                mine.append(len(pus))
+                pus.append(Pu(len(pus), core, package, number))
+        numa.append(NumaNode(number, tuple(mine), memory))
+    return Topology(
+        numa_nodes=tuple(numa),
+        pus=tuple(pus),
+        caches=(Cache(1, 32768, frozenset({0})), Cache(3, 100, frozenset({0, 1})), Cache(0, 0, frozenset())),
+        distances=distances or {},
+        allowed_pus=frozenset(p.index for p in pus),
+        allowed_nodes=frozenset(n.index for n in numa),
+        info={"CPUModel": model},
+    )
+
+
+def loaded(tmp_path, name, text):
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(text)
+    return load(file)
+
+
+def test_a_regular_host(tmp_path):
+    made = topology([(i, 7 + i // 2, 8, 2, 16 * 2**30) for i in range(4)], model="A CPU  ")
+    text = draft.draft("site_1", made, hostnames=["n\\-1"])
+    assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
+    assert "transfer_rate" in text
+    system = loaded(tmp_path, "site_1", text)
+    facts = system.facts
+    assert (facts.processor, facts.packages, facts.numa_nodes, facts.cores, facts.pus) == ("A CPU", 2, 4, 32, 64)
+    assert facts.memory_bytes == 64 * 2**30
+    assert facts.package_of_numa_node == (0, 0, 1, 1)
+    assert facts.theoretical_bandwidth() is None
+    assert [(c.level, c.size_bytes, c.pus) for c in facts.caches] == [(1, 32768, 1), (3, 100, 2)]
+    assert facts.distances is None
+    assert [facts.relation(0, bank) for bank in range(4)] == ["local", "neighbour", None, None]
+    assert system.hostnames == ("n\\-1",)
+    assert system.references == ()
+    (partition,) = system.partitions
+    assert (partition.name, partition.scheduler, partition.max_jobs) == ("default", "local", 1)
+
+
+def test_sparse_numbers_memoryless_and_cpuless_nodes(tmp_path):
+    numbers = [0, 33, 72]
+    table = {(a, b): 10 if a == b else 17 + abs(a - b) for a in numbers for b in numbers}
+    nodes = [(0, 0, 4, 2, 0), (33, 1, 2, 2, 2**34), (72, 1, 0, 1, 2**35)]
+    facts = loaded(tmp_path, "x", draft.draft("x", topology(nodes, distances=table))).facts
+    assert facts.numa_node_numbers == (0, 33, 72)
+    assert facts.package_of_numa_node == (0, 1, None)
+    assert facts.cores_per_numa_node == (4, 2, 0)
+    assert facts.memory_per_numa_node == (0, 2**34, 2**35)
+    assert facts.pus == 12
+    assert facts.relation(33, 72) == "between"
+    assert facts.relation(0, 33) == "near"
+    assert facts.relation(0, 72) == "farthest"
+    assert facts.relation(0, 1) is None
+
+
+def test_mixed_cores_keep_the_number_of_pus(tmp_path):
+    made = topology([(0, 0, 2, 2, 2**30), (1, 0, 4, 1, 2**30)])
+    assert loaded(tmp_path, "x", draft.draft("x", made)).facts.pus == 8
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "1a", "a.yaml", "a\n", "é"])
+def test_names_that_reframe_would_not_take(name):
+    with pytest.raises(BadInput, match="is no name for a system"):
+        draft.draft(name, topology([(0, 0, 1, 1, 1)]))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    nodes=st.lists(
+        st.tuples(
+            st.integers(0, 200),
+            st.integers(-1, 5),
+            st.integers(0, 9),
+            st.integers(1, 4),
+            st.integers(0, 2**43),
+        ),
+        min_size=1,
+        max_size=9,
+        unique_by=lambda node: node[0],
+    ),
+    distances=st.booleans(),
+    model=st.text(),
+    host=st.text(min_size=1).filter(lambda t: t.strip()),
+)
+def test_every_topology_drafts_a_file_that_loads(tmp_path, nodes, distances, model, host):
+    nodes = sorted(nodes)
+    # hwloc's topologies have at least one PU.
+    nodes[0] = (*nodes[0][:2], max(1, nodes[0][2]), *nodes[0][3:])
+    numbers = [n[0] for n in nodes]
+    table = {(a, b): 10 + abs(a - b) for a in numbers for b in numbers} if distances else {}
+    made = topology(nodes, distances=table, model=model)
+    text = draft.draft("any", made, hostnames=[draft.re.escape(host)] if host.isprintable() else [".*"])
+    facts = loaded(tmp_path, "any", text).facts
+    assert facts.numa_node_numbers == tuple(numbers)
+    assert facts.pus == len(made.pus)
+    assert facts.cores_per_numa_node == tuple(n[2] for n in nodes)
+    for stated, node in zip(facts.memory_per_numa_node, nodes, strict=True):
+        assert abs(stated - node[4]) <= 0.005 * 2**30 + 1
+    if distances:
+        assert all(
+            facts.distances[i][j] == table[a, b] for i, a in enumerate(numbers) for j, b in enumerate(numbers)
+        )
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.setattr(draft.topology_module, "of_this_host", lambda: topology([(0, 0, 2, 1, 2**32)]))
+
+    def run(*argv):
+        parser = argparse.ArgumentParser()
+        command.register(parser.add_subparsers())
+        args = parser.parse_args(["system", *map(str, argv)])
+        status = args.run(args)
+        found = capsys.readouterr()
+        return status, found.out, found.err
+
+    return run
+
+
+def test_draft_command_does_not_overwrite(run, tmp_path):
+    target = tmp_path / "mine.yaml"
+    assert run("draft", "mine", "-o", target)[0] == 0
+    assert load(target).name == "mine"
+    target.write_text("precious")
+    with pytest.raises(BadInput, match="is there already"):
+        run("draft", "mine", "-o", target)
+    assert target.read_text() == "precious"
+    status, out, _ = run("draft", "mine", "-o", target, "--force", "--json")
+    assert status == 0
+    assert json.loads(out)["file"] == str(target)
+    assert target.read_text() == json.loads(out)["text"]
+    assert [f.name for f in tmp_path.iterdir()] == ["mine.yaml"]
+    with pytest.raises(BadInput, match="is no name"):
+        run("draft", "../mine", "-o", target)
+    with pytest.raises(BadInput, match="cannot be written"):
+        run("draft", "mine", "-o", tmp_path / "none" / "mine.yaml")
+
+
+def test_draft_command_prints(run):
+    status, out, err = run("draft", "mine", "-o", "-")
+    assert (status, err) == (0, "")
+    assert "\nname: mine\n" in out
+
+
+def test_local_is_any_host(run):
+    assert 'hostnames: [".*"]' in run("draft", "local", "-o", "-")[1]
+
+
+def test_check_command(run, tmp_path):
+    good = folders.SYSTEMS / "intel-xeon.yaml"
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: bad\nfoo: 1\n")
+    assert run("check", good)[0] == 0
+    status, out, err = run("check", good, bad)
+    assert status == 2
+    assert "intel-xeon: fine" in out
+    assert f"{bad}:" in err
+    status, out, _ = run("check", bad, good, "--json")
+    assert status == 2
+    assert [row["error"] is None for row in json.loads(out)["files"]] == [False, True]
+
+
+def test_list_command(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
+    status, out, _ = run("list", "--json")
+    rows = {row["name"]: row for row in json.loads(out)["systems"]}
+    assert status == 0
+    assert rows["amd-opteron"]["references"] > 160
+    assert rows["local"]["partitions"] == [{"name": "default", "scheduler": "local"}]
+    (tmp_path / "bad.yaml").write_text("name: 1\n")
+    status, out, _ = run("list")
+    assert status == 2
+    assert "bad.yaml:1:" in out
+    (tmp_path / "bad.yaml").unlink()
+
+    def missing():
+        raise Missing("lstopo is not on PATH")
+
+    monkeypatch.setattr(draft.topology_module, "of_this_host", missing)
+    if not (folders.SYSTEMS / "local.yaml").exists():
+        status, out, _ = run("list")
+        assert status == 3
+        assert "lstopo is not on PATH" in out
+
+
+def start(site, **env):
+    """Return RFM_CONFIG_FILES in a Python that reads the .pth files of *site*."""
+    code = f"import os, site; site.addsitedir({str(site)!r}); print(os.environ.get('RFM_CONFIG_FILES'))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("folder", ["plain", "with space", "quo'te\"s", "héé", "back\\slash"])
+def test_activation(tmp_path, folder):
+    settings_file = tmp_path / folder / "settings.py"
+    settings_file.parent.mkdir()
+    settings_file.touch()
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    for _ in range(2):
+        written = activate.activate(settings_file, site)
+    assert [f.name for f in site.iterdir()] == [written.name]
+    assert written.read_text().count("\n") == 1
+    assert start(site, PYTHONIOENCODING="utf-8", PYTHONUTF8="1") == str(settings_file)
+    assert start(site, RFM_CONFIG_FILES="mine") == "mine"
+    settings_file.rename(tmp_path / "moved.py")
+    assert start(site) == "None"
+
+
+def test_activation_refuses_what_cannot_work(tmp_path, monkeypatch):
+    with pytest.raises(BadInput, match="no such file"):
+        activate.activate(tmp_path / "settings.py", tmp_path)
+    with pytest.raises(BadInput, match="colon"):
+        activate.pth_line(Path("/a:b/settings.py"))
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    with pytest.raises(BadInput, match="virtual environment"):
+        activate.activate()
+    assert activate.main() == 2
