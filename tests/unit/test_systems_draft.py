@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from firsttouch import folders
 from firsttouch.commands import system as command
 from firsttouch.errors import BadInput, Missing
 from firsttouch.systems import activate, draft, load
