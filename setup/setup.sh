@@ -79,10 +79,12 @@ download_nonfree() { # package folder
 # ---------------------------------------------------------------- the virtual environment
 recipe() { cat setup/requirements.lock pyproject.toml setup/setup.sh | sha256sum | cut -d' ' -f1; }
 make_venv() {
-    local python
-    for python in python3 python3.13 python3.12 python3.11; do
-        if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi
-        python=
+    local candidate python=
+    for candidate in python3 python3.13 python3.12 python3.11; do
+        # The interpreter below a virtual environment: an activated .venv is about to go.
+        python=$("$candidate" -c 'import sys; print(sys._base_executable if sys.version_info >= (3, 11) else "")' \
+            2>/dev/null) || python=
+        if [[ -n $python ]]; then break; fi
     done
     [[ -n $python ]] || fail "Python 3.11 or newer is needed, here is $(python3 --version 2>&1)"
     say "making the virtual environment .venv ($("$python" --version))"
