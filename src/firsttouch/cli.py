@@ -21,14 +21,14 @@ Every command takes --json (one JSON document on standard output; messages go to
 0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if something needed is missing here."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser with all commands."""
+def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser with *commands*."""
     top = argparse.ArgumentParser(
         prog="firsttouch", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--version", action="version", version=f"firsttouch {__version__}")
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name in commands:
         importlib.import_module(f"firsttouch.commands.{name}").register(subparsers)
     return top
 
@@ -37,7 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     # A terminated command cleans up as an interrupted one does.
     signal.signal(signal.SIGTERM, _interrupt)
-    args = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    # One command is a quarter of a second faster to load than all of them.
+    commands = given[:1] if given and given[0] in COMMANDS else COMMANDS
+    args = parser(commands).parse_args(given)
     try:
         return int(args.run(args))
     except CannotHere as error:

@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from firsttouch.errors import BadInput
+
+#: No kernel numbers its PUs or NUMA nodes this high: what does is a slip, and would fill the memory.
+_TOO_HIGH = 1 << 20
+_WORD = re.compile(r"(?:0x[0-9a-fA-F]{1,8})?")
 
 
 def parse_list(text: str) -> frozenset[int]:
@@ -13,9 +18,10 @@ def parse_list(text: str) -> frozenset[int]:
     members: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < _TOO_HIGH):
             raise BadInput(f"'{text.strip()}' is not a list of numbers such as 0-3,8")
-        members.update(range(int(first), int(last or first) + 1))
+        members.update(range(int(first), int(last) + 1))
     return frozenset(members)
 
 
@@ -35,11 +41,9 @@ def parse_hwloc(text: str) -> frozenset[int]:
 
     A finite bitmap only: hwloc writes infinite ones (``0xf...f``) for no object of a topology.
     """
-    words = text.strip().split(",")
-    try:
-        mask = 0
-        for word in words:
-            mask = (mask << 32) | int(word or "0", 16)
-    except ValueError as error:
-        raise BadInput(f"'{text}' is not an hwloc bitmap") from error
+    mask = 0
+    for word in text.strip().split(","):
+        if not _WORD.fullmatch(word):
+            raise BadInput(f"'{text}' is not an hwloc bitmap")
+        mask = (mask << 32) | int(word or "0", 16)
     return frozenset(i for i in range(mask.bit_length()) if mask >> i & 1)

@@ -46,7 +46,11 @@ def of_this_process(root: Path = Path("/")) -> Limits:
 def memory_limit(root: Path = Path("/")) -> int | None:
     """Return the smallest memory limit (bytes) of this process's cgroup and all above it, or None."""
     found = []
-    for line in (root / "proc/self/cgroup").read_text().splitlines():
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except FileNotFoundError:
+        return None  # a kernel without cgroups
+    for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             mount, file = root / "sys/fs/cgroup", "memory.max"

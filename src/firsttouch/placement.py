@@ -6,6 +6,7 @@ Planned from a topology alone: no hardware is touched, so any stored topology ca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from firsttouch.units import format_bytes
 
 #: Thread counts of the scaling study as parts of all PUs: 8, 16, 32, 48 and 64 of 64 (thesis section 5.2.1).
 SCALING_EIGHTHS = (1, 2, 4, 6, 8)
+#: What a scenario of some host may be called, with its policy.
+_NAME = re.compile(r"[1-9]\d*Inst_([a-z-]+?)(?:_[1-9]\d*t)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,11 @@ class Plan:
         for infeasible, reason in self.infeasible:
             if infeasible.lower() == name.lower():
                 raise CannotHere(f"scenario {infeasible}: {reason}")
-        raise BadInput(f"no scenario '{name}' on this host: {', '.join(s.name for s in self.scenarios)}")
+        have = f"this host has {', '.join(s.name for s in self.scenarios)}"
+        found = _NAME.fullmatch(name)
+        if found and found[1].lower() in policies():
+            raise CannotHere(f"scenario {name}: {have}")
+        raise BadInput(f"no scenario '{name}': {have}")
 
 
 def plan(topology: Topology, need: Need | None = None, *, threads: int | None = None) -> Plan:

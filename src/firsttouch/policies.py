@@ -6,14 +6,41 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import resources
-from typing import Literal, cast
+from typing import Any, Literal, get_args
+
+import jsonschema
 
 from firsttouch.errors import BadInput
 
 Extent = Literal["whole", "part"]
 PAGES = ("anywhere", "inside", "even")
+_OPTIONS = {"type": "array", "items": {"type": "string"}}
+
+
+def _both(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["whole", "part"],
+        "properties": {"whole": value, "part": value},
+    }
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["title", "whole", "part", "mode", "pages", "tolerance"],
+    "properties": {
+        "title": {"type": "string"},
+        "whole": _OPTIONS,
+        "part": _OPTIONS,
+        "mode": _both({"type": "string"}),
+        "pages": _both({"enum": list(PAGES)}),
+        "tolerance": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -40,17 +67,19 @@ def parse(text: str, file: str) -> dict[str, Policy]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadInput(str(error), file=file) from error
-    wanted = {f.name for f in fields(Policy)} - {"name"}
     policies = {}
     for name, table in tables.items():
-        if not isinstance(table, dict) or set(table) != wanted:
-            raise BadInput(f"policy {name}: needs exactly {', '.join(sorted(wanted))}", file=file)
-        if any(set(table[k]) != {"whole", "part"} for k in ("mode", "pages")):
-            raise BadInput(f"policy {name}: mode and pages need whole and part", file=file)
-        if bad := set(table["pages"].values()) - set(PAGES):
-            raise BadInput(f"policy {name}: pages may be {', '.join(PAGES)}, not {', '.join(bad)}", file=file)
-        table |= {"whole": tuple(table["whole"]), "part": tuple(table["part"])}
-        policies[name] = Policy(name=name, **cast(dict[str, object], table))  # type: ignore[arg-type]
+        try:
+            jsonschema.validate(table, SCHEMA)
+            one = Policy(**{**table, "name": name, "whole": tuple(table["whole"]), "part": tuple(table["part"])})
+            for extent in get_args(Extent):
+                one.numactl(extent, bind="", numa_nodes="")
+        except jsonschema.ValidationError as error:
+            where = ".".join(map(str, error.absolute_path)) or "the entry"
+            raise BadInput(f"policy {name}: {where}: {error.message}", file=file) from error
+        except (KeyError, IndexError, ValueError) as error:
+            raise BadInput(f"policy {name}: unknown placeholder: {error}", file=file) from error
+        policies[name] = one
     return policies
 
 

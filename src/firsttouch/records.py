@@ -89,6 +89,7 @@ def software(**versions: str) -> dict[str, str]:
 
 _FIELDS = {f.name for f in fields(Record)}
 _DERIVED = {"schema", "value", "repetitions", "spread"}
+_CHOICES = {"better": ("higher", "lower", "neither"), "status": ("valid", "invalid")}
 
 
 def from_dict(data: object, *, file: str | Path | None = None, line: int | None = None) -> Record:
@@ -105,6 +106,11 @@ def from_dict(data: object, *, file: str | Path | None = None, line: int | None 
     for name in ("parameters", "software"):
         if not isinstance(known.get(name, {}), Mapping):
             raise BadInput(f"not a record: {name} is no JSON object", file=file, line=line)
+    for name, values in _CHOICES.items():
+        if data.get(name, values[0]) not in values:
+            raise BadInput(f"not a record: {name} is {data[name]!r}", file=file, line=line)
+    if not isinstance(data.get("samples"), list):
+        raise BadInput("not a record: samples are no list", file=file, line=line)
     try:
         return Record(**{**known, "samples": tuple(float(s) for s in data["samples"])})
     except (KeyError, TypeError, ValueError, BadInput) as error:
@@ -112,11 +118,19 @@ def from_dict(data: object, *, file: str | Path | None = None, line: int | None 
 
 
 def append(path: Path, records: Iterable[Record]) -> None:
-    """Append *records* to the JSON-lines file *path* and force them to the disk."""
+    """Append *records* to the JSON-lines file *path* and force them to the disk.
+
+    A last line without its newline, of a writer that was killed, goes: it would spoil the first of ours.
+    """
     text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as out:
-        out.write(text)
+    with path.open("a+b") as out:
+        if out.seek(0, os.SEEK_END):
+            out.seek(-1, os.SEEK_END)
+            if out.read(1) != b"\n":
+                out.seek(0)
+                out.truncate(out.read().rfind(b"\n") + 1)
+        out.write(text.encode())
         out.flush()
         os.fsync(out.fileno())
 
@@ -128,7 +142,10 @@ def read(path: Path) -> list[Record]:
     BadInput with file and line.
     """
     found = []
-    lines = path.read_text(encoding="utf-8").split("\n")
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"not text in UTF-8: {error.reason}", file=path) from error
     for number, text in enumerate(lines[:-1], start=1):
         try:
             data = json.loads(text)

@@ -143,10 +143,17 @@ def parse_xml(text: str, *, file: str | Path | None = None) -> Topology:
         raise BadInput("not an hwloc topology: no Machine object", file=file)
     if root.get("version", "1").split(".")[0] == "1":
         raise BadInput("hwloc XML of version 1: convert it with `lstopo --input FILE out.xml`", file=file)
+    try:
+        return _assemble(root, machine)
+    except (BadInput, ValueError) as error:
+        raise BadInput(f"not an hwloc topology: {error}", file=file) from error
+
+
+def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     reader = _Reader()
     reader.walk(machine, package=-1, core=-1)
     if not reader.nodes or not reader.pus:
-        raise BadInput("an hwloc topology without NUMA nodes or without PUs", file=file)
+        raise BadInput("it is without NUMA nodes or without PUs")
     online = frozenset(pu for pu, _, _ in reader.pus)
     owner = reader.owners()
     return Topology(
@@ -177,11 +184,11 @@ class _Reader:
         cpuset = parse_hwloc(element.get("cpuset") or "0x0")
         if kind == "PU":
             # Without a Core object (hidden by a hypervisor) every PU is a core of its own.
-            index = int(element.get("os_index", "-1"))
+            index = _number(element)
             self.pus.append((index, core if core >= 0 else 1_000_000 + index, package))
         elif kind == "NUMANode":
             memory = int(element.get("local_memory", "0"))
-            self.nodes.append((int(element.get("os_index", "-1")), cpuset, memory, element.get("subtype", "")))
+            self.nodes.append((_number(element), cpuset, memory, element.get("subtype", "")))
         elif kind.endswith("Cache") and element.get("cache_type") in {"0", "1"}:
             self.caches.append(Cache(int(element.get("depth", "0")), int(element.get("cache_size", "0")), cpuset))
         if kind in {"Package", "Core"}:
@@ -204,6 +211,14 @@ class _Reader:
                 for pu in cpuset:
                     owner.setdefault(pu, index)
         return owner
+
+
+def _number(element: ET.Element) -> int:
+    """Return the kernel's number of a PU or NUMA node."""
+    text = element.get("os_index", "")
+    if not text.isdecimal():
+        raise BadInput(f"{element.get('type')} of number '{text}'")
+    return int(text)
 
 
 def _allowed(machine: ET.Element, name: str) -> frozenset[int]:

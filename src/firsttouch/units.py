@@ -6,6 +6,7 @@ GB is 1e9 bytes and GiB is 2^30 bytes, everywhere (DESIGN: Numbers).
 
 from __future__ import annotations
 
+import math
 import re
 
 from firsttouch.errors import BadInput
@@ -35,7 +36,7 @@ def parse(text: str, dimension: str) -> float:
     Raises BadInput where the number or the unit is not of that dimension.
     """
     match = _QUANTITY.match(text)
-    if match is None or UNITS.get(match[2], ("", 0.0))[0] != dimension:
+    if match is None or UNITS.get(match[2], ("", 0.0))[0] != dimension or math.isinf(float(match[1]) * 1e15):
         known = ", ".join(u for u, (d, _) in UNITS.items() if d == dimension)
         raise BadInput(f"'{text}' is not a quantity of {dimension}: write a number and one of {known}")
     return float(match[1]) * UNITS[match[2]][1]
@@ -53,5 +54,5 @@ def format_bytes(size: float) -> str:
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         factor = UNITS[unit][1]
         if size >= factor:
-            return f"{size / factor:.3g} {unit}" if size / factor < 1000 else f"{size / factor:.0f} {unit}"
+            return f"{size / factor:.3g} {unit}" if size / factor < 999.5 else f"{size / factor:.0f} {unit}"
     return f"{size:.0f} B"

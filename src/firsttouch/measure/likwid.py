@@ -23,6 +23,9 @@ KERNELS = {"copy": "copy", "scale": "scale", "add": "add", "triad": "stream"}
 #: Kernel -> (arrays, bytes an element moves), as STREAM counts.
 STREAMS = {"copy": (2, 16), "scale": (2, 16), "add": (3, 24), "triad": (3, 24)}
 OWN = frozenset({"scale", "add"})
+#: Passes over the arrays in one run: twice what STREAM makes. Left to itself (-s), likwid-bench takes twice as
+#: long for the same rate, to find a number of passes.
+PASSES = 20
 #: likwid's suffix -> the processor flag of /proc/cpuinfo that it needs, widest first.
 INSTRUCTIONS = {"avx512": "avx512f", "avx": "avx", "sse": "sse2"}
 _FIELD = re.compile(r"^(Time|MByte/s|Data volume \(Byte\)):\s+([\d.]+(?:e[+-]\d+)?)", re.MULTILINE)
@@ -83,7 +86,7 @@ def argv(kernel: str, *, instructions: str, threads: int, array_bytes: int) -> l
     """
     name = KERNELS[kernel] + (f"_{instructions}" if instructions else "")
     kilobytes = STREAMS[kernel][0] * array_bytes // 1000
-    return ["likwid-bench", "-t", name, "-s", "1", "-W", f"N:{kilobytes}kB:{threads}"]
+    return ["likwid-bench", "-t", name, "-i", str(PASSES), "-W", f"N:{kilobytes}kB:{threads}"]
 
 
 def stage(folder: Path) -> None:
