@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 group=${1:-run}
 
 fail() { printf 'setup: error: %s\n' "$1" >&2; exit 3; }
+fail_with_log() { tail -n 5 "$log" >&2; fail "$1"; }
 say() { printf 'setup: %s\n' "$1" >&2; }
 
 # ---------------------------------------------------------------- what is missing
@@ -28,7 +29,7 @@ missing() {
 
 # ---------------------------------------------------------------- Debian's packages
 install_packages() { # package...
-    local become=() private
+    local become=()
     if ! command -v apt-get >/dev/null; then
         fail "missing here: $* (Debian's names); this is no Debian host: install them another way and try again"
     fi
@@ -41,21 +42,20 @@ install_packages() { # package...
     fi
     export DEBIAN_FRONTEND=noninteractive
     say "installing from Debian: $*"
-    "${become[@]}" apt-get update -qq || fail "apt-get update failed: no network? Missing here: $*"
-    private=$(mktemp -d)
-    trap 'rm -rf "$private"' EXIT
-    local options=() others=() package
+    "${become[@]}" apt-get update -qq &>"$log" || fail_with_log "apt-get update failed: no network? Missing here: $*"
+    local options=() others=() package file
     for package; do
         if [[ $package != lmbench ]] || apt-cache policy lmbench | grep -q 'Candidate: [0-9]'; then
             others+=("$package")
         else
-            others+=("$(download_nonfree lmbench "$private")")
+            file=$(download_nonfree lmbench "$private") || exit
+            others+=("$file")
         fi
     done
     # Images of containers tell dpkg to leave documentation out; bowtie2-examples is nothing else.
     options=(-o 'DPkg::Options::=--path-include=/usr/share/doc/bowtie2/*' -o Dpkg::Use-Pty=0)
-    "${become[@]}" apt-get install -y -qq --no-install-recommends --reinstall "${options[@]}" "${others[@]}" >&2 ||
-        fail "apt-get install failed for: $*"
+    "${become[@]}" apt-get install -y -qq --no-install-recommends --reinstall "${options[@]}" "${others[@]}" &>"$log" ||
+        fail_with_log "apt-get install failed for: $*"
 }
 # Prints the path of a package file from non-free, of the very mirror that the machine gets main from. The
 # machine's own sources stay as they are.
@@ -71,8 +71,10 @@ download_nonfree() { # package folder
     printf 'deb %s%s %s non-free\n' "${key:+[signed-by=$key] }" "$uri" "$codename" >"$folder/sources.list"
     local options=(-o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=/dev/null
         -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o APT::Sandbox::User=root)
-    apt-get "${options[@]}" update -qq >&2 || fail "non-free of this machine's mirror cannot be read: $1 is missing"
-    (cd "$folder" && apt-get "${options[@]}" download -qq "$1" >&2) || fail "$1 cannot be downloaded from non-free"
+    apt-get "${options[@]}" update -qq &>"$log" ||
+        fail_with_log "non-free of this machine's mirror cannot be read: $1 is missing"
+    (cd "$folder" && apt-get "${options[@]}" download -qq "$1" &>"$log") ||
+        fail_with_log "$1 cannot be downloaded from non-free"
     find "$folder" -maxdepth 1 -name "$1_*.deb"
 }
 
@@ -101,6 +103,9 @@ make_venv() {
 # ---------------------------------------------------------------- main
 # Two at once: the second one waits and then finds nothing to do.
 mkdir -p .cache
+private=$(mktemp -d)
+trap 'rm -rf "$private"' EXIT
+log=$private/log
 exec 9>.cache/setup.lock
 flock 9
 mapfile -t packages < <(missing)

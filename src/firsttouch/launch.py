@@ -88,13 +88,20 @@ def run(work: Work, scenario: Scenario, output: Path | None, *, timeout: float |
             counts.update(counters.parse(log.read_text()))
         if output is None:
             alignments = sam.join(parts, None)
+            _check(work, alignments)
         else:
             whole = folder / "whole.sam"
             with whole.open("wb") as out:
                 alignments = sam.join(parts, out)
                 out.flush()
                 os.fsync(out.fileno())
+            _check(work, alignments)
             whole.replace(output)
+    return Result(_span(outcomes), tuple(outcomes), alignments, counts)
+
+
+def _check(work: Work, alignments: sam.Alignments) -> None:
+    """Raise RunFailed where reads are missing in the output, BadInput where hardly any maps."""
     expected = work.batches.records * len(work.reads)
     if alignments.primary != expected:
         raise RunFailed(f"{work.aligner.name} aligned {alignments.primary} of {expected} reads")
@@ -102,7 +109,6 @@ def run(work: Work, scenario: Scenario, output: Path | None, *, timeout: float |
         raise BadInput(
             f"{alignments.mapped} of {expected} reads map: is this the index of another genome?", file=work.index
         )
-    return Result(_span(outcomes), tuple(outcomes), alignments, counts)
 
 
 @contextlib.contextmanager

@@ -65,7 +65,7 @@ class Outcome:
             return ""
         how = f"status {self.status}"
         if self.status < 0:
-            how = f"signal {signal.Signals(-self.status).name}"
+            how = f"signal {_signal_name(-self.status)}"
             if self.status == -signal.SIGKILL:
                 how += " (out of memory, or killed by somebody)"
         return f"{self.job.argv[0]} ended with {how}: {last_lines(self.job.stderr) or 'it said nothing'}"
@@ -75,6 +75,13 @@ class Outcome:
         if self.job.placement is None:
             return ""
         return watch.judge(self.job.placement, self.job.threads, self.found)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most of the real-time signals have none
+        return str(number)
 
 
 def last_lines(log: Path, count: int = 2) -> str:

@@ -32,12 +32,14 @@ class Found:
 
     *threads* is the largest number of threads seen at once, *pus* the union of their affinities; *pages* (4 KiB
     units of anonymous memory per NUMA node) and *modes* (pages per memory policy) are those of the look that
-    saw the most pages. *peak_bytes* is the largest sum of the processes' peak resident sets.
+    saw the most pages. *held* are the PUs on which, in that look, the process with the most pages might run: the
+    program itself, not a script around it. *peak_bytes* is the largest sum of the processes' peak resident sets.
     """
 
     looks: int = 0
     threads: int = 0
     pus: frozenset[int] = frozenset()
+    held: frozenset[int] = frozenset()
     pages: dict[int, int] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
     peak_bytes: int = 0
@@ -49,6 +51,7 @@ class Found:
             "looks": self.looks,
             "threads": self.threads,
             "pus": sorted(self.pus),
+            "held": sorted(self.held),
             "pages": {str(n): c for n, c in sorted(self.pages.items())},
             "policy": max(self.modes, key=self.modes.__getitem__, default=""),
             "unreadable": self.unreadable,
@@ -61,9 +64,13 @@ def family(pid: int, proc: Path = Path("/proc")) -> list[int]:
     while todo:
         parent = todo.pop()
         found.append(parent)
-        for task in (proc / str(parent) / "task").glob("*/children"):
+        try:
+            tasks = list((proc / str(parent) / "task").iterdir())
+        except OSError:
+            continue
+        for task in tasks:
             try:
-                todo.extend(map(int, task.read_text().split()))
+                todo.extend(map(int, (task / "children").read_text().split()))
             except OSError:
                 continue
     return found
@@ -75,15 +82,10 @@ def look(pid: int, found: Found, proc: Path = Path("/proc")) -> None:
         return
     threads, peak, pages, modes = 0, 0, Counter[int](), Counter[str]()
     pus: frozenset[int] = frozenset()
+    held, most = pus, -1
     for member in family(pid, proc):
-        tasks = []
-        for status in (proc / str(member) / "task").glob("*/status"):
-            try:
-                text = status.read_text()
-            except OSError:
-                continue
-            if not re.search(r"^State:\s+[ZX]", text, re.MULTILINE):
-                tasks.append(status_list(text, "Cpus_allowed_list"))
+        tasks = _affinities(proc / str(member))
+        before = sum(pages.values())
         try:
             _add_pages((proc / str(member) / "numa_maps").read_text(), pages, modes)
         except FileNotFoundError:
@@ -98,6 +100,8 @@ def look(pid: int, found: Found, proc: Path = Path("/proc")) -> None:
         peak += _peak_kilobytes(proc / str(member)) * 1024
         threads += len(tasks)
         pus = pus.union(*tasks)
+        if tasks and sum(pages.values()) - before > most:
+            held, most = frozenset[int]().union(*tasks), sum(pages.values()) - before
     if not threads:
         return
     found.looks += 1
@@ -105,7 +109,24 @@ def look(pid: int, found: Found, proc: Path = Path("/proc")) -> None:
     found.pus |= pus
     found.peak_bytes = max(found.peak_bytes, peak)
     if sum(pages.values()) >= sum(found.pages.values()):
-        found.pages, found.modes = dict(pages), dict(modes)
+        found.pages, found.modes, found.held = dict(pages), dict(modes), held
+
+
+def _affinities(process: Path) -> list[frozenset[int]]:
+    """Return the PUs of each living thread of a process, none where it has ended meanwhile."""
+    tasks = []
+    try:
+        threads = list((process / "task").iterdir())
+    except OSError:
+        return []
+    for thread in threads:
+        try:
+            text = (thread / "status").read_text()
+        except OSError:
+            continue
+        if not re.search(r"^State:\s+[ZX]", text, re.MULTILINE):
+            tasks.append(status_list(text, "Cpus_allowed_list"))
+    return tasks
 
 
 def _starting(pid: int, proc: Path) -> bool:
@@ -148,9 +169,9 @@ def judge(asked: Placement, threads: int, found: Found) -> str:
         return "the placement cannot be verified: the instance ended before it could be looked at"
     if stray := found.pus - set(asked.pus):
         return f"threads may run on PUs {format_list(stray)}, asked for were {format_list(asked.pus)}"
-    if len(found.pus) < min(threads, len(asked.pus)):
+    if len(found.held) < min(threads, len(asked.pus)):
         return (
-            f"{threads} threads are held on PUs {format_list(found.pus)} of {format_list(asked.pus)}: "
+            f"{threads} threads are held on PUs {format_list(found.held)} of {format_list(asked.pus)}: "
             "something else pins them as well"
         )
     return _judge_pages(asked, found)

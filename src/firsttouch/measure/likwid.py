@@ -28,7 +28,7 @@ OWN = frozenset({"scale", "add"})
 PASSES = 20
 #: likwid's suffix -> the processor flag of /proc/cpuinfo that it needs, widest first.
 INSTRUCTIONS = {"avx512": "avx512f", "avx": "avx", "sse": "sse2"}
-_FIELD = re.compile(r"^(Time|MByte/s|Data volume \(Byte\)):\s+([\d.]+(?:e[+-]\d+)?)", re.MULTILINE)
+_FIELD = re.compile(r"^(Time|MByte/s|Data volume \(Byte\)):\s+(\d+(?:\.\d+)?(?:e[+-]\d+)?)(?: sec)?$", re.MULTILINE)
 
 
 def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
@@ -105,6 +105,8 @@ def parse(text: str, *, threads: int) -> float:
     """Return the rate in GB/s; raises RunFailed where the output is not that of a whole run."""
     if f"Using {threads} threads" not in text:
         raise RunFailed(f"likwid-bench did not use {threads} threads: {_said(text)}")
+    if not re.search(r"\n-{80}\s*\Z", text):
+        raise RunFailed(f"likwid-bench stopped in the middle of its output: {_said(text)}")
     by_name = {m[1]: float(m[2]) for m in _FIELD.finditer(text)}
     try:
         seconds, rate = by_name["Time"], by_name["MByte/s"] / 1000

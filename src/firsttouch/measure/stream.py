@@ -10,8 +10,15 @@ from collections.abc import Mapping
 from firsttouch.errors import RunFailed
 
 KERNELS = ("copy", "scale", "add", "triad")
-_RATE = re.compile(r"^(Copy|Scale|Add|Triad):\s+([\d.]+)\s", re.MULTILINE)
+#: Kernel, best rate (MB/s), average, least and greatest time (s).
+_RATE = re.compile(
+    r"^(Copy|Scale|Add|Triad):\s+(\d+\.\d)\s+\d+\.\d{6}\s+(\d+\.\d{6})\s+\d+\.\d{6}\s*$", re.MULTILINE
+)
+#: Arrays that a kernel moves.
+_ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
 _SIZE = re.compile(r"^Array size = (\d+) \(elements\)", re.MULTILINE)
+_ELEMENT = re.compile(r"^This system uses (\d+) bytes per array element", re.MULTILINE)
+_END = re.compile(r"^Solution Validates: .*\n-{20,}\s*\Z", re.MULTILINE)
 _THREADS = re.compile(r"^Number of Threads counted = (\d+)", re.MULTILINE)
 
 
@@ -28,11 +35,12 @@ def environment(threads: int, pus: tuple[int, ...]) -> Mapping[str, str]:
 
 def parse(text: str, *, threads: int) -> tuple[dict[str, float], int]:
     """Return the four best rates in GB/s by kernel, and the bytes of one array; raises RunFailed."""
-    rates = {m[1].lower(): float(m[2]) / 1000 for m in _RATE.finditer(text)}
-    size, counted = _SIZE.search(text), _THREADS.search(text)
-    if set(rates) != set(KERNELS) or size is None:
+    lines = list(_RATE.finditer(text))
+    rates = {m[1].lower(): float(m[2]) / 1000 for m in lines}
+    size, element, counted = _SIZE.search(text), _ELEMENT.search(text), _THREADS.search(text)
+    if set(rates) != set(KERNELS) or len(lines) != len(KERNELS) or size is None or element is None:
         raise RunFailed(f"stream printed no rates: {' | '.join(text.splitlines()[-2:]) or 'nothing'}")
-    if "Solution Validates" not in text:
+    if not _END.search(text):
         raise RunFailed("stream's own check of its results failed")
     if counted is not None and int(counted[1]) != threads:
         raise RunFailed(f"stream used {counted[1]} threads, not {threads}")
@@ -40,4 +48,10 @@ def parse(text: str, *, threads: int) -> tuple[dict[str, float], int]:
         raise RunFailed("this stream has no OpenMP (it counts no threads): build it with -fopenmp")
     if any(not 0.001 < r < 100_000 for r in rates.values()):
         raise RunFailed(f"stream printed rates of {rates} GB/s")
-    return rates, 8 * int(size[1])
+    array = int(element[1]) * int(size[1])
+    for line in lines:
+        # The rate and what it is made of must agree; times are printed in whole microseconds.
+        seconds, expected = float(line[3]), _ARRAYS[line[1].lower()] * array / 1e6 / float(line[2])
+        if abs(seconds - expected) > 0.01 * expected + 1e-6:
+            raise RunFailed(f"stream printed {line[2]} MB/s for {line[1]}, its bytes and time say otherwise")
+    return rates, array
