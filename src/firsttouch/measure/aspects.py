@@ -105,7 +105,7 @@ def latency(
     curves, series = [], _Series("lat_mem_rd")
     for number in range(repetitions):
         # lat_mem_rd measures in a child of its own, and prints to standard error.
-        text = series.run(argv, bound([pu], bank), threads=1, stderr=True)
+        text = series.run(argv, bound([pu], bank), threads=1, env=lmbench.ENVIRONMENT, stderr=True)
         curves.append(lmbench.parse(text, largest_bytes=largest))
         memory = curves[-1][largest]
         say(f"{metric} PU {pu} bank {bank} ({number + 1}/{repetitions}): {memory:.1f} ns at {largest} B")
