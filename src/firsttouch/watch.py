@@ -30,9 +30,10 @@ FEW_PAGES = 1024
 class Found:
     """The placement found of one instance, gathered over any number of looks.
 
-    *threads* is the largest number of threads seen at once, *pus* the union of their affinities; *pages* (4 KiB
-    units of anonymous memory per NUMA node) and *modes* (pages per memory policy) are those of the look that
-    saw the most pages. *held* are the PUs on which, in that look, the process with the most pages might run: the
+    *threads* is the largest number of threads seen at once. *pus* is the union of their affinities, of the looks
+    at which the instance had at least half of the most pages: while they start, programs that look at the
+    machine themselves go round all PUs (likwid-bench, hwloc's users). *pages* (4 KiB units of anonymous memory
+    per NUMA node) and *modes* (pages per memory policy) are those of the look that saw the most. *held* are the PUs on which, in that look, the process with the most pages might run: the
     program itself, not a script around it. *peak_bytes* is the largest sum of the processes' peak resident sets.
     """
 
@@ -44,6 +45,13 @@ class Found:
     modes: dict[str, int] = field(default_factory=dict)
     peak_bytes: int = 0
     unreadable: str = ""
+    _affinities: list[tuple[int, frozenset[int]]] = field(default_factory=list, repr=False)
+
+    def add(self, pus: frozenset[int], pages: int) -> None:
+        """Add the affinities of one look, at which the instance had that many pages."""
+        most = max([pages, *(p for p, _ in self._affinities)])
+        self._affinities = [(p, a) for p, a in (*self._affinities, (pages, pus)) if 2 * p >= most]
+        self.pus = frozenset[int]().union(*(a for _, a in self._affinities))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of a record's ``placement_found``."""
@@ -106,7 +114,7 @@ def look(pid: int, found: Found, proc: Path = Path("/proc")) -> None:
         return
     found.looks += 1
     found.threads = max(found.threads, threads)
-    found.pus |= pus
+    found.add(pus, sum(pages.values()))
     found.peak_bytes = max(found.peak_bytes, peak)
     if sum(pages.values()) >= sum(found.pages.values()):
         found.pages, found.modes, found.held = dict(pages), dict(modes), held
