@@ -41,6 +41,8 @@ def parse(text: str) -> dict[str, int]:
     found = {m[2]: m[1] for line in text.splitlines() if (m := _LINE.match(line))}
     if not found:
         raise RunFailed(f"perf stat printed no counts: {' | '.join(text.splitlines()[-2:]) or 'nothing'}")
+    if missing := [e for e in EVENTS if e not in found]:
+        raise RunFailed(f"perf stat printed no count of {', '.join(missing)}")
     counts = {event: int(count) for event, count in found.items() if count.isdecimal()}
     if not counts:
         raise CannotHere("the kernel lets this user count nothing (/proc/sys/kernel/perf_event_paranoid)")

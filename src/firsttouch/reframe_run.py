@@ -19,6 +19,7 @@ from firsttouch.errors import RunFailed
 from firsttouch.progress import FOLLOWER
 
 _STARTED = re.compile(r"\[ +RUN +\] (.+?) /[0-9a-f]{8}")
+_SKIPPED = re.compile(r"^\[ +SKIP +\] \( *\d+/\d+\) (.+?) /[0-9a-f]{8} @\S+ \[(.*)\]$", re.MULTILINE)
 _ENDED = re.compile(r"\[ +(OK|FAIL|SKIP|XFAIL|XPASS|ABORT) +\] \( *(\d+)/(\d+)\) (.+?) /[0-9a-f]{8}")
 
 
@@ -50,8 +51,9 @@ def run(
     env = {**os.environ, FOLLOWER: str(progress), "RFM_ENABLE_RESULTS_STORAGE": "0"}
     status = _follow(argv, env, folder / "reframe.log", progress, say)
     try:
-        troubles = _troubles(json.loads(report.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError) as error:
+        said = (folder / "reframe.log").read_text(encoding="utf-8", errors="replace")
+        troubles = _troubles(json.loads(report.read_text(encoding="utf-8")), said)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         tail = (folder / "reframe.log").read_text(errors="replace").strip().splitlines()[-3:]
         raise RunFailed(f"ReFrame ended with status {status} and no report: {' | '.join(tail)}") from error
     return troubles
@@ -102,15 +104,17 @@ class _Clock:
                 self.say(f"  ({ended[2]}/{ended[3]}) {ended[1].lower()}: {ended[4]} [{seconds:.1f} s]")
 
 
-def _troubles(report: Mapping[str, object]) -> list[Trouble]:
+def _troubles(report: Mapping[str, object], log: str) -> list[Trouble]:
+    # Why a check was skipped is in the log alone.
+    skips = {m[1]: m[2] for m in _SKIPPED.finditer(log)}
     found = []
     for session in _list(report["runs"]):
         for case in _list(session["testcases"]):
-            result = str(case["result"])
-            if result in {"fail", "abort", "skip"}:
-                reason = str(case.get("fail_reason") or case.get("skip_reason") or "no reason given")
+            result, name = str(case["result"]), str(case["display_name"])
+            if result not in {"pass", "xfail"}:
+                reason = str(case.get("fail_reason") or skips.get(name) or "no reason given")
                 word: Literal["failed", "skipped"] = "skipped" if result == "skip" else "failed"
-                found.append(Trouble(str(case["display_name"]), word, reason.removeprefix("sanity error: ")))
+                found.append(Trouble(name, word, reason.removeprefix("sanity error: ")))
     return found
 
 

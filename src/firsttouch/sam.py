@@ -13,6 +13,8 @@ from firsttouch.errors import RunFailed
 
 _SECONDARY_OR_SUPPLEMENTARY = 0x900
 _UNMAPPED = 0x4
+#: A record has eleven fields at least.
+_TABS = 10
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,20 @@ def join(parts: Sequence[Path], out: IO[bytes] | None) -> Alignments:
     """
     total = hashlib.sha256()
     primary = mapped = 0
-    references: list[bytes] = []
+    references: list[bytes] | None = None
     for number, part in enumerate(parts):
         mine: list[bytes] = []
         with part.open("rb") as stream:
             for at, line in enumerate(stream, start=1):
-                if line.startswith(b"@"):
+                # A read's name may begin with @ too: a header has a tab after its two letters.
+                if line.startswith(b"@") and line[3:4] == b"\t":
                     if line.startswith(b"@SQ"):
                         mine.append(line)
                     if number == 0 and out is not None:
                         out.write(line)
                     continue
                 fields = line.split(b"\t", 2)
-                if len(fields) < 3 or not fields[1].isdigit() or not line.endswith(b"\n"):
+                if line.count(b"\t") < _TABS or not fields[1].isdigit() or not line.endswith(b"\n"):
                     raise RunFailed(f"{part}:{at}: not a SAM record: {line[:60]!r}")
                 flag = int(fields[1])
                 if not flag & _SECONDARY_OR_SUPPLEMENTARY:
@@ -61,7 +64,7 @@ def join(parts: Sequence[Path], out: IO[bytes] | None) -> Alignments:
                 total.update(line)
                 if out is not None:
                     out.write(line)
-        references = references or mine
+        references = mine if references is None else references
         if mine != references:
             raise RunFailed(f"{part}: aligned to other references than {parts[0]}")
     return Alignments(primary, mapped, total.hexdigest())

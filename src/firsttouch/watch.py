@@ -33,8 +33,9 @@ class Found:
     *threads* is the largest number of threads seen at once. *pus* is the union of their affinities, of the looks
     at which the instance had at least half of the most pages: while they start, programs that look at the
     machine themselves go round all PUs (likwid-bench, hwloc's users). *pages* (4 KiB units of anonymous memory
-    per NUMA node) and *modes* (pages per memory policy) are those of the look that saw the most. *held* are the PUs on which, in that look, the process with the most pages might run: the
-    program itself, not a script around it. *peak_bytes* is the largest sum of the processes' peak resident sets.
+    per NUMA node) and *modes* (pages per memory policy) are those of the look that saw the most. *held* are the
+    PUs on which, in that look, the process with the most pages might run: the program itself, not a script
+    around it. *peak_bytes* is the largest sum of the processes' peak resident sets.
     """
 
     looks: int = 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from firsttouch import folders
 from firsttouch.systems import activate
 
 pytestmark = pytest.mark.integration

@@ -55,7 +55,7 @@ SCHEMA: dict[str, Any] = {
         },
     },
 }
-_PLACEHOLDERS = {"index", "reference", "threads", "reads", "reads2", "batch_bases"}
+_ALIGN = {"index", "threads", "reads", "batch_bases"}
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,18 @@ class Aligner:
             require(self.program)
         except Missing as error:
             raise Missing(f"{error}" + (f" ({self.package})" if self.package else "")) from error
-        done = subprocess.run(
-            self.version_argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-        )
+        try:
+            done = subprocess.run(
+                self.version_argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=60,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise RunFailed(f"{' '.join(self.version_argv)} does not say its version: {error}") from error
         found = re.search(self.version_pattern, done.stdout + done.stderr)
         if not found:
             raise RunFailed(f"{' '.join(self.version_argv)} does not say its version")
@@ -135,10 +144,19 @@ def parse(name: str, text: str, file: str) -> Aligner:
         where = ".".join(map(str, error.absolute_path)) or "the file"
         raise BadInput(f"{where}: {error.message}", file=file) from error
     align: Mapping[str, Any] = data["align"]
-    for argv in (data["index"]["argv"], align["single"], align["paired"]):
-        used = {f for a in argv for _, f, _, _ in string.Formatter().parse(a) if f is not None}
-        if unknown := used - _PLACEHOLDERS:
-            raise BadInput(f"unknown placeholder {{{unknown.pop()}}} in {' '.join(argv)}", file=file)
+    _check_placeholders(data["index"]["argv"], {"index", "reference"}, file)
+    _check_placeholders(align["single"], _ALIGN, file)
+    _check_placeholders(align["paired"], {*_ALIGN, "reads2"}, file)
+    try:
+        groups = re.compile(data["version"]["pattern"]).groups
+    except re.error as error:
+        raise BadInput(f"version.pattern: {error}", file=file) from error
+    if groups != 1:
+        raise BadInput(f"version.pattern: has {groups} groups, one is needed", file=file)
+    try:
+        instance_bytes, thread_bytes = (parse_bytes(data["memory"][k]) for k in ("instance", "thread"))
+    except BadInput as error:
+        raise BadInput(f"memory: {error}", file=file) from error
     return Aligner(
         name=name,
         program=data["program"],
@@ -150,9 +168,18 @@ def parse(name: str, text: str, file: str) -> Aligner:
         single=tuple(align["single"]),
         paired=tuple(align["paired"]),
         batch_bases=align["batch_bases"],
-        instance_bytes=parse_bytes(data["memory"]["instance"]),
-        thread_bytes=parse_bytes(data["memory"]["thread"]),
+        instance_bytes=instance_bytes,
+        thread_bytes=thread_bytes,
     )
+
+
+def _check_placeholders(argv: Sequence[str], known: set[str], file: str) -> None:
+    try:
+        used = {f for a in argv for _, f, _, _ in string.Formatter().parse(a) if f is not None}
+    except ValueError as error:
+        raise BadInput(f"{error} in {' '.join(argv)}", file=file) from error
+    if unknown := sorted(used - known):
+        raise BadInput(f"unknown placeholder {{{unknown[0]}}} in {' '.join(argv)}", file=file)
 
 
 @functools.cache

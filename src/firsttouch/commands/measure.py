@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from firsttouch.commands import options
-from firsttouch.cpulist import parse_list
 from firsttouch.measure import aspects
 from firsttouch.progress import say
 from firsttouch.records import Record, append
@@ -27,8 +26,12 @@ def register(subparsers: options.Subparsers) -> None:
         subparsers, "measure", "measure latency, bandwidth or contention of this host", EXAMPLES
     )
     made.add_argument("aspect", choices=("topology", "latency", "bandwidth", "contention"))
-    made.add_argument("--pu-nodes", type=parse_list, metavar="LIST", help="NUMA nodes of the PUs (default: all)")
-    made.add_argument("--banks", type=parse_list, metavar="LIST", help="NUMA nodes of the data (default: all)")
+    made.add_argument(
+        "--pu-nodes", type=options.numbers, metavar="LIST", help="NUMA nodes of the PUs (default: all)"
+    )
+    made.add_argument(
+        "--banks", type=options.numbers, metavar="LIST", help="NUMA nodes of the data (default: all)"
+    )
     made.add_argument("--threads", type=options.positive, help="threads of the contention aspect (default: all)")
     made.add_argument("--order", choices=("random", "sequential"), default="random", help="of latency's accesses")
     made.add_argument("--repetitions", type=options.positive, default=3, help="timed runs of each (default: 3)")

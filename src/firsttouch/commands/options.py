@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any, Protocol
 
+from firsttouch.cpulist import parse_list
 from firsttouch.errors import BadInput
 from firsttouch.topology import Topology, load
 from firsttouch.units import parse_bytes
@@ -51,6 +53,28 @@ def size(text: str) -> int:
         return parse_bytes(text)
     except BadInput as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def seconds(text: str) -> float:
+    """Return a time limit: a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds above 0")
+    return value
+
+
+def numbers(text: str) -> frozenset[int]:
+    """Return the NUMA nodes of an option: a list such as 0-3,8, with one at least."""
+    try:
+        members = parse_list(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not members:
+        raise argparse.ArgumentTypeError("the list is empty")
+    return members
 
 
 def positive(text: str) -> int:

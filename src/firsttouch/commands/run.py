@@ -36,7 +36,7 @@ def register(subparsers: options.Subparsers) -> None:
     made.add_argument("--repetitions", type=options.positive, default=1, help="timed runs (default: 1)")
     made.add_argument("--batch-bases", type=int, help="the aligner's batch size in bases, fixed in all scenarios")
     made.add_argument("--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)")
-    made.add_argument("--timeout", type=float, help="seconds after which a run is stopped")
+    made.add_argument("--timeout", type=options.seconds, help="seconds after which a run is stopped")
     made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
     made.add_argument("--expect-sha256", metavar="SUM", help="checksum that the alignments must have")
     made.set_defaults(run=run)

@@ -28,7 +28,9 @@ OWN = frozenset({"scale", "add"})
 PASSES = 20
 #: likwid's suffix -> the processor flag of /proc/cpuinfo that it needs, widest first.
 INSTRUCTIONS = {"avx512": "avx512f", "avx": "avx", "sse": "sse2"}
-_FIELD = re.compile(r"^(Time|MByte/s|Data volume \(Byte\)):\s+(\d+(?:\.\d+)?(?:e[+-]\d+)?)(?: sec)?$", re.MULTILINE)
+_FIELD = re.compile(
+    r"^(Time|MByte/s|Data volume \(Byte\)):\s+(\d+(?:\.\d+)?(?:e[+-]\d+)?)(?: sec)?$", re.MULTILINE
+)
 
 
 def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
