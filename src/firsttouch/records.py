@@ -60,6 +60,8 @@ class Record:
         """Refuse a record without a finite sample: such a thing is no measurement."""
         if not self.samples or not all(math.isfinite(s) for s in self.samples):
             raise BadInput(f"record {self.check}/{self.metric}: samples {self.samples} are not finite numbers")
+        # A count is written as it is read back, a float.
+        object.__setattr__(self, "samples", tuple(map(float, self.samples)))
 
     @property
     def value(self) -> float:
@@ -112,7 +114,7 @@ def from_dict(data: object, *, file: str | Path | None = None, line: int | None 
     if not isinstance(data.get("samples"), list):
         raise BadInput("not a record: samples are no list", file=file, line=line)
     try:
-        return Record(**{**known, "samples": tuple(float(s) for s in data["samples"])})
+        return Record(**{**known, "samples": tuple(data["samples"])})
     except (KeyError, TypeError, ValueError, BadInput) as error:
         raise BadInput(f"not a record: {error}", file=file, line=line) from error
 

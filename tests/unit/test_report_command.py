@@ -118,7 +118,7 @@ def test_bad_input_is_one_line_that_names_it(results: Path, tmp_path: Path) -> N
     cases: list[tuple[tuple[str | Path, ...], str]] = [
         ((tmp_path / "nowhere", "-o", tmp_path / "r"), "nowhere: no such file or folder"),
         ((empty, "-o", tmp_path / "r"), "no record in"),
-        ((binary, "-o", tmp_path / "r"), "no UTF-8 text"),
+        ((binary, "-o", tmp_path / "r"), "not text in UTF-8"),
         ((results, "-o", binary), "binary: not a folder"),
         ((results, "-o", binary / "below"), "binary: not a folder"),
         ((results, "-o", tmp_path / "r", "--xml", notes), "notes.xml: not an hwloc topology"),

@@ -191,12 +191,9 @@ class Machine:
         packages = "".join(self._package(node) for node in range(self.nodes))
         order = " ".join(map(str, range(self.nodes)))
         values = " ".join(str(self.distance(a, b)) for a in range(self.nodes) for b in range(self.nodes))
-        full = hex(2**self.pus - 1)
-        words = ",".join(full[2:].zfill(-(-len(full[2:]) // 8) * 8)[i : i + 8] for i in range(0, len(full), 8))
-        words = words.rstrip(",")
         return (
             '<?xml version="1.0" encoding="UTF-8"?>\n<topology version="2.0">'
-            f'<object type="Machine" cpuset="0x{words}" nodeset="{hex(2**self.nodes - 1)}">'
+            f'<object type="Machine" cpuset="{_bitmap(range(self.pus))}" nodeset="{hex(2**self.nodes - 1)}">'
             f'<info name="HostName" value="{self.host}"/>{packages}</object>'
             f'<distances2 type="NUMANode" nbobjs="{self.nodes}" kind="5" name="NUMALatency" indexing="os">'
             f'<indexes length="0">{order}</indexes><u64values length="0">{values}</u64values></distances2>'
@@ -204,28 +201,20 @@ class Machine:
         )
 
     def _package(self, node: int) -> str:
-        def bitmap(pus: Iterable[int]) -> str:
-            mask = sum(1 << pu for pu in pus)
-            words = []
-            while mask:
-                words.append(f"{mask & 0xFFFFFFFF:08x}")
-                mask >>= 32
-            return "0x" + ",0x".join(reversed(words))
-
         first = node * self.per_node
         pus = range(first, first + self.per_node)
         cores = "".join(
-            f'<object type="L2Cache" cpuset="{bitmap([p])}" cache_size="{MIB}" depth="2" cache_type="0">'
-            f'<object type="L1Cache" cpuset="{bitmap([p])}" cache_size="{32 * KIB}" depth="1" cache_type="1">'
-            f'<object type="Core" os_index="{p}" cpuset="{bitmap([p])}">'
-            f'<object type="PU" os_index="{p}" cpuset="{bitmap([p])}"/></object></object></object>'
+            f'<object type="L2Cache" cpuset="{_bitmap([p])}" cache_size="{MIB}" depth="2" cache_type="0">'
+            f'<object type="L1Cache" cpuset="{_bitmap([p])}" cache_size="{32 * KIB}" depth="1" cache_type="1">'
+            f'<object type="Core" os_index="{p}" cpuset="{_bitmap([p])}">'
+            f'<object type="PU" os_index="{p}" cpuset="{_bitmap([p])}"/></object></object></object>'
             for p in pus
         )
         return (
-            f'<object type="Package" os_index="{node}" cpuset="{bitmap(pus)}">'
-            f'<object type="NUMANode" os_index="{node}" cpuset="{bitmap(pus)}" nodeset="{hex(1 << node)}" '
+            f'<object type="Package" os_index="{node}" cpuset="{_bitmap(pus)}">'
+            f'<object type="NUMANode" os_index="{node}" cpuset="{_bitmap(pus)}" nodeset="{hex(1 << node)}" '
             f'local_memory="{16 * 1024 * MIB}"/>'
-            f'<object type="L3Cache" cpuset="{bitmap(pus)}" cache_size="{16 * MIB}" depth="3" cache_type="0">'
+            f'<object type="L3Cache" cpuset="{_bitmap(pus)}" cache_size="{16 * MIB}" depth="3" cache_type="0">'
             f"{cores}</object></object>"
         )
 
@@ -254,3 +243,12 @@ def test_the_machines_topology_is_one_that_firsttouch_reads(nodes: int) -> None:
     assert [len(n.pus) for n in found.numa_nodes] == [8] * nodes
     assert sorted({(c.level, c.size_bytes) for c in found.caches}) == [(1, 32 * KIB), (2, MIB), (3, 16 * MIB)]
     assert len(found.distances) == nodes**2
+
+
+def _bitmap(pus: Iterable[int]) -> str:
+    mask = sum(1 << pu for pu in pus)
+    words = []
+    while mask:
+        words.append(f"{mask & 0xFFFFFFFF:08x}")
+        mask >>= 32
+    return "0x" + ",0x".join(reversed(words))

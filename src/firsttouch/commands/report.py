@@ -95,8 +95,6 @@ def _collect(paths: list[Path]) -> list[records.Record]:
         found = records.collect(paths)
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}", file=error.filename) from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"records are no UTF-8 text: {error.reason} at byte {error.start}") from error
     if not found:
         raise BadInput(f"no record in {', '.join(map(str, paths))}: a run writes them to records.jsonl")
     return found
