@@ -230,7 +230,8 @@ def _scenario(layout: _Layout, shares: list[_Share], threads: int, policy: Polic
         nodes = {p.index: p.pus for p in layout.topology.numa_nodes}
         complete = {p for n in share.cpu_nodes for p in nodes[n]} == set(share.pus)
         bind = f"--cpunodebind={format_list(share.cpu_nodes)}"
-        if not complete:
+        # numactl knows no NUMA node without memory that it may use, not even for its PUs.
+        if not complete or not set(share.cpu_nodes) <= set(layout.topology.memory_nodes):
             bind = f"--physcpubind={format_list(share.pus)}"
         numactl = policy.numactl(extent, bind=bind, numa_nodes=format_list(share.numa_nodes))
         pus = tuple(sorted(share.pus))

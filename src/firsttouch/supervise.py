@@ -15,7 +15,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -121,12 +121,33 @@ def run_together(jobs: Sequence[Job], *, timeout: float | None = None) -> list[O
     ended: queue.Queue[_Running] = queue.Queue()
     try:
         for job in jobs:
-            running.append(_Running(job, ended))
+            with _put_off():
+                running.append(_Running(job, ended))
         _wait(running, ended, timeout)
     finally:
         for one in running:
             one.kill()
     return [one.outcome() for one in running]
+
+
+@contextlib.contextmanager
+def _put_off() -> Iterator[None]:
+    """Put an interrupt off until the program that is being started is known: else nobody could stop it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    ours = {n: handler for n, handler in before.items() if callable(handler)}
+    for number in ours:
+        signal.signal(number, lambda number, _: seen.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+    if seen:
+        signal.raise_signal(seen[0])
 
 
 def _wait(running: Sequence[_Running], ended: queue.Queue[_Running], timeout: float | None) -> None:

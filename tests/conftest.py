@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several suites share: the stored outputs, and stand-ins that break a program."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from firsttouch import datasets, index
+from firsttouch.aligners import aligner
+
+STORED = Path(__file__).with_name("golden")
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """Returns a function that gives the text of a stored output."""
+
+    def read(name):
+        return (STORED / name).read_text(encoding="utf-8")
+
+    return read
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """Returns a function that puts a shell script before the real program of that name on PATH."""
+    folder = tmp_path / "stand-ins"
+
+    def make(name, script):
+        folder.mkdir(exist_ok=True)
+        file = folder / name
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+        if not os.environ["PATH"].startswith(f"{folder}:"):
+            monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        return file
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def lambda_work(tmp_path_factory):
+    """Returns the index prefix, the two read files and the reference of the dataset ``lambda``, with real bwa."""
+    if shutil.which("bwa") is None or shutil.which("numactl") is None:
+        pytest.skip("bwa and numactl are not both on PATH")
+    with pytest.MonkeyPatch.context() as patch:
+        store = tmp_path_factory.mktemp("data")
+        patch.setenv("FIRSTTOUCH_DATA", str(store))
+        data = datasets.get("lambda")
+        prefix = index.built(aligner("bwa-mem"), data.reference, store / "index", say=lambda _: None)
+    return prefix, tuple(data.reads), data.reference
+
+
+@pytest.fixture(scope="session")
+def firsttouch():
+    """Returns a function that runs the installed command."""
+    program = Path(sys.executable).with_name("firsttouch")
+
+    def run(*argv, timeout=120, **environment):
+        return subprocess.run(
+            [program, *map(str, argv)],
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A shell on an emulated NUMA machine, or one command in it: for people, by hand or from make."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+# This file is started by its path, and its package lies next to the other tests.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from emulated import channel, image, machine, terminal
+from emulated.guest import Guest
+from firsttouch.errors import FirstTouchError
+from firsttouch.units import parse_bytes
+
+EXAMPLES = """\
+examples:
+  emulate.py --list
+  emulate.py --machine amd-opteron                      a shell on it
+  emulate.py --machine small -- numactl --hardware      one command, and its exit status
+  emulate.py --machine small -- sh -c 'lstopo --of console | head'
+  emulate.py --machine small --memory-per-node 512MiB --share results -- make run
+
+The machine's files are this host's, read-only under an overlay: what is written there is gone afterwards,
+except in the shared directory. Placement is real in there. Speed is not: no latency, no bandwidth and no
+counter of a NUMA machine is modelled.
+"""
+#: Of the caller's environment, what a command in the guest gets as well.
+PASSED_ON = ("PATH", "TERM", "LANG", "VIRTUAL_ENV")
+
+
+def main() -> int:
+    """Do what the command line says; return the exit status of the command in the guest."""
+    arguments = parse_arguments()
+    if arguments.list:
+        for name in machine.names():
+            print(f"{name:<12} {machine.load(name).description}")
+        return 0
+    chosen = machine.load(arguments.machine)
+    if arguments.memory_per_node:
+        chosen = chosen.with_memory_per_node(parse_bytes(arguments.memory_per_node))
+    shared = arguments.share or image.cache() / "shared"
+    shared.mkdir(parents=True, exist_ok=True)
+    with Guest(chosen, shared) as guest:
+        print(
+            f"{chosen.name}: {chosen.description}; booted in {guest.boot_seconds:.0f} s ({guest.accelerator}); "
+            f"only {guest.shared} is kept",
+            file=sys.stderr,
+        )
+        environment = passed_on(arguments.env)
+        if arguments.command:
+            return guest.stream(arguments.command, write, timeout=None, cwd=Path.cwd(), env=environment)
+        return terminal.attach(guest, [os.environ.get("SHELL", "/bin/sh")], cwd=Path.cwd(), env=environment)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--list", action="store_true", help="list the machines")
+    what.add_argument("--machine", metavar="NAME", help="the machine to boot")
+    parser.add_argument("--memory-per-node", metavar="SIZE", help="such as 512MiB, for NUMA nodes with memory")
+    parser.add_argument("--share", type=Path, metavar="DIR", help="the directory that is writable and kept")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]", help="pass this on too")
+    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="what to run instead of a shell")
+    return parser.parse_args()
+
+
+def passed_on(more: list[str]) -> Mapping[str, str]:
+    """Return the environment of the command: PASSED_ON of the caller's and what --env says."""
+    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    for item in more:
+        name, given, value = item.partition("=")
+        environment[name] = value if given else os.environ.get(name, "")
+    return environment
+
+
+def write(kind: bytes, data: bytes) -> None:
+    """Pass a piece of the command's output on to the same one of this process's outputs."""
+    stream = sys.stdout if kind == channel.STDOUT else sys.stderr
+    stream.buffer.write(data)
+    stream.flush()
+
+
+if __name__ == "__main__":
+    try:
+        status = main()
+    except FirstTouchError as error:
+        print(f"emulate: {error}", file=sys.stderr)
+        status = error.exit_status
+    except OSError as error:
+        print(f"emulate: {error}", file=sys.stderr)
+        status = 127
+    except KeyboardInterrupt:
+        status = 130
+    # As a shell says that a command was killed by a signal.
+    sys.exit(128 - status if status < 0 else status)

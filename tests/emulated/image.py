@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a guest boots: Debian's kernel, unpacked and not installed, and an initramfs. Both are cached.
+
+The cache is .cache/emulated of the checkout, or emulated in $FIRSTTOUCH_CACHE. A host without network
+needs the package's file (linux-image-VERSION-amd64_*.deb) in it, once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import lzma
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from firsttouch.errors import Missing, RunFailed
+
+from . import cpio
+
+HERE = Path(__file__).resolve().parent
+#: program -> Debian package.
+PROGRAMS = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "busybox": "busybox-static",
+    "modprobe": "kmod",
+    "depmod": "kmod",
+    "numactl": "numactl",
+}
+#: The meta-package that depends on the current kernel. (Debian's cloud kernel has no 9p.)
+KERNEL_PACKAGE = "linux-image-amd64"
+#: Loaded in this order, each with what it depends on: the root file system and the agent's port. Whoever
+#: needs others, such as msr, can modprobe them in the guest.
+MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console")
+#: The part of this package that runs in the guest.
+AGENT = ("__init__.py", "channel.py", "agent.py")
+
+
+XZ_MAGIC = b"\xfd7zXZ\0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """Paths of what QEMU boots, and of the kernel's modules on the host."""
+
+    release: str
+    kernel: Path
+    initramfs: Path
+    modules: Path
+
+
+def cache() -> Path:
+    """Return the cache's directory, made if need be."""
+    checkout = HERE.parent.parent
+    directory = Path(os.environ.get("FIRSTTOUCH_CACHE") or checkout / ".cache").resolve() / "emulated"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def program(name: str) -> str:
+    """Return the path of one of PROGRAMS; Missing says how to install those that are not there."""
+    # A user's PATH lacks the directories in which Debian has kmod.
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    absent = [known for known in PROGRAMS if shutil.which(known, path=path) is None]
+    if absent:
+        packages = " ".join(sorted({PROGRAMS[known] for known in absent}))
+        raise Missing(f"{', '.join(absent)} not found: apt-get install -y --no-install-recommends {packages}")
+    return shutil.which(name, path=path) or name
+
+
+def image() -> Image:
+    """Return the cached image, building first what is missing of it."""
+    for name in PROGRAMS:
+        program(name)
+    with _lock():
+        tree = _kernel_tree()
+        (packed,) = (tree / "boot").glob("vmlinuz-*")
+        release = packed.name.removeprefix("vmlinuz-")
+        plain = packed.with_name(f"vmlinux-{release}")
+        kernel = plain if plain.exists() else packed
+        return Image(release, kernel, _initramfs(tree, release), tree / "lib" / "modules" / release)
+
+
+@contextmanager
+def _lock() -> Iterator[None]:
+    """Let one process at a time build what is missing; the lock goes with the process that holds it."""
+    with (cache() / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _kernel_tree() -> Path:
+    """Return the unpacked kernel package, with boot/ and lib/modules/; the newest of the cached ones."""
+    trees = sorted(cache().glob("linux-image-*/boot"), key=lambda boot: boot.stat().st_mtime)
+    if trees:
+        return trees[-1].parent
+    packages = sorted(cache().glob("linux-image-*.deb"))
+    package = packages[-1] if packages else _download()
+    tree = cache() / package.stem
+    with _scratch() as scratch:
+        subprocess.run(["dpkg", "-x", package, scratch], check=True)
+        (modules,) = (scratch / "lib" / "modules").iterdir()
+        subprocess.run([program("depmod"), "-b", scratch, modules.name], check=True)
+        if plain := _unpacked_kernel((scratch / "boot" / f"vmlinuz-{modules.name}").read_bytes()):
+            (scratch / "boot" / f"vmlinux-{modules.name}").write_bytes(plain)
+        scratch.rename(tree)
+    package.unlink()
+    return tree
+
+
+def _unpacked_kernel(packed: bytes) -> bytes:
+    """Return the kernel proper, or nothing if it is packed in another way than Debian 12 does.
+
+    QEMU boots either; but a kernel that unpacks itself on an emulated processor takes six seconds for it.
+    The header's fields are those of Linux's x86 boot protocol.
+    """
+    setup_sectors = packed[0x1F1]
+    offset, length = struct.unpack_from("<II", packed, 0x248)
+    begin = (setup_sectors + 1) * 512 + offset
+    payload = packed[begin : begin + length]
+    # Behind the xz stream there are four bytes with its size, which lzma.decompress would not like.
+    return lzma.LZMADecompressor().decompress(payload) if payload.startswith(XZ_MAGIC) else b""
+
+
+def _download() -> Path:
+    depends = subprocess.run(["apt-cache", "depends", KERNEL_PACKAGE], check=False, capture_output=True, text=True)
+    found = re.search(r"Depends: (linux-image-\S+)", depends.stdout)
+    if found is None:
+        raise Missing(f"no package {KERNEL_PACKAGE} is known to apt: apt-get update")
+    print(f"downloading {found[1]} for the emulated machines", file=sys.stderr)
+    with _scratch() as scratch:
+        fetched = subprocess.run(
+            ["apt-get", "download", "-q", found[1]], cwd=scratch, check=False, capture_output=True, text=True
+        )
+        packages = list(scratch.glob("*.deb"))
+        if fetched.returncode or not packages:
+            raise RunFailed(f"apt-get download {found[1]} (after apt-get update?): {fetched.stderr.strip()}")
+        return packages[0].rename(cache() / packages[0].name)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """Make a directory in the cache that is gone afterwards, unless it has been renamed."""
+    directory = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache()))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _initramfs(tree: Path, release: str) -> Path:
+    """Return the initramfs, which is cached under the hash of what goes into it."""
+    modules = _modules(tree, release)
+    files = {
+        "bin/busybox": Path(program("busybox")).read_bytes(),
+        "init": (HERE / "init.sh").read_bytes(),
+        # The interpreter that runs this: in the guest it is where it is on the host.
+        "python": os.fsencode(Path(sys.executable).resolve()),
+        "modules/order": "\n".join(_plain_name(module) for module in modules).encode(),
+        **{f"emulated/{name}": (HERE / name).read_bytes() for name in AGENT},
+    }
+    digest = hashlib.sha256(release.encode())
+    for name, content in files.items():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    path = cache() / f"initramfs-{release}-{digest.hexdigest()[:16]}"
+    if not path.exists():
+        files |= {f"modules/{_plain_name(module)}": _unpacked(module) for module in modules}
+        with _scratch() as scratch:
+            (scratch / "new").write_bytes(cpio.archive(files))
+            (scratch / "new").rename(path)
+    return path
+
+
+def _modules(tree: Path, release: str) -> list[Path]:
+    modules: dict[Path, None] = {}
+    for name in MODULES:
+        shown = subprocess.run(
+            [program("modprobe"), "-d", tree, "-S", release, "--show-depends", name],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        modules |= {Path(line.split()[1]): None for line in shown.stdout.splitlines() if "insmod" in line}
+    return list(modules)
+
+
+def _plain_name(module: Path) -> str:
+    return module.name.removesuffix(".xz")
+
+
+def _unpacked(module: Path) -> bytes:
+    """Return the module's bytes: Debian 12 has them plain, Debian 13 compressed."""
+    data = module.read_bytes()
+    return lzma.decompress(data) if module.suffix == ".xz" else data

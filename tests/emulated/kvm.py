@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether KVM works on this host: known only after a guest has booted on it.
+
+/dev/kvm exists on hosts where a nested KVM kills guests in the middle of their boot. So the first boot of
+each machine on such a host is the trial, and what came of it is kept until the host reboots.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from firsttouch.errors import BadInput
+
+from . import image
+
+_FAILED = "failed:"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Trials:
+    """What is known of KVM since this host booted, for one guest kernel."""
+
+    def __init__(self, release: str) -> None:
+        self._file = image.cache() / f"kvm-{_BOOT_ID.read_text().strip()}-{release}"
+
+    def accelerators(self, machine: str) -> list[str]:
+        """Return what to boot *machine* with: one accelerator, or KVM on trial and what to take if it fails.
+
+        $FIRSTTOUCH_ACCELERATOR, kvm or tcg, says it without a trial.
+        """
+        if said := os.environ.get("FIRSTTOUCH_ACCELERATOR"):
+            if said not in {"kvm", "tcg"}:
+                raise BadInput(f"FIRSTTOUCH_ACCELERATOR is '{said}': it may be kvm or tcg")
+            return [said]
+        known = self._lines()
+        failed = any(line.startswith(_FAILED) for line in known)
+        if machine in known and not failed:
+            return ["kvm"]
+        if not os.access("/dev/kvm", os.R_OK | os.W_OK) or failed:
+            return ["tcg"]
+        return ["kvm", "tcg"]
+
+    def worked(self, machine: str) -> None:
+        self._note(machine)
+
+    def failed(self, reason: str) -> None:
+        """Note a failure; it holds for all machines."""
+        self._note(f"{_FAILED} {reason.splitlines()[0]}")
+
+    def _lines(self) -> list[str]:
+        return self._file.read_text().splitlines() if self._file.exists() else []
+
+    def _note(self, line: str) -> None:
+        # One short write at the end of the file: processes that try at the same time do not mix lines.
+        with self._file.open("a") as file:
+            file.write(f"{line}\n")

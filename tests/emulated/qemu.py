@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The QEMU process of one guest, from its command line to its end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from .channel import Channel
+from .image import HERE, Image, program
+from .machine import Machine
+
+#: QEMU's options of each accelerator. One thread emulates all PUs: with a thread for each, a 64-PU guest
+#: boots two to four times slower on a host with few PUs, and now and then not at all.
+ACCELERATORS = {"kvm": "kvm", "tcg": "tcg,thread=single,tb-size=256"}
+
+#: How many PUs the kernel starts by itself; the agent starts the others. Before the kernel has settled on a
+#: clock, each PU that is up ticks 250 times a second, and 64 of them leave an emulator no time to boot.
+FIRST_PUS = 8
+KERNEL_OPTIONS = (
+    "console=ttyS0 loglevel=4 panic=-1 mitigations=off audit=0 random.trust_cpu=on "
+    # The clock of a guest that waits for a host's PU looks broken to the kernel's watchdogs; and without
+    # lpj every PU is calibrated anew.
+    "tsc=reliable no_timer_check nowatchdog lpj=4000000 cryptomgr.notests rcupdate.rcu_expedited=1 "
+    # No 64 MiB of one bank set aside for devices that the guest does not have.
+    "swiotlb=noforce "
+    # Pages of 4 KiB that stay where they were touched, so that tests can count them.
+    "transparent_hugepage=never numa_balancing=disable "
+    f"maxcpus={FIRST_PUS}"
+)
+CONSOLE_LINES = 40
+
+
+class Qemu:
+    """A running QEMU; it is gone when close() is called or when this process is."""
+
+    def __init__(self, machine: Machine, image: Image, shared: Path, accelerator: str) -> None:
+        self._socket, inside = socket.socketpair()
+        self.channel = Channel(self._socket.fileno())
+        # Without a name in the file system there is nothing to clean up, whatever happens.
+        self._console: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as this)
+        self._messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as this)
+        arguments = [
+            *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+            *("-machine", "q35,smbus=off,sata=off,usb=off", "-accel", ACCELERATORS[accelerator]),
+            *machine.qemu_arguments(),
+            *_file_system("hostroot", Path("/"), "readonly=on"),
+            *_file_system("shared", shared, "readonly=off"),
+            *("-chardev", f"file,id=console,path=/proc/self/fd/{self._console.fileno()}"),
+            *("-serial", "chardev:console"),
+            *("-chardev", f"socket,id=agent,fd={inside.fileno()}", "-device", "virtio-serial-pci"),
+            *("-device", "virtserialport,chardev=agent,name=agent"),
+            *("-kernel", str(image.kernel), "-initrd", str(image.initramfs), "-append", KERNEL_OPTIONS),
+        ]
+        with inside:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", HERE / "lifeline.py", program("qemu-system-x86_64"), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._messages,
+                pass_fds=(inside.fileno(), self._console.fileno()),
+                # Ctrl-C is for the test runner, which then closes this.
+                start_new_session=True,
+            )
+
+    def close(self) -> None:
+        """Kill the guest (its root is thrown away, there is nothing to shut down) and wait for its end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._socket.close()
+
+    def last_words(self) -> str:
+        """Return what QEMU said and the last lines of the guest's console."""
+        messages = _content(self._messages).strip()
+        console = "\n".join(_content(self._console).splitlines()[-CONSOLE_LINES:])
+        return f"--- QEMU's messages\n{messages}\n--- the end of the guest's console\n{console}"
+
+
+def _file_system(tag: str, path: Path, mode: str) -> list[str]:
+    # In QEMU's options a comma is written twice.
+    where = str(path).replace(",", ",,")
+    return [
+        "-fsdev",
+        f"local,id={tag},path={where},security_model=none,multidevs=remap,{mode}",
+        "-device",
+        f"virtio-9p-pci,fsdev={tag},mount_tag={tag}",
+    ]
+
+
+def _content(file: IO[bytes]) -> str:
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest is gone afterwards, whatever happens; and the command for people, which shows it best."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from . import machine
+from .guest import Guest, GuestError
+
+EMULATE = [sys.executable, str(Path(__file__).with_name("emulate.py"))]
+SMALL = [*EMULATE, "--machine", "small"]
+
+pytestmark = pytest.mark.emulated
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that *pid* started, and those that they did."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return []
+    return [found for child in children for found in (int(child), *descendants(int(child)))]
+
+
+def wait_for(what: Callable[[], bool], seconds: float) -> bool:
+    """Return whether *what* came true within *seconds*."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def qemus(pid: int) -> list[int]:
+    return [p for p in descendants(pid) if Path(f"/proc/{p}/comm").read_text().startswith("qemu")]
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_guest_that_dies_is_an_error_with_the_consoles_last_lines(tmp_path: Path) -> None:
+    with Guest(machine.load("small"), tmp_path) as guest:
+        started = descendants(os.getpid())
+        assert started
+        with pytest.raises(GuestError, match=r"small died(.|\n)*panic.*sysrq triggered crash"):
+            guest.run(["sh", "-c", "echo c > /proc/sysrq-trigger"])
+        assert gone(started)
+        with pytest.raises(GuestError, match="not up: it died"):
+            guest.run(["true"])
+
+
+def test_a_killed_runner_leaves_no_qemu() -> None:
+    with subprocess.Popen([*SMALL, "--", "sh", "-c", "echo up; sleep 600"], stdout=subprocess.PIPE) as runner:
+        assert runner.stdout
+        assert runner.stdout.readline() == b"up\n"
+        started = descendants(runner.pid)
+        assert qemus(runner.pid)
+        runner.kill()
+        assert wait_for(lambda: gone(started), 10)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_runner_that_is_interrupted_during_the_boot_leaves_no_qemu(sent: signal.Signals) -> None:
+    with subprocess.Popen([*SMALL, "--", "true"], stderr=subprocess.DEVNULL) as runner:
+        assert wait_for(lambda: bool(qemus(runner.pid)), 60)
+        started = descendants(runner.pid)
+        runner.send_signal(sent)
+        assert runner.wait(20) == (130 if sent == signal.SIGINT else -sent)
+        assert wait_for(lambda: gone(started), 10)
+
+
+def test_a_killed_lifeline_takes_qemu_with_it() -> None:
+    with subprocess.Popen([*SMALL, "--", "true"], stderr=subprocess.PIPE) as runner:
+        assert wait_for(lambda: bool(qemus(runner.pid)), 60)
+        started = qemus(runner.pid)
+        (lifeline,) = set(descendants(runner.pid)) - set(started)
+        os.kill(lifeline, signal.SIGKILL)
+        assert wait_for(lambda: gone(started), 10)
+        assert runner.wait(20) == 1
+
+
+def test_emulate_lists_the_machines() -> None:
+    listed = subprocess.run([*EMULATE, "--list"], check=True, capture_output=True, text=True).stdout
+    assert [line.split()[0] for line in listed.splitlines()] == machine.names()
+
+
+def test_emulate_refuses_an_unknown_machine() -> None:
+    refused = subprocess.run([*EMULATE, "--machine", "none"], check=False, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "no emulated machine is called 'none'" in refused.stderr
+
+
+def test_emulate_runs_a_command(tmp_path: Path) -> None:
+    script = "numactl --hardware | grep size: > sizes; echo out; echo err >&2; exit 7"
+    ran = subprocess.run(
+        [*SMALL, "--share", tmp_path, "--memory-per-node", "320MiB", "--", "sh", "-c", f"cd {tmp_path}; {script}"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stdout) == (7, "out\n")
+    assert ran.stderr.endswith("err\n")
+    sizes = [int(line.split()[3]) for line in (tmp_path / "sizes").read_text().splitlines()]
+    assert all(300 < size <= 320 for size in sizes[1:])
+
+
+def test_emulate_gives_a_shell_on_a_terminal() -> None:
+    runner, keyboard = pty.fork()
+    if runner == 0:
+        os.execve(sys.executable, SMALL, {**os.environ, "SHELL": "/bin/sh"})  # noqa: S606 (as intended)
+    shown = b""
+
+    def until(text: bytes, seconds: float) -> bool:
+        nonlocal shown
+        deadline = time.monotonic() + seconds
+        while text not in shown and time.monotonic() < deadline:
+            if select.select([keyboard], [], [], 0.5)[0]:
+                shown += os.read(keyboard, 4096)
+        return text in shown
+
+    assert until(b"booted in", 120)
+    os.write(keyboard, b"stty -echo; echo $(hostname) $(tty)\n")
+    assert until(b"small /dev/pts/0", 20), shown
+    os.write(keyboard, b"sleep 600\n")
+    time.sleep(2)
+    os.write(keyboard, b"\x03")
+    os.write(keyboard, b"echo interrupted $?\n")
+    assert until(b"interrupted 130", 20), shown
+    os.write(keyboard, b"exit 5\n")
+    assert os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1]) == 5
+    os.close(keyboard)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machines' data files, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firsttouch.errors import BadInput, Missing
+
+from . import image, kvm, machine
+
+pytestmark = pytest.mark.unit
+
+GOOD = """\
+description = "two NUMA nodes"
+cpu = "max"
+pus = 2
+memory = "512 MiB"
+distances = [[10, 21], [21, 10]]
+"""
+
+
+def test_every_machine_is_valid() -> None:
+    assert {machine.load(name).name for name in machine.names()} >= {"amd-opteron", "intel-xeon", "small"}
+
+
+def test_a_good_file(tmp_path: Path) -> None:
+    path = tmp_path / "good.toml"
+    path.write_text(GOOD)
+    read = machine.read(path)
+    assert (read.name, read.pus, read.memory) == ("good", (2, 2), (512 << 20, 512 << 20))
+    assert list(read.pus_of(1)) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "reason"),
+    [
+        ("pus = 2", "pus = = 2", 3, "Invalid value"),
+        ("pus = 2", "cores = 2", 3, "cores: unknown"),
+        ("pus = 2", 'pus = "2"', 3, "wrong type"),
+        ("pus = 2", "pus = true", 3, "wrong type"),
+        ("pus = 2", "pus = [2, 2, 2]", 3, "3 figures for 2 NUMA nodes"),
+        ("pus = 2", "pus = [2, -2]", 3, "not a list of whole numbers"),
+        ("pus = 2", "pus = [2, 4]", 3, "equally many"),
+        ("pus = 2", "pus = 0", 3, "equally many"),
+        ('"512 MiB"', '"512 MiBs"', 4, "not a quantity"),
+        ('"512 MiB"', '"1 MB"', 4, "multiple of 1 MiB"),
+        ('"512 MiB"', '["0", "512 MiB"]', 4, "NUMA node 0 needs"),
+        ("[21, 10]", "[21, 10, 21]", 5, "row 1 has 3 figures"),
+        ("[21, 10]", "[21, 11]", 5, "11 between NUMA nodes 1 and 1"),
+        ("[21, 10]", "[255, 10]", 5, "255 between NUMA nodes 1 and 0"),
+        ("pus = 2", "pus = 2\nthreads_per_core = 4", 4, "does not divide"),
+        ("pus = 2", "pus = 2\ndies_per_socket = 3", 4, "does not divide"),
+        ("pus = 2", "pus = 2\ndies_per_socket = 0", 4, "at least 1"),
+        ("pus = 2", "pus = 2\noffline_pus = [0]", 4, "other than 0"),
+        ("pus = 2", "pus = 2\nallowed_nodes = [2]", 4, "NUMA nodes of this machine"),
+        ("pus = 2", 'pus = 2\nbase = "nowhere"', 4, "no nowhere.toml"),
+        ("pus = 2\n", "", None, "pus: missing"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, old: str, new: str, line: int | None, reason: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(BadInput, match=reason) as caught:
+        machine.read(path)
+    assert caught.value.file == path
+    assert caught.value.line == line
+
+
+def test_an_unknown_machine_is_refused() -> None:
+    with pytest.raises(BadInput, match="there are amd-opteron"):
+        machine.load("../../setup")
+
+
+def test_a_missing_program_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name, path: None)
+    with pytest.raises(Missing, match=r"apt-get install .* busybox-static kmod numactl qemu-system-x86"):
+        image.image()
+
+
+def test_kvm_is_tried_once_per_machine_and_given_up_at_the_first_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FIRSTTOUCH_CACHE", str(tmp_path))
+    monkeypatch.delenv("FIRSTTOUCH_ACCELERATOR", raising=False)
+    monkeypatch.setattr("os.access", lambda path, mode: True)
+    trials = kvm.Trials("6.1")
+    assert trials.accelerators("small") == ["kvm", "tcg"]
+    trials.worked("small")
+    assert trials.accelerators("small") == ["kvm"]
+    assert trials.accelerators("large") == ["kvm", "tcg"]
+    trials.failed("it hung\nand more")
+    assert trials.accelerators("large") == ["tcg"]
+    monkeypatch.setenv("FIRSTTOUCH_ACCELERATOR", "qemu")
+    with pytest.raises(BadInput, match="kvm or tcg"):
+        trials.accelerators("small")

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every placement that firsttouch plans is where it says, and a wrong one is caught, on real NUMA nodes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firsttouch.datasets import get
+
+from .guest import Guest
+
+INSIDE = Path(__file__).with_name("inside.py")
+#: Enough pages (4 KiB) to judge evenness on eight banks.
+MEBIBYTES = 48
+PAIRS = 400
+
+pytestmark = pytest.mark.emulated
+
+
+def run(guest: Guest, **order: Any) -> dict[str, Any]:
+    file = guest.shared / "order.json"
+    file.write_text(json.dumps(order))
+    done = guest.run([sys.executable, INSIDE, file], timeout=600, check=True)
+    return dict(json.loads(done.text))
+
+
+def pages(found: dict[str, Any]) -> dict[int, int]:
+    return {int(n): c for n, c in found["pages"].items()}
+
+
+def check_where_asked(results: dict[str, Any], *, even: bool = True) -> None:
+    """Look at pages and affinities here once more: the tool's own verdict is what is under test."""
+    for name, result in results.items():
+        assert result["misplaced"] == [""] * len(result["found"]), name
+        several = result["scenario"]["instances"] > 1
+        for asked, found in zip(result["scenario"]["placements"], result["found"], strict=True):
+            assert set(found["pus"]) <= set(asked["pus"]), name
+            total = sum(pages(found).values())
+            inside = {n: pages(found).get(n, 0) for n in asked["numa_nodes"]}
+            if several or asked["policy"] == "interleave":
+                assert sum(inside.values()) >= 0.95 * total, name
+            if asked["policy"] == "interleave" and even:
+                mean = sum(inside.values()) / len(inside)
+                assert all(abs(count - mean) <= 0.02 * mean for count in inside.values()), (name, inside)
+
+
+@pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
+def test_scenarios_of_the_thesis_lie_where_table_5_2_says(guest: Guest) -> None:
+    names = ["8Inst_Original", "4Inst_Localalloc", "4Inst_Interleave", "2Inst_Interleave", "1Inst_Interleave"]
+    results = run(guest, scenarios=names, touch=MEBIBYTES)
+    check_where_asked(results)
+    for number, found in enumerate(results["8Inst_Original"]["found"]):
+        assert set(pages(found)) == {number}
+        assert found["pus"] == list(range(8 * number, 8 * number + 8))
+    for asked in results["4Inst_Interleave"]["scenario"]["placements"]:
+        a, b = asked["numa_nodes"]
+        # Two dies of one package, never two NUMA nodes that are two hops apart.
+        assert guest.machine.distances[a][b] == 16
+        assert a // 2 == b // 2
+    assert set(pages(results["1Inst_Interleave"]["found"][0])) == set(range(8))
+
+
+@pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
+@pytest.mark.parametrize(
+    ("scenario", "wrap", "reason"),
+    [
+        # Pinned a second time, to fewer PUs than there are threads.
+        ("8Inst_Original", ["taskset", "-c", "0"], "pins them as well|threads may run on PUs"),
+        ("8Inst_Original", ["likwid-pin", "-q", "-c", "0"], "pins them as well|threads may run on PUs"),
+        # Out of its PU-set.
+        ("2Inst_Interleave", ["taskset", "-c", "0-63"], "threads may run on PUs"),
+        # On another bank, and under another policy.
+        ("8Inst_Original", ["numactl", "--membind=5"], "outside"),
+        ("1Inst_Interleave", ["numactl", "--localalloc"], "memory policy is local"),
+        ("1Inst_Original", ["numactl", "--interleave=all"], "memory policy is interleave"),
+    ],
+)
+def test_a_wrong_placement_is_caught(guest: Guest, scenario: str, wrap: list[str], reason: str) -> None:
+    (result,) = run(guest, scenarios=[scenario], touch=8, wrap=wrap).values()
+    verdicts = [v for v in result["misplaced"] if v]
+    assert verdicts, result["found"]
+    assert any(word in verdict for verdict in verdicts for word in reason.split("|")), verdicts
+
+
+@pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
+def test_bwa_lies_where_it_should_and_gives_the_same_alignments(guest: Guest) -> None:
+    data = get("lambda")
+    reads = []
+    for number, file in enumerate(data.reads, start=1):
+        few = guest.shared / f"{number}.fq.gz"
+        lines = file.read_text().splitlines(keepends=True)[: 4 * PAIRS]
+        few.write_bytes(gzip.compress("".join(lines).encode()))
+        reads.append(str(few))
+    index = guest.shared / "index"
+    program = shutil.which("bwa")
+    assert program, "bwa is not on PATH: apt-get install bwa"
+    subprocess.run([program, "index", "-p", index, data.reference], check=True, capture_output=True)
+    names = ["1Inst_Original_8t", "1Inst_Interleave", "2Inst_Localalloc", "4Inst_Interleave", "8Inst_Original"]
+    order = {"index": str(index), "reads": reads, "batch_bases": 5_000}
+    results = run(guest, scenarios=names, align=order)
+    # An index of a virus is a few pages a bank: too few to ask for evenness.
+    check_where_asked(results, even=False)
+    assert len({r["sha256"] for r in results.values()}) == 1
+
+
+@pytest.mark.parametrize("guest", ["memoryless", "cpuless", "restricted", "offline", "unequal"], indirect=True)
+def test_awkward_machines_carry_all_that_is_planned_for_them(guest: Guest) -> None:
+    results = run(guest, touch=MEBIBYTES // 2)
+    check_where_asked(results)
+    described = guest.machine
+    allowed = set(described.allowed_nodes or described.nodes)
+    for name, result in results.items():
+        for asked in result["scenario"]["placements"]:
+            assert set(asked["numa_nodes"]) <= {n for n in allowed if described.memory[n]}, name
+            assert not set(asked["pus"]) & set(described.offline_pus), name
+            assert set(asked["pus"]) <= {pu for n in allowed for pu in described.pus_of(n)}, name

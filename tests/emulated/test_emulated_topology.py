@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each machine shows, from inside, what its data file says, and the kernel treats it so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import machine
+from .guest import Completed, Guest
+
+TOUCH = Path(__file__).with_name("touch.py")
+MIB = 1 << 20
+PAGES_PER_MIB = 256
+#: What the kernel keeps of a bank for itself: page structures everywhere, its own code and data on node 0.
+KERNEL_SHARE = 0.03
+KERNEL_ON_NODE_0 = 80 * MIB
+
+pytestmark = pytest.mark.emulated
+every_machine = pytest.mark.parametrize("guest", machine.names(), indirect=True)
+
+
+def online_pus(guest: Guest, node: int) -> list[int]:
+    return [pu for pu in guest.machine.pus_of(node) if pu not in guest.machine.offline_pus]
+
+
+def allowed_nodes(guest: Guest) -> list[int]:
+    return list(guest.machine.allowed_nodes or guest.machine.nodes)
+
+
+def touch(guest: Guest, *numactl: str, mebibytes: int = 16) -> Completed:
+    return guest.run(["numactl", *numactl, "/usr/bin/python3", "-S", TOUCH, str(mebibytes)])
+
+
+@every_machine
+def test_numactl_shows_the_machine(guest: Guest) -> None:
+    shown = guest.run(["numactl", "--hardware"], check=True).text
+    described = guest.machine
+    for node in described.nodes:
+        pus = re.search(rf"^node {node} cpus:(.*)$", shown, re.MULTILINE)
+        size = re.search(rf"^node {node} size: (\d+) MB$", shown, re.MULTILINE)
+        distances = re.search(rf"^ +{node}: +(.*)$", shown, re.MULTILINE)
+        assert pus
+        assert [int(pu) for pu in pus[1].split()] == online_pus(guest, node)
+        assert distances
+        assert tuple(map(int, distances[1].split())) == described.distances[node]
+        assert size
+        most = described.memory[node]
+        least = most * (1 - KERNEL_SHARE) - (0 if node else KERNEL_ON_NODE_0)
+        assert least - 2 * MIB <= int(size[1]) * MIB <= most
+
+
+@every_machine
+def test_sysfs_shows_the_machine(guest: Guest) -> None:
+    script = 'cd /sys/devices/system/node; for node in node*; do echo "${node#node} $(cat $node/distance)"; done'
+    rows = [line.split() for line in guest.run(["sh", "-c", script], check=True).text.splitlines()]
+    assert {int(row[0]): tuple(map(int, row[1:])) for row in rows} == dict(enumerate(guest.machine.distances))
+
+
+@every_machine
+def test_lstopo_shows_the_machine(guest: Guest) -> None:
+    shown = guest.run(["lstopo-no-graphics", "--of", "xml"], check=True).text
+    allowed = allowed_nodes(guest)
+    pus = {int(n) for n in re.findall(r'type="PU" os_index="(\d+)"', shown)}
+    nodes = {int(n) for n in re.findall(r'type="NUMANode" os_index="(\d+)"', shown)}
+    assert pus == {pu for node in allowed for pu in online_pus(guest, node)}
+    # hwloc leaves a NUMA node without memory out.
+    assert nodes == {node for node in allowed if guest.machine.memory[node]}
+
+
+@every_machine
+def test_membind_puts_every_page_there_or_fails_loudly(guest: Guest) -> None:
+    pages = 16 * PAGES_PER_MIB
+    for node in guest.machine.nodes:
+        outcome = touch(guest, f"--membind={node}")
+        if node in allowed_nodes(guest) and guest.machine.memory[node]:
+            assert result(outcome)["pages"] == {str(node): pages}
+        else:
+            assert outcome.returncode not in {0, -9}
+            assert outcome.error_text
+            assert b"pages" not in outcome.stdout
+
+
+@every_machine
+def test_localalloc_puts_every_page_where_the_pus_are(guest: Guest) -> None:
+    nodes = [node for node in allowed_nodes(guest) if online_pus(guest, node) and guest.machine.memory[node]]
+    for node in (nodes[0], nodes[-1]):
+        placed = result(touch(guest, "--localalloc", f"--cpunodebind={node}"))
+        assert placed == {"pages": {str(node): 16 * PAGES_PER_MIB}, "pus": online_pus(guest, node)}
+
+
+@pytest.mark.parametrize("guest", ["memoryless"], indirect=True)
+def test_pus_without_memory_of_their_own_use_the_nearest(guest: Guest) -> None:
+    memory, distances = guest.machine.memory, guest.machine.distances
+    for node in allowed_nodes(guest):
+        if online_pus(guest, node) and not memory[node]:
+            # numactl takes such a NUMA node's PUs by their numbers only.
+            assert touch(guest, f"--cpunodebind={node}").returncode == 1
+            placed = result(touch(guest, "--localalloc", f"--physcpubind={guest.machine.pus_of(node)[0]}"))
+            nearest = min(distances[node][other] for other in guest.machine.nodes if memory[other])
+            assert {distances[node][int(other)] for other in placed["pages"]} == {nearest}
+
+
+@every_machine
+def test_interleave_is_even_within_two_percent(guest: Guest) -> None:
+    placed = result(touch(guest, "--interleave=all", mebibytes=64))
+    banks = [node for node in allowed_nodes(guest) if guest.machine.memory[node]]
+    assert sorted(map(int, placed["pages"])) == banks
+    assert sum(placed["pages"].values()) == 64 * PAGES_PER_MIB
+    share = 64 * PAGES_PER_MIB / len(banks)
+    assert all(abs(pages - share) <= 0.02 * share for pages in placed["pages"].values())
+
+
+@pytest.mark.parametrize("guest", ["unequal"], indirect=True)
+def test_a_full_bank(guest: Guest) -> None:
+    size = 100
+    smallest = guest.machine.memory.index(min(guest.machine.memory))
+    assert guest.machine.memory[smallest] < size * MIB
+    placed = result(touch(guest, f"--preferred={smallest}", mebibytes=size))["pages"]
+    assert 0 < placed[str(smallest)] < sum(placed.values()) == size * PAGES_PER_MIB
+    outcome = touch(guest, f"--membind={smallest}", mebibytes=size)
+    assert outcome.returncode == -9
+    assert not outcome.stdout
+    assert "Out of memory" in guest.run(["dmesg"], check=True).text
+
+
+def result(outcome: Completed) -> dict[str, Any]:
+    """Return what touch.py printed, after a run that has to have succeeded."""
+    assert outcome.returncode == 0, outcome.error_text
+    parsed: dict[str, Any] = json.loads(outcome.stdout)
+    return parsed

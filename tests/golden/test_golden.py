@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stored outputs of the real programs: the right figures of the whole, and none of a part of it."""
+
+import re
+
+import pytest
+
+from firsttouch import aligners, counters, limits, sam
+from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.measure import likwid, lmbench, stream
+from firsttouch.placement import plan
+from firsttouch.topology import parse_xml
+
+pytestmark = pytest.mark.golden
+
+MIB = 1 << 20
+
+
+def prefixes(text):
+    """Yield every beginning of *text* that lacks more than its last line feed."""
+    return (text[:end] for end in range(len(text.rstrip("\n"))))
+
+
+@pytest.mark.parametrize(("name", "first", "last"), [("random", 3.845, None), ("sequential", 2.960, None)])
+def test_lat_mem_rd(golden, name, first, last):
+    text = golden(f"lat_mem_rd_{name}.txt")
+    curve = lmbench.parse(text, largest_bytes=64 * MIB)
+    assert len(curve) == 33
+    assert list(curve)[:5] == [512, 1024, 2048, 3072, 4096]
+    assert list(curve)[-3:] == [32 * MIB, 48 * MIB, 64 * MIB]
+    assert curve[512] == first
+    assert [f"{ns:.3f}" for ns in curve.values()] == re.findall(r"\d+\.\d{3}$", text, re.MULTILINE)
+    for cut in prefixes(text):
+        with pytest.raises(RunFailed, match="lat_mem_rd"):
+            lmbench.parse(cut, largest_bytes=64 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("name", "threads", "rate"),
+    [
+        ("copy_avx512", 2, None),
+        ("scale_avx512", 2, 2.20261),
+        ("add_avx512", 2, None),
+        ("stream_avx512", 2, None),
+        ("copy_short", 1, 9.51494),
+    ],
+)
+def test_likwid_bench(golden, name, threads, rate):
+    text = golden(f"likwid_{name}.txt")
+    found = likwid.parse(text, threads=threads)
+    assert f"{found * 1000:.2f}" == re.search(r"^MByte/s:\s+(\S+)$", text, re.MULTILINE)[1]
+    assert rate is None or found == pytest.approx(rate)
+    if name == "copy_short":
+        assert re.search(r"^Time:\s+\S+e-01 sec$", text, re.MULTILINE)
+    # The last line is one of dashes: a whole one with some less is cut as well.
+    for cut in prefixes(text):
+        with pytest.raises(RunFailed, match="likwid-bench"):
+            likwid.parse(cut, threads=threads)
+
+
+def test_kernels_of_likwid_bench(golden, stand_in, tmp_path):
+    file = tmp_path / "kernels"
+    file.write_text(golden("likwid_kernels.txt"))
+    stand_in("likwid-bench", f"cat {file}")
+    kernels = likwid.available()
+    assert {"copy", "copy_avx512", "stream", "stream_avx", "stream_sse", "triad_mem_avx"} <= kernels
+    assert likwid.widest({"avx512f", "avx", "sse2"}, kernels) == "avx512"
+    assert likwid.widest({"avx", "sse2"}, kernels) == "avx"
+
+
+@pytest.mark.parametrize(("name", "threads"), [("1_thread", 1), ("2_threads", 2), ("no_openmp", 1)])
+def test_stream(golden, name, threads):
+    text = golden(f"stream_{name}.txt")
+    rates, array = stream.parse(text, threads=threads)
+    said = re.findall(r"^(?:Copy|Scale|Add|Triad): +(\S+)", text, re.MULTILINE)
+    assert list(rates) == ["copy", "scale", "add", "triad"]
+    assert [f"{r * 1000:.1f}" for r in rates.values()] == said
+    assert array == 160_000_000
+    for cut in prefixes(text.rstrip("-\n") + "-" * 20):
+        with pytest.raises(RunFailed, match="stream"):
+            stream.parse(cut, threads=threads)
+
+
+def test_version_of_bwa(golden, stand_in, tmp_path):
+    file = tmp_path / "usage"
+    file.write_text(golden("bwa_version.txt"))
+    stand_in("bwa", f"cat {file} >&2; exit 1")
+    assert aligners.aligner("bwa-mem").version() == "0.7.17-r1188"
+
+
+@pytest.mark.parametrize(("name", "reads"), [("single", 4), ("paired", 8)])
+def test_sam_of_bwa(golden, tmp_path, name, reads):
+    text = golden(f"bwa_{name}.sam").encode()
+    file = tmp_path / "x.sam"
+    file.write_bytes(text)
+    found = sam.join([file], None)
+    assert (found.primary, found.mapped) == (reads, reads)
+    ends = {i + 1 for i, c in enumerate(text) if c == ord("\n")} | set(range(0, len(text), 17))
+    for end in sorted(ends - {len(text)}):
+        file.write_bytes(text[:end])
+        if text[end - 1 : end] == b"\n" or end == 0:
+            assert sam.join([file], None).primary < reads
+        elif not text[:end].splitlines()[-1].startswith(b"@"):
+            with pytest.raises(RunFailed, match=r"x\.sam:\d+: not a SAM record"):
+                sam.join([file], None)
+
+
+def test_perf_stat(golden):
+    text = golden("perf_stat.txt")
+    assert counters.parse(text) == {"context-switches": 5, "cpu-migrations": 2, "page-faults": 162}
+    for cut in prefixes(text):
+        if ";cache-misses;" not in cut:
+            with pytest.raises((RunFailed, CannotHere)):
+                counters.parse(cut)
+
+
+def test_status(golden):
+    status = golden("status.txt")
+    assert limits.status_list(status, "Cpus_allowed_list") == {0, 1}
+    assert limits.status_list(status, "Mems_allowed_list") == {0}
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "pus", "banks"),
+    [
+        ("host", {0: 2}, 2, (0,)),
+        ("synthetic", dict.fromkeys(range(8), 8), 64, tuple(range(8))),
+        ("smt", {0: 8, 1: 8}, 16, ()),
+        ("attached", {0: 8, 1: 0, 2: 8, 3: 0}, 16, (0, 1, 2, 3)),
+        ("three_kinds", {0: 2, 1: 0, 2: 2, 3: 0, 4: 0, 5: 2, 6: 0, 7: 2, 8: 0, 9: 0}, 8, tuple(range(10))),
+        ("pu_indexes", {2: 4, 4: 4}, 8, ()),
+        ("memoryless", {0: 2, 1: 2}, 4, ()),
+    ],
+)
+def test_lstopo(golden, name, nodes, pus, banks):
+    text = golden(f"lstopo_{name}.xml")
+    found = parse_xml(text)
+    assert {n.index: len(n.pus) for n in found.numa_nodes} == nodes
+    assert len(found.pus) == len(found.allowed_pus) == pus
+    assert found.memory_nodes == banks
+    if banks:
+        everything = plan(found)
+        groups = sum(1 for count in nodes.values() if count)
+        assert {s.instances for s in everything.scenarios} >= {1, groups}
+    for end in range(0, len(text.rstrip()), 37):
+        with pytest.raises(BadInput, match=r"^x\.xml: not XML"):
+            parse_xml(text[:end], file="x.xml")
+
+
+def test_smt_siblings_of_lstopo(golden):
+    found = parse_xml(golden("lstopo_pu_indexes.xml"))
+    core = {p.index: p.core for p in found.pus}
+    assert found.usable_pus(4) == (0, 1, 4, 5)
+    assert core[0] == core[4] != core[1] == core[5]
+    assert {p.package for p in found.pus} == {p.package for p in found.pus if p.numa_node in {2, 4}}
+
+
+def test_caches_of_this_hosts_lstopo(golden):
+    found = parse_xml(golden("lstopo_host.xml"))
+    assert {(c.level, c.size_bytes) for c in found.caches} == {(1, 32768), (2, 1048576), (3, 37486592)}
+    assert found.numa_nodes[0].memory_bytes == 7476568064

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real bwa: the output of many instances is that of one, whatever the reads and the batches."""
+
+import gzip
+import hashlib
+import itertools
+import random
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from firsttouch import launch
+from firsttouch.aligners import aligner
+from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.placement import Placement, Scenario, plan
+from firsttouch.reads import entries
+from firsttouch.topology import load
+
+pytestmark = pytest.mark.integration
+
+BWA = aligner("bwa-mem")
+BATCH = 12_000
+
+
+def scenario(instances, threads=1):
+    """Make a scenario by hand: all instances may run on all PUs of this host, so that any host can."""
+    host = load()
+    pus, bank = tuple(sorted(host.allowed_pus)), host.memory_nodes[0]
+    numactl = (f"--physcpubind={','.join(map(str, pus))}", f"--membind={bank}")
+    one = Placement(pus, (bank,), numactl, "original", "part")
+    return Scenario(f"{instances}Inst_Original", instances, threads, "original", (one,) * instances)
+
+
+@pytest.fixture(scope="module")
+def few(lambda_work, tmp_path_factory):
+    """Returns the index and the first 700 pairs."""
+    prefix, reads, _ = lambda_work
+    folder = tmp_path_factory.mktemp("few")
+    files = []
+    for file in reads:
+        files.append(folder / file.name)
+        files[-1].write_bytes(b"".join(b"".join(e) for e in itertools.islice(entries(file), 700)))
+    return prefix, files
+
+
+def by_bwa_alone(prefix, files):
+    """Return the checksum of the alignments that bwa gives, started by hand."""
+    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", str(BATCH), prefix, *files]
+    done = subprocess.run(argv, capture_output=True, check=True)
+    return hashlib.sha256(b"".join(li for li in done.stdout.splitlines(True) if li[:1] != b"@")).hexdigest()
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_output_does_not_depend_on_instances(few, tmp_path, paired):
+    prefix, files = few
+    files = files[: 1 + paired]
+    work = launch.prepare(BWA, prefix, files, BATCH)
+    assert len(work.batches.starts) >= 5
+    expected = by_bwa_alone(prefix, files)
+    texts = []
+    for instances, threads in ((1, 1), (1, 2), (2, 1), (3, 1), (4, 2), (5, 1)):
+        out = tmp_path / f"{instances}.sam"
+        result = launch.run(work, scenario(instances, threads), out, timeout=100)
+        assert result.alignments.sha256 == expected, (instances, threads)
+        assert result.alignments.primary == 700 * len(files)
+        assert len(result.outcomes) == instances
+        texts.append([li for li in out.read_text().splitlines() if not li.startswith("@PG")])
+    assert all(t == texts[0] for t in texts)
+    assert [f.suffix for f in tmp_path.iterdir()] == [".sam"] * 5
+
+
+def repacked(kind, file, folder):
+    data = file.read_bytes()
+    target = folder / f"{kind}-{file.name}"
+    if kind == "gzip":
+        data = gzip.compress(data, 1)
+    elif kind == "blocks":
+        data = b"".join(
+            gzip.compress(data[i : i + 65_000], 1) for i in range(0, len(data), 65_000)
+        ) + gzip.compress(b"")
+    elif kind == "crlf":
+        data = data.replace(b"\n", b"\r\n")
+    elif kind == "comments":
+        data = b"".join(b"".join((e[0][:-1] + b" 1:N:0:7\n", *e[1:])) for e in entries(file))
+    elif kind == "unended":
+        data = data[:-1]
+    target.write_bytes(data)
+    return target
+
+
+@pytest.mark.parametrize("kind", ["gzip", "blocks", "crlf", "comments", "unended"])
+def test_the_output_does_not_depend_on_how_files_are_written(few, tmp_path, kind):
+    prefix, files = few
+    expected = by_bwa_alone(prefix, files)
+    work = launch.prepare(BWA, prefix, [repacked(kind, f, tmp_path) for f in files], BATCH)
+    for instances in (1, 3):
+        assert launch.run(work, scenario(instances), None, timeout=100).alignments.sha256 == expected
+
+
+@pytest.mark.parametrize("batch", [1, 3_000, 12_345, 10**7])
+def test_batches_are_those_of_bwa(few, batch):
+    """bwa says itself how many sequences it reads at a time."""
+    prefix, files = few
+    argv = ["bwa", "mem", "-v", "3", "-t", "2", "-K", str(batch), prefix, *files]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stderr
+    counts = [int(n) for n in re.findall(r"^\[M::process\] read (\d+) sequences", said, re.MULTILINE)]
+    found = launch.prepare(BWA, prefix, files, batch).batches
+    assert [2 * (b - a) for a, b in itertools.pairwise((*found.starts, found.records))] == counts
+
+
+@pytest.fixture
+def repeats(tmp_path):
+    """Returns an index and pairs of a genome that is half repeats: many places are equally good."""
+    rng = random.Random(1)  # noqa: S311
+    unit = "".join(rng.choices("ACGT", k=2000))
+    genome = "".join("".join(rng.choices("ACGT", k=2000)) + unit for _ in range(8))
+    reference = tmp_path / "repeats.fa"
+    reference.write_text(f">g\n{genome}\n")
+    complement = str.maketrans("ACGT", "TGCA")
+    files = [tmp_path / "1.fq", tmp_path / "2.fq"]
+    with files[0].open("w") as one, files[1].open("w") as other:
+        for n in range(600):
+            at, size = rng.randrange(len(genome) - 400), rng.randrange(250, 400)
+            fragment = genome[at : at + size]
+            mates = fragment[:100], fragment[::-1].translate(complement)[:100]
+            for out, bases in zip((one, other), mates, strict=True):
+                out.write(f"@r{n}\n{bases}\n+\n{'I' * 100}\n")
+    BWA.build_index(reference, tmp_path / "idx", tmp_path / "log")
+    return tmp_path / "idx", files
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="bwa mem chooses among equally good places by the number of the read within its own run "
+    "(hash_64 of n_processed + i), and every instance counts from 0",
+)
+def test_the_output_does_not_depend_on_instances_where_places_are_equally_good(repeats):
+    prefix, files = repeats
+    work = launch.prepare(BWA, prefix, files, BATCH)
+    sums = {launch.run(work, scenario(n), None, timeout=100).alignments.sha256 for n in (1, 2)}
+    assert len(sums) == 1
+
+
+def test_every_scenario_of_this_host(few):
+    prefix, files = few
+    work = launch.prepare(BWA, prefix, files, 10_000)
+    expected = None
+    for one in plan(load(), BWA.need(BWA.index_bytes(prefix))).scenarios:
+        if one.instances > len(work.batches.starts):
+            continue
+        result = launch.run(work, one, None, timeout=100)
+        expected = expected or result.alignments.sha256
+        assert result.alignments.sha256 == expected, one.name
+        assert len(result.outcomes) == one.instances
+        assert result.seconds > 0
+
+
+def test_too_few_batches(few):
+    prefix, files = few
+    work = launch.prepare(BWA, prefix, files)
+    with pytest.raises(CannotHere, match="700 records are 1 batches of the aligner: too few for 2 instances"):
+        launch.run(work, scenario(2), None)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_one_or_two_files(few, count):
+    prefix, files = few
+    with pytest.raises(BadInput, match=f"{count} read files"):
+        launch.prepare(BWA, prefix, (files * 2)[:count])
+
+
+def open_files():
+    return {f.name for f in Path("/proc/self/fd").iterdir()}
+
+
+@pytest.mark.parametrize("instances", [1, 3])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        ("exit 7", "ended with status 7"),
+        ('{bwa} "$@" | head -n 100', r"aligned \d+ of 1400 reads"),
+        ('{bwa} "$@" | head -c 90000', "not a SAM record"),
+        ('{bwa} "$@" | head -n 50; kill -9 $$', "signal SIGKILL"),
+        ("{bwa} \"$@\" | sed 's/^r1.*/nonsense/'", "not a SAM record"),
+        ("{bwa} \"$@\" | awk '/^@/ || ++n % 2'", r"aligned \d+ of 1400 reads"),
+        ("exit 0", "aligned 0 of 1400 reads"),
+        ('head -c 10 "$(eval echo \\${{$#}})" > /dev/null; exit 0', "aligned 0 of 1400 reads"),
+    ],
+)
+def test_an_aligner_that_fails_leaves_no_output(few, tmp_path, stand_in, broken, instances):
+    script, reason = broken
+    prefix, files = few
+    bwa = subprocess.run(["which", "bwa"], capture_output=True, text=True, check=True).stdout.strip()
+    work = launch.prepare(BWA, prefix, files, BATCH)
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n" + script.format(bwa=bwa))
+    folder = tmp_path / "output"
+    folder.mkdir()
+    before = open_files()
+    with pytest.raises(RunFailed, match=reason):
+        launch.run(work, scenario(instances), folder / "out.sam", timeout=100)
+    assert list(folder.iterdir()) == []
+    assert open_files() == before

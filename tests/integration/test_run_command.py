@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch run`` with real programs: its output, its records, and bad input of every kind."""
+
+import gzip
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from firsttouch import records
+from firsttouch.placement import plan
+from firsttouch.topology import load
+
+pytestmark = pytest.mark.integration
+
+HOST = load()
+SCENARIOS = [s.name for s in plan(HOST).scenarios if "_" not in s.name.split("_", 1)[1]]
+FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
+
+
+@pytest.fixture
+def align(firsttouch, lambda_work, tmp_path):
+    """Returns a function that runs a scenario; its arguments replace the good ones, None leaves one out."""
+    prefix, reads, _ = lambda_work
+    folder = tmp_path / "output"
+    folder.mkdir()
+
+    def run(name, *more, environment=None, **other):
+        given = {"aligner": "bwa-mem", "index": prefix, "reads": reads[0], "reads2": reads[1]}
+        given |= {"batch_bases": 100_000, "output": folder / "out.sam", **other}
+        options = [f"--{k.replace('_', '-')}={v}" for k, v in given.items() if v is not None]
+        return firsttouch("run", name, *options, *more, **(environment or {}))
+
+    run.folder = folder
+    return run
+
+
+def refused(done, status, reason, folder):
+    """Check that a command ended as the contract says, and left nothing."""
+    assert (done.returncode, done.stdout) == (status, ""), done
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert reason in done.stderr
+    assert done.stderr.startswith("firsttouch: ")
+    assert list(folder.iterdir()) == []
+
+
+def alignments(text):
+    return [li for li in text.splitlines() if not li.startswith("@")]
+
+
+@pytest.fixture(scope="module")
+def whole(lambda_work):
+    """Returns what bwa itself prints for all reads."""
+    prefix, reads, _ = lambda_work
+    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "100000", prefix, *reads]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario(align, whole, tmp_path, name):
+    done = align(name, "--json", f"--records={tmp_path / 'records.jsonl'}")
+    assert done.returncode == 0, done.stderr
+    assert "placement verified" in done.stderr
+    text = (tmp_path / "output" / "out.sam").read_text()
+    assert alignments(text) == alignments(whole)
+    assert text.count("@PG\t") == text.count("@SQ\t") == 1
+    assert text.startswith("@SQ")
+    document = json.loads(done.stdout)
+    (record,) = records.read(tmp_path / "records.jsonl")
+    assert json.loads(json.dumps(record.to_dict())) == document
+    p = record.parameters
+    assert (record.status, record.reason, record.unit) == ("valid", "", "s")
+    assert (p["scenario"], p["reads"], p["batch_bases"]) == (name, 20_000, 100_000)
+    assert p["alignments_sha256"] == hashlib.sha256("\n".join([*alignments(whole), ""]).encode()).hexdigest()
+    assert record.software["bwa-mem"]
+    assert len(record.placement_asked) == len(record.placement_found) == p["instances"]
+    for asked, found in zip(record.placement_asked, record.placement_found, strict=True):
+        assert found["looks"] >= 1
+        assert set(found["pus"]) <= set(asked["pus"])
+        assert sum(found["pages"].values()) > 0
+
+
+def test_repetitions_text_and_counters(align, tmp_path):
+    done = align(SCENARIOS[0], "--repetitions=2")
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'output' / 'out.sam'}\n")
+    assert done.stderr.count("placement verified") == 2
+    if shutil.which("perf") is None:
+        pytest.skip("perf is not on PATH")
+    done = align(SCENARIOS[0], "--counters", "--json")
+    assert done.returncode == 0, done.stderr
+    found = {r["metric"]: r for r in json.loads(done.stdout)}
+    assert {"alignment_time", "page_faults", "context_switches", "cpu_migrations"} <= set(found)
+    assert found["page_faults"]["value"] > 100
+    assert all(r["check"] == "counters" and r["status"] == "valid" for r in found.values())
+
+
+def test_other_alignments_than_expected_are_invalid(align):
+    done = align(SCENARIOS[0], f"--expect-sha256={'0' * 64}", "--json")
+    assert done.returncode == 1
+    record = json.loads(done.stdout)
+    assert (record["status"], "alignments differ" in record["reason"]) == ("invalid", True)
+    assert done.stderr.splitlines()[-1].startswith("firsttouch: invalid: the alignments differ")
+
+
+def cut(file, target, keep, *, packed):
+    data = file.read_bytes()
+    data = gzip.compress(data, 1) if packed else data
+    target.write_bytes(data[: int(len(data) * keep)])
+    return target
+
+
+@pytest.mark.parametrize("name", [SCENARIOS[0], SCENARIOS[-1]])
+@pytest.mark.parametrize(
+    ("which", "packed"), [("reads", False), ("reads2", False), ("reads", True), ("reads2", True)]
+)
+def test_truncated_reads(align, lambda_work, name, which, packed):
+    tmp_path = align.folder.parent
+    file = cut(lambda_work[1][which == "reads2"], tmp_path / "cut.fq", 0.5003, packed=packed)
+    done = align(name, **{which: file})
+    reason = "the gzip data are truncated" if packed else "(is it truncated?)"
+    refused(done, 2, reason, tmp_path / "output")
+    assert f"{file}:" in done.stderr
+    assert "record " in done.stderr
+
+
+def test_files_of_a_pair_that_do_not_belong_together(align, lambda_work, tmp_path):
+    reads = lambda_work[1]
+    short = tmp_path / "short.fq"
+    short.write_text("".join(reads[1].read_text().splitlines(True)[:400]))
+    refused(align(SCENARIOS[0], reads2=short), 2, "short.fq: ends after 100 records", tmp_path / "output")
+    shifted = tmp_path / "shifted.fq"
+    shifted.write_text("".join(reads[1].read_text().splitlines(True)[4:]))
+    refused(align(SCENARIOS[0], reads2=shifted), 2, "shifted.fq:1: record 1: @", tmp_path / "output")
+
+
+def test_files_that_are_not_there(align, tmp_path):
+    refused(
+        align(SCENARIOS[0], reads=tmp_path / "no.fq"),
+        2,
+        "no.fq: cannot be read: No such file",
+        tmp_path / "output",
+    )
+    refused(align(SCENARIOS[0], reads="/"), 2, "/: cannot be read: Is a directory", tmp_path / "output")
+    refused(
+        align(SCENARIOS[0], index=tmp_path / "no"), 2, "no.amb: no index of bwa-mem there", tmp_path / "output"
+    )
+    (tmp_path / "empty.fq").write_text("")
+    refused(align(SCENARIOS[0], reads=tmp_path / "empty.fq", reads2=None), 2, "no reads", tmp_path / "output")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(align, tmp_path):
+    file = tmp_path / "r.fq"
+    file.write_text("@r\nA\n+\nI\n")
+    file.chmod(0)
+    refused(align(SCENARIOS[0], reads=file), 2, "r.fq: cannot be read: Permission denied", tmp_path / "output")
+
+
+@pytest.mark.parametrize("suffix", [".bwt", ".sa", ".pac", ".ann", ".amb"])
+def test_an_index_that_is_not_whole(align, lambda_work, tmp_path, suffix):
+    index = tmp_path / "part"
+    index.mkdir()
+    for file in lambda_work[0].parent.glob("index.*"):
+        shutil.copy(file, index)
+    (index / f"index{suffix}").unlink()
+    refused(align(SCENARIOS[0], index=index / "index"), 2, f"index{suffix}: no index", tmp_path / "output")
+    (index / f"index{suffix}").write_bytes(b"")
+    done = align(SCENARIOS[0], index=index / "index")
+    assert done.returncode in {1, 2}, done
+    assert list((tmp_path / "output").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [SCENARIOS[0], SCENARIOS[-1]])
+def test_the_index_of_another_genome(align, tmp_path, name):
+    rng = random.Random(7)  # noqa: S311
+    (tmp_path / "other.fa").write_text(f">other\n{''.join(rng.choices('ACGT', k=50_000))}\n")
+    subprocess.run(
+        ["bwa", "index", "-p", tmp_path / "other", tmp_path / "other.fa"], capture_output=True, check=True
+    )
+    done = align(name, index=tmp_path / "other")
+    refused(done, 2, "reads map: is this the index of another genome?", tmp_path / "output")
+
+
+def test_output_into_a_folder_that_is_not_there(align, tmp_path):
+    done = align(SCENARIOS[0], output=tmp_path / "no" / "out.sam")
+    refused(done, 2, "out.sam: the folder of the output does not exist", tmp_path / "output")
+
+
+def test_output_over_a_folder(align, tmp_path):
+    (tmp_path / "output" / "out.sam").mkdir()
+    done = align(SCENARIOS[0])
+    assert done.returncode == 2, done
+    assert done.stderr.splitlines()[-1].startswith("firsttouch: error: ")
+    assert [f.name for f in (tmp_path / "output").iterdir()] == ["out.sam"]
+
+
+@pytest.mark.parametrize("name", [SCENARIOS[0], SCENARIOS[-1]])
+def test_a_full_disk(align, tmp_path, name):
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts a small file system")
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", small], check=False).returncode:
+        pytest.skip("this root may not mount a file system")
+    try:
+        done = align(name, output=small / "out.sam")
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", small], check=True)
+    assert done.returncode in {1, 2}, done
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "No space left on device" in done.stderr
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """Returns a function that makes a PATH with only these programs."""
+
+    def make(*programs):
+        folder = tmp_path / "bare"
+        folder.mkdir(exist_ok=True)
+        for program in programs:
+            (folder / program).symlink_to(shutil.which(program))
+        return {"PATH": str(folder)}
+
+    return make
+
+
+def test_without_numactl(align, tmp_path, bare):
+    path = bare("bwa", "lstopo-no-graphics", "setpriv")
+    name = next(n for n in SCENARIOS if n.startswith("1Inst_Interleave"))
+    done = align(name, environment=path)
+    refused(done, 3, "'numactl' is not on PATH", tmp_path / "output")
+    assert align("1Inst_Original", environment=path).returncode == 0  # which needs none
+
+
+@pytest.mark.parametrize(
+    ("there", "missing"),
+    [(("lstopo-no-graphics", "numactl"), "'bwa' is not on PATH"), (("bwa", "numactl"), "lstopo is not")],
+)
+def test_without_other_programs(align, tmp_path, bare, there, missing):
+    done = align("1Inst_Original", environment=bare(*there))
+    refused(done, 3, missing, tmp_path / "output")
+    assert "apt-get install" in done.stderr
+
+
+def test_scenarios_that_are_none_and_those_of_other_hosts(align, tmp_path):
+    refused(align("Best"), 2, "no scenario 'Best'", tmp_path / "output")
+    refused(align("1024Inst_Original"), 3, "cannot be done here: scenario 1024Inst_Original", tmp_path / "output")
+    if "2Inst_Original" in SCENARIOS:
+        refused(align("2Inst_Original", batch_bases=None), 3, "too few for 2 instances", tmp_path / "output")
+
+
+PIN = "pu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')"
+
+
+@pytest.mark.skipif(len(HOST.allowed_pus) < 2, reason="on one PU there is nothing to hold threads back from")
+@pytest.mark.parametrize(
+    "script",
+    [
+        'exec taskset -c $pu {bwa} "$@"',
+        'taskset -c $pu {bwa} "$@"',
+        'sleep 0.2; exec taskset -c $pu {bwa} "$@"',
+        'exec {bwa} "$@" & sleep 0.1; taskset -acp $pu $! > /dev/null; wait $!',
+    ],
+)
+def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, script):
+    bwa = shutil.which("bwa")
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n{PIN}\n{script.format(bwa=bwa)}")
+    name = next(n for n in SCENARIOS if n.startswith("1Inst_Original"))
+    done = align(name, "--json", f"--records={tmp_path / 'records.jsonl'}")
+    assert done.returncode == 1, done
+    record = json.loads(done.stdout)
+    assert record["status"] == "invalid"
+    assert "threads are held on PUs" in record["reason"]
+    assert "INVALID" in done.stderr
+    assert records.read(tmp_path / "records.jsonl")[0].status == "invalid"
+
+
+def test_another_memory_policy_is_seen(align, stand_in, tmp_path):
+    bwa = shutil.which("bwa")
+    stand_in("bwa", f'[ $# = 0 ] && exec {bwa}\nexec numactl --localalloc {bwa} "$@"')
+    name = next(n for n in SCENARIOS if n.startswith("1Inst_Interleave"))
+    done = align(name, "--json")
+    assert done.returncode == 1, done
+    assert "memory policy is local, asked for was interleave" in json.loads(done.stdout)["reason"]
+
+
+@pytest.mark.parametrize("name", [SCENARIOS[0], SCENARIOS[-1]])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        ('{bwa} "$@" | head -n 500; kill -9 $$', "signal SIGKILL (out of memory, or killed by somebody)"),
+        ("echo first >&2; echo 'cannot go on' >&2; exit 9", "ended with status 9: first | cannot go on"),
+        ('{bwa} "$@" | head -n 500', "reads"),
+        ("echo nonsense", "not a SAM record"),
+    ],
+)
+def test_an_aligner_that_breaks(align, stand_in, tmp_path, broken, name):
+    script, reason = broken
+    bwa = shutil.which("bwa")
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n{script.format(bwa=bwa)}")
+    refused(align(name), 1, reason, tmp_path / "output")
+
+
+def test_a_timeout(align, stand_in, tmp_path):
+    bwa = shutil.which("bwa")
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\nexec sleep 300")
+    refused(align(SCENARIOS[0], "--timeout=0.5"), 1, "did not end within 0.5 s", tmp_path / "output")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", [SCENARIOS[0], SCENARIOS[-1]])
+def test_an_interrupt_leaves_nothing(lambda_work, stand_in, tmp_path, number, name):
+    bwa, (prefix, reads, _) = shutil.which("bwa"), lambda_work
+    pids = tmp_path / "pids"
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho $$ >> {pids}\nsleep 300")
+    folder = tmp_path / "output"
+    folder.mkdir()
+    argv = [FIRSTTOUCH, "run", name, "--aligner=bwa-mem", f"--index={prefix}", "--batch-bases=100000"]
+    argv += [f"--reads={reads[0]}", f"--reads2={reads[1]}", f"--output={folder / 'out.sam'}"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while (
+            len(pids.read_text().split() if pids.exists() else []) < int(name[0]) and time.monotonic() < deadline
+        ):
+            time.sleep(0.05)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "firsttouch: interrupted\n")
+    assert list(folder.iterdir()) == []
+    for pid in pids.read_text().split():
+        assert not Path(f"/proc/{pid}").exists()

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: help, exit statuses, one line of error, one JSON document, readers that go away."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from firsttouch import cli, topology
+from firsttouch.errors import CANNOT_HERE, BadInput, CannotHere, Missing, RunFailed
+
+pytestmark = pytest.mark.unit
+
+FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
+STORED = Path(__file__).parents[1] / "golden"
+XML = str(STORED / "lstopo_synthetic.xml")
+
+
+@pytest.fixture
+def run(capsys):
+    """Returns a function that runs a command and returns its status, output and messages."""
+
+    def main(*argv):
+        try:
+            status = cli.main(list(argv))
+        except SystemExit as end:
+            status = end.code
+        return status, *capsys.readouterr()
+
+    return main
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_of_every_command(run, command):
+    status, out, err = run(command, "--help")
+    assert (status, err) == (0, "")
+    assert out.startswith(f"usage: firsttouch {command} ")
+
+
+@pytest.mark.parametrize("command", [c for c in cli.COMMANDS if c != "system"])
+def test_help_has_examples_that_can_be_parsed(run, command):
+    _, out, _ = run(command, "--help")
+    lines = [li.strip() for li in out.split("examples:\n")[1].splitlines() if li.startswith("  firsttouch ")]
+    assert lines
+    for line in lines:
+        words = shlex.split(line.split("     ")[0].split(" | ")[0])
+        assert words[:2] == ["firsttouch", command]
+        cli.parser([command]).parse_args(words[1:])
+
+
+def test_help_names_all_commands_and_statuses(run):
+    status, out, _ = run("--help")
+    assert status == 0
+    assert {li.split()[0] for li in out.splitlines() if li.startswith("    ") and li[4] != " "} == set(
+        cli.COMMANDS
+    )
+    assert "0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if" in out
+
+
+def test_version(run):
+    assert run("--version")[:2] == (0, f"firsttouch {cli.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("nonsense",),
+        ("plan",),
+        ("plan", "--aligner", "bwa-mem", "--index-size", "much"),
+        ("plan", "--aligner", "bwa-mem", "--threads", "0"),
+        ("plan", "--aligner", "bwa-mem", "--threads", "1.5"),
+        ("topology", "--xml", XML, "--fsroot", "x"),
+        ("run",),
+        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--repetitions", "0"),
+        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--timeout", "nan"),
+        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--timeout", "-1"),
+        ("measure", "latency", "--banks", "all"),
+        ("measure", "latency", "--banks", ""),
+        ("measure", "latency", "--pu-nodes", "3-1"),
+        ("measure", "weather"),
+    ],
+)
+def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run, argv):
+    status, out, err = run(*argv)
+    assert (status, out) == (2, "")
+    assert "error: " in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("topology", "--xml", "nothing.xml"),
+        ("topology", "--xml", "/"),
+        ("topology", "--xml", __file__),
+        ("topology", "--fsroot", "/nowhere"),
+        ("plan", "--aligner", "nobody"),
+        ("plan", "--aligner", "bwa-mem", "--xml", XML, "--threads", "65"),
+        ("run", "1Inst_Original", "--aligner", "nobody"),
+        ("run", "1Inst_Original", "--aligner", "bwa-mem"),
+        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--reads", "r", "--index", "i"),
+        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--reads", "r"),
+        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--batch-bases", "0"),
+        ("index", "--aligner", "bwa-mem", "--dataset", "nothing"),
+        ("measure", "latency", "--banks", "999"),
+        ("measure", "bandwidth", "--pu-nodes", "999"),
+        ("measure", "contention", "--threads", "100000"),
+    ],
+)
+def test_bad_input_ends_with_2_and_one_line(run, argv):
+    status, out, err = run(*argv)
+    assert (status, out) == (2, "")
+    assert err.startswith("firsttouch: error: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (BadInput("bad", file="f", line=3), 2, "firsttouch: error: f:3: bad"),
+        (BadInput("bad", file="f"), 2, "firsttouch: error: f: bad"),
+        (Missing("gone"), 3, "firsttouch: error: gone"),
+        (CannotHere("not here"), 3, f"{CANNOT_HERE}not here"),
+        (RunFailed("ended"), 1, "firsttouch: error: ended"),
+        (KeyboardInterrupt(), 130, "firsttouch: interrupted"),
+        (
+            PermissionError(13, "Permission denied", "/some/file"),
+            2,
+            "firsttouch: error: /some/file: Permission denied",
+        ),
+        (OSError(28, "No space left on device"), 2, "firsttouch: error: No space left on device"),
+    ],
+)
+def test_how_errors_end(run, monkeypatch, error, status, message):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr(topology, "parse_xml", fail)
+    monkeypatch.setattr("firsttouch.commands.topology.run", fail)
+    assert run("topology", "--xml", XML) == (status, "", message + "\n")
+
+
+def test_topology_as_text_and_json(run):
+    status, out, err = run("topology", "--xml", XML)
+    assert (status, err) == (0, "")
+    assert "data may lie there" in out
+    status, out, _ = run("topology", "--xml", XML, "--json")
+    document = json.loads(out)
+    assert [n["index"] for n in document["numa_nodes"]] == list(range(8))
+
+
+def test_plan_as_text_and_json(run):
+    argv = ("plan", "--aligner", "bwa-mem", "--xml", XML, "--index-size", "0.5 GiB")
+    status, out, err = run(*argv)
+    assert (status, err) == (0, "")
+    assert "cannot be run: 16Inst_Original: instance 0 needs" in out
+    text = out
+    status, out, _ = run(*argv, "--json")
+    assert status == 0
+    document = json.loads(out)
+    names = {s["name"] for s in document["scenarios"]}
+    assert {"1Inst_Original", "8Inst_Interleave"} <= names
+    assert names.isdisjoint(s["name"] for s in document["infeasible"])
+    for scenario in document["scenarios"]:
+        assert len(scenario["placements"]) == scenario["instances"]
+        assert all(" ".join(p["numactl"]) in text for p in scenario["placements"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"plan --aligner bwa-mem --xml {XML}",
+        f"plan --aligner bwa-mem --json --xml {XML}",
+        f"topology --xml {XML}",
+        "--help",
+        "run --help",
+    ],
+)
+def test_a_reader_that_goes_away(command):
+    script = f"set -o pipefail; {FIRSTTOUCH} {command} | true; echo status ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    # The reader may have been slow to go.
+    assert done.stdout in {"status 141\n", "status 0\n"}
+
+
+def test_a_closed_output():
+    done = subprocess.run(
+        ["bash", "-c", f"{FIRSTTOUCH} plan --aligner bwa-mem --xml {XML} > /dev/full"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, "firsttouch: error: No space left on device\n")

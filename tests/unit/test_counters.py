@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""perf stat's counts: what is counted, what cannot be, and what is no output."""
+
+import pytest
+
+from firsttouch import counters
+from firsttouch.counters import EVENTS, parse
+from firsttouch.errors import CannotHere, Missing, RunFailed
+
+pytestmark = pytest.mark.unit
+
+
+def output(**counts):
+    lines = [f"{counts.get(e.replace('-', '_'), '<not supported>')};;{e};100;100.00;;" for e in EVENTS]
+    return "# started on Sat Nov 21 00:06:15 2026\n\n" + "\n".join(lines) + "\n"
+
+
+def test_wrap(stand_in, tmp_path):
+    stand_in("perf", "exit 0")
+    argv = counters.wrap(["bwa", "mem"], tmp_path / "log")
+    assert argv[:6] == ["perf", "stat", "-x", ";", "-o", str(tmp_path / "log")]
+    assert argv[-3:] == ["--", "bwa", "mem"]
+    assert argv[7].split(",") == list(EVENTS)
+
+
+def test_perf_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Missing, match="perf"):
+        counters.wrap(["bwa"], tmp_path / "log")
+
+
+def test_what_is_not_counted_is_left_out():
+    assert parse(output(page_faults=162, cycles=0)) == {"page-faults": 162, "cycles": 0}
+
+
+def test_events_of_the_user_alone():
+    text = output(cycles=5).replace("cycles;", "cycles:u;")
+    assert parse(text)["cycles"] == 5
+
+
+@pytest.mark.parametrize("why", ["<not supported>", "<not counted>"])
+def test_nothing_may_be_counted(why):
+    with pytest.raises(CannotHere, match="perf_event_paranoid"):
+        parse(output().replace("<not supported>", why))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\n", "Error: no permission\n", "nan;;cycles;1;1;;\n", "-5;;cycles;1;1;;\n", "1.5;;cycles;1;1;;\n"],
+)
+def test_what_is_no_output(text):
+    with pytest.raises(RunFailed, match="perf stat printed no counts"):
+        parse(text)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_is_missing(event):
+    text = "".join(li for li in output(cycles=3).splitlines(keepends=True) if f";{event};" not in li)
+    with pytest.raises(RunFailed, match=f"no count of {event}"):
+        parse(text)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of neighbouring NUMA nodes against the exhaustive optimum."""
+
+import functools
+import random
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firsttouch.checks.cases import topology_of
+from firsttouch.grouping import neighbours
+from firsttouch.systems import load
+from firsttouch.topology import NumaNode, Pu, Topology
+
+pytestmark = pytest.mark.unit
+
+
+def topology(matrix, packages=None):
+    count = len(matrix)
+    return Topology(
+        numa_nodes=tuple(NumaNode(i, (i,), 1) for i in range(count)),
+        pus=tuple(Pu(i, i, packages[i] if packages else i, i) for i in range(count)),
+        caches=(),
+        distances={(a, b): matrix[a][b] for a in range(count) for b in range(count)},
+        allowed_pus=frozenset(range(count)),
+        allowed_nodes=frozenset(range(count)),
+    )
+
+
+def symmetric(count, draw):
+    matrix = [[10] * count for _ in range(count)]
+    for a, b in combinations(range(count), 2):
+        matrix[a][b] = matrix[b][a] = draw()
+    return matrix
+
+
+def cost(matrix, group):
+    return sum(matrix[a][b] + matrix[b][a] for a, b in combinations(group, 2))
+
+
+def optimum(matrix, groups):
+    """Return the least cost of all ways to choose that many equal groups."""
+    size = len(matrix) // groups
+
+    @functools.cache
+    def least(free, wanted, spare):
+        if not wanted:
+            return 0
+        first, rest = free[0], free[1:]
+        found = [least(rest, wanted, spare - 1)] if spare else []
+        for others in combinations(rest, size - 1):
+            left = tuple(n for n in rest if n not in others)
+            found.append(cost(matrix, (first, *others)) + least(left, wanted - 1, spare))
+        return min(found)
+
+    return least(tuple(range(len(matrix))), groups, len(matrix) - size * groups)
+
+
+@pytest.fixture(scope="module")
+def opteron():
+    return topology_of(load("amd-opteron").facts)
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+def test_the_optimum_on_the_opteron(opteron, count):
+    """For every number of groups of all of its NUMA nodes, and of the first ones."""
+    matrix = [[opteron.distance(a, b) for b in range(count)] for a in range(count)]
+    for groups in range(1, count + 1):
+        found = neighbours(opteron, range(count), groups)
+        assert sum(cost(matrix, g) for g in found) == optimum(matrix, groups), (groups, found)
+
+
+def test_pairs_and_fours_on_the_opteron(opteron):
+    """Dies of one package, as they are one hop apart anyway, and no pair two hops apart."""
+    assert neighbours(opteron, range(8), 4) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert neighbours(opteron, range(8), 8) == [(n,) for n in range(8)]
+    assert neighbours(opteron, range(8), 1) == [tuple(range(8))]
+
+
+def test_packages_stay_together_where_distances_are_equal():
+    matrix = symmetric(4, lambda: 20)
+    assert neighbours(topology(matrix, packages=[0, 1, 1, 0]), range(4), 2) == [(0, 3), (1, 2)]
+
+
+def test_the_node_that_does_not_fit_is_left_out():
+    matrix = symmetric(5, lambda: 20)
+    matrix[1][2] = matrix[2][1] = matrix[3][4] = matrix[4][3] = 11
+    assert neighbours(topology(matrix), range(5), 2) == [(1, 2), (3, 4)]
+
+
+@given(
+    st.integers(2, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=60, deadline=None)
+def test_groups_are_disjoint_equal_and_not_far_from_the_optimum(shape, rng):
+    count, groups = shape
+    matrix = symmetric(count, lambda: rng.randint(11, 40))
+    found = neighbours(topology(matrix), range(count), groups)
+    members = [n for g in found for n in g]
+    assert len(members) == len(set(members))
+    assert [len(g) for g in found] == [count // groups] * groups
+    assert found == sorted(tuple(sorted(g)) for g in found)
+    off = [matrix[a][b] for a, b in combinations(range(count), 2)]
+    # The one bound that holds for every grouping; how often the optimum is met is the next test's.
+    assert sum(cost(matrix, g) for g in found) * min(off) <= optimum(matrix, groups) * max(off)
+
+
+def test_the_optimum_of_nearly_all_random_machines():
+    rng = random.Random(1)  # noqa: S311
+    met, worst = [], 1.0
+    for _ in range(150):
+        points = [(rng.random(), rng.random()) for _ in range(rng.choice((4, 6, 8)))]
+        matrix = [[10 + round(40 * ((a - c) ** 2 + (b - d) ** 2) ** 0.5) for c, d in points] for a, b in points]
+        for groups in (2, len(points) // 2):
+            found = sum(cost(matrix, g) for g in neighbours(topology(matrix), range(len(points)), groups))
+            least = optimum(matrix, groups)
+            met.append(found == least)
+            worst = max(worst, found / least)
+    assert sum(met) / len(met) >= 0.9
+    assert worst <= 1.5

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""likwid-bench: which kernels, how it is started, and that rates agree with what they are made of."""
+
+import re
+
+import pytest
+
+from firsttouch.errors import Missing, RunFailed
+from firsttouch.measure import likwid
+from firsttouch.measure.likwid import argv, cannot, parse, widest
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def text(golden):
+    return golden("likwid_scale_avx512.txt")
+
+
+def test_flags_of_the_processor(tmp_path):
+    file = tmp_path / "cpuinfo"
+    file.write_text("processor\t: 0\nflags\t\t: fpu sse2 avx\nbugs\t\t: x\nprocessor : 1\nflags : other\n")
+    assert likwid.processor_flags(file) == {"fpu", "sse2", "avx"}
+    file.write_text("processor\t: 0\nFeatures\t: asimd\n")
+    assert likwid.processor_flags(file) == frozenset()
+
+
+EVERY = {f"{k}_{i}" for k in ("copy", "stream") for i in ("avx512", "avx", "sse")}
+
+
+@pytest.mark.parametrize(
+    ("flags", "kernels", "suffix"),
+    [
+        ({"sse2", "avx", "avx512f"}, EVERY, "avx512"),
+        ({"sse2", "avx"}, EVERY, "avx"),
+        ({"sse2"}, EVERY, "sse"),
+        ({"asimd"}, EVERY, ""),
+        ({"sse2", "avx", "avx512f"}, EVERY - {"copy_avx512"}, "avx"),
+        ({"sse2", "avx", "avx512f"}, EVERY - {"stream_avx512", "stream_avx"}, "sse"),
+        ({"sse2", "avx"}, set(), ""),
+    ],
+)
+def test_the_widest_instructions(flags, kernels, suffix):
+    assert widest(flags, kernels) == suffix
+
+
+def test_our_kernels_need_vectors_and_gcc(monkeypatch, tmp_path):
+    assert cannot("copy", "") == ""
+    assert "no scale kernel" in cannot("scale", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "gcc, which is not on PATH" in cannot("add", "avx")
+    assert cannot("triad", "avx") == ""
+
+
+def test_our_kernels_are_there_for_all_instructions(tmp_path):
+    likwid.stage(tmp_path)
+    have = {f.stem for f in tmp_path.iterdir()}
+    assert have == {f"{k}_{i}" for k in likwid.OWN for i in likwid.INSTRUCTIONS}
+    for file in tmp_path.iterdir():
+        kernel, _ = file.stem.split("_")
+        count, moved = likwid.STREAMS[kernel]
+        text = file.read_text()
+        assert f"STREAMS {count}" in text
+        assert f"BYTES {moved}" in text
+
+
+def test_argv():
+    assert argv("triad", instructions="avx", threads=4, array_bytes=8_192_000) == [
+        "likwid-bench", "-t", "stream_avx", "-i", str(likwid.PASSES), "-W", "N:24576kB:4",
+    ]  # fmt: skip
+    assert argv("copy", instructions="", threads=1, array_bytes=8_192_000)[2] == "copy"
+
+
+def test_the_installed_program(stand_in, monkeypatch, tmp_path):
+    stand_in("likwid-bench", "printf 'clcopy - x\\ncopy_avx - y\\n\\nUsage:\\n'")
+    assert likwid.available() == {"clcopy", "copy_avx"}
+    for script in ("exit 0", "echo 'copy - x'; exit 7", "echo nonsense", "echo oops >&2; exit 1"):
+        stand_in("likwid-bench", script)
+        with pytest.raises(RunFailed, match="lists no kernel"):
+            likwid.available()
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    with pytest.raises(Missing, match="likwid-bench"):
+        likwid.available()
+
+
+@pytest.mark.parametrize("threads", [1, 3, 12, 22])
+def test_another_number_of_threads(text, threads):
+    with pytest.raises(RunFailed, match=f"did not use {threads} threads"):
+        parse(text, threads=threads)
+
+
+@pytest.mark.parametrize("field", ["Time", "MByte/s", "Data volume (Byte)"])
+@pytest.mark.parametrize("value", ["", "0", "-1.5", "nan", "inf", "1.2.3", "x", "12e", "1e-400", "1e400"])
+def test_a_figure_that_is_none(text, field, value):
+    broken = re.sub(rf"^{re.escape(field)}:\s+\S+", f"{field}:\t\t{value}", text, flags=re.MULTILINE)
+    assert broken != text
+    with pytest.raises(RunFailed, match="likwid-bench printed"):
+        parse(broken, threads=2)
+
+
+@pytest.mark.parametrize("field", ["Time", "MByte/s", "Data volume (Byte)"])
+@pytest.mark.parametrize("factor", [0.001, 0.5, 0.98, 1.02, 2, 1000])
+def test_a_figure_that_was_changed(text, field, factor):
+    found = re.search(rf"^{re.escape(field)}:\s+(\S+)", text, flags=re.MULTILINE)
+    broken = text[: found.start(1)] + f"{float(found[1]) * factor:.6f}" + text[found.end(1) :]
+    with pytest.raises(RunFailed, match="its bytes and time say"):
+        parse(broken, threads=2)
+
+
+@pytest.mark.parametrize(
+    "broken", ["", "\n", "Segmentation fault\n", "Using 2 threads\n", "Using 2 threads\n" + "-" * 80]
+)
+def test_what_is_no_output(broken):
+    with pytest.raises(RunFailed, match="likwid-bench"):
+        parse(broken, threads=2)

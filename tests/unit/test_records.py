@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records: there and back, and whatever else a file may hold."""
+
+import json
+import math
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firsttouch import records
+from firsttouch.errors import BadInput
+from firsttouch.records import Record
+
+pytestmark = pytest.mark.unit
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e9, max_value=1e9)
+
+
+def record(**other):
+    return Record(
+        **{
+            "check": "latency",
+            "metric": "random_latency",
+            "unit": "ns",
+            "better": "lower",
+            "samples": (3.0, 1.0, 2.0),
+        }
+        | other
+    )
+
+
+def test_derived_figures():
+    one = record()
+    assert (one.value, one.repetitions, one.spread) == (2.0, 3, 1.0)
+    assert record(samples=(5.0,)).spread == 0.0
+    assert record(samples=(-1.0, 0.0, 1.0)).spread == 0.0
+    assert one.host
+    assert one.time.endswith("+00:00")
+
+
+@pytest.mark.parametrize("samples", [(), (math.nan,), (1.0, math.inf), (-math.inf,)])
+def test_no_record_without_a_finite_sample(samples):
+    with pytest.raises(BadInput, match=r"latency/random_latency.*not finite"):
+        record(samples=samples)
+
+
+@given(st.lists(FINITE, min_size=1, max_size=9), st.dictionaries(st.text(max_size=5), st.integers() | st.text()))
+def test_there_and_back(samples, parameters):
+    one = record(samples=tuple(samples), parameters=parameters)
+    text = json.dumps(one.to_dict())
+    assert json.dumps(records.from_dict(json.loads(text)).to_dict()) == text
+
+
+def test_the_environment_says_whose_records_they_are(monkeypatch):
+    monkeypatch.setenv("FIRSTTOUCH_SYSTEM", "amd-opteron")
+    monkeypatch.setenv("FIRSTTOUCH_PARTITION", "exclusive")
+    assert (record().system, record().partition) == ("amd-opteron", "exclusive")
+
+
+def test_append_and_read(tmp_path):
+    file = tmp_path / "new" / "records.jsonl"
+    ones = [record(), record(metric="other", samples=(1,))]
+    records.append(file, ones[:1])
+    records.append(file, ones[1:])
+    assert json.dumps([r.to_dict() for r in records.read(file)]) == json.dumps([r.to_dict() for r in ones])
+    assert [r.metric for r in records.collect([tmp_path, file])] == ["random_latency", "other"] * 2
+
+
+def test_a_killed_writers_line_is_dropped_and_spoils_no_later_record(tmp_path):
+    file = tmp_path / "records.jsonl"
+    records.append(file, [record(), record(metric="second")])
+    whole = file.read_bytes()
+    for cut in range(whole.index(b"\n") + 1, len(whole), 7):
+        file.write_bytes(whole[:cut])
+        assert [r.metric for r in records.read(file)] == ["random_latency"]
+    records.append(file, [record(metric="third")])
+    assert [r.metric for r in records.read(file)] == ["random_latency", "third"]
+
+
+GOOD = record().to_dict()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "garbage",
+        "3",
+        "[]",
+        "null",
+        '"text"',
+        "{}",
+        json.dumps(GOOD | {"schema": 99}),
+        json.dumps(GOOD | {"unknown": 1}),
+        json.dumps({k: v for k, v in GOOD.items() if k != "samples"}),
+        json.dumps({k: v for k, v in GOOD.items() if k != "unit"}),
+        json.dumps(GOOD | {"samples": []}),
+        json.dumps(GOOD | {"samples": None}),
+        json.dumps(GOOD | {"samples": "123"}),
+        json.dumps(GOOD | {"samples": ["x"]}),
+        json.dumps(GOOD | {"samples": [math.nan]}),
+        json.dumps(GOOD | {"status": "fine"}),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, text):
+    file = tmp_path / "records.jsonl"
+    file.write_text(json.dumps(GOOD) + "\n" + text + "\n")
+    with pytest.raises(BadInput) as caught:
+        records.read(file)
+    assert str(caught.value).startswith(f"{file}:2: ")
+
+
+def test_what_is_no_text_is_named(tmp_path):
+    file = tmp_path / "records.jsonl"
+    file.write_bytes(b"\xff\xfe\n")
+    with pytest.raises(BadInput, match=r"records\.jsonl"):
+        records.read(file)
+
+
+def test_the_table(tmp_path):
+    file = tmp_path / "records.parquet"
+    records.write_table([record(parameters={"bank": 0}), record(parameters={"kernel": "copy"})], file)
+    assert [f.name for f in tmp_path.iterdir()] == [file.name]
+    table = pl.read_parquet(file)
+    assert table["samples"].to_list() == [[3.0, 1.0, 2.0]] * 2
+    assert table["parameters"].to_list() == ['{"bank": 0}', '{"kernel": "copy"}']
+    assert table.select("value", "minimum", "maximum", "repetitions").row(0) == (2.0, 1.0, 3.0, 3)

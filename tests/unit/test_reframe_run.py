@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following ReFrame: a stand-in prints what it prints, and writes its report, or does not."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from firsttouch import progress, reframe_run
+from firsttouch.errors import RunFailed
+from firsttouch.reframe_run import Trouble
+
+pytestmark = pytest.mark.unit
+
+LOG = """\
+[ RUN      ] latency %pu_node=0 /1a2b3c4d @local:default+builtin
+[       OK ] (1/3) latency %pu_node=0 /1a2b3c4d @local:default+builtin
+[     FAIL ] (2/3) placement %scenario=2Inst_Original /00ff00ff @local:default+builtin
+==> test failed during 'sanity': test staged in '/somewhere'
+[     SKIP ] (3/4) scaling %scenario=1Inst_Original /12345678 @local:default+builtin [not here]
+[     SKIP ] (4/4) counters /12345679 @local:default+builtin [dependencies failed]
+"""
+
+
+def case(name, result, **reasons):
+    return {"display_name": name, "result": result, **reasons}
+
+
+def report(*cases):
+    return json.dumps({"runs": [{"testcases": list(cases)}]})
+
+
+@pytest.fixture
+def reframe(tmp_path, monkeypatch):
+    """Returns a function that runs a shell script in ReFrame's place; $report is where its report goes."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    said = []
+
+    def run(script):
+        file = folder / "reframe"
+        find = 'while [ $# -gt 0 ]; do [ "$1" = --report-file ] && report=$2; shift; done\n'
+        file.write_text(f'#!/bin/sh\necho "$@" > {tmp_path / "argv"}\n{find}{script}\n')
+        file.chmod(0o755)
+        return reframe_run.run(
+            Path("checks"), "local", tmp_path / "out", options=["-n", "x"], say=said.append
+        ), said
+
+    return run
+
+
+def test_troubles_and_progress(reframe, tmp_path):
+    text = report(
+        case("latency %pu_node=0", "pass"),
+        case("placement %scenario=2Inst_Original", "fail", fail_reason="sanity error: exit status 7: no reason"),
+        case("scaling %scenario=1Inst_Original", "skip", fail_reason=None),
+        case("counters", "fail_deps", fail_reason=None),
+        case("contention", "skip", fail_reason=None),
+        case("bandwidth", "xpass", fail_reason="better than it may be"),
+        case("topology", "xfail"),
+        case("one", "abort"),
+    )
+    (tmp_path / "report").write_text(text)
+    (tmp_path / "log").write_text(LOG)
+    troubles, said = reframe(
+        f"cat {tmp_path / 'log'}; echo step >> $FIRSTTOUCH_PROGRESS; cp {tmp_path / 'report'} $report; exit 1"
+    )
+    assert troubles == [
+        Trouble("placement %scenario=2Inst_Original", "failed", "exit status 7: no reason"),
+        Trouble("scaling %scenario=1Inst_Original", "skipped", "not here"),
+        Trouble("counters", "failed", "dependencies failed"),
+        Trouble("contention", "skipped", "no reason given"),
+        Trouble("bandwidth", "failed", "better than it may be"),
+        Trouble("one", "failed", "no reason given"),
+    ]
+    assert "    step" in said
+    assert "  latency %pu_node=0 ..." in said
+    assert any(s.startswith("  (2/3) fail: placement %scenario=2Inst_Original [") for s in said)
+    assert any(s.startswith("  (3/4) skip: scaling %scenario=1Inst_Original [") for s in said)
+    argv = (tmp_path / "argv").read_text()
+    assert argv.startswith("-c checks -r --system local --exec-policy serial")
+    assert argv.endswith("-n x\n")
+
+
+def test_no_trouble(reframe):
+    assert reframe("echo '" + report(case("a", "pass")) + "' > $report")[0] == []
+    assert reframe("echo '{\"runs\": []}' > $report")[0] == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "exit 0",
+        "exit 1",
+        "kill -9 $$",
+        "echo > $report",
+        "echo '{\"runs\": [' > $report",
+        "echo '[]' > $report",
+        "echo 3 > $report",
+        "echo '{}' > $report",
+        "echo '{\"runs\": 3}' > $report",
+        "echo '{\"runs\": [{}]}' > $report",
+        "echo '{\"runs\": [3]}' > $report",
+        'echo \'{"runs": [{"testcases": [{}]}]}\' > $report',
+        'echo \'{"runs": [{"testcases": [{"result": "fail"}]}]}\' > $report',
+        "printf '\\377' > $report",
+    ],
+)
+def test_a_reframe_without_a_report_failed(reframe, script):
+    with pytest.raises(RunFailed, match=r"ReFrame ended with status -?\d+ and no report: .*the last words"):
+        reframe(f"echo one; echo the last words; {script}")
+
+
+FOLLOWER = """\
+import sys
+from pathlib import Path
+from firsttouch import cli, reframe_run
+import signal
+signal.signal(signal.SIGTERM, cli._interrupt)
+sys.executable = sys.argv[1]
+try:
+    reframe_run.run(Path("checks"), "local", Path(sys.argv[2]), options=[], say=print)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_reaches_reframe(tmp_path, number):
+    file = tmp_path / "reframe"
+    file.write_text(
+        f"#!/bin/sh\ntrap 'echo interrupted > {tmp_path / 'seen'}; exit 1' INT\ntouch {tmp_path / 'up'}\n"
+        "while :; do sleep 0.05; done\n"
+    )
+    file.chmod(0o755)
+    argv = [sys.executable, "-c", FOLLOWER, str(tmp_path / "python"), str(tmp_path / "out")]
+    with subprocess.Popen(argv) as process:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "up").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(30) == 130
+    assert (tmp_path / "seen").read_text() == "interrupted\n"
+
+
+def test_messages_go_to_who_follows(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "progress"
+    monkeypatch.setenv(progress.FOLLOWER, str(file))
+    progress.say("one")
+    progress.say("two")
+    assert file.read_text() == "one\ntwo\n"
+    monkeypatch.setenv(progress.FOLLOWER, str(tmp_path / "no" / "folder"))
+    progress.say("three")
+    monkeypatch.delenv(progress.FOLLOWER)
+    progress.say("four")
+    assert capsys.readouterr() == ("", "one\ntwo\nthree\nfour\n")
+    assert [f.name for f in tmp_path.iterdir()] == ["progress"]

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs started together: how they end, and that none is left, whatever happens to whom."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from firsttouch import supervise
+from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.placement import Placement
+from firsttouch.supervise import Job, argv_of, run_together
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Returns a function that makes the job of a shell script."""
+    made = []
+
+    def make(script, *arguments, **other):
+        number = len(made)
+        made.append(number)
+        argv = ["sh", "-c", script, "sh", *arguments]
+        return Job(argv, tmp_path / f"{number}.out", tmp_path / f"{number}.err", **other)
+
+    return make
+
+
+def with_marker(marker):
+    """Return the living processes that have *marker* in their argv."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if marker.encode() in file.read_bytes():
+                found.append(int(file.parent.name))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def gone(marker, seconds=15):
+    deadline = time.monotonic() + seconds
+    while with_marker(marker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not with_marker(marker)
+
+
+@pytest.fixture
+def marker():
+    mark = f"mark-{uuid.uuid4().hex}"
+    yield mark
+    for pid in with_marker(mark):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_program_that_ends_well(job):
+    (outcome,) = run_together([job("echo out; echo err >&2; sleep 0.05")])
+    assert (outcome.status, outcome.failure(), outcome.misplaced()) == (0, "", "")
+    assert outcome.job.stdout.read_text() == "out\n"
+    assert outcome.job.stderr.read_text() == "err\n"
+    assert outcome.seconds >= 0.05
+    assert outcome.peak_bytes >= 0
+
+
+def test_environment_folder_and_no_input(job, tmp_path):
+    one = job('cat; echo "$WHAT $(pwd)"', env={"WHAT": "that"}, cwd=tmp_path)
+    run_together([one])
+    assert one.stdout.read_text() == f"that {tmp_path}\n"
+
+
+def test_descriptors_that_stay_open(job):
+    out_of, into = os.pipe()
+    os.write(into, b"through")
+    os.close(into)
+    one = job(f"cat /dev/fd/{out_of}", fds=(out_of,))
+    run_together([one])
+    os.close(out_of)
+    assert one.stdout.read_text() == "through"
+
+
+def test_cpu_seconds_and_memory(tmp_path):
+    script = "x = bytearray(300 << 20); sum(range(10 ** 6))"
+    argv = [sys.executable, "-c", script]
+    (outcome,) = run_together([Job(argv, tmp_path / "o", tmp_path / "e")])
+    assert outcome.peak_bytes > 300 << 20
+    assert outcome.cpu_seconds > 0.01
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("exit 7", "sh ended with status 7: it said nothing"),
+        ("echo a >&2; echo >&2; echo '  b ' >&2; echo c >&2; exit 1", r"sh ended with status 1: b \| c"),
+        ("kill -9 $$", r"signal SIGKILL \(out of memory, or killed by somebody\): it said nothing"),
+        ("kill -SEGV $$", "sh ended with signal SIGSEGV"),
+        ("kill -40 $$", "sh ended with signal 40"),
+        ("printf '\\377\\n' >&2; exit 3", "status 3: \N{REPLACEMENT CHARACTER}"),
+    ],
+)
+def test_how_a_program_failed(job, script, reason):
+    with pytest.raises(RunFailed, match=reason) as caught:
+        run_together([job(script)])
+    assert "\n" not in str(caught.value)
+
+
+def test_when_one_fails_the_others_are_stopped(job, marker):
+    start = time.monotonic()
+    with pytest.raises(RunFailed, match="status 5"):
+        run_together([job("sleep 300", marker), job("sleep 0.1; exit 5"), job("sleep 300", marker)])
+    assert time.monotonic() - start < 60
+    assert not with_marker(marker)
+
+
+def test_a_timeout(job, marker):
+    with pytest.raises(RunFailed, match=r"^sh did not end within 0.3 s and was stopped"):
+        run_together([job("sleep 300", marker)], timeout=0.3)
+    assert not with_marker(marker)
+
+
+def test_a_program_that_ignores_the_signal(job, marker):
+    with pytest.raises(RunFailed, match="did not end"):
+        run_together([job("trap '' TERM INT; while :; do sleep 0.1; done", marker)], timeout=0.3)
+    assert not with_marker(marker)
+
+
+@pytest.mark.parametrize("end", ["exit 0", "exit 1"])
+def test_a_scripts_child_that_lives_on_is_stopped(job, marker, end):
+    one = job(f"sh -c 'sleep 300; :' {marker} & {end}")
+    if end == "exit 0":
+        run_together([one])
+    else:
+        with pytest.raises(RunFailed):
+            run_together([one])
+    assert gone(marker)
+
+
+def test_missing_programs(tmp_path, monkeypatch, job):
+    with pytest.raises(Missing, match="'no-such-program' is not on PATH: `make setup`"):
+        run_together([Job(["no-such-program"], tmp_path / "o", tmp_path / "e")])
+    placed = job("exit 0", placement=Placement((0,), (0,), ("--localalloc",), "localalloc", "part"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(Missing, match="'numactl' is not on PATH"):
+        run_together([placed])
+    # Without setpriv, which only guards, it goes on.
+    assert run_together([job("exit 0")])[0].status == 0
+
+
+def test_argv(job):
+    plain = job("x")
+    assert argv_of(plain)[-len(plain.argv) :] == list(plain.argv)
+    assert "numactl" not in argv_of(plain)
+    placed = job("x", placement=Placement((0,), (0,), ("--interleave=all",), "interleave", "whole"))
+    argv = argv_of(placed)
+    assert argv[argv.index("numactl") :] == ["numactl", "--interleave=all", "--", *placed.argv]
+
+
+def test_a_log_that_cannot_be_written(tmp_path):
+    with pytest.raises(BadInput, match="cannot start true: No such file"):
+        run_together([Job(["true"], tmp_path / "none" / "o", tmp_path / "e")])
+
+
+def test_the_second_cannot_start_and_the_first_is_stopped(job, tmp_path, marker):
+    with pytest.raises(BadInput):
+        run_together([job("sleep 300", marker), Job(["true"], tmp_path / "none" / "o", tmp_path / "e")])
+    assert not with_marker(marker)
+
+
+def test_64_at_once(job):
+    outcomes = run_together([job(f"echo {n}") for n in range(64)])
+    assert [o.job.stdout.read_text() for o in outcomes] == [f"{n}\n" for n in range(64)]
+
+
+def test_one_of_64_fails(job, marker):
+    jobs = [job("sleep 300", marker) for _ in range(63)]
+    with pytest.raises(RunFailed, match="status 3"):
+        run_together([*jobs, job("exit 3")])
+    assert not with_marker(marker)
+
+
+def test_the_ends_of_logs(tmp_path):
+    log = tmp_path / "log"
+    assert supervise.last_lines(log) == ""
+    log.write_text("\n\n")
+    assert supervise.last_lines(log) == ""
+    log.write_text("a\nb\n\nc\n\n")
+    assert supervise.last_lines(log) == "b | c"
+    assert supervise.last_lines(log, 1) == "c"
+
+
+LAUNCHER = """\
+import signal, sys
+from pathlib import Path
+from firsttouch.cli import _interrupt
+from firsttouch.supervise import Job, run_together
+signal.signal(signal.SIGTERM, _interrupt)
+folder = Path(sys.argv[1])
+jobs = [Job(["sh", "-c", sys.argv[2], "sh", sys.argv[3]], folder / f"{n}.o", folder / f"{n}.e") for n in range(3)]
+try:
+    run_together(jobs)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+SLEEPER = f"{sys.executable} -c 'import time; time.sleep(300)' $1"
+
+
+@pytest.mark.parametrize(
+    ("number", "script", "processes"),
+    [
+        (signal.SIGINT, f"exec {SLEEPER}", 4),
+        (signal.SIGTERM, f"exec {SLEEPER}", 4),
+        (signal.SIGINT, f"{SLEEPER}; :", 7),
+        (signal.SIGTERM, f"{SLEEPER}; :", 7),
+        # Of a killed launcher the kernel kills the programs, though not what they have started themselves.
+        (signal.SIGKILL, f"exec {SLEEPER}", 4),
+    ],
+)
+def test_an_interrupted_launcher_leaves_none(tmp_path, marker, number, script, processes):
+    argv = [sys.executable, "-c", LAUNCHER, str(tmp_path), script, marker]
+    with subprocess.Popen(argv, start_new_session=True) as launcher:
+        deadline = time.monotonic() + 30
+        while len(with_marker(marker)) < processes and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(with_marker(marker)) == processes
+        launcher.send_signal(number)
+        status = launcher.wait(30)
+    assert status == (-9 if number == signal.SIGKILL else 130)
+    assert gone(marker)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, number):
+    """Many are started one after the other: the signal comes when some of them run."""
+    launcher = LAUNCHER.replace("range(3)", "range(64)")
+    argv = [sys.executable, "-c", launcher, str(tmp_path), f"{SLEEPER}; :", marker]
+    for running in (3, 9, 20):
+        with subprocess.Popen(argv, start_new_session=True) as process:
+            deadline = time.monotonic() + 30
+            while len(with_marker(marker)) < running and time.monotonic() < deadline:
+                time.sleep(0.005)
+            process.send_signal(number)
+            assert process.wait(60) == 130
+        assert gone(marker)

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topologies from hwloc's XML: what belongs to whom, what may be used, and what is refused."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firsttouch import limits, topology
+from firsttouch.errors import BadInput, Missing
+from firsttouch.topology import parse_xml
+
+pytestmark = pytest.mark.unit
+
+
+def pus(numbers, core=None):
+    found = "".join(f'<object type="PU" os_index="{n}" cpuset="{1 << n:#x}"/>' for n in numbers)
+    return found if core is None else f'<object type="Core" os_index="{core}">{found}</object>'
+
+
+def node(index, members, memory=1000, subtype=""):
+    kind = f'subtype="{subtype}"' if subtype else ""
+    cpuset = hex(sum(1 << m for m in members))
+    return f'<object type="NUMANode" os_index="{index}" cpuset="{cpuset}" local_memory="{memory}" {kind}/>'
+
+
+def machine(content, *, allowed_pus=0xFFFF, allowed_nodes=0xFF, version="2.0", after=""):
+    return (
+        f'<topology version="{version}"><object type="Machine" cpuset="0xffff" allowed_cpuset="{allowed_pus:#x}" '
+        f'nodeset="0xff" allowed_nodeset="{allowed_nodes:#x}">{content}</object>{after}</topology>'
+    )
+
+
+def distances(kind, values, name="NUMALatency", indexing="os"):
+    return (
+        f'<distances2 type="{kind}" nbobjs="2" kind="5" name="{name}" indexing="{indexing}">'
+        f'<indexes length="4">4 2 </indexes><u64values length="9">{values}</u64values></distances2>'
+    )
+
+
+SMALL = node(4, [0, 1]) + pus([0, 1]) + node(2, [2, 3]) + pus([2, 3])
+
+
+@pytest.mark.parametrize("version", ["2.0", "3.0"])
+def test_nodes_come_in_the_kernels_order(version):
+    found = parse_xml(machine(SMALL, version=version))
+    assert [n.index for n in found.numa_nodes] == [2, 4]
+    assert found.node(4).pus == (0, 1)
+    assert {p.index: p.numa_node for p in found.pus} == {0: 4, 1: 4, 2: 2, 3: 2}
+    with pytest.raises(BadInput, match="no NUMA node 3: this topology has 2,4"):
+        found.node(3)
+
+
+def test_usable_pus_are_whole_cores_first():
+    content = node(0, range(8)) + pus([0, 4], 0) + pus([1, 5], 1) + pus([2, 6], 0) + pus([3, 7], 1)
+    found = parse_xml(machine(content))
+    assert len({p.core for p in found.pus}) == 4  # the kernel's numbers of cores repeat
+    assert found.usable_pus(0) == (0, 1, 2, 3, 4, 5, 6, 7)
+    found = parse_xml(machine(content, allowed_pus=0b11110001))
+    assert found.usable_pus(0) == (0, 5, 6, 7, 4)
+
+
+def test_what_may_not_be_used_is_there_but_not_usable():
+    found = parse_xml(machine(SMALL, allowed_pus=0b0111, allowed_nodes=1 << 4))
+    assert found.allowed_pus == {0, 1, 2}
+    assert found.usable_pus(2) == (2,)
+    assert found.memory_nodes == (4,)
+    assert found.cpu_nodes == (2, 4)
+    assert [n["allowed"] for n in found.to_dict()["numa_nodes"]] == [False, True]
+
+
+def test_memory_of_other_kinds_near_the_same_pus():
+    near = [0, 1]
+    content = (
+        node(0, near, subtype="HBM")
+        + node(1, near, subtype="DRAM")
+        + node(2, near, subtype="GPUMemory")
+        + node(3, near, memory=0)
+        + pus(near)
+    )
+    found = parse_xml(machine(content))
+    assert [n.pus for n in found.numa_nodes] == [(), (0, 1), (), ()]
+    assert found.memory_nodes == (0, 1)
+    assert found.cpu_nodes == (1,)
+
+
+def test_the_narrowest_node_owns_a_pu():
+    content = node(0, range(4)) + node(1, [0, 1]) + node(2, [2, 3]) + pus(range(4))
+    found = parse_xml(machine(content))
+    assert [n.pus for n in found.numa_nodes] == [(), (0, 1), (2, 3)]
+
+
+def test_a_pu_without_a_node():
+    found = parse_xml(machine(node(0, [0]) + pus([0, 1])))
+    assert [p.numa_node for p in found.pus] == [0, None]
+    assert found.cpu_nodes == (0,)
+
+
+def test_distances_are_the_firmwares():
+    slit = distances("NUMANode", "10 21 31 10")
+    others = distances("NUMANode", "1 2 3 4", name="NUMABandwidth") + distances("PU", "1 2 3 4")
+    found = parse_xml(machine(SMALL, after=others + slit))
+    assert (found.distance(4, 2), found.distance(2, 4), found.distance(4, 4)) == (21, 31, 10)
+    assert found.to_dict()["distances"] == [[10, 31], [21, 10]]
+
+
+@pytest.mark.parametrize("after", ["", distances("NUMANode", "10 20 10"), distances("NUMANode", "1 2 3 4", "x")])
+def test_without_distances_those_of_linux(after):
+    found = parse_xml(machine(SMALL, after=after))
+    assert (found.distance(4, 4), found.distance(4, 2)) == (10, 20)
+    assert found.to_dict()["distances"] is None
+
+
+def test_caches_are_those_of_data():
+    content = SMALL + "".join(
+        f'<object type="{kind}" cpuset="0x3" depth="{kind[1]}" cache_size="{size}" cache_type="{what}"/>'
+        for kind, size, what in (("L1Cache", 32, 1), ("L1iCache", 64, 2), ("L3Cache", 4096, 0))
+    )
+    found = parse_xml(machine(content))
+    assert sorted((c.level, c.size_bytes) for c in found.caches) == [(1, 32), (3, 4096)]
+    assert found.last_cache_bytes() == 4096
+    assert parse_xml(machine(SMALL)).last_cache_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not XML"),
+        ("garbage", "not XML"),
+        ("<topology version='2.0'>", "not XML"),
+        ("<root/>", "no Machine"),
+        ("<topology version='2.0'/>", "no Machine"),
+        (machine(SMALL, version="1.0"), "version 1: convert it"),
+        (machine(""), "without NUMA nodes or without PUs"),
+        (machine(pus([0])), "without NUMA nodes or without PUs"),
+        (machine(node(0, [0])), "without NUMA nodes or without PUs"),
+        (machine(SMALL).replace('os_index="4"', 'os_index="four"'), ""),
+        (machine(SMALL).replace('os_index="4"', ""), ""),
+        (machine(SMALL).replace('local_memory="1000"', 'local_memory="1 GB"'), ""),
+        (machine(SMALL).replace('cpuset="0xffff"', 'cpuset="0xf...f"'), "not an hwloc bitmap"),
+        (machine(SMALL, after=distances("NUMANode", "10 2x 31 10")), ""),
+    ],
+)
+def test_what_is_no_topology_is_refused_with_its_file(text, reason):
+    with pytest.raises(BadInput, match=rf"^host\.xml: .*{re.escape(reason)}"):
+        parse_xml(text, file="host.xml")
+
+
+@given(st.data())
+def test_a_damaged_document_is_a_topology_or_refused(golden, data):
+    text = golden("lstopo_smt.xml")
+    at = data.draw(st.integers(0, len(text) - 1))
+    cut = data.draw(st.integers(0, 12))
+    damaged = text[:at] + data.draw(st.text('"<>/=0x9-a ', max_size=4)) + text[at + cut :]
+    reason = "host.xml: "
+    try:
+        parse_xml(damaged, file="host.xml")
+    except BadInput as error:
+        reason = str(error)
+    assert reason.startswith("host.xml: ")
+
+
+def test_this_host_is_cut_to_what_this_process_may_use(monkeypatch, golden):
+    monkeypatch.setattr(topology, "lstopo_xml", lambda: golden("lstopo_synthetic.xml"))
+    mine = limits.Limits(frozenset({0, 9, 99}), frozenset({0, 1, 77}), 12345)
+    monkeypatch.setattr(limits, "of_this_process", lambda: mine)
+    found = topology.load()
+    assert found.allowed_pus == {0, 9}
+    assert found.cpu_nodes == (0, 1)
+    assert found.memory_nodes == (0, 1)
+    assert found.memory_limit_bytes == 12345
+
+
+def test_lstopo_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Missing, match="apt-get install hwloc"):
+        topology.lstopo_xml()
+
+
+@pytest.mark.parametrize("script", ["echo broken >&2; exit 1", "exit 0", "kill -9 $$"])
+def test_lstopo_fails(stand_in, script):
+    stand_in("lstopo-no-graphics", script)
+    with pytest.raises(BadInput, match="lstopo failed with status"):
+        topology.lstopo_xml()
+
+
+def test_files_that_are_not_there(tmp_path):
+    with pytest.raises(BadInput, match=r"nothing\.xml: cannot be read: No such file"):
+        topology.load(xml=tmp_path / "nothing.xml")
+    with pytest.raises(BadInput, match="has no sys/ folder"):
+        topology.load(fsroot=tmp_path)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantities with units."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firsttouch.errors import BadInput
+from firsttouch.units import UNITS, format_bytes, parse, parse_bytes
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4096", 4096),
+        ("0", 0),
+        ("5.1GB", 5_100_000_000),
+        ("16 GiB", 16 * 2**30),
+        (" 1.5  kB ", 1500),
+        ("1e3 B", 1000),
+        ("2TiB", 2**41),
+    ],
+)
+def test_sizes(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "GB", "-1 GB", "5,1 GB", "5 gb", "5 Gb", "5 GB/s", "5 s", "nan B", "inf B", "1 GB x", "1.GB", "."]
+)
+def test_what_is_no_size(text):
+    with pytest.raises(BadInput, match="is not a quantity of bytes: write a number and one of B, kB"):
+        parse_bytes(text)
+
+
+def test_a_size_that_no_number_holds():
+    with pytest.raises(BadInput, match="is not a quantity of bytes"):
+        parse_bytes("1e999 GB")
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "value"),
+    [
+        ("1600 MT/s", "transfers per second", 1.6e9),
+        ("5.2GT/s", "transfers per second", 5.2e9),
+        ("20 ns", "seconds", 2e-8),
+        ("2 h", "seconds", 7200),
+        ("12.8 GB/s", "bytes per second", 12.8e9),
+        ("2.3 GHz", "hertz", 2.3e9),
+    ],
+)
+def test_other_dimensions(text, dimension, value):
+    assert parse(text, dimension) == pytest.approx(value)
+
+
+def test_gb_and_gib_differ():
+    assert UNITS["GB"] == ("bytes", 1e9)
+    assert UNITS["GiB"] == ("bytes", 2.0**30)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (16 * 2**30, "16 GiB"),
+        (999.6 * 2**20, "1000 MiB"),
+        (1000 * 2**20, "1000 MiB"),
+        (5000 * 2**40, "5000 TiB"),
+    ],
+)
+def test_format_bytes(size, text):
+    assert format_bytes(size) == text
+
+
+@given(st.integers(0, 2**60))
+def test_format_bytes_reads_back_within_its_digits(size):
+    text = format_bytes(size)
+    assert "e" not in text
+    assert parse_bytes(text) == pytest.approx(size, rel=0.006)

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The placement found: read from stored and living /proc, and judged."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from firsttouch import watch
+from firsttouch.placement import Placement
+from firsttouch.watch import Found, family, judge, look
+
+pytestmark = pytest.mark.unit
+
+
+def asked(policy="original", extent="part", pus=(0, 1), nodes=(0, 1)):
+    return Placement(tuple(pus), tuple(nodes), (), policy, extent)
+
+
+def found(pages, *, pus=(0, 1), held=None, modes=None, looks=3, **other):
+    pus = frozenset(pus)
+    modes = modes or {"bind:0-1": sum(pages.values())}
+    held = pus if held is None else frozenset(held)
+    return Found(looks=looks, threads=2, pus=pus, held=held, pages=pages, modes=modes, **other)
+
+
+GOOD = {0: 5000, 1: 5000}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_a_placement_that_holds(threads):
+    assert judge(asked(), threads, found(GOOD)) == ""
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        (Found(), "cannot be verified: the instance ended before it could be looked at"),
+        (found({}, modes={"default": 1}), "cannot be verified: the instance ended before"),
+        (found(GOOD, looks=0), "cannot be verified: the instance ended before"),
+        (found(GOOD, unreadable="/proc/7/numa_maps: Permission denied"), "cannot be verified: /proc/7/numa_maps"),
+        (found(GOOD, pus=(0, 1, 2, 3)), "threads may run on PUs 2-3, asked for were 0-1"),
+        (found(GOOD, pus=(0,)), "2 threads are held on PUs 0 of 0-1: something else pins them"),
+        (found(GOOD, held=(1,)), "2 threads are held on PUs 1 of 0-1: something else pins them"),
+        (found(GOOD, modes={"default": 10000}), "memory policy is default, asked for was bind"),
+        (
+            found(GOOD, modes={"bind:0": 9000, "default": 1000}),
+            "memory policy is bind:0, default, asked for was bind",
+        ),
+        (
+            found({0: 5000, 1: 4800, 2: 200}),
+            r"pages per NUMA node 0: 5000, 1: 4800, 2: 200: more than 1% outside 0-1",
+        ),
+        (found({5: 100}), r"more than 1% outside 0-1"),
+    ],
+)
+def test_a_placement_that_did_not_hold(what, reason):
+    assert reason in judge(asked(), 2, what)
+
+
+def test_one_thread_may_be_held_on_one_pu():
+    assert judge(asked(), 1, found(GOOD, pus=(1,))) == ""
+    assert judge(asked(pus=(1,)), 8, found(GOOD, pus=(1,))) == ""
+
+
+def test_a_few_pages_may_lie_elsewhere():
+    assert judge(asked(), 2, found({0: 9900, 7: 100})) == ""
+    assert judge(asked(), 2, found({0: 9899, 7: 101})) != ""
+    local = found({0: 9500, 7: 500}, modes={"local": 10000})
+    assert judge(asked("localalloc"), 2, local) == ""
+
+
+def test_pages_of_one_instance_may_lie_anywhere():
+    everywhere = found({0: 1, 9: 10000}, modes={"default": 10001})
+    assert judge(asked("original", "whole"), 2, everywhere) == ""
+    everywhere.modes = {"local": 10001}
+    assert judge(asked("localalloc", "whole"), 2, everywhere) == ""
+    assert "asked for was default" in judge(asked("original", "whole"), 2, everywhere)
+
+
+@pytest.mark.parametrize("extent", ["whole", "part"])
+@pytest.mark.parametrize(
+    ("pages", "holds"),
+    [
+        ({0: 100_000, 1: 100_000}, True),
+        ({0: 100_000, 1: 97_500}, True),
+        ({0: 100_000, 1: 95_200}, True),
+        ({0: 100_000, 1: 92_000}, False),
+        ({0: 200_000}, False),
+        ({0: 100_000, 1: 100_000, 2: 5_000}, False),
+        ({0: 2_000, 1: 1_000}, True),  # a huge page more or less
+        ({0: 3_000, 1: 1_000}, False),
+        ({0: 900, 1: 0}, True),  # too few pages to judge
+        ({0: 2_100}, False),
+    ],
+)
+def test_interleaved_pages_are_even(pages, holds, extent):
+    what = found(pages, modes={"interleave:0-1": sum(pages.values())})
+    reason = judge(asked("interleave", extent), 2, what)
+    assert (reason == "") == holds
+    if not holds:
+        assert "not even within 2%" in reason or "outside" in reason
+
+
+@pytest.mark.parametrize("mode", ["bind:0-1", "bind=static:0-1", "bind=relative|balancing:0-1"])
+def test_modes_with_flags(mode):
+    assert judge(asked(), 2, found(GOOD, modes={mode: 10000})) == ""
+
+
+STATUS = (
+    "Name:\t{name}\nState:\t{state}\nVmHWM:\t    {peak} kB\nCpus_allowed_list:\t{pus}\nMems_allowed_list:\t0\n"
+)
+PAGE = "7f00 {mode} anon={n} dirty={n} active=0 N{node}={n} kernelpagesize_kB={kb}\n"
+
+
+@pytest.fixture
+def proc(tmp_path):
+    """Returns a function that lays out one process of a stored /proc."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "numa_maps").write_text("")
+
+    def make(pid, comm, threads, maps, *, children=(), peak=100):
+        folder = tmp_path / str(pid)
+        for number, (pus, state) in enumerate(threads):
+            task = folder / "task" / str(pid + number)
+            task.mkdir(parents=True)
+            (task / "status").write_text(STATUS.format(name=comm, state=state, peak=peak, pus=pus))
+            (task / "children").write_text("".join(f"{c} " for c in children) if number == 0 else "")
+        (folder / "comm").write_text(comm + "\n")
+        (folder / "status").write_text(STATUS.format(name=comm, state="R", peak=peak, pus="0"))
+        (folder / "numa_maps").write_text(maps)
+        return tmp_path
+
+    return make
+
+
+def test_a_program_in_a_script(proc):
+    """The script may run anywhere, its program may not: what counts is the one that holds the data."""
+    small = PAGE.format(mode="default", n=30, node=0, kb=4)
+    large = PAGE.format(mode="default", n=5000, node=1, kb=4)
+    proc(100, "sh", [("0-3", "S (sleeping)")], small, children=[200], peak=1000)
+    root = proc(200, "bwa", [("2", "R (running)")] * 4, large, peak=5000)
+    what = Found()
+    look(100, what, root)
+    assert (what.looks, what.threads, what.pus, what.held) == (1, 5, {0, 1, 2, 3}, {2})
+    assert what.pages == {0: 30, 1: 5000}
+    assert what.modes == {"default": 5030}
+    assert what.peak_bytes == 6000 * 1024
+    assert "held on PUs 2 of 0-3" in judge(asked("original", "whole", range(4)), 4, what)
+
+
+def test_the_fullest_look_counts_and_the_widest_affinity(proc, tmp_path):
+    root = proc(100, "a", [("0", "R")], PAGE.format(mode="bind:0", n=500, node=0, kb=4))
+    what = Found()
+    look(100, what, root)
+    (root / "100" / "numa_maps").write_text(PAGE.format(mode="default", n=400, node=1, kb=4))
+    (root / "100/task/100/status").write_text(STATUS.format(name="a", state="R", peak=1, pus="7"))
+    look(100, what, root)
+    assert (what.looks, what.pus, what.held) == (2, {0, 7}, {0})
+    assert what.pages == {0: 500}
+    assert what.to_dict() == {
+        "looks": 2,
+        "threads": 1,
+        "pus": [0, 7],
+        "held": [0],
+        "pages": {"0": 500},
+        "policy": "bind:0",
+        "unreadable": "",
+    }
+
+
+def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):
+    maps = (
+        "5500 default file=/usr/bin/bwa mapped=3 N7=3 kernelpagesize_kB=4\n"
+        "5501 default file=/usr/bin/bwa anon=3 dirty=3 N7=3 kernelpagesize_kB=4\n"
+        "5502 default\n"
+        "5503 default heap anon=10 dirty=10 N0=4 N1=6 kernelpagesize_kB=4\n"
+        "5504 prefer (many):0-1 stack anon=1 dirty=1 N0=1 kernelpagesize_kB=4\n"
+        "5505 bind:0 anon=2 dirty=2 N1=2 kernelpagesize_kB=2048\n"
+    )
+    what = Found()
+    look(100, what, proc(100, "a", [("0", "R")], maps))
+    assert what.pages == {0: 5, 1: 6 + 1024}
+    assert what.modes == {"default": 10, "prefer": 1, "bind:0": 1024}
+
+
+@pytest.mark.parametrize("comm", ["numactl", "setpriv"])
+def test_what_sets_the_placement_up_is_not_yet_the_program(proc, comm):
+    what = Found()
+    look(100, what, proc(100, comm, [("0", "R")], PAGE.format(mode="default", n=5, node=0, kb=4)))
+    assert what == Found()
+
+
+def test_dead_threads_do_not_count(proc):
+    what = Found()
+    root = proc(100, "a", [("0", "R"), ("0-9", "Z (zombie)"), ("5", "X (dead)")], "")
+    look(100, what, root)
+    assert (what.threads, what.pus) == (1, {0})
+
+
+def test_a_kernel_without_numa_maps(proc, tmp_path):
+    root = proc(100, "a", [("0", "R")], "")
+    (root / "100" / "numa_maps").unlink()
+    what = Found()
+    look(100, what, root)
+    assert what == Found()  # that process has gone
+    (root / "self" / "numa_maps").unlink()
+    look(100, what, root)
+    assert "cannot be verified: this kernel has no numa_maps" in judge(asked(), 1, what)
+
+
+def test_a_process_that_is_not_there(tmp_path):
+    what = Found()
+    look(4_194_305, what)
+    look(1, what, tmp_path)
+    assert what == Found()
+    assert family(1, tmp_path) == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("default", "default"), ("membind", "bind:0"), ("interleave", "interleave:0"), ("localalloc", "local")],
+)
+def test_stored_maps_of_a_real_bwa(proc, golden, name, mode):
+    what = Found()
+    look(100, what, proc(100, "bwa", [("0-1", "S")] * 3, golden(f"numa_maps_{name}.txt")))
+    assert list(what.modes) == [mode]
+    assert list(what.pages) == [0]
+    assert what.pages[0] == what.modes[mode] > 100
+
+
+def test_a_living_process_and_its_child():
+    script = "import subprocess, sys; x = bytearray(50 << 20); subprocess.run([sys.executable, '-c', 'input()'])"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
+        try:
+            deadline = time.monotonic() + 20
+            what = Found()
+            while what.threads < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+                look(process.pid, what)
+            assert len(family(process.pid)) == 2
+            assert what.pus <= os.sched_getaffinity(0)
+            assert sum(what.pages.values()) > 12_000
+            assert what.peak_bytes > 50 << 20
+        finally:
+            process.stdin.close()
+            process.wait()
+
+
+def test_processes_that_come_and_go_are_no_error():
+    """Each file of /proc may vanish between two reads."""
+    script = "i=0; while [ $i -lt 400 ]; do /bin/true & i=$((i+1)); done; wait"
+    with subprocess.Popen(["sh", "-c", script]) as process:
+        what = Found()
+        while process.poll() is None:
+            look(process.pid, what)
+    assert what.unreadable == ""
+
+
+def test_of_a_process_group_all_are_seen():
+    assert os.getpid() in watch.family(os.getpid())
