@@ -6,6 +6,7 @@ BIN := .venv/bin
 SYSTEM ?= local
 DATASET ?= lambda
 SUITE ?=
+export CMD
 
 .PHONY: help setup run test lint bench emulate lock clean
 
@@ -34,7 +35,7 @@ bench: setup ## what the harness itself costs: seconds per check around the prog
 
 emulate: ## a shell (or CMD=…) on an emulated NUMA machine (SYSTEM=amd-opteron)
 	@setup/setup.sh test
-	@$(BIN)/python tests/emulated/emulate.py --machine $(SYSTEM) $(if $(CMD),-- sh -c '$(CMD)')
+	@$(BIN)/python tests/emulated/emulate.py --machine $(SYSTEM) $(if $(CMD),-- sh -c "$$CMD")
 
 lock: setup ## pin the newest Python packages that fit pyproject.toml (needs uv on PATH)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

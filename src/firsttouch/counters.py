@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firsttouch.errors import CannotHere, RunFailed
-from firsttouch.supervise import require
+from firsttouch.supervise import guarded, require
 
 #: perf's names of the thesis's events.
 EVENTS = (
@@ -30,7 +30,7 @@ _LINE = re.compile(r"(<not supported>|<not counted>|\d+);[^;]*;([\w-]+)(?::\w+)?
 def wrap(argv: Sequence[str], log: Path) -> list[str]:
     """Return the argv that runs *argv* under perf stat, which writes its counts to *log*; raises Missing."""
     require("perf")
-    return ["perf", "stat", "-x", ";", "-o", str(log), "-e", ",".join(EVENTS), "--", *argv]
+    return ["perf", "stat", "-x", ";", "-o", str(log), "-e", ",".join(EVENTS), "--", *guarded(argv)]
 
 
 def parse(text: str) -> dict[str, int]:

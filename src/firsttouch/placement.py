@@ -158,7 +158,7 @@ class _Layout:
             shares = self._shares(instances)
             room = min(len(s.pus) for s in shares)
             cores = min(self._cores(s) for s in shares)
-            for threads in sorted({t for t in (room, cores) if t * instances <= self.threads}):
+            for threads in sorted({min(t, self.threads // instances) for t in (room, cores)}):
                 # Instances are equal: what one has more than the others stays idle.
                 yield [_trim(s, threads, self.pus) for s in shares], threads
 

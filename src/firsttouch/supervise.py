@@ -100,12 +100,15 @@ def require(*programs: str) -> None:
             raise Missing(f"'{program}' is not on PATH: `make setup` installs it, or install its package")
 
 
+def guarded(argv: Sequence[str]) -> list[str]:
+    """Return the argv of a program that the kernel kills when who started it is killed without a clean-up."""
+    return [*(["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []), *argv]
+
+
 def argv_of(job: Job) -> list[str]:
     """Return the argv that starts the job: numactl where its policy asks for something, and the program."""
     numactl = ["numactl", *job.placement.numactl, "--"] if job.placement and job.placement.numactl else []
-    # Where this process is killed without a chance to clean up, the kernel kills its children for it.
-    guard = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
-    return [*guard, *numactl, *job.argv]
+    return guarded([*numactl, *job.argv])
 
 
 def run_together(jobs: Sequence[Job], *, timeout: float | None = None) -> list[Outcome]:

@@ -157,7 +157,7 @@ def _peak_kilobytes(process: Path) -> int:
 def _add_pages(numa_maps: str, pages: Counter[int], modes: Counter[str]) -> None:
     for line in numa_maps.splitlines():
         # File pages lie in the page cache, where whoever read the file first put them: not this policy's doing.
-        if " anon=" not in line or " file=" in line:
+        if " anon=" not in line or (" file=" in line and " file=/anon_hugepage" not in line):
             continue
         size = _KILOBYTES.search(line)
         unit = int(size[1]) // 4 if size else 1

@@ -131,16 +131,14 @@ def repeats(tmp_path):
     return tmp_path / "idx", files
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="bwa mem chooses among equally good places by the number of the read within its own run "
-    "(hash_64 of n_processed + i), and every instance counts from 0",
-)
 def test_the_output_does_not_depend_on_instances_where_places_are_equally_good(repeats):
     prefix, files = repeats
     work = launch.prepare(BWA, prefix, files, BATCH)
-    sums = {launch.run(work, scenario(n), None, timeout=100).alignments.sha256 for n in (1, 2)}
-    assert len(sums) == 1
+    found = [launch.run(work, scenario(n), None, timeout=100).alignments for n in (1, 2, 4)]
+    # bwa mem chooses among equally good places by the number of the read within its own run, and every instance
+    # counts from 0: this genome has such places, or the test would show nothing.
+    assert len({a.sha256 for a in found}) > 1
+    assert len({a.settled_sha256 for a in found}) == 1
 
 
 def test_every_scenario_of_this_host(few):

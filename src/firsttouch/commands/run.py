@@ -32,13 +32,14 @@ def register(subparsers: options.Subparsers) -> None:
     made.add_argument("--index", type=Path, help="prefix of the aligner's index")
     made.add_argument("--reads", type=Path, help="FASTQ file, plain or gzip")
     made.add_argument("--reads2", type=Path, help="the second file of a pair")
+    made.add_argument("--threads", type=options.positive, help="threads in total, as for `firsttouch plan`")
     made.add_argument("-o", "--output", type=Path, help="SAM file (default with --dataset: not kept)")
     made.add_argument("--repetitions", type=options.positive, default=1, help="timed runs (default: 1)")
     made.add_argument("--batch-bases", type=int, help="the aligner's batch size in bases, fixed in all scenarios")
     made.add_argument("--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)")
     made.add_argument("--timeout", type=options.seconds, help="seconds after which a run is stopped")
     made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
-    made.add_argument("--expect-sha256", metavar="SUM", help="checksum that the alignments must have")
+    made.add_argument("--expect-sha256", metavar="SUM", help="settled_sha256 that the alignments must have")
     made.set_defaults(run=run)
 
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     work, expect = _work(args)
     work = replace(work, counted=args.counters)
     need = work.aligner.need(work.aligner.index_bytes(work.index))
-    scenario = plan(load(), need).scenario(args.scenario)
+    scenario = plan(load(), need, threads=args.threads).scenario(args.scenario)
     results = []
     for number in range(args.repetitions):
         result = launch.run(work, scenario, args.output, timeout=args.timeout)
@@ -75,8 +76,9 @@ def run(args: argparse.Namespace) -> int:
 def _work(args: argparse.Namespace) -> tuple[launch.Work, float]:
     """Return what is to be aligned, and the part of the reads that must map at least."""
     one = aligner(args.aligner)
-    if args.batch_bases is not None and args.batch_bases < 1:
-        raise BadInput(f"--batch-bases {args.batch_bases}: at least 1")
+    # Aligners keep it in a C int.
+    if args.batch_bases is not None and not 1 <= args.batch_bases < 1 << 31:
+        raise BadInput(f"--batch-bases {args.batch_bases}: 1 to {(1 << 31) - 1}")
     if args.dataset:
         if args.index or args.reads or args.reads2:
             raise BadInput("--dataset brings index and reads: leave --index, --reads and --reads2 out")
@@ -102,7 +104,7 @@ def to_record(
 ) -> Record:
     """Return the record of the repetitions of one scenario: its time, and whether it counts."""
     last = results[-1]
-    sums = {r.alignments.sha256 for r in results} | ({wanted} if wanted else set())
+    sums = {r.alignments.settled_sha256 for r in results} | ({wanted} if wanted else set())
     fraction = last.alignments.mapped_fraction
     reason = next(filter(None, (r.misplaced for r in results)), "")
     if len(sums) > 1:
@@ -127,6 +129,7 @@ def to_record(
             "index_bytes": work.aligner.index_bytes(work.index),
             "batch_bases": work.batch_bases,
             "alignments_sha256": last.alignments.sha256,
+            "settled_sha256": last.alignments.settled_sha256,
             "cpu_seconds": sum(o.cpu_seconds for o in last.outcomes),
             "peak_bytes": sum(o.peak_bytes for o in last.outcomes),
         },

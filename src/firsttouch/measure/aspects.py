@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch.cpulist import format_list
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, RunFailed
 from firsttouch.measure import likwid, lmbench, stream
 from firsttouch.placement import Placement
 from firsttouch.records import Record, software
@@ -107,6 +107,8 @@ def latency(
         # lat_mem_rd measures in a child of its own, and prints to standard error.
         text = series.run(argv, bound([pu], bank), threads=1, env=lmbench.ENVIRONMENT, stderr=True)
         curves.append(lmbench.parse(text, largest_bytes=largest))
+        if curves[-1].keys() != curves[0].keys():
+            raise RunFailed("lat_mem_rd printed other array sizes than the time before")
         memory = curves[-1][largest]
         say(f"{metric} PU {pu} bank {bank} ({number + 1}/{repetitions}): {memory:.1f} ns at {largest} B")
     for size in curves[0]:
