@@ -195,7 +195,15 @@ class _Layout:
         own = tuple(n for n in group if n in memory)
         if own:
             return own
-        return (min(memory, key=lambda m: (sum(self.topology.distance(n, m) for n in group), m)),)
+        return (min(memory, key=lambda bank: (sum(self._fallback(n, bank) for n in group), bank)),)
+
+    def _fallback(self, node: int, bank: int) -> int:
+        """Return how far *bank* is from *node* for the kernel, which takes the nearest where *node* has none.
+
+        Of two at the same distance it takes one without PUs, then one with a higher number (Linux,
+        mm/page_alloc.c, find_next_best_node): the order that --localalloc follows as well.
+        """
+        return self.topology.distance(node, bank) + int(bank < node) + int(bank in self.pus)
 
     def _cores(self, share: _Share) -> int:
         cores = {p.index: p.core for p in self.topology.pus}

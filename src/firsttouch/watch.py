@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from firsttouch.cpulist import format_list
+from firsttouch.cpulist import format_list, parse_list
 from firsttouch.limits import status_list
 from firsttouch.placement import Placement
 from firsttouch.policies import policy as policy_of
@@ -115,6 +115,8 @@ def look(pid: int, found: Found, proc: Path = Path("/proc")) -> None:
         return
     found.looks += 1
     found.threads = max(found.threads, threads)
+    online = _online(proc)
+    pus, held = (pus & online, held & online) if online else (pus, held)
     found.add(pus, sum(pages.values()))
     found.peak_bytes = max(found.peak_bytes, peak)
     if sum(pages.values()) >= sum(found.pages.values()):
@@ -136,6 +138,14 @@ def _affinities(process: Path) -> list[frozenset[int]]:
         if not re.search(r"^State:\s+[ZX]", text, re.MULTILINE):
             tasks.append(status_list(text, "Cpus_allowed_list"))
     return tasks
+
+
+def _online(proc: Path) -> frozenset[int]:
+    """Return the PUs that are online: an affinity names those too that are not, and may never run anything."""
+    try:
+        return parse_list((proc.parent / "sys/devices/system/cpu/online").read_text())
+    except OSError:
+        return frozenset()
 
 
 def _starting(pid: int, proc: Path) -> bool:

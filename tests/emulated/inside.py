@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs scenarios inside the guest with firsttouch's own launcher: `inside.py ORDER.json` prints one JSON document.
 
-The order names scenarios (none: all that the machine can carry) and either ``touch`` (MiB that each instance
+The order names scenarios (none: those that tell most of the machine) and either ``touch`` (MiB that each instance
 touches and holds; ``wrap`` is put before each instance's argv) or ``align`` (index and reads for BWA-MEM).
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from firsttouch import launch, supervise
 from firsttouch.aligners import aligner
-from firsttouch.placement import Scenario, plan
+from firsttouch.placement import Plan, Scenario, plan
 from firsttouch.supervise import Job, run_together
 from firsttouch.topology import of_this_host
 
@@ -49,10 +49,17 @@ def aligned(scenario: Scenario, work: launch.Work) -> dict:
     }
 
 
+def telling(planned: Plan) -> list[str]:
+    """Return the scenarios that tell most of a machine: of each policy the one with most whole NUMA nodes."""
+    nodes = len(of_this_host().cpu_nodes)
+    most = max(s.instances for s in planned.scenarios if s.instances <= nodes)
+    return ["1Inst_Interleave", *(s.name for s in planned.scenarios if s.instances == most)]
+
+
 def main(order: dict) -> None:
     """Plan on this machine, run what is ordered, and print it."""
     planned = plan(of_this_host())
-    names = order.get("scenarios") or [s.name for s in planned.scenarios]
+    names = order.get("scenarios") or telling(planned)
     work = None
     if "align" in order:
         reads = [Path(r) for r in order["align"]["reads"]]

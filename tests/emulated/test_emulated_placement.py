@@ -72,17 +72,17 @@ def test_scenarios_of_the_thesis_lie_where_table_5_2_says(guest: Guest) -> None:
     assert set(pages(results["1Inst_Interleave"]["found"][0])) == set(range(8))
 
 
-@pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
+@pytest.mark.parametrize("guest", ["small"], indirect=True)
 @pytest.mark.parametrize(
     ("scenario", "wrap", "reason"),
     [
         # Pinned a second time, to fewer PUs than there are threads.
-        ("8Inst_Original", ["taskset", "-c", "0"], "pins them as well|threads may run on PUs"),
-        ("8Inst_Original", ["likwid-pin", "-q", "-c", "0"], "pins them as well|threads may run on PUs"),
+        ("4Inst_Original", ["taskset", "-c", "0"], "pins them as well|threads may run on PUs"),
+        ("4Inst_Original", ["likwid-pin", "-q", "-c", "0"], "pins them as well|threads may run on PUs"),
         # Out of its PU-set.
-        ("2Inst_Interleave", ["taskset", "-c", "0-63"], "threads may run on PUs"),
+        ("2Inst_Interleave", ["taskset", "-c", "0-7"], "threads may run on PUs"),
         # On another bank, and under another policy.
-        ("8Inst_Original", ["numactl", "--membind=5"], "outside"),
+        ("4Inst_Original", ["numactl", "--membind=2"], "outside"),
         ("1Inst_Interleave", ["numactl", "--localalloc"], "memory policy is local"),
         ("1Inst_Original", ["numactl", "--interleave=all"], "memory policy is interleave"),
     ],
