@@ -206,15 +206,15 @@ class _Running:
         self.status = self.process.returncode = os.waitstatus_to_exitcode(raw)
         self.cpu_seconds = usage.ru_utime + usage.ru_stime
         # The kernel counts in what the process was before it became the program: this launcher's own size.
-        # Below that, only the looks know better.
+        # Below that, only the looks know better (and where none was taken in time, it is an upper bound).
         peak = usage.ru_maxrss * 1024
         launcher = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        self.peak_bytes = peak if peak > launcher else self.found.peak_bytes
+        self.peak_bytes = peak if peak > launcher else self.found.peak_bytes or peak
         self.done.set()
         ended.put(self)
 
     def look(self) -> None:
-        if self.job.placement is not None and not self.done.is_set():
+        if not self.done.is_set():
             watch.look(self.process.pid, self.found)
 
     def kill(self) -> None:

@@ -91,7 +91,7 @@ def draft(
     return _TEMPLATE.format(
         name=name,
         description=_quoted("this host" if list(hostnames) == [".*"] else f"hosts such as {', '.join(hostnames)}"),
-        hostnames=json.dumps([_clean(h) for h in hostnames], ensure_ascii=False),
+        hostnames=json.dumps(list(hostnames), ensure_ascii=False),
         processor=_quoted(_clean(processor or topology.info.get("CPUModel", "")) or "unknown: fill in"),
         packages=count,
         numa_nodes=len(nodes),
