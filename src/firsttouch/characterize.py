@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from firsttouch import datasets, exclusive, folders, records, reframe_run, topology
-from firsttouch.errors import BadInput, RunFailed
+from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.systems import draft, load
 
 Say = Callable[[str], None]
@@ -36,6 +37,10 @@ def characterize(
             table, passed = _measure(system, partial, [*options, "-S", f"dataset={dataset}"], say)
             final = _free(out / name)
             partial.rename(final)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise Missing(f"{out}: its disk is full: nothing of this run was kept") from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     _point(out / "latest", final.name)
