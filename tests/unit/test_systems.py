@@ -3,6 +3,7 @@
 
 import csv
 import math
+import tomllib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -182,3 +183,9 @@ def test_a_folder_of_the_site_comes_first(monkeypatch, tmp_path):
     assert "ours" in load("amd-opteron").description
     assert load("intel-xeon").path == folders.SYSTEMS / "intel-xeon.yaml"
     assert Path(other / "mine.yaml") == available()["mine"]
+
+
+def test_the_emulated_opteron_has_the_systems_distances():
+    file = folders.ROOT / "tests" / "emulated" / "machines" / "amd-opteron.toml"
+    emulated = tomllib.loads(file.read_text())["distances"]
+    assert [list(row) for row in load("amd-opteron").facts.distances] == emulated
