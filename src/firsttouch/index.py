@@ -12,16 +12,11 @@ from pathlib import Path
 
 from firsttouch.aligners import Aligner
 
-_CHUNK = 1 << 22
-
 
 def digest(file: Path) -> str:
     """Return a file's SHA-256 in hexadecimal."""
-    total = hashlib.sha256()
     with file.open("rb") as stream:
-        while block := stream.read(_CHUNK):
-            total.update(block)
-    return total.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def built(aligner: Aligner, reference: Path, store: Path, *, say: Callable[[str], None] = print) -> Path:

@@ -7,7 +7,8 @@ Planned from a topology alone: no hardware is touched, so any stored topology ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,7 +146,13 @@ class _Layout:
         if threads is not None and not 1 <= threads <= self.total:
             raise BadInput(f"--threads {threads}: this process may use 1 to {self.total} PUs")
         self.threads = threads or self.total
-        self.rank = {p: _rank(topology, pus, p) for pus in self.pus.values() for p in pus}
+        self.core = {p.index: p.core for p in topology.pus}
+        #: How many PUs of its core come before a PU: 0 for the first hardware thread of each.
+        self.rank: dict[int, int] = {}
+        seen = Counter[int]()
+        for pu in (p for pus in self.pus.values() for p in pus):
+            self.rank[pu] = seen[self.core[pu]]
+            seen[self.core[pu]] += 1
 
     def divisions(self) -> Iterator[tuple[list[_Share], int]]:
         """Yield (the instances' shares, threads per instance), one instance first."""
@@ -178,7 +185,7 @@ class _Layout:
         return [
             _Share(pus, (node,), self._banks((node,)))
             for node in nodes
-            for pus in _split(self.topology, self.pus[node], parts)
+            for pus in _split(self.core, self.pus[node], parts)
         ]
 
     def _merge(self, group: Sequence[int]) -> tuple[int, ...]:
@@ -206,20 +213,12 @@ class _Layout:
         return self.topology.distance(node, bank) + int(bank < node) + int(bank in self.pus)
 
     def _cores(self, share: _Share) -> int:
-        cores = {p.index: p.core for p in self.topology.pus}
-        return len({cores[p] for p in share.pus})
+        return len({self.core[p] for p in share.pus})
 
 
-def _rank(topology: Topology, pus: Sequence[int], pu: int) -> int:
-    """Return how many PUs of *pu*'s core stand before it among *pus*."""
-    cores = {p.index: p.core for p in topology.pus}
-    return sum(cores[p] == cores[pu] for p in pus[: pus.index(pu)])
-
-
-def _split(topology: Topology, pus: Sequence[int], parts: int) -> list[tuple[int, ...]]:
+def _split(core: Mapping[int, int], pus: Sequence[int], parts: int) -> list[tuple[int, ...]]:
     """Split the PUs of one NUMA node into equal parts that share as few cores as possible."""
-    cores = {p.index: p.core for p in topology.pus}
-    by_core = sorted(pus, key=lambda p: (cores[p], p))
+    by_core = sorted(pus, key=lambda p: (core[p], p))
     size = len(by_core) // parts
     chunks = [by_core[i * size : (i + 1) * size] for i in range(parts)]
     return [tuple(sorted(c, key=list(pus).index)) for c in chunks]
@@ -233,9 +232,9 @@ def _trim(share: _Share, threads: int, pus: dict[int, tuple[int, ...]]) -> _Shar
 def _scenario(layout: _Layout, shares: list[_Share], threads: int, policy: Policy) -> Scenario:
     extent: Extent = "whole" if len(shares) == 1 else "part"
     suffix = "" if threads * len(shares) == layout.total else f"_{threads}t"
+    nodes = {n.index: n.pus for n in layout.topology.numa_nodes}
     placements = []
     for share in shares:
-        nodes = {p.index: p.pus for p in layout.topology.numa_nodes}
         complete = {p for n in share.cpu_nodes for p in nodes[n]} == set(share.pus)
         bind = f"--cpunodebind={format_list(share.cpu_nodes)}"
         # numactl knows no NUMA node without memory that it may use, not even for its PUs.

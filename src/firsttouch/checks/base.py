@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,8 +98,14 @@ class FirstTouchCheck(RunOnlyRegressionTest):
 
     def _records(self) -> Sequence[Record]:
         file = Path(self.stagedir) / "records.jsonl"
-        return read(file) if file.exists() else []
+        return _read(file, file.stat().st_mtime_ns) if file.exists() else ()
 
     def _text(self, name: Any) -> list[str]:
         file = Path(self.stagedir) / str(sn.evaluate(name))
         return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+
+
+@functools.lru_cache(maxsize=1)
+def _read(file: Path, _written: int) -> Sequence[Record]:
+    """Return the records of a check, read once for all its questions while the file stays as it is."""
+    return tuple(read(file))
