@@ -23,9 +23,10 @@ class bandwidth(FirstTouchCheck):  # noqa: N801
         self.descr = f"bandwidth of the PUs of NUMA nodes {', '.join(map(str, self.pu_set))}"
         self.skip_if(len(self.pu_set) > self.largest_set, f"PU-sets of up to {self.largest_set} are asked for")
         self.command = ["measure", "bandwidth", "--pu-nodes", ",".join(map(str, self.pu_set))]
-        self.command += ["--banks", ",".join(map(str, cases.banks()))]
+        banks = cases.banks(*self.pu_set)
+        self.command += ["--banks", ",".join(map(str, banks))]
         # copy and triad at least: likwid-bench needs gcc on the host for our own kernels, scale and add.
-        self.least_records = 2 * len(cases.banks())
+        self.least_records = 2 * len(banks)
 
     def labels(self, record):
         """One variable per program, kernel and bank."""

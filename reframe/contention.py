@@ -16,7 +16,7 @@ class contention(FirstTouchCheck):  # noqa: N801
 
     @run_after("init")
     def set_command(self):
-        banks = cases.banks()
+        banks = cases.banks(*cases.cpu_nodes())
         self.descr = f"contention of {self.threads} threads"
         self.command = ["measure", "contention", "--threads", str(self.threads)]
         self.command += ["--banks", ",".join(map(str, banks))]

@@ -16,7 +16,7 @@ class LatencyCurve(FirstTouchCheck):
 
     @run_after("init")
     def set_command(self):
-        banks = cases.banks()
+        banks = cases.banks(self.pu_node)
         self.descr = f"latency from NUMA node {self.pu_node} ({self.order} accesses)"
         self.command = ["measure", "latency", "--order", self.order, "--pu-nodes", str(self.pu_node)]
         self.command += ["--banks", ",".join(map(str, banks))]

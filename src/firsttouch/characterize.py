@@ -12,6 +12,7 @@ from pathlib import Path
 
 from firsttouch import datasets, exclusive, folders, records, reframe_run, topology
 from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.measure import effort
 from firsttouch.systems import draft, load
 
 Say = Callable[[str], None]
@@ -77,7 +78,11 @@ def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tup
     problems = [report.Problem(t.check, t.result, t.reason) for t in troubles]
     described = load(system)
 
+    problems += [report.Problem(name, "skipped", why) for name, why in limits(found).items()]
+
     def reference(record: records.Record) -> report.Reference | None:
+        if not record.judged:
+            return None
         known = described.reference(record.check, record.metric, record.parameters)
         return report.Reference(known.value, known.minimum, known.maximum, known.source) if known else None
 
@@ -87,6 +92,16 @@ def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tup
     if passed:  # the folders of failed checks hold what their programs printed
         shutil.rmtree(folder / "reframe" / "stage", ignore_errors=True)
     return summary.table(), passed
+
+
+def limits(found: Sequence[records.Record]) -> dict[str, str]:
+    """Return what these records are not good for, by what is missing: it must not be overlooked in a report."""
+    why = {}
+    if emulators := {r.software["emulator"] for r in found if "emulator" in r.software}:
+        why["judgement"] = f"the host is emulated ({', '.join(sorted(emulators))}): its speed says nothing"
+    if (thorough := effort.chosen()).name != effort.FULL:
+        why["thoroughness"] = f"effort {thorough.name}: {thorough.title}"
+    return why
 
 
 def _free(folder: Path) -> Path:

@@ -7,6 +7,8 @@ two hops apart (distance 22) while 0 and 2 are one (16).
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from itertools import combinations, product
 
@@ -14,18 +16,53 @@ from firsttouch.topology import Topology
 
 Costs = dict[tuple[int, int], int]
 
+#: Up to this many NUMA nodes all groupings are weighed (of 16 within about a second); more take exchanges.
+EXACT = 16
+
 
 def neighbours(topology: Topology, nodes: Sequence[int], groups: int) -> list[tuple[int, ...]]:
     """Return *groups* disjoint groups of len(nodes) // groups of *nodes*, each as close together as possible.
 
-    The cost is the sum of the distances within the groups; among equals, NUMA nodes of one package stay
-    together, then low numbers come first. Greedy, then improved by exchanges until none helps: the best there
-    is on the Opteron's matrix (test), not proven so on every other. Nodes beyond a multiple of *groups* are
-    left out.
+    The cost is the sum of the distances within the groups, the least there is for up to EXACT nodes; among
+    equals, NUMA nodes of one package stay together, then low numbers come first. Nodes beyond a multiple of
+    *groups* are left out. More nodes are grouped greedily, then improved by exchanges until none helps, which
+    need not find the least.
     """
     cost = _costs(topology, nodes)
+    find = _best if 1 < groups < len(nodes) <= EXACT else _improved
+    return sorted(tuple(sorted(g)) for g in find(cost, sorted(nodes), groups))
+
+
+def _best(cost: Costs, nodes: Sequence[int], groups: int) -> Sequence[Sequence[int]]:
+    """Return the cheapest groups: each set of nodes that is left over is solved once (Bellman's principle)."""
     size = len(nodes) // groups
-    free = sorted(nodes)
+    least = min(cost[a, b] for a, b in combinations(nodes, 2)) * size * (size - 1) // 2
+
+    @functools.cache
+    def within(group: tuple[int, ...]) -> int:
+        return sum(cost[a, b] for a, b in combinations(group, 2))
+
+    @functools.cache
+    def solve(free: tuple[int, ...], wanted: int) -> tuple[float, tuple[tuple[int, ...], ...]]:
+        if not wanted:
+            return 0, ()
+        first, rest = free[0], free[1:]
+        best: tuple[float, tuple[tuple[int, ...], ...]] = (math.inf, ())
+        for own, group in sorted((within((first, *o)), (first, *o)) for o in combinations(rest, size - 1)):
+            # The cheapest pairs of all bound what the other groups cost at least.
+            if own + (wanted - 1) * least >= best[0]:
+                break
+            after, tail = solve(tuple(n for n in rest if n not in group), wanted - 1)
+            best = min(best, (own + after, (group, *tail)))
+        return min(best, solve(rest, wanted)) if len(free) > wanted * size else best
+
+    return solve(tuple(nodes), groups)[1]
+
+
+def _improved(cost: Costs, nodes: Sequence[int], groups: int) -> Sequence[Sequence[int]]:
+    """Return groups that grow greedily from their lowest node and are then improved by exchanges."""
+    size = len(nodes) // groups
+    free = list(nodes)
     result: list[list[int]] = []
     while len(result) < groups:
         group = [free.pop(0)]
@@ -35,7 +72,7 @@ def neighbours(topology: Topology, nodes: Sequence[int], groups: int) -> list[tu
             group.append(best)
         result.append(group)
     _exchange(cost, result, free)
-    return sorted(tuple(sorted(g)) for g in result)
+    return result
 
 
 def _exchange(cost: Costs, groups: list[list[int]], unused: list[int]) -> None:

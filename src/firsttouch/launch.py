@@ -7,108 +7,132 @@ The output equals that of the single-instance run: same alignments, in input ord
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
-import threading
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from firsttouch import counters, sam
-from firsttouch import reads as fastq
+from firsttouch import counters, reads, sam
 from firsttouch.aligners import Aligner
-from firsttouch.errors import BadInput, RunFailed
+from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.outputs import Output
+from firsttouch.pipes import Pipes
 from firsttouch.placement import Scenario
+from firsttouch.reads import Reads
 from firsttouch.supervise import Job, Outcome, run_together
 
 #: Below this part of mapped reads the index is most likely another genome's.
 HARDLY_ANY = 0.01
+#: What each instance was given, in its order: (number of the part in the input, the part).
+Shares = Sequence[Sequence[tuple[int, reads.Part]]]
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is aligned: the aligner, its index (prefix), one or two read files, and the batches found in them.
+    """What is aligned: the aligner, its index (prefix) and the reads, which were checked.
 
-    *counted*: every instance runs under perf stat.
+    *dynamic*: instances get batches as they have room for them, instead of one part each. *counted*: every
+    instance runs under perf stat. *summed*: the alignments' checksums are wanted.
     """
 
     aligner: Aligner
     index: Path
-    reads: tuple[Path, ...]
-    batch_bases: int
-    batches: fastq.Batches
+    reads: Reads
+    dynamic: bool = False
     counted: bool = False
+    summed: bool = False
+
+
+@dataclass(frozen=True)
+class Alignments:
+    """What an output holds: primary records, how many of them are mapped, and checksums where they are wanted."""
+
+    primary: int
+    mapped: int
+    sums: sam.Sums | None = None
+
+    @property
+    def mapped_fraction(self) -> float:
+        """Part of the primary records that are mapped."""
+        return self.mapped / self.primary if self.primary else 0.0
 
 
 @dataclass(frozen=True)
 class Result:
-    """One run of a scenario: *seconds* from the first start to the last end, and every instance's outcome.
+    """One run of a scenario.
 
-    *counts* are the sums over all instances by perf's event names, empty where nothing was counted.
+    *seconds* are those of its steps, each from the first start to the last end. *steps* are the outcomes of all
+    instances in each. *counts* are the sums over all of them by perf's event names, empty where nothing was
+    counted.
     """
 
     seconds: float
-    outcomes: tuple[Outcome, ...]
-    alignments: sam.Alignments
+    steps: tuple[tuple[Outcome, ...], ...]
+    alignments: Alignments
     counts: Mapping[str, int]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Of each instance the outcome of the step that took most of its time."""
+        return [max(instance, key=lambda o: o.seconds) for instance in zip(*self.steps, strict=True)]
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all instances in all steps."""
+        return sum(o.cpu_seconds for step in self.steps for o in step)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest sum of the instances' peak memory in one step."""
+        return max(sum(o.peak_bytes for o in step) for step in self.steps)
 
     @property
     def misplaced(self) -> str:
         """Why the placement did not hold, of the first instance where it did not, or an empty string."""
-        reasons = ((number, o.misplaced()) for number, o in enumerate(self.outcomes))
+        reasons = ((number, o.misplaced()) for step in self.steps for number, o in enumerate(step))
         return next((f"instance {number}: {reason}" for number, reason in reasons if reason), "")
 
 
-def prepare(aligner: Aligner, index: Path, reads: Sequence[Path], batch_bases: int | None = None) -> Work:
+def prepare(
+    aligner: Aligner,
+    index: Path,
+    files: Sequence[Path],
+    batch_bases: int | None = None,
+    *,
+    interleaved: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> Work:
     """Check everything that a run needs, before it starts, and return it; raises BadInput or Missing."""
     aligner.version()
     aligner.index_bytes(index)
-    if len(reads) not in {1, 2}:
-        raise BadInput(f"{len(reads)} read files: one (single-end) or two (paired-end) are needed")
-    size = aligner.batch_bases if batch_bases is None else batch_bases
-    return Work(aligner, index, tuple(reads), size, fastq.scan(reads, size))
+    # The batch of an aligner that knows none changes nothing.
+    size = batch_bases if batch_bases is not None and aligner.batch_bases else aligner.batch_bases
+    batches = {"batch_bases": size, "batch_records": aligner.batch_reads}
+    found = reads.inspect(files, **batches, interleaved=interleaved, say=say)
+    return Work(aligner, index, found)
 
 
-def run(work: Work, scenario: Scenario, output: Path | None, *, timeout: float | None = None) -> Result:
-    """Run *scenario* once; the SAM output appears at *output* when all of it is there (None: it is not kept).
+def run(work: Work, scenario: Scenario, output: Output | None, *, timeout: float | None = None) -> Result:
+    """Run *scenario* once; the *output* appears when all of it is there (None: it is not kept).
 
-    Raises RunFailed where an instance fails or the output is not whole, BadInput for too few reads or an index
-    that maps hardly any; whatever goes wrong, no half-written *output* is left.
+    Raises RunFailed where an instance fails or the output is not whole, BadInput for an index that maps hardly
+    any read, CannotHere for too few reads; whatever goes wrong, nothing half-written is left.
     """
-    beside = output.parent if output is not None else None
-    if beside is not None and not beside.is_dir():
-        raise BadInput("the folder of the output does not exist", file=output)
-    with _scratch(beside) as folder:
-        outcomes = _align(work, scenario, folder, timeout)
-        parts = [o.job.stdout for o in outcomes]
+    if output is not None:
+        output.check()
+    with _scratch(output.path.parent if output is not None else None) as folder:
+        steps, shares = _align(work, scenario, folder, timeout)
         counts = Counter[str]()
-        for log in folder.glob("*.counts"):
+        for log in folder.glob("*/*.counts"):
             counts.update(counters.parse(log.read_text()))
-        if output is None:
-            alignments = sam.join(parts, None)
-            _check(work, alignments)
-        else:
-            whole = folder / "whole.sam"
-            with whole.open("wb") as out:
-                alignments = sam.join(parts, out)
-                out.flush()
-                os.fsync(out.fileno())
-            _check(work, alignments)
-            whole.replace(output)
-    return Result(_span(outcomes), tuple(outcomes), alignments, counts)
-
-
-def _check(work: Work, alignments: sam.Alignments) -> None:
-    """Raise RunFailed where reads are missing in the output, BadInput where hardly any maps."""
-    expected = work.batches.records * len(work.reads)
-    if alignments.primary != expected:
-        raise RunFailed(f"{work.aligner.name} aligned {alignments.primary} of {expected} reads")
-    if alignments.mapped_fraction < HARDLY_ANY:
-        raise BadInput(
-            f"{alignments.mapped} of {expected} reads map: is this the index of another genome?", file=work.index
-        )
+        parts = [o.job.stdout for o in steps[-1]]
+        alignments, header, pieces = _gather(work, parts, shares)
+        if output is not None:
+            output.deliver(parts, header, pieces, folder)
+    return Result(sum(map(_span, steps)), tuple(map(tuple, steps)), alignments, counts)
 
 
 @contextlib.contextmanager
@@ -121,46 +145,81 @@ def _scratch(beside: Path | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _align(work: Work, scenario: Scenario, folder: Path, timeout: float | None) -> list[Outcome]:
-    if scenario.instances == 1:
-        # The program as its users run it: it reads the files itself.
-        return run_together([_job(work, scenario, 0, folder, reads=[str(r) for r in work.reads])], timeout=timeout)
-    shares = fastq.divide(work.batches, scenario.instances)
-    jobs, feeders = [], []
-    inner: list[int] = []
-    for number, (first, end) in enumerate(shares):
-        names = []
-        fds = []
-        for file in work.reads:
-            out_of, into = os.pipe()
-            inner.append(out_of)
-            fds.append(out_of)
-            names.append(f"/dev/fd/{out_of}")
-            sink = os.fdopen(into, "wb", buffering=1 << 16)
-            feeders.append(threading.Thread(target=fastq.feed, args=(file, first, end, sink), daemon=True))
-        jobs.append(_job(work, scenario, number, folder, reads=names, fds=tuple(fds)))
-    try:
-        for feeder in feeders:
-            feeder.start()
-        outcomes = run_together(jobs, timeout=timeout)
-    finally:
-        # With the reading ends gone a feeder that is still at work meets a broken pipe and ends.
-        for fd in inner:
-            os.close(fd)
-        for feeder in feeders:
-            feeder.join()
-    return outcomes
+def _align(
+    work: Work, scenario: Scenario, folder: Path, timeout: float | None
+) -> tuple[list[list[Outcome]], Shares]:
+    """Run all steps of all instances; return the outcomes and what each instance was given."""
+    templates = work.aligner.steps(work.reads.mates)
+    if work.dynamic and len(templates) > 1:
+        raise CannotHere(f"{work.aligner.name} reads its reads in {len(templates)} steps: batches need one")
+    for number in range(scenario.instances):
+        (folder / str(number)).mkdir()
+    end = None if timeout is None else time.monotonic() + timeout
+    # The program as its users run it reads the files itself.
+    alone = scenario.instances == 1 and work.reads.as_is
+    feeder = (reads.Dynamic if work.dynamic and not alone else reads.Static)(work.reads, scenario.instances)
+    steps = []
+    for step, template in enumerate(templates):
+        left = None if end is None else max(0.1, end - time.monotonic())
+        with Pipes(
+            work.reads, scenario.instances, work.aligner.mates_of(template), None if alone else feeder
+        ) as pipes:
+            jobs = []
+            for number, placement in enumerate(scenario.placements):
+                files, fds = pipes.of(number)
+                scratch = folder / str(number)
+                argv = work.aligner.argv(
+                    template,
+                    index=work.index,
+                    reads=files,
+                    threads=scenario.threads,
+                    batch_bases=work.reads.batch_bases,
+                    scratch=scratch,
+                )
+                if work.counted:
+                    argv = counters.wrap(argv, scratch / f"{step}.counts")
+                out, log = scratch / f"{step}.out", scratch / f"{step}.log"
+                jobs.append(Job(argv, out, log, placement, scenario.threads, fds=fds))
+            pipes.start()
+            steps.append(run_together(jobs, timeout=left))
+    runs = [[(0, work.reads.records)]] if alone else feeder.runs
+    return steps, [[(number, feeder.parts[number]) for number, _ in mine] for mine in runs]
 
 
-def _job(
-    work: Work, scenario: Scenario, number: int, folder: Path, *, reads: list[str], fds: tuple[int, ...] = ()
-) -> Job:
-    threads = scenario.threads
-    argv = work.aligner.align_argv(index=work.index, reads=reads, threads=threads, batch_bases=work.batch_bases)
-    if work.counted:
-        argv = counters.wrap(argv, folder / f"{number}.counts")
-    out, err = folder / f"{number}.sam", folder / f"{number}.log"
-    return Job(argv, out, err, scenario.placements[number], threads, fds=fds)
+def _gather(work: Work, parts: Sequence[Path], shares: Shares) -> tuple[Alignments, sam.Piece, list[sam.Piece]]:
+    """Look the instances' outputs through; return what they hold, the header, and all alignments in order."""
+    surveys = [
+        _survey(work, number, part, [p for _, p in mine])
+        for number, (part, mine) in enumerate(zip(parts, shares, strict=True))
+    ]
+    found = Alignments(sum(s.primary for s in surveys), sum(s.mapped for s in surveys))
+    if found.mapped_fraction < HARDLY_ANY:
+        raise BadInput(
+            f"{found.mapped} of {found.primary} reads map: is this the index of another genome?", file=work.index
+        )
+    pieces = sam.in_order(parts, surveys, [[number for number, _ in mine] for mine in shares])
+    if work.summed:
+        found = Alignments(found.primary, found.mapped, sam.sums(pieces, settle=work.aligner.same == "settled"))
+    return found, sam.Piece(parts[0], 0, surveys[0].header_bytes), pieces
+
+
+def _survey(work: Work, number: int, file: Path, given: Sequence[reads.Part]) -> sam.Survey:
+    """Look one instance's output through; raises RunFailed where it is not what the reads given to it make.
+
+    An output in another order than the reads is put right first.
+    """
+    mates = work.reads.mates
+    wanted = [part.records * mates for part in given]
+    found = sam.survey(file, wanted)
+    if found.primary != sum(wanted):
+        raise RunFailed(f"instance {number}: {work.aligner.name} aligned {found.primary} of {sum(wanted)} reads")
+    if work.aligner.in_order:
+        return found
+    restored = file.with_suffix(".restored")
+    with reads.names(work.reads, given) as names:
+        sam.restore(file, found.header_bytes, names, mates, restored)
+    restored.replace(file)
+    return sam.survey(file, wanted)
 
 
 def _span(outcomes: Sequence[Outcome]) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this process may use: PUs, NUMA nodes and memory, as the kernel enforces it.
+"""What this process may use: PUs, NUMA nodes and memory, as the kernel enforces it, and how it places memory.
 
 /proc/self/status already combines affinity and cgroup cpusets of both versions; the memory limit is read
 from the cgroup files (kernel documents admin-guide/cgroup-v2 and cgroup-v1/memory).
@@ -7,6 +7,7 @@ from the cgroup files (kernel documents admin-guide/cgroup-v2 and cgroup-v1/memo
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,3 +79,28 @@ def _read_limit(file: Path) -> int | None:
         return None  # "max"
     # A limit that reads as 0 is a broken read-out, not a limit: nothing could run under it.
     return int(text) if 0 < int(text) < _V1_UNLIMITED else None
+
+
+#: Kernel files that change where pages lie, or how large they are, for every process of the host.
+_SETTINGS = {
+    "transparent_hugepage": "sys/kernel/mm/transparent_hugepage/enabled",
+    "numa_balancing": "proc/sys/kernel/numa_balancing",
+    "zone_reclaim_mode": "proc/sys/vm/zone_reclaim_mode",
+}
+
+
+def memory_settings(root: Path = Path("/")) -> dict[str, str]:
+    """Return the host-wide settings of the memory management that this kernel has, by name.
+
+    ``transparent_hugepage`` is always, madvise or never; the others are the numbers of their sysctls. Only root
+    can change them, so they are facts of the host, to be carried with what was measured under them.
+    """
+    found = {}
+    for name, file in _SETTINGS.items():
+        try:
+            text = (root / file).read_text(encoding="utf-8").strip()
+        except OSError:
+            continue
+        chosen = re.search(r"\[(.*?)\]", text)
+        found[name] = chosen[1] if chosen else text
+    return found

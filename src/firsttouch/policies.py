@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import functools
-import tomllib
+import re
+import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-import jsonschema
-
+from firsttouch import tomldoc
 from firsttouch.errors import BadInput
 
 Extent = Literal["whole", "part"]
 PAGES = ("anywhere", "inside", "even")
 _OPTIONS = {"type": "array", "items": {"type": "string"}}
+#: The kernel's name of a mode (two have a space), its flags, and its NUMA nodes (mm/mempolicy.c, mpol_to_str).
+_MODE = re.compile(r"[0-9a-f]+ ((?:prefer \(many\)|weighted interleave|[a-z]+)(?:=[^: ]+)?)(\S*)")
 
 
 def _both(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,7 +32,7 @@ def _both(value: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-SCHEMA: dict[str, Any] = {
+_POLICY: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["title", "whole", "part", "mode", "pages", "tolerance"],
@@ -39,13 +43,24 @@ SCHEMA: dict[str, Any] = {
         "mode": _both({"type": "string"}),
         "pages": _both({"enum": list(PAGES)}),
         "tolerance": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+        "since": {"type": "string"},
+        "setting": {**_OPTIONS, "minItems": 2, "maxItems": 2},
     },
+}
+#: Names as they can stand in a scenario's.
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "propertyNames": {"pattern": "^[a-z]+(-[a-z]+)*$"},
+    "additionalProperties": _POLICY,
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Policy:
-    """One policy: numactl's options and what the kernel must show, for one instance and for several."""
+    """One policy: numactl's options and what the kernel must show, for one instance and for several.
+
+    *since* is empty for the thesis's own; *setting* a kernel file and the value that it must hold, or empty.
+    """
 
     name: str
     title: str
@@ -54,38 +69,49 @@ class Policy:
     mode: Mapping[str, str]
     pages: Mapping[str, str]
     tolerance: float
+    since: str = ""
+    setting: tuple[str, ...] = ()
 
     def numactl(self, extent: Extent, *, bind: str, numa_nodes: str) -> tuple[str, ...]:
         """Return numactl's options, with the placeholders of policies.toml filled in."""
         template = self.whole if extent == "whole" else self.part
         return tuple(t.format(bind=bind, numa_nodes=numa_nodes) for t in template)
 
+    def holds(self, mode: str, extent: Extent) -> bool:
+        """Tell whether *mode*, as :func:`mode_of` gives it, is this policy's: name, and its flag if it has one."""
+        wanted, _, flag = self.mode[extent].partition("=")
+        name, _, flags = mode.partition(":")[0].partition("=")
+        # The flags "static" and "relative" say how NUMA nodes are counted in a cpuset, not what is asked for.
+        return name == wanted and ("balancing" in flags.split("|")) == (flag == "balancing")
+
+
+def mode_of(line: str) -> str:
+    """Return the memory policy in a line of numa_maps: ``bind:0-1``, ``prefer (many):0``, ``default``."""
+    found = _MODE.match(line)
+    return found[1] + found[2] if found else ""
+
 
 def parse(text: str, file: str) -> dict[str, Policy]:
-    """Return the policies of a TOML text; raises BadInput naming *file* and the entry."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(str(error), file=file) from error
+    """Return the policies of a TOML text; raises BadInput naming *file*, the line and the entry."""
+    tables = tomldoc.loads(text, file)
+    tomldoc.check(tables, SCHEMA, text, file)
     policies = {}
     for name, table in tables.items():
+        known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+        one = Policy(name=name, **known)
         try:
-            jsonschema.validate(table, SCHEMA)
-            one = Policy(**{**table, "name": name, "whole": tuple(table["whole"]), "part": tuple(table["part"])})
             for extent in get_args(Extent):
                 one.numactl(extent, bind="", numa_nodes="")
-        except jsonschema.ValidationError as error:
-            where = ".".join(map(str, error.absolute_path)) or "the entry"
-            raise BadInput(f"policy {name}: {where}: {error.message}", file=file) from error
         except (KeyError, IndexError, ValueError) as error:
-            raise BadInput(f"policy {name}: unknown placeholder: {error}", file=file) from error
+            line = tomldoc.line_of(text, [name])
+            raise BadInput(f"policy {name}: unknown placeholder: {error}", file=file, line=line) from error
         policies[name] = one
     return policies
 
 
 @functools.cache
 def policies() -> dict[str, Policy]:
-    """Return all policies by name, in the order of policies.toml."""
+    """Return all policies by name, in the order of policies.toml: the thesis's three come first."""
     file = resources.files("firsttouch") / "policies.toml"
     return parse(file.read_text(encoding="utf-8"), "policies.toml")
 
@@ -96,3 +122,56 @@ def policy(name: str) -> Policy:
         return policies()[name]
     except KeyError:
         raise BadInput(f"no policy '{name}': there are {', '.join(policies())}") from None
+
+
+def chosen(text: str) -> tuple[Policy, ...]:
+    """Return the policies that *text* names: ``thesis``, ``all``, or names with commas; raises BadInput."""
+    if text in {"thesis", "all"}:
+        return tuple(p for p in policies().values() if text == "all" or not p.since)
+    return tuple(policy(name) for name in dict.fromkeys(text.split(",")))
+
+
+@functools.cache
+def refusal(one: Policy, numa_nodes: str) -> str:
+    """Return why this host does not do that policy on *numa_nodes*, or an empty string.
+
+    Tried, not told by versions: numactl starts a program, and the kernel shows the policy that it runs under
+    (a numactl or a kernel that does not know a policy may take another one). The thesis's need no trial.
+    """
+    if not one.since:
+        return ""
+    reason = _unset(one.setting) or _tried(one, numa_nodes)
+    return f"policy {one.name} needs {one.since}: {reason}" if reason else ""
+
+
+def _unset(setting: tuple[str, ...]) -> str:
+    """Return how a kernel file differs from what it must hold, or an empty string."""
+    if not setting:
+        return ""
+    file, value = setting
+    try:
+        found = Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        return f"{file}: {error.strerror}"
+    return "" if found == value else f"{file} is {found}, an administrator must make it {value}"
+
+
+def _tried(one: Policy, numa_nodes: str) -> str:
+    """Return what numactl or the kernel does not do of a policy, or an empty string."""
+    if shutil.which("numactl") is None:
+        return "numactl is not on PATH"
+    options = [o for o in one.numactl("part", bind="", numa_nodes=numa_nodes) if o]
+    argv = ["numactl", *options, "--", "cat", "/proc/self/numa_maps"]
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"numactl cannot be tried: {error}"
+    if done.returncode:
+        said = next((x.strip() for x in done.stderr.splitlines() if x.strip()), f"status {done.returncode}")
+        return f"this host refuses it: {said}"
+    shown = {mode_of(line) for line in done.stdout.splitlines() if " anon=" in line}
+    if any(one.holds(mode, "part") for mode in shown):
+        return ""
+    return f"this host gives {', '.join(sorted(shown)) or 'no policy'} in its place"

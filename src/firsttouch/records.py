@@ -17,12 +17,13 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import polars as pl
-
-from firsttouch import __version__
+from firsttouch import __version__, machine
 from firsttouch.errors import BadInput
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCHEMA = 1
 Better = Literal["higher", "lower", "neither"]
@@ -64,6 +65,14 @@ class Record:
         object.__setattr__(self, "samples", tuple(map(float, self.samples)))
 
     @property
+    def judged(self) -> bool:
+        """Tell whether references may judge it: of an emulated machine, only how many of something it has.
+
+        Its speed is the emulator's, its memory has no distance, and it has as little of it as will do.
+        """
+        return self.unit == "1" or "emulator" not in self.software
+
+    @property
     def value(self) -> float:
         """Median of the samples, in ``unit``."""
         return statistics.median(self.samples)
@@ -85,8 +94,10 @@ class Record:
 
 
 def software(**versions: str) -> dict[str, str]:
-    """Return *versions* of measured programs, with those of Linux and of firsttouch itself."""
-    return {**versions, "linux": platform.release(), "firsttouch": __version__}
+    """Return *versions* of measured programs, with those of Linux, of firsttouch itself, and of an emulator."""
+    emulator = machine.emulator()
+    below = {"emulator": emulator} if emulator else {}
+    return {**versions, "linux": platform.release(), "firsttouch": __version__, **below}
 
 
 _FIELDS = {f.name for f in fields(Record)}
@@ -172,6 +183,8 @@ _JSON_COLUMNS = ("parameters", "placement_asked", "placement_found", "software")
 
 def to_frame(records: Iterable[Record]) -> pl.DataFrame:
     """Return one row per record; the nested fields are JSON text columns, ``samples`` a list of floats."""
+    import polars as pl  # noqa: PLC0415  (the largest import of all, and measuring needs no table)
+
     rows = []
     for record in records:
         row = record.to_dict()

@@ -165,7 +165,7 @@ def _wait(running: Sequence[_Running], ended: queue.Queue[_Running], timeout: fl
         deadline = time.monotonic() + pause
         while left and (rest := deadline - time.monotonic()) > 0:
             if timeout is not None and time.monotonic() - start > timeout:
-                raise RunFailed(f"{running[0].job.argv[0]} did not end within {timeout:g} s and was stopped")
+                raise RunFailed(_late(running, timeout))
             try:
                 one = ended.get(timeout=min(rest, 1.0))
             except queue.Empty:
@@ -173,6 +173,14 @@ def _wait(running: Sequence[_Running], ended: queue.Queue[_Running], timeout: fl
             left -= 1
             if one.status != 0:
                 raise RunFailed(one.outcome().failure())
+
+
+def _late(running: Sequence[_Running], timeout: float) -> str:
+    """Say which of the jobs did not end in time, and what its log says last."""
+    number, one = next((n, one) for n, one in enumerate(running) if not one.done.is_set())
+    which = f"instance {number}: " if len(running) > 1 else ""
+    said = last_lines(one.job.stderr) or "it said nothing"
+    return f"{which}{one.job.argv[0]} did not end within {round(timeout, 1):g} s and was stopped: {said}"
 
 
 class _Running:

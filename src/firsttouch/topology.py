@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from firsttouch import limits
+from firsttouch import fsroots, limits
 from firsttouch.cpulist import parse_hwloc
 from firsttouch.errors import BadInput, Missing
 
-#: hwloc subtypes of memory that belongs to a device: never used for a program's data.
-DEVICE_MEMORY = frozenset({"GPUMemory", "NVIDIAGPUMemory", "SPM"})
+#: hwloc subtypes (each with CXL- before it as well) of memory of a device: never used for a program's data.
+DEVICE_MEMORY = frozenset(p + kind for kind in ("GPUMemory", "NVIDIAGPUMemory", "SPM") for p in ("", "CXL-"))
+ORDINARY_MEMORY = frozenset({"", "DRAM"})
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,16 @@ class Pu:
 
 @dataclass(frozen=True)
 class NumaNode:
-    """A NUMA node as the kernel numbers it; *pus* are its own, *memory_bytes* is 0 for a memoryless one."""
+    """A NUMA node as the kernel numbers it; *pus* are its own, *memory_bytes* is 0 for a memoryless one.
+
+    *huge_bytes* of them are set aside as huge pages (hugetlbfs): no ordinary allocation gets those.
+    """
 
     index: int
     pus: tuple[int, ...]
     memory_bytes: int
     subtype: str = ""
+    huge_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Topology:
 
     *distances* maps (from, to) NUMA node to the firmware's relative latency (10 is local), empty where the
     firmware tells none. *allowed_pus* and *allowed_nodes* are what the observed process may use;
-    *memory_limit_bytes* its cgroup's limit, or None.
+    *memory_limit_bytes* its cgroup's limit, or None. *here* says that it is the host that this process runs on.
     """
 
     numa_nodes: tuple[NumaNode, ...]
@@ -69,6 +74,7 @@ class Topology:
     allowed_nodes: frozenset[int]
     memory_limit_bytes: int | None = None
     info: dict[str, str] = field(default_factory=dict)
+    here: bool = False
 
     def node(self, index: int) -> NumaNode:
         """Return the NUMA node of that number; raises BadInput where there is none."""
@@ -101,6 +107,15 @@ class Topology:
             if n.memory_bytes and n.index in self.allowed_nodes and n.subtype not in DEVICE_MEMORY
         )
 
+    @property
+    def data_nodes(self) -> tuple[int, ...]:
+        """The :attr:`memory_nodes` where a program's data go unless somebody asks for others.
+
+        High-bandwidth, persistent and CXL memory is left out, unless it is all there is or has PUs of its own.
+        """
+        memory = [self.node(n) for n in self.memory_nodes]
+        return tuple(n.index for n in memory if n.subtype in ORDINARY_MEMORY or n.pus) or self.memory_nodes
+
     def distance(self, origin: int, target: int) -> int:
         """Return the firmware's distance; where it tells none, Linux's 10 to itself and 20 to others."""
         return self.distances.get((origin, target), 10 if origin == target else 20)
@@ -119,6 +134,7 @@ class Topology:
                     "pus": list(n.pus),
                     "usable_pus": sorted(self.usable_pus(n.index)),
                     "memory_bytes": n.memory_bytes,
+                    "huge_bytes": n.huge_bytes,
                     "subtype": n.subtype,
                     "allowed": n.index in self.allowed_nodes,
                 }
@@ -158,8 +174,8 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     owner = reader.owners()
     return Topology(
         numa_nodes=tuple(
-            NumaNode(i, tuple(sorted(p for p in cpuset & online if owner.get(p) == i)), memory, subtype)
-            for i, cpuset, memory, subtype in sorted(reader.nodes)
+            NumaNode(i, tuple(sorted(p for p in cpuset & online if owner.get(p) == i)), memory, subtype, huge)
+            for i, cpuset, memory, subtype, huge in sorted(reader.nodes)
         ),
         pus=tuple(sorted((Pu(p, c, k, owner.get(p)) for p, c, k in reader.pus), key=lambda pu: pu.index)),
         caches=tuple(reader.caches),
@@ -174,7 +190,7 @@ class _Reader:
     """Collects the objects of an hwloc XML tree."""
 
     def __init__(self) -> None:
-        self.nodes: list[tuple[int, frozenset[int], int, str]] = []
+        self.nodes: list[tuple[int, frozenset[int], int, str, int]] = []
         self.pus: list[tuple[int, int, int]] = []
         self.caches: list[Cache] = []
         self.groups = 0
@@ -188,7 +204,7 @@ class _Reader:
             self.pus.append((index, core if core >= 0 else 1_000_000 + index, package))
         elif kind == "NUMANode":
             memory = int(element.get("local_memory", "0"))
-            self.nodes.append((_number(element), cpuset, memory, element.get("subtype", "")))
+            self.nodes.append((_number(element), cpuset, memory, element.get("subtype", ""), _huge(element)))
         elif kind.endswith("Cache") and element.get("cache_type") in {"0", "1"}:
             self.caches.append(Cache(int(element.get("depth", "0")), int(element.get("cache_size", "0")), cpuset))
         if kind in {"Package", "Core"}:
@@ -204,13 +220,19 @@ class _Reader:
         hwloc attaches high-bandwidth, CXL and device memory to the PUs near it, but for the kernel a PU has
         one NUMA node: the narrowest, ordinary (DRAM) before others, then the lowest number.
         """
-        ranked = sorted(self.nodes, key=lambda n: (n[3] not in {"", "DRAM"}, len(n[1]), n[0]))
+        ranked = sorted(self.nodes, key=lambda n: (n[3] not in ORDINARY_MEMORY, len(n[1]), n[0]))
         owner: dict[int, int] = {}
-        for index, cpuset, _, subtype in ranked:
+        for index, cpuset, _, subtype, _ in ranked:
             if subtype not in DEVICE_MEMORY:
                 for pu in cpuset:
                     owner.setdefault(pu, index)
         return owner
+
+
+def _huge(element: ET.Element) -> int:
+    """Return the bytes of a NUMA node that are huge pages: its pages of all sizes but the smallest."""
+    pages = [(int(t.get("size", "0")), int(t.get("count", "0"))) for t in element.findall("page_type")]
+    return sum(size * count for size, count in sorted(pages)[1:])
 
 
 def _number(element: ET.Element) -> int:
@@ -244,13 +266,9 @@ def lstopo_xml(*, fsroot: Path | None = None) -> str:
     if program is None:
         raise Missing("lstopo is not on PATH: install hwloc (Debian: apt-get install hwloc)")
     argv = [program, "--of", "xml", "--disallowed"]
-    env = {**os.environ, "HWLOC_HIDE_ERRORS": "2"}
-    if fsroot is not None:
-        if not (fsroot / "sys").is_dir():
-            raise BadInput("no file-system root: it has no sys/ folder", file=fsroot)
-        # Only what the stored root says: neither this host's cpuid nor its PCI devices.
-        env |= {"HWLOC_FSROOT": str(fsroot), "HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}
-    done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    with fsroots.environment(fsroot) as environment:
+        env = {**os.environ, "HWLOC_HIDE_ERRORS": "2", **environment}
+        done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode or not done.stdout.strip():
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise BadInput(f"lstopo failed with status {done.returncode}: {reason}", file=fsroot)
@@ -266,6 +284,8 @@ def of_this_host() -> Topology:
         allowed_pus=found.allowed_pus & mine.pus,
         allowed_nodes=found.allowed_nodes & mine.numa_nodes,
         memory_limit_bytes=mine.memory_bytes,
+        info={**found.info, **limits.memory_settings()},
+        here=True,
     )
 
 
@@ -276,6 +296,4 @@ def load(*, xml: Path | None = None, fsroot: Path | None = None) -> Topology:
             return parse_xml(xml.read_text(encoding="utf-8", errors="replace"), file=xml)
         except OSError as error:
             raise BadInput(f"cannot be read: {error.strerror}", file=xml) from error
-    if fsroot is not None:
-        return parse_xml(lstopo_xml(fsroot=fsroot), file=fsroot)
-    return of_this_host()
+    return of_this_host() if fsroot is None else parse_xml(lstopo_xml(fsroot=fsroot), file=fsroot)

@@ -16,6 +16,7 @@ from typing import Any
 from firsttouch.cpulist import format_list, parse_list
 from firsttouch.limits import status_list
 from firsttouch.placement import Placement
+from firsttouch.policies import mode_of
 from firsttouch.policies import policy as policy_of
 
 _PAGES = re.compile(r" N(\d+)=(\d+)")
@@ -171,7 +172,7 @@ def _add_pages(numa_maps: str, pages: Counter[int], modes: Counter[str]) -> None
             continue
         size = _KILOBYTES.search(line)
         unit = int(size[1]) // 4 if size else 1
-        mode = line.split(" ", 2)[1]
+        mode = mode_of(line)
         for node, count in _PAGES.findall(line):
             pages[int(node)] += int(count) * unit
             modes[mode] += int(count) * unit
@@ -199,11 +200,9 @@ def judge(asked: Placement, threads: int, found: Found) -> str:
 def _judge_pages(asked: Placement, found: Found) -> str:
     policy = policy_of(asked.policy)
     total = sum(found.pages.values())
-    wanted = policy.mode[asked.extent]
-    modes = Counter[str]()
-    for mode, count in found.modes.items():
-        modes[mode.split(":")[0].split("=")[0]] += count
-    if modes.get(wanted, 0) < (1 - policy.tolerance) * total:
+    held = sum(count for mode, count in found.modes.items() if policy.holds(mode, asked.extent))
+    if held < (1 - policy.tolerance) * total:
+        wanted = policy.mode[asked.extent]
         return f"memory policy is {', '.join(sorted(found.modes))}, asked for was {wanted}"
     rule = policy.pages[asked.extent]
     if rule == "anywhere":

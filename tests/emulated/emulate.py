@@ -6,13 +6,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 # This file is started by its path, and its package lies next to the other tests.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from emulated import channel, image, machine, terminal
+from emulated import channel, image, machine, services, terminal
 from emulated.guest import Guest
 from firsttouch.errors import FirstTouchError
 from firsttouch.units import parse_bytes
@@ -24,10 +25,12 @@ examples:
   emulate.py --machine small -- numactl --hardware      one command, and its exit status
   emulate.py --machine small -- sh -c 'lstopo --of console | head'
   emulate.py --machine small --memory-per-node 512MiB --share results -- make run
+  emulate.py --machine amd-opteron -- reframe -c reframe/ -r --system amd-opteron
 
 The machine's files are this host's, read-only under an overlay: what is written there is gone afterwards,
-except in the shared directory. Placement is real in there. Speed is not: no latency, no bandwidth and no
-counter of a NUMA machine is modelled.
+except in the shared directory, where reports go. Placement is real in there. Speed is not: no latency, no
+bandwidth and no counter of a NUMA machine is modelled; records say that they are of an emulated host, and
+their speed is not judged. $FIRSTTOUCH_EFFORT is quick in there, unless it is set.
 """
 #: Of the caller's environment, what a command in the guest gets as well.
 PASSED_ON = ("PATH", "TERM", "LANG", "VIRTUAL_ENV")
@@ -51,7 +54,13 @@ def main() -> int:
             f"only {guest.shared} is kept",
             file=sys.stderr,
         )
-        environment = passed_on(arguments.env)
+        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        environment |= services.settle(guest)
+        if arguments.slurm or (arguments.slurm is None and services.has_slurm(chosen.name)):
+            begin = time.monotonic()
+            environment |= services.start_slurm(guest)
+            print(f"Slurm is up after {time.monotonic() - begin:.0f} s", file=sys.stderr)
+        environment |= named(arguments.env)
         if arguments.command:
             return guest.stream(arguments.command, write, timeout=None, cwd=Path.cwd(), env=environment)
         return terminal.attach(guest, [os.environ.get("SHELL", "/bin/sh")], cwd=Path.cwd(), env=environment)
@@ -66,18 +75,20 @@ def parse_arguments() -> argparse.Namespace:
     what.add_argument("--machine", metavar="NAME", help="the machine to boot")
     parser.add_argument("--memory-per-node", metavar="SIZE", help="such as 512MiB, for NUMA nodes with memory")
     parser.add_argument("--share", type=Path, metavar="DIR", help="the directory that is writable and kept")
+    parser.add_argument(
+        "--slurm",
+        action=argparse.BooleanOptionalAction,
+        help="start a Slurm of this one host (default: for the machine of a system that is used through Slurm)",
+    )
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]", help="pass this on too")
     parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="what to run instead of a shell")
     return parser.parse_args()
 
 
-def passed_on(more: list[str]) -> Mapping[str, str]:
-    """Return the environment of the command: PASSED_ON of the caller's and what --env says."""
-    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    for item in more:
-        name, given, value = item.partition("=")
-        environment[name] = value if given else os.environ.get(name, "")
-    return environment
+def named(items: list[str]) -> Mapping[str, str]:
+    """Return what --env says: NAME=VALUE, or NAME with the caller's value."""
+    parts = [item.partition("=") for item in items]
+    return {name: value if given else os.environ.get(name, "") for name, given, value in parts}
 
 
 def write(kind: bytes, data: bytes) -> None:

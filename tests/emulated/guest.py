@@ -10,6 +10,7 @@ The guest's root is the host's, at the time of the boot, read-only under an over
 
 from __future__ import annotations
 
+import compileall
 import os
 import subprocess
 import time
@@ -22,13 +23,15 @@ from firsttouch.errors import RunFailed
 
 from . import channel
 from .channel import ChannelClosedError, ChannelTimeoutError
-from .image import Image, image
+from .image import HERE, Image, image
 from .kvm import Trials
 from .machine import Machine
 from .qemu import Qemu
 
 Argument = str | os.PathLike[str]
 
+#: The checkout's Python that is run in guests.
+CODE = (HERE.parent.parent / "src", HERE.parent.parent / "reframe", HERE)
 #: Several times what a 64-PU machine takes on a busy two-PU host.
 BOOT_LIMIT = 200.0
 #: With KVM a boot takes seconds or hangs.
@@ -81,6 +84,7 @@ class Guest:
     def start(self) -> Self:
         """Boot; GuestError says why it did not."""
         booted = image()
+        compiled()
         trials = Trials(booted.release)
         candidates = trials.accelerators(self.machine.name)
         for accelerator in candidates[:-1]:
@@ -216,6 +220,12 @@ class Guest:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def compiled() -> None:
+    """Bring the checkout's bytecode up to date: compiling it anew in there would take the guest seconds."""
+    for folder in CODE:
+        compileall.compile_dir(folder, quiet=2)
 
 
 def request(

@@ -30,6 +30,8 @@ mkdir /newroot/run/guest /newroot/run/lock
 chmod 1777 /newroot/run/lock
 cp -r /emulated /newroot/run/guest
 ip link set lo up
+# For the C library, a host whose only address is 127.0.0.1 has no IPv4, and Slurm finds nobody then.
+ip address add 127.0.0.2/8 dev lo
 
 python=$(cat /python)
 start='import sys; sys.path.insert(0, "/run/guest"); from emulated import agent; agent.first_process()'

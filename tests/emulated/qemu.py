@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+from firsttouch.machine import MANUFACTURER
+
 from .channel import Channel
 from .image import HERE, Image, program
 from .machine import Machine
@@ -27,6 +29,8 @@ KERNEL_OPTIONS = (
     # The clock of a guest that waits for a host's PU looks broken to the kernel's watchdogs; and without
     # lpj every PU is calibrated anew.
     "tsc=reliable no_timer_check nowatchdog lpj=4000000 cryptomgr.notests rcupdate.rcu_expedited=1 "
+    # Processes that find their libraries at the same addresses share what the emulator made of the code.
+    "norandmaps "
     # No 64 MiB of one bank set aside for devices that the guest does not have.
     "swiotlb=noforce "
     # Pages of 4 KiB that stay where they were touched, so that tests can count them.
@@ -49,6 +53,8 @@ class Qemu:
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-machine", "q35,smbus=off,sata=off,usb=off", "-accel", ACCELERATORS[accelerator]),
             *machine.qemu_arguments(),
+            # How records know that they are of a machine that was made up.
+            *("-smbios", f"type=1,manufacturer={MANUFACTURER},product=QEMU with {accelerator}"),
             *_file_system("hostroot", Path("/"), "readonly=on"),
             *_file_system("shared", shared, "readonly=off"),
             *("-chardev", f"file,id=console,path=/proc/self/fd/{self._console.fileno()}"),

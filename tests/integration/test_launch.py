@@ -7,6 +7,7 @@ import itertools
 import random
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,30 @@ import pytest
 from firsttouch import launch
 from firsttouch.aligners import aligner
 from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.outputs import Output
 from firsttouch.placement import Placement, Scenario, plan
-from firsttouch.reads import entries
 from firsttouch.topology import load
 
 pytestmark = pytest.mark.integration
 
 BWA = aligner("bwa-mem")
 BATCH = 12_000
+
+
+def prepare(prefix, files, batch=None, *, one=BWA, **options):
+    """Prepare a run whose alignments are summed up."""
+    return replace(launch.prepare(one, prefix, files, batch), summed=True, **options)
+
+
+def records(file):
+    """Return the records of a FASTQ file, gzip or plain, as bytes."""
+    data = file.read_bytes()
+    lines = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).splitlines(keepends=True)
+    return [b"".join(lines[i : i + 4]) for i in range(0, len(lines), 4)]
+
+
+def exact(work, *rest):
+    return launch.run(work, *rest, timeout=100).alignments.sums.exact
 
 
 def scenario(instances, threads=1):
@@ -41,7 +58,7 @@ def few(lambda_work, tmp_path_factory):
     files = []
     for file in reads:
         files.append(folder / file.name)
-        files[-1].write_bytes(b"".join(b"".join(e) for e in itertools.islice(entries(file), 700)))
+        files[-1].write_bytes(b"".join(records(file)[:700]))
     return prefix, files
 
 
@@ -56,14 +73,14 @@ def by_bwa_alone(prefix, files):
 def test_the_output_does_not_depend_on_instances(few, tmp_path, paired):
     prefix, files = few
     files = files[: 1 + paired]
-    work = launch.prepare(BWA, prefix, files, BATCH)
-    assert len(work.batches.starts) >= 5
+    work = prepare(prefix, files, BATCH)
+    assert work.reads.marks.batches >= 5
     expected = by_bwa_alone(prefix, files)
     texts = []
     for instances, threads in ((1, 1), (1, 2), (2, 1), (3, 1), (4, 2), (5, 1)):
         out = tmp_path / f"{instances}.sam"
-        result = launch.run(work, scenario(instances, threads), out, timeout=100)
-        assert result.alignments.sha256 == expected, (instances, threads)
+        result = launch.run(work, scenario(instances, threads), Output(out), timeout=100)
+        assert result.alignments.sums.exact == expected, (instances, threads)
         assert result.alignments.primary == 700 * len(files)
         assert len(result.outcomes) == instances
         texts.append([li for li in out.read_text().splitlines() if not li.startswith("@PG")])
@@ -83,7 +100,7 @@ def repacked(kind, file, folder):
     elif kind == "crlf":
         data = data.replace(b"\n", b"\r\n")
     elif kind == "comments":
-        data = b"".join(b"".join((e[0][:-1] + b" 1:N:0:7\n", *e[1:])) for e in entries(file))
+        data = b"".join(r.replace(b"\n", b" 1:N:0:7\n", 1) for r in records(file))
     elif kind == "unended":
         data = data[:-1]
     target.write_bytes(data)
@@ -94,9 +111,9 @@ def repacked(kind, file, folder):
 def test_the_output_does_not_depend_on_how_files_are_written(few, tmp_path, kind):
     prefix, files = few
     expected = by_bwa_alone(prefix, files)
-    work = launch.prepare(BWA, prefix, [repacked(kind, f, tmp_path) for f in files], BATCH)
+    work = prepare(prefix, [repacked(kind, f, tmp_path) for f in files], BATCH)
     for instances in (1, 3):
-        assert launch.run(work, scenario(instances), None, timeout=100).alignments.sha256 == expected
+        assert exact(work, scenario(instances), None) == expected
 
 
 @pytest.mark.parametrize("batch", [1, 3_000, 12_345, 10**7])
@@ -106,8 +123,8 @@ def test_batches_are_those_of_bwa(few, batch):
     argv = ["bwa", "mem", "-v", "3", "-t", "2", "-K", str(batch), prefix, *files]
     said = subprocess.run(argv, capture_output=True, text=True, check=True).stderr
     counts = [int(n) for n in re.findall(r"^\[M::process\] read (\d+) sequences", said, re.MULTILINE)]
-    found = launch.prepare(BWA, prefix, files, batch).batches
-    assert [2 * (b - a) for a, b in itertools.pairwise((*found.starts, found.records))] == counts
+    found = prepare(prefix, files, batch).reads.marks.records
+    assert [2 * (b - a) for a, b in itertools.pairwise(found)] == counts
 
 
 @pytest.fixture
@@ -133,31 +150,31 @@ def repeats(tmp_path):
 
 def test_the_output_does_not_depend_on_instances_where_places_are_equally_good(repeats):
     prefix, files = repeats
-    work = launch.prepare(BWA, prefix, files, BATCH)
-    found = [launch.run(work, scenario(n), None, timeout=100).alignments for n in (1, 2, 4)]
+    work = prepare(prefix, files, BATCH)
+    found = [launch.run(work, scenario(n), None, timeout=100).alignments.sums for n in (1, 2, 4)]
     # bwa mem chooses among equally good places by the number of the read within its own run, and every instance
     # counts from 0: this genome has such places, or the test would show nothing.
-    assert len({a.sha256 for a in found}) > 1
-    assert len({a.settled_sha256 for a in found}) == 1
+    assert len({s.exact for s in found}) > 1
+    assert len({s.common for s in found}) == 1
 
 
 def test_every_scenario_of_this_host(few):
     prefix, files = few
-    work = launch.prepare(BWA, prefix, files, 10_000)
+    work = prepare(prefix, files, 10_000)
     expected = None
     for one in plan(load(), BWA.need(BWA.index_bytes(prefix))).scenarios:
-        if one.instances > len(work.batches.starts):
+        if one.instances > work.reads.marks.batches:
             continue
         result = launch.run(work, one, None, timeout=100)
-        expected = expected or result.alignments.sha256
-        assert result.alignments.sha256 == expected, one.name
+        expected = expected or result.alignments.sums.exact
+        assert result.alignments.sums.exact == expected, one.name
         assert len(result.outcomes) == one.instances
         assert result.seconds > 0
 
 
 def test_too_few_batches(few):
     prefix, files = few
-    work = launch.prepare(BWA, prefix, files)
+    work = prepare(prefix, files)
     with pytest.raises(CannotHere, match="700 records are 1 batches of the aligner: too few for 2 instances"):
         launch.run(work, scenario(2), None)
 
@@ -166,7 +183,7 @@ def test_too_few_batches(few):
 def test_one_or_two_files(few, count):
     prefix, files = few
     with pytest.raises(BadInput, match=f"{count} read files"):
-        launch.prepare(BWA, prefix, (files * 2)[:count])
+        prepare(prefix, (files * 2)[:count])
 
 
 def open_files():
@@ -178,25 +195,25 @@ def open_files():
     "broken",
     [
         ("exit 7", "ended with status 7"),
-        ('{bwa} "$@" | head -n 100', r"aligned \d+ of 1400 reads"),
+        ('{bwa} "$@" | head -n 100', r"instance 0: bwa-mem aligned \d+ of \d+ reads"),
         ('{bwa} "$@" | head -c 90000', "not a SAM record"),
         ('{bwa} "$@" | head -n 50; kill -9 $$', "signal SIGKILL"),
         ("{bwa} \"$@\" | sed 's/^r1.*/nonsense/'", "not a SAM record"),
-        ("{bwa} \"$@\" | awk '/^@/ || ++n % 2'", r"aligned \d+ of 1400 reads"),
-        ("exit 0", "aligned 0 of 1400 reads"),
-        ('head -c 10 "$(eval echo \\${{$#}})" > /dev/null; exit 0', "aligned 0 of 1400 reads"),
+        ("{bwa} \"$@\" | awk '/^@/ || ++n % 2'", r"instance 0: bwa-mem aligned \d+ of \d+ reads"),
+        ("exit 0", r"instance 0: bwa-mem aligned 0 of \d+ reads"),
+        ('head -c 10 "$(eval echo \\${{$#}})" > /dev/null; exit 0', r"instance 0: bwa-mem aligned 0 of \d+ reads"),
     ],
 )
 def test_an_aligner_that_fails_leaves_no_output(few, tmp_path, stand_in, broken, instances):
     script, reason = broken
     prefix, files = few
     bwa = subprocess.run(["which", "bwa"], capture_output=True, text=True, check=True).stdout.strip()
-    work = launch.prepare(BWA, prefix, files, BATCH)
+    work = prepare(prefix, files, BATCH)
     stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n" + script.format(bwa=bwa))
     folder = tmp_path / "output"
     folder.mkdir()
     before = open_files()
     with pytest.raises(RunFailed, match=reason):
-        launch.run(work, scenario(instances), folder / "out.sam", timeout=100)
+        launch.run(work, scenario(instances), Output(folder / "out.sam"), timeout=100)
     assert list(folder.iterdir()) == []
     assert open_files() == before

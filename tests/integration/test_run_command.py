@@ -66,7 +66,7 @@ def whole(lambda_work):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario(align, whole, tmp_path, name):
-    done = align(name, "--json", f"--records={tmp_path / 'records.jsonl'}")
+    done = align(name, "--checksum", "--json", f"--records={tmp_path / 'records.jsonl'}")
     assert done.returncode == 0, done.stderr
     assert "placement verified" in done.stderr
     text = (tmp_path / "output" / "out.sam").read_text()
@@ -277,7 +277,7 @@ def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, script):
     bwa = shutil.which("bwa")
     stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n{PIN}\n{script.format(bwa=bwa)}")
     name = next(n for n in SCENARIOS if n.startswith("1Inst_Original"))
-    done = align(name, "--json", f"--records={tmp_path / 'records.jsonl'}")
+    done = align(name, "--checksum", "--json", f"--records={tmp_path / 'records.jsonl'}")
     assert done.returncode == 1, done
     record = json.loads(done.stdout)
     assert record["status"] == "invalid"

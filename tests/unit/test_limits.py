@@ -86,3 +86,15 @@ def test_status_lists():
     assert limits.status_list(status, "Cpus_allowed_list") == {0, 1, 4}
     assert limits.status_list(status, "Mems_allowed_list") == {0}
     assert limits.status_list(status, "Nothing") == frozenset()
+
+
+def test_memory_settings(tmp_path):
+    assert limits.memory_settings(tmp_path) == {}
+    files = {
+        "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+        "proc/sys/kernel/numa_balancing": "1\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    assert limits.memory_settings(tmp_path) == {"transparent_hugepage": "madvise", "numa_balancing": "1"}

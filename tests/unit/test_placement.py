@@ -13,9 +13,9 @@ from firsttouch.checks.cases import topology_of
 from firsttouch.cpulist import parse_list
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.placement import Need, plan
-from firsttouch.policies import policies
+from firsttouch.policies import chosen
 from firsttouch.systems import load
-from firsttouch.topology import DEVICE_MEMORY, NumaNode, Pu, Topology
+from firsttouch.topology import NumaNode, Pu, Topology
 
 pytestmark = pytest.mark.unit
 
@@ -51,7 +51,7 @@ def topologies(draw):
     order = draw(st.permutations(range(len(found.pus))))
     gap = draw(st.sampled_from((0, 5)))
     number = {p.index: gap + (1 + gap) * order[p.index] for p in found.pus}
-    subtypes = [draw(st.sampled_from(("", "", "", "DRAM", "HBM", "GPUMemory"))) for _ in numbers]
+    subtypes = [draw(st.sampled_from(("", "", "", "DRAM", "HBM", "GPUMemory", "CXL-DRAM"))) for _ in numbers]
     nodes = tuple(
         replace(n, pus=tuple(sorted(number[p] for p in n.pus)), subtype=s)
         for n, s in zip(found.numa_nodes, subtypes, strict=True)
@@ -89,20 +89,22 @@ def bound(topology, placement):
     return set(asked["--physcpubind"]) if "--physcpubind" in asked else set(topology.allowed_pus)
 
 
-@given(topologies(), st.sampled_from((None, 1, 2, 3, 8, 1000)))
-@settings(max_examples=80, deadline=None)
-def test_any_machine_has_a_valid_plan_or_a_clear_reason(topology, threads):
+def with_memory(topology):
+    return {n.index for n in topology.numa_nodes if n.memory_bytes and n.index in topology.allowed_nodes}
+
+
+@given(topologies(), st.sampled_from((None, 1, 2, 3, 8, 1000)), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_any_machine_has_a_valid_plan_or_a_clear_reason(topology, threads, all_memory):
     usable = {p for n in topology.cpu_nodes for p in topology.usable_pus(n)}
-    banks = {
-        n.index
-        for n in topology.numa_nodes
-        if n.memory_bytes and n.index in topology.allowed_nodes and n.subtype not in DEVICE_MEMORY
-    }
+    banks = {n for n in with_memory(topology) if topology.node(n).subtype != "GPUMemory"}
+    ordinary = {n for n in banks if topology.node(n).subtype not in {"HBM", "CXL-DRAM"} or topology.node(n).pus}
+    banks = banks if all_memory else ordinary or banks
     if not usable or not banks or not 1 <= (threads or 1) <= len(usable):
         with pytest.raises(BadInput, match=r"no PU that|no NUMA node has memory|--threads"):
-            plan(topology, threads=threads)
+            plan(topology, threads=threads, all_memory=all_memory)
         return
-    found = plan(topology, threads=threads)
+    found = plan(topology, threads=threads, all_memory=all_memory)
     assert not found.infeasible
     names = [s.name for s in found.scenarios]
     assert len({n.lower() for n in names}) == len(names)
@@ -129,12 +131,14 @@ def test_any_machine_has_a_valid_plan_or_a_clear_reason(topology, threads):
 
 def check_numactl(topology, placement, policy):
     asked = options(placement)
+    data = set(placement.numa_nodes)
     if placement.extent == "whole":
-        expected = {"original": {}, "localalloc": {"--localalloc": True}, "interleave": {"--interleave": "all"}}
+        # numactl's "all" has the memory of devices too.
+        every = "all" if data == with_memory(topology) else data
+        expected = {"original": {}, "localalloc": {"--localalloc": True}, "interleave": {"--interleave": every}}
         assert asked == expected[policy]
         return
     assert bound(topology, placement) == set(placement.pus)
-    data = set(placement.numa_nodes)
     expected = {
         "original": ("--membind", data),
         "localalloc": ("--localalloc", True),
@@ -143,6 +147,15 @@ def check_numactl(topology, placement, policy):
     name, value = expected[policy]
     assert asked[name] == value
     assert len(asked) == 2
+
+
+def check_cores(topology, scenario):
+    """Several instances of one NUMA node: no two threads have one core while another one is idle."""
+    core = {p.index: p.core for p in topology.pus}
+    for node in topology.cpu_nodes:
+        mine = set(topology.usable_pus(node))
+        used = Counter(core[p] for placement in scenario.placements for p in placement.pus if p in mine)
+        assert max(used.values()) == 1 or len(used) == len({core[p] for p in mine})
 
 
 @given(topologies())
@@ -154,7 +167,10 @@ def test_no_core_is_shared_while_another_one_idles(topology):
     except BadInput:
         assume(False)
     for scenario in found.scenarios:
-        if scenario.instances == 1 or scenario.instances > len(topology.cpu_nodes):
+        if scenario.instances == 1:
+            continue
+        if scenario.instances > len(topology.cpu_nodes):
+            check_cores(topology, scenario)
             continue
         for placement in scenario.placements:
             used = Counter(core[p] for p in placement.pus)
@@ -179,14 +195,47 @@ def test_what_is_feasible_fits(topology, index, buffers):
     }
     for scenario in found.scenarios:
         each = need.of(scenario.threads)
-        used = Counter(n for p in scenario.placements for n in p.numa_nodes)
+        load = Counter()
+        users = Counter(n for p in scenario.placements for n in p.numa_nodes)
         for placement in scenario.placements:
-            assert each <= sum(topology.node(n).memory_bytes / used[n] for n in placement.numa_nodes)
+            banks = placement.numa_nodes
+            assert each <= sum(topology.node(n).memory_bytes / users[n] for n in banks)
+            load.update({n: each / len(banks) for n in banks})
+        if scenario.policy == "interleave":
+            assert all(bytes_ <= topology.node(n).memory_bytes for n, bytes_ in load.items())
         assert scenario.instances * each <= (topology.memory_limit_bytes or 10**18)
     for name, reason in found.infeasible:
         assert "index" in reason
         with pytest.raises(CannotHere, match=f"scenario {name}: "):
             found.scenario(name.upper())
+
+
+@given(topologies(), st.integers(1, 40), st.integers(1, 9), st.sampled_from(("original", "interleave")))
+@settings(max_examples=60, deadline=None)
+def test_any_number_of_instances_and_threads_by_name(topology, instances, threads, policy):
+    try:
+        found = plan(topology)
+    except BadInput:
+        assume(False)
+    usable = {p for n in topology.cpu_nodes for p in topology.usable_pus(n)}
+    name = f"{instances}Inst_{policy}_{threads}t"
+    try:
+        one = found.scenario(name)
+    except CannotHere:
+        # What lies within one NUMA node each is never refused.
+        places = sum(len(topology.usable_pus(n)) // threads for n in topology.cpu_nodes)
+        assert instances * threads > len(usable) or instances > places
+        return
+    assert (one.instances, one.threads, one.policy) == (instances, threads, policy)
+    assert found.scenario(one.name) == one
+    if instances > len(topology.cpu_nodes):
+        check_cores(topology, one)
+    taken = Counter(p for placement in one.placements for p in placement.pus)
+    assert set(taken) <= usable
+    assert max(taken.values()) == 1
+    for placement in one.placements:
+        assert len(placement.pus) == (threads if instances > 1 else len(usable))
+        check_numactl(topology, placement, policy)
 
 
 @pytest.fixture(scope="module")
@@ -220,8 +269,8 @@ def test_table_5_2(opteron):
 @pytest.mark.parametrize("name", ["amd-opteron", "intel-xeon"])
 def test_thread_counts_of_the_scaling_study(name):
     found = plan(topology_of(load(name).facts))
-    for policy in policies():
-        threads = [s.threads for s in found.scenarios if s.instances == 1 and s.policy == policy]
+    for policy in chosen("thesis"):
+        threads = [s.threads for s in found.scenarios if s.instances == 1 and s.policy == policy.name]
         assert threads == [8, 16, 32, 48, 64]
 
 
@@ -263,20 +312,125 @@ def test_a_node_that_is_partly_taken_is_bound_by_pus():
     ]
 
 
+def test_neither_device_memory_nor_other_kinds_unless_asked():
+    """POWER9 with two GPUs, and CXL memory beside: their NUMA nodes have memory and no PUs."""
+    topology = machine((0, 4, 8 * GIB), (8, 4, 8 * GIB), (254, 0, 16 * GIB), (255, 0, 16 * GIB), (9, 0, 8 * GIB))
+    kinds = {254: "GPUMemory", 255: "GPUMemory", 9: "CXL-DRAM"}
+    topology = replace(
+        topology, numa_nodes=tuple(replace(n, subtype=kinds.get(n.index, "")) for n in topology.numa_nodes)
+    )
+    found = plan(topology)
+    assert numactl(found, "1Inst_Interleave") == ["--interleave=0,8"]
+    assert numactl(found, "2Inst_Interleave") == [f"--cpunodebind={n} --interleave={n}" for n in (0, 8)]
+    assert numactl(plan(topology, all_memory=True), "1Inst_Interleave") == ["--interleave=0,8-9"]
+    only = tuple(replace(n, subtype="HBM" if n.pus else "GPUMemory") for n in topology.numa_nodes)
+    assert numactl(plan(replace(topology, numa_nodes=only)), "1Inst_Interleave") == ["--interleave=0,8"]
+
+
+def test_any_number_by_name():
+    found = plan(machine((0, 4, GIB), (1, 4, GIB), smt=2))
+    assert numactl(found, "5inst_original_2T") == [
+        "--physcpubind=0-1 --membind=0",
+        "--physcpubind=2-3 --membind=0",
+        "--physcpubind=4,6 --membind=0",
+        "--physcpubind=8,10 --membind=1",
+        "--physcpubind=12,14 --membind=1",
+    ]
+    assert found.scenario("5inst_original_2T").name == "5Inst_Original_2t"
+    assert found.scenario("2inst_interleave_8t").name == "2Inst_Interleave"
+    assert numactl(found, "1Inst_Preferred-many_3t") == ["--preferred-many=all"]
+    assert numactl(found, "2Inst_Balancing")[1] == "--cpunodebind=1 --balancing --membind=1"
+    for name, reason in {
+        "3Inst_Original": "the 16 PUs that may be used do not divide into 3 equal parts",
+        "3Inst_Original_5t": "2 instances of 5 threads have a place within one NUMA node, not 3",
+        "17Inst_Original_1t": "17 x 1 threads are more than 16",
+        "1Inst_Original_17t": "1 x 17 threads are more than 16",
+    }.items():
+        with pytest.raises(CannotHere, match=f"scenario {name}: {reason}"):
+            found.scenario(name)
+    with pytest.raises(CannotHere, match="2 x 4 threads are more than 6, the PUs to be used"):
+        plan(machine((0, 4, GIB), (1, 4, GIB)), threads=6).scenario("2Inst_Original_4t")
+
+
+def test_uneven_nodes_are_filled_in_turn():
+    found = plan(machine((0, 2, GIB), (1, 6, GIB)))
+    assert [p.pus for p in found.scenario("3Inst_Original_2t").placements] == [(0, 1), (2, 3), (4, 5)]
+    assert [p.pus for p in found.scenario("2Inst_Original_3t").placements] == [(2, 3, 4), (5, 6, 7)]
+    assert len(found.scenario("8Inst_Original").placements) == 8
+
+
+def test_policies_by_choice():
+    topology = machine((0, 2, GIB), (1, 2, GIB))
+    usual = plan(topology)
+    assert {s.policy for s in usual.scenarios} == {"original", "localalloc", "interleave"}
+    assert plan(topology, policies="original,localalloc,interleave") == usual
+    every = plan(topology, policies="all")
+    assert len(every.scenarios) == 2 * len(usual.scenarios)
+    assert {s.policy for s in plan(topology, policies="balancing").scenarios} == {"balancing"}
+    with pytest.raises(BadInput, match="no policy 'best'"):
+        plan(topology, policies="original,best")
+
+
+def test_a_policy_that_this_host_refuses(stand_in):
+    """Only this very host is asked; a stored topology's kernel cannot be."""
+    stand_in("numactl", "echo no such thing >&2; exit 1")
+    topology = machine((0, 2, GIB))
+    assert not plan(topology, policies="preferred-many").infeasible
+    here = plan(replace(topology, here=True), policies="original,weighted-interleave")
+    assert {s.policy for s in here.scenarios} == {"original"}
+    assert {n.split("_")[1] for n, _ in here.infeasible} == {"Weighted-interleave"}
+    for name in ("1Inst_Weighted-interleave", "1Inst_Weighted-interleave_1t"):
+        with pytest.raises(CannotHere, match=f"scenario {name}: .*this host refuses it: no such thing"):
+            here.scenario(name)
+
+
 def test_memory_is_counted_per_bank_and_the_reason_has_the_sums():
-    topology = machine((0, 2, 10 * GIB), (1, 2, 10 * GIB))
-    found = plan(topology, Need(6 * GIB, GIB, GIB // 2))
+    topology = machine((0, 2, 20 * GIB), (1, 2, 20 * GIB))
+    found = plan(topology, Need(9 * GIB, GIB, GIB // 2))
     names = [s.name for s in found.scenarios]
     assert "2Inst_Original" in names
     assert "4Inst_Original" not in names
-    reason = dict(found.infeasible)["4Inst_Original"]
-    assert reason == (
-        "instance 0 needs 7.5 GiB (index 6 GiB + 1.5 GiB of buffers), its NUMA nodes 0 have 5 GiB for it"
+    assert dict(found.infeasible)["4Inst_Original"] == (
+        "instance 0 needs 10.5 GiB (index 9 GiB + 1.5 GiB of buffers), its NUMA nodes 0 have 9.5 GiB for it"
     )
 
 
+def test_interleaved_memory_is_even():
+    """15 GB over banks of 16 and 8 GiB are 7.5 GB on the smaller one."""
+    topology = machine((0, 2, 16 * GIB), (1, 2, 8 * GIB))
+    assert "1Inst_Interleave" in [s.name for s in plan(topology, Need(15_000_000_000)).scenarios]
+    found = plan(topology, Need(16_500_000_000))
+    assert [n for n, _ in found.infeasible if n.startswith("1Inst")] == [
+        "1Inst_Interleave_1t", "1Inst_Interleave_2t", "1Inst_Interleave_3t", "1Inst_Interleave",
+    ]  # fmt: skip
+    assert dict(found.infeasible)["1Inst_Interleave"] == (
+        "instance 0 needs 15.4 GiB (index 15.4 GiB + 0 B of buffers), "
+        "7.68 GiB on each of NUMA nodes 0-1: 1 has 7.6 GiB"
+    )
+
+
+def test_replicas_leave_room_for_the_cached_index():
+    topology = machine((0, 2, 10 * GIB), (1, 2, 10 * GIB))
+    assert "2Inst_Original" in [s.name for s in plan(topology, Need(6 * GIB)).scenarios]
+    found = plan(topology, Need(7 * GIB))
+    assert dict(found.infeasible)["2Inst_Localalloc"] == (
+        "2 x 7 GiB (index 7 GiB + 0 B of buffers) + one cached copy of the index file = 21 GiB "
+        "exceed the 19 GiB of all NUMA nodes"
+    )
+    # One instance: the kernel drops cached files before it refuses memory.
+    assert "1Inst_Original" in [s.name for s in plan(topology, Need(18 * GIB)).scenarios]
+
+
+def test_huge_pages_are_no_room():
+    topology = machine((0, 2, 10 * GIB))
+    assert plan(topology, Need(9 * GIB)).scenario("1Inst_Original")
+    nodes = tuple(replace(n, huge_bytes=GIB) for n in topology.numa_nodes)
+    with pytest.raises(CannotHere, match=r"needs 9 GiB .* have 8.55 GiB for it"):
+        plan(replace(topology, numa_nodes=nodes), Need(9 * GIB)).scenario("1Inst_Original")
+
+
 def test_the_limit_of_the_cgroup():
-    topology = machine((0, 2, 10 * GIB), (1, 2, 10 * GIB), limit=11 * GIB)
+    topology = machine((0, 2, 20 * GIB), (1, 2, 20 * GIB), limit=11 * GIB)
     found = plan(topology, Need(6 * GIB))
     assert [s.name for s in found.scenarios if s.instances > 1] == []
     assert dict(found.infeasible)["2Inst_Localalloc"] == (

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory policies: those of the thesis, and files that are not whole."""
 
+import dataclasses
+import re
+import shutil
+import subprocess
+
 import pytest
 
 from firsttouch import policies
@@ -24,7 +29,7 @@ tolerance = 0.1
     [
         ("original", (), ("--cpunodebind=1", "--membind=1,3")),
         ("localalloc", ("--localalloc",), ("--cpunodebind=1", "--localalloc")),
-        ("interleave", ("--interleave=all",), ("--cpunodebind=1", "--interleave=1,3")),
+        ("interleave", ("--interleave=1,3",), ("--cpunodebind=1", "--interleave=1,3")),
     ],
 )
 def test_policies_of_the_thesis(name, whole, part):
@@ -39,6 +44,87 @@ def test_their_order_and_an_unknown_one():
         policies.policy("best")
 
 
+def test_a_choice_of_them():
+    assert [p.name for p in policies.chosen("thesis")] == ["original", "localalloc", "interleave"]
+    assert [p.name for p in policies.chosen("all")] == list(policies.policies())
+    assert [p.name for p in policies.chosen("balancing,original,balancing")] == ["balancing", "original"]
+    for text in ("", "original,", "thesis,original", "best"):
+        with pytest.raises(BadInput, match=r"no policy '.*': there are original, "):
+            policies.chosen(text)
+
+
+@pytest.mark.parametrize("name", list(policies.policies()))
+def test_all_of_them_have_what_numactl_takes(name):
+    policy = policies.policy(name)
+    for extent in ("whole", "part"):
+        found = policy.numactl(extent, bind="--cpunodebind=1", numa_nodes="1,3")
+        assert all(re.fullmatch(r"--[a-z-]+(=[0-9,]+)?", option) for option in found)
+    assert policies.policy(name).part[0] == "{bind}"
+
+
+MAPS = "7f00 {mode} anon=1 dirty=1 N0=1 kernelpagesize_kB=4"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (f"echo '{MAPS.format(mode='prefer (many):0')}'", ""),
+        (f"echo '{MAPS.format(mode='prefer:0')}'", "this host gives prefer:0 in its place"),
+        (f"echo '{MAPS.format(mode='default')}'", "this host gives default in its place"),
+        ("exit 0", "this host gives no policy in its place"),
+        ("echo 'unknown option' >&2; echo usage >&2; exit 1", "this host refuses it: unknown option"),
+        ("exit 3", "this host refuses it: status 3"),
+    ],
+)
+def test_what_came_later_is_tried(stand_in, script, reason):
+    stand_in("numactl", f'[ "$*" = "--preferred-many=0-1 -- cat /proc/self/numa_maps" ] || exit 99\n{script}')
+    table = policies.parse(WHOLE.replace("[one]", "[many]"), "p.toml")["many"]
+    many = dataclasses.replace(
+        table, part=("{bind}", "--preferred-many={numa_nodes}"), mode={"part": "prefer (many)"}, since="Linux 5.15"
+    )
+    assert policies.refusal(many, "0-1") == (f"policy many needs Linux 5.15: {reason}" if reason else "")
+
+
+def test_what_the_kernel_must_say_as_well(tmp_path, monkeypatch):
+    file = tmp_path / "numa_balancing"
+    one = policies.parse(WHOLE, "p.toml")["one"]
+
+    def refusal():
+        return policies.refusal(dataclasses.replace(one, since="Linux 5.12", setting=(str(file), "1")), "0")
+
+    assert refusal() == f"policy one needs Linux 5.12: {file}: No such file or directory"
+    file.write_text("0\n")
+    assert refusal() == f"policy one needs Linux 5.12: {file} is 0, an administrator must make it 1"
+    file.write_text("1\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refusal() == "policy one needs Linux 5.12: numactl is not on PATH"
+
+
+def test_the_thesis_policies_are_not_tried(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [policies.refusal(p, "0") for p in policies.chosen("thesis")] == ["", "", ""]
+
+
+@pytest.mark.skipif(shutil.which("numactl") is None, reason="numactl is not on PATH")
+def test_real_numactl_and_kernel():
+    """Whatever this host does: the trial says what the kernel then shows."""
+    nodes = subprocess.run(["numactl", "--show"], capture_output=True, text=True, check=True).stdout
+    bank = re.search(r"^membind: (\d+)", nodes, re.MULTILINE)[1]
+    for one in policies.chosen("all"):
+        argv = [
+            "numactl",
+            *one.numactl("part", bind="--all", numa_nodes=bank),
+            "--",
+            "cat",
+            "/proc/self/numa_maps",
+        ]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        shown = {policies.mode_of(line) for line in done.stdout.splitlines() if " anon=" in line}
+        holds = done.returncode == 0 and all(one.holds(mode, "part") for mode in shown) and shown
+        if not one.setting:
+            assert (policies.refusal(one, bank) == "") == bool(holds), one.name
+
+
 def test_a_whole_file():
     assert policies.parse(WHOLE, "p.toml")["one"].part == ("{bind}",)
 
@@ -48,6 +134,9 @@ def test_a_whole_file():
     [
         ('title = "t"\n', ""),
         ("tolerance = 0.1", "tolerance = 0.1\nother = 1"),
+        ("tolerance = 0.1", 'tolerance = 0.1\nsetting = ["/proc/x"]'),
+        ("[one]", '["one_2"]'),
+        ("[one]", "[One]"),
         ('"inside"', '"somewhere"'),
         ('mode = { whole = "default", part', 'mode = { part2 = "default", part'),
         ("tolerance = 0.1", "tolerance = "),
@@ -62,5 +151,5 @@ def test_a_whole_file():
 )
 def test_what_is_not_whole_is_refused_with_its_file(old, new):
     assert old in WHOLE
-    with pytest.raises(BadInput, match=r"^p\.toml: "):
+    with pytest.raises(BadInput, match=r"^p\.toml:\d+: "):
         policies.parse(WHOLE.replace(old, new, 1), "p.toml")

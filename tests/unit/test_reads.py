@@ -1,225 +1,348 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FASTQ: checked, divided at batches, and fed on without a change."""
+"""FASTQ: checked in one pass, counted, and divided at batches; the wrong is named by record and line."""
 
-import gzip
-import io
 import itertools
 import os
-import threading
+import re
+import tracemalloc
 
+import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made_reads import GOOD, common, fastq, layout, nothing_stays, packed, text, write
 
-from firsttouch import reads
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.reads import Batches, divide, entries, feed, scan
+from firsttouch.reads import blocks, check, divide, inspect, marks, parts, pieces
 
 pytestmark = pytest.mark.unit
-
-BASES = st.text("ACGTN", max_size=300)
-NAMES = st.text("abz019:.#@+/", min_size=1, max_size=8).filter(lambda n: not n.endswith(("/1", "/2")))
-#: Files are made anew for each example, so that one folder for all of a test does.
-COMMON = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+#: Small blocks, so that records go over their borders; and no room before them, for records that are larger.
+SIZES = st.sampled_from([(1, 0), (7, 0), (64, 16), (1000, 300), (1 << 21, 1 << 14)])
 
 
-@st.composite
-def fastq(draw, mate=""):
-    """Records as lists of four lines; qualities may begin with @ or +."""
-    found = []
-    for name in draw(st.lists(NAMES, min_size=1, max_size=12)):
-        bases = draw(BASES)
-        first = draw(st.sampled_from("@+I!"))
-        quality = (first + "@" * len(bases))[: len(bases)]
-        comment = draw(st.sampled_from(("", " 1:N:0:1", "\tc  d")))
-        found.append([f"@{name}{mate}{comment}", bases, "+" + draw(st.sampled_from(("", name))), quality])
-    return found
+@pytest.fixture
+def blocks_of(monkeypatch):
+    """Returns a function that sets how large blocks are, and the room before them."""
+
+    def change(size):
+        monkeypatch.setattr(blocks, "BLOCK", size[0])
+        monkeypatch.setattr(blocks, "HEAD", size[1])
+        monkeypatch.setattr(check, "HEAD", size[1])
+
+    return change
 
 
-def text(records, newline="\n"):
-    return "".join(line + newline for record in records for line in record).encode()
+def batch_starts(sizes, batch):
+    """Return where batches begin, one record after the other: a batch is full with its last, not before."""
+    starts, filled = [], batch
+    for number, size in enumerate(sizes):
+        if filled >= batch:
+            starts.append(number)
+            filled = 0
+        filled += size
+    return starts
 
 
-def written(file, data, *, packed=False):
-    file.write_bytes(gzip.compress(data, 1) if packed else data)
-    return file
+@given(fastq(), layout(), SIZES)
+@common(150)
+def test_records_and_bases_are_counted(tmp_path, blocks_of, records, written, size):
+    blocks_of(size)
+    data = written(records[0])
+    reads = inspect([write(tmp_path / "r.fq", data)])
+    assert reads.records == len(records[0])
+    assert reads.bases == sum(len(r[1]) for r in records[0])
+    assert reads.as_is == (data == text(records[0]))
+    begins = [p.begins[0] for p in divide(reads, len(records[0]))]
+    assert [re.match(rb"[^\r\n]*", data[b:])[0].decode() for b in begins] == [r[0] for r in records[0]]
 
 
-def fed(files, first, end):
-    """Return what feed() writes of each file, through a real pipe."""
-    found = []
-    for file in files:
-        out_of, into = os.pipe()
-        feeder = threading.Thread(target=feed, args=(file, first, end, os.fdopen(into, "wb")))
-        feeder.start()
-        with os.fdopen(out_of, "rb") as stream:
-            found.append(stream.read())
-        feeder.join()
-    return found
-
-
-@given(fastq(), st.sampled_from(("\n", "\r\n")), st.booleans(), st.booleans())
-@COMMON
-def test_records_there_and_back(tmp_path, records, newline, packed, whole):
-    data = text(records, newline)
-    # An empty last line cannot do without its newline: it would not be there.
-    if not whole and records[-1][3]:
-        data = data.rstrip(b"\r\n")
-    file = written(tmp_path / "r.fq", data, packed=packed)
-    assert b"".join(b"".join(e) for e in entries(file)) == text(records)
-    assert scan([file]) == Batches(tuple(range(len(records))), len(records), sum(len(r[1]) for r in records))
-
-
-@given(fastq(), st.integers(1, 400), st.integers(1, 5), st.booleans())
-@COMMON
-def test_parts_are_the_whole_and_begin_with_batches(tmp_path, records, batch, parts, paired):
-    files = [written(tmp_path / "1.fq", text(records))]
-    if paired:
-        mates = [[r[0].split()[0], "AC", "+", "@@"] for r in records]
-        files.append(written(tmp_path / "2.fq", text(mates), packed=True))
-    found = scan(files, batch)
-    sizes = [len(r[1]) + 2 * paired for r in records]
-    assert found.bases == sum(sizes)
-    for first, end in itertools.pairwise((*found.starts, found.records)):
-        # A batch is full with its last record, and not before.
-        assert sum(sizes[first : end - 1]) < batch
-        assert sum(sizes[first:end]) >= batch or end == found.records
-    if len(found.starts) < parts:
-        with pytest.raises(CannotHere, match=f"too few for {parts} instances"):
-            divide(found, parts)
-        return
-    ranges = divide(found, parts)
-    assert len(ranges) == parts
-    assert [r[0] for r in ranges] == [0, *(r[1] for r in ranges[:-1])]
-    assert ranges[-1][1] == len(records)
-    assert all(first < end and first in found.starts for first, end in ranges)
-    written_ = [fed(files, first, end) for first, end in ranges]
-    for number, file in enumerate(files):
-        assert b"".join(w[number] for w in written_) == b"".join(b"".join(e) for e in entries(file))
-
-
-def test_parts_are_as_equal_as_batches_allow():
-    batches = Batches(tuple(range(0, 1000, 10)), 1000, 1)
-    assert {end - first for first, end in divide(batches, 4)} == {250}
-    assert {end - first for first, end in divide(batches, 8)} == {120, 130}
-
-
-GOOD = [["@a", "ACGT", "+", "IIII"], ["@b", "AC", "+", "II"], ["@c", "A", "+", "@"]]
-
-
-@pytest.mark.parametrize(
-    ("record", "reason", "at"),
-    [
-        (["b", "AC", "+", "II"], "begins without @", 5),
-        (["", "AC", "+", "II"], "begins without @", 5),
-        (["@b", "AC", "-", "II"], r"has no \+ line \(is it truncated\?\)", 7),
-        (["@b", "AC", "+", "I"], r"has 2 bases but 1 qualities \(is it truncated\?\)", 8),
-        (["@b", "AC", "+", "III"], "has 2 bases but 3 qualities", 8),
-        (["@b", "AC\nGT", "+", "II"], r"has no \+ line", 7),
-    ],
+@given(
+    records=fastq(mates=2),
+    batch=st.integers(0, 700),
+    instances=st.integers(1, 5),
+    size=SIZES,
+    interleaved=st.booleans(),
 )
-@pytest.mark.parametrize("packed", [False, True])
-def test_the_error_names_file_record_and_line(tmp_path, record, reason, at, packed):
-    file = written(tmp_path / "r.fq", text([GOOD[0], record, GOOD[2]]), packed=packed)
+@common(150)
+def test_parts_begin_where_batches_begin(tmp_path, blocks_of, *, records, batch, instances, size, interleaved):
+    blocks_of(size)
+    if interleaved:
+        alternating = [r for pair in zip(*records, strict=True) for r in pair]
+        files = [write(tmp_path / "i.fq", text(alternating))]
+    else:
+        files = [write(tmp_path / f"{n}.fq", text(r)) for n, r in enumerate(records)]
+    reads = inspect(files, batch_bases=batch, interleaved=interleaved)
+    sizes = [len(a[1]) + len(b[1]) for a, b in zip(*records, strict=True)]
+    starts = batch_starts(sizes, batch)
+    assert (reads.records, reads.bases, reads.paired, reads.mates) == (len(sizes), sum(sizes), True, 2)
+    assert reads.as_is is not interleaved
+    assert list(reads.marks.records) == [*starts, len(sizes)]
+    if len(starts) < instances:
+        with pytest.raises(CannotHere, match=f"too few for {instances} instances"):
+            divide(reads, instances)
+        return
+    for found in (divide(reads, instances), pieces(reads, instances)):
+        assert [p.first for p in found] == [0, *(p.end for p in found[:-1])]
+        assert found[-1].end == len(sizes)
+        assert found[-1].ends == tuple(f.stat().st_size for f in files)
+        assert all(p.records and p.first in starts for p in found)
+    assert len(divide(reads, instances)) == instances
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=200), st.integers(0, 120), st.booleans(), st.data())
+@common(200)
+def test_batches_do_not_depend_on_how_records_come(sizes, batch, by_records, data):
+    marker, at = marks.Marker(*(0, batch) if by_records else (batch, 0), 1), 0
+    while at < len(sizes):
+        count = data.draw(st.integers(1, len(sizes) - at))
+        here = np.arange(at, at + count)
+        marker.add(np.array(sizes[at : at + count]), [10 * here])
+        at += count
+    found = marker.marks([10 * len(sizes)])
+    expected = range(0, len(sizes), batch or 1) if by_records else batch_starts(sizes, batch)
+    assert list(found.records) == [*expected, len(sizes)]
+    assert list(found.offsets[0]) == [10 * r for r in found.records]
+
+
+@pytest.mark.parametrize("batch", [0, 25])
+def test_marks_stay_few(monkeypatch, batch):
+    monkeypatch.setattr(marks, "ENOUGH", 16)
+    marker = marks.Marker(batch, 0, 1)
+    for at in range(0, 5000, 50):
+        marker.add(np.full(50, 10), [np.arange(at, at + 50)])
+    found = marker.marks([5000])
+    step = 3 if batch else 1
+    assert found.batches == len(range(0, 5000, step))
+    assert list(found.records) == [*range(0, 5000, step * found.stride), 5000]
+    assert 16 < len(found.records) <= 34
+
+
+def test_parts_are_as_equal_as_batches_allow(tmp_path):
+    reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 10, "+", "I" * 10]] * 1000))], batch_bases=100)
+    assert {p.records for p in divide(reads, 4)} == {250}
+    assert {p.records for p in divide(reads, 8)} == {120, 130}
+    assert len(divide(reads, 100)) == 100
+    with pytest.raises(CannotHere, match="1000 records are 100 batches of the aligner: too few for 101 instances"):
+        divide(reads, 101)
+    with pytest.raises(CannotHere, match="3 records are too few for 4 instances"):
+        divide(inspect([write(tmp_path / "few.fq", text(GOOD))]), 4)
+
+
+def test_pieces_are_of_their_size(tmp_path, monkeypatch):
+    reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 45, "+", "I" * 45]] * 10_000))])
+    monkeypatch.setattr(parts, "PIECE", 10_000)
+    sizes = [p.ends[0] - p.begins[0] for p in pieces(reads, 2)]
+    # 104 records of 97 bytes.
+    assert set(sizes[:-1]) == {10_088}
+    assert sizes[-1] <= 10_088
+    # Few reads: still some pieces for each.
+    assert len(pieces(reads, 50)) >= 50 * 15
+
+
+BAD = [
+    (["b", "AC", "+", "II"], "begins without @", 5),
+    (["", "AC", "+", "II"], "begins without @", 5),
+    ([">b", "AC", "+", "II"], "begins without @: this is FASTA", 5),
+    (["@b", "AC", "-", "II"], r"has no \+ line \(is it truncated\?\)", 7),
+    (["@b", "AC", "+", "I"], r"has 2 bases but 1 qualities \(is it truncated\?\)", 8),
+    (["@b", "AC", "+", "III"], "has 2 bases but 3 qualities", 8),
+    (["@b", "AC\nGT", "+", "II"], r"has no \+ line .*several lines", 7),
+]
+
+
+@pytest.mark.parametrize(("record", "reason", "at"), BAD)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("size", [(5, 0), (1 << 21, 1 << 14)])
+def test_the_error_names_file_record_and_line(tmp_path, blocks_of, *, record, reason, at, newline, size):
+    blocks_of(size)
+    lines = [line.replace("\n", newline) for line in record]
+    file = write(tmp_path / "r.fq", text([GOOD[0], lines, GOOD[2]], newline))
     with pytest.raises(BadInput, match=rf"^{file}:{at}: record 2 {reason}"):
-        scan([file])
+        inspect([file])
 
 
-def test_truncated_at_any_byte(tmp_path):
+@given(records=fastq(), place=st.integers(0, 11), bad=st.sampled_from(BAD), size=SIZES)
+@common(100)
+def test_a_bad_record_anywhere_is_named(tmp_path, blocks_of, *, records, place, bad, size):
+    blocks_of(size)
+    place = min(place, len(records[0]))
+    file = write(tmp_path / "r.fq", text([*records[0][:place], bad[0], *records[0][place:], GOOD[0]]))
+    with pytest.raises(BadInput, match=rf"^{file}:{4 * place + bad[2] - 4}: record {place + 1} {bad[1]}"):
+        inspect([file])
+
+
+@pytest.mark.parametrize("size", [(3, 0), (1 << 21, 1 << 14)])
+def test_truncated_at_any_byte(tmp_path, blocks_of, size):
+    blocks_of(size)
     data = text(GOOD)
     ends = {len(text(GOOD[:n])) for n in range(4)}
     ends |= {e - 1 for e in ends if e}  # without the last newline nothing is missing
     for cut in range(len(data)):
-        file = written(tmp_path / "r.fq", data[:cut])
+        file = write(tmp_path / "r.fq", data[:cut])
         if cut in ends and cut > 0:
-            assert scan([file]).records == data[: cut + 1].count(b"+")
+            assert inspect([file]).records == data[: cut + 1].count(b"+")
         else:
             with pytest.raises(BadInput, match=rf"^{file}: no reads|^{file}:\d+: record \d "):
-                scan([file])
+                inspect([file])
 
 
-def test_gzip_truncated_or_damaged_at_any_byte(tmp_path):
-    records = [[f"@r{n}", "ACGT" * 20, "+", "ABCD" * 20] for n in range(40)]
-    packed = gzip.compress(text(records))
-    for cut in range(2, len(packed)):
-        file = written(tmp_path / "r.fq.gz", packed[:cut])
-        with pytest.raises(BadInput, match=rf"^{file}: record \d+: the gzip data are truncated or damaged"):
-            scan([file])
-    for at in range(10, len(packed)):
-        damaged = bytearray(packed)
-        damaged[at] ^= 0x55
-        file = written(tmp_path / "r.fq.gz", bytes(damaged))
-        with pytest.raises(BadInput, match=rf"^{file}"):
-            scan([file])
+@pytest.mark.parametrize("blank", [b"\n", b"\r\n\r\n", b"\n" * 4, b"\n" * 30, b" \n\t\n"])
+def test_blank_lines_are_dropped_at_the_end_only(tmp_path, blocks_of, blank):
+    for size in ((3, 0), (1 << 21, 1 << 14)):
+        blocks_of(size)
+        reads = inspect([write(tmp_path / "r.fq", text(GOOD) + blank)])
+        assert (reads.records, reads.as_is, reads.marks.offsets[0][-1]) == (3, False, len(text(GOOD)))
+        file = write(tmp_path / "r.fq", text(GOOD) + blank + text(GOOD))
+        with pytest.raises(BadInput, match=rf"^{file}:13: record 4 begins without @"):
+            inspect([file])
 
 
-def test_gzip_of_many_members(tmp_path):
-    """As bgzip writes it: blocks, and an empty one at the end; records go over their borders."""
-    data = text(GOOD * 50)
-    blocks = [data[i : i + 37] for i in range(0, len(data), 37)] + [b""]
-    file = tmp_path / "r.fq.gz"
-    file.write_bytes(b"".join(gzip.compress(b) for b in blocks))
-    assert scan([file]).records == 150
-    cut = file.read_bytes()[:-30]
-    file.write_bytes(cut)
-    with pytest.raises(BadInput, match="truncated or damaged"):
-        scan([file])
+@pytest.mark.parametrize("bases", [1, 300, 100_000, 5_000_000])
+def test_reads_of_any_length(tmp_path, bases):
+    records = [["@r" + "x" * n, "A" * bases, "+", "@" * bases] for n in range(3)]
+    reads = inspect([write(tmp_path / "r.fq", text(records))])
+    assert (reads.records, reads.bases) == (3, 3 * bases)
 
 
-@pytest.mark.parametrize("data", [b"", gzip.compress(b"")])
+def test_what_never_ends_is_no_fastq(tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "LONGEST", 1 << 22)
+    file = write(tmp_path / "r.fq", text(GOOD) + b"@" + bytes(10 << 20))
+    with pytest.raises(BadInput, match=rf"^{file}:13: record 4 is longer than 4 MiB: is this FASTQ"):
+        inspect([file])
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", packed(b"")])
 def test_no_reads(tmp_path, data):
-    file = tmp_path / "r.fq"
-    file.write_bytes(data)
+    file = write(tmp_path / "r.fq", data)
     with pytest.raises(BadInput, match=rf"^{file}: no reads"):
-        scan([file])
+        inspect([file])
     with pytest.raises(BadInput, match="no reads"):
-        scan([file, file])
+        inspect([file, file])
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_files_that_are_not_taken(tmp_path):
     with pytest.raises(BadInput, match=r"nothing\.fq: cannot be read: No such file"):
-        scan([tmp_path / "nothing.fq"])
+        inspect([tmp_path / "nothing.fq"])
     with pytest.raises(BadInput, match="cannot be read: Is a directory"):
-        scan([tmp_path])
+        inspect([tmp_path])
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(BadInput, match="fifo: is no regular file: reads are read more than once, save them"):
+        inspect([tmp_path / "fifo"])
+    with pytest.raises(BadInput, match="standard input are not taken"):
+        inspect([type(tmp_path)("-")])
+    with pytest.raises(BadInput, match="3 read files"):
+        inspect([tmp_path] * 3)
+    with pytest.raises(BadInput, match="2 read files: one, or two of a pair that is not interleaved"):
+        inspect([tmp_path] * 2, interleaved=True)
+
+
+@pytest.mark.parametrize(
+    ("begin", "program"), [(b"BZh9", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zstd")]
+)
+def test_other_compressions_are_refused(tmp_path, begin, program):
+    file = write(tmp_path / "r.fq", begin + bytes(100))
+    with pytest.raises(BadInput, match=f"^{file}: is compressed .* unpack it with {program}"):
+        inspect([file])
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("a", "a"), ("a/1", "a/2"), ("a/1 x", "a/2 y"), ("a 1:N:0", "a 2:N:0"), ("a\tx", "a")],
+    [
+        *[("a", "a"), ("a/1", "a/2"), ("a/1 x", "a/2 y"), ("a 1:N:0", "a 2:N:0"), ("a\tx", "a"), ("a/1", "a")],
+        *[("a/2", "a/1"), ("n" * 300 + "/1", "n" * 300 + "/2"), ("a/1 c", "a/2"), ("a", "a" + " " * 300)],
+    ],
 )
-def test_names_of_a_pair(tmp_path, one, other):
-    files = [written(tmp_path / f"{i}.fq", text([[f"@{n}", "A", "+", "I"]])) for i, n in enumerate((one, other))]
-    assert scan(files) == Batches((0,), 1, 2)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_names_of_a_pair(tmp_path, one, other, newline):
+    # Names of the same shape and of different ones are compared together.
+    records = [[[f"@{n}", "A", "+", "I"], ["@same", "", "+", ""]] for n in (one, other)]
+    files = [write(tmp_path / f"{i}.fq", text(r, newline)) for i, r in enumerate(records)]
+    assert inspect(files).records == 2
+    both = write(tmp_path / "i.fq", text([r for pair in zip(*records, strict=True) for r in pair], newline))
+    assert inspect([both], interleaved=True).records == 2
 
 
-def test_pairs_out_of_step(tmp_path):
-    one = written(tmp_path / "1.fq", text(GOOD))
-    other = written(tmp_path / "2.fq", text([GOOD[0], GOOD[2], GOOD[1]]))
-    with pytest.raises(BadInput, match=rf"^{other}:5: record 2: @b and @c are no pair"):
-        scan([one, other])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *[("a", "b"), ("a/1", "b/2"), ("a", "ab"), ("ab", "a"), ("x1", "x2"), ("a/3", "a/4"), ("a/1x", "a/2x")],
+        *[("n" * 300 + "1", "n" * 300 + "2"), ("a b", "c b"), ("/1", "/2x")],
+    ],
+)
+def test_names_of_no_pair(tmp_path, one, other):
+    records = [[["@same", "A", "+", "I"], [f"@{n}", "A", "+", "I"]] for n in (one, other)]
+    files = [write(tmp_path / f"{i}.fq", text(r)) for i, r in enumerate(records)]
+    names = rf"record 2: @{one.split()[0]} and @{other.split()[0]} are no pair"
+    with pytest.raises(BadInput, match=rf"^{files[1]}:5: {names}"):
+        inspect(files)
+    both = write(tmp_path / "i.fq", text([r for pair in zip(*records, strict=True) for r in pair]))
+    with pytest.raises(BadInput, match=rf"^{both}:13: {names}"):
+        inspect([both], interleaved=True)
+
+
+@given(fastq(mates=2), st.data(), SIZES)
+@common(80)
+def test_pairs_out_of_step_are_seen(tmp_path, blocks_of, records, data, size):
+    blocks_of(size)
+    place = data.draw(st.integers(0, len(records[1]) - 1))
+    records[1][place][0] = "@other/2"
+    files = [write(tmp_path / f"{n}.fq", text(r)) for n, r in enumerate(records)]
+    with pytest.raises(BadInput, match=rf"^{files[1]}:{4 * place + 1}: record {place + 1}: .* are no pair"):
+        inspect(files)
 
 
 @pytest.mark.parametrize("shorter", [0, 1])
-def test_files_of_a_pair_that_are_not_equally_long(tmp_path, shorter):
-    files = [written(tmp_path / f"{n}.fq", text(GOOD[: 2 if n == shorter else 3])) for n in range(2)]
+@pytest.mark.parametrize("size", [(3, 0), (1 << 21, 1 << 14)])
+def test_files_of_a_pair_that_are_not_equally_long(tmp_path, blocks_of, shorter, size):
+    blocks_of(size)
+    files = [write(tmp_path / f"{n}.fq", text(GOOD[: 2 if n == shorter else 3])) for n in range(2)]
     with pytest.raises(BadInput, match=rf"^{files[shorter]}: ends after 2 records, the other file of the pair"):
-        scan(files)
+        inspect(files)
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path):
-    file = written(tmp_path / "r.fq", text(GOOD * 40_000))
-    out_of, into = os.pipe()
-    feeder = threading.Thread(target=feed, args=(file, 0, 120_000, os.fdopen(into, "wb")))
-    feeder.start()
-    os.read(out_of, 10)
-    os.close(out_of)
-    feeder.join(20)
-    assert not feeder.is_alive()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(into)
+@pytest.mark.parametrize("cut", [0, 1])
+def test_interleaved_pairs_that_are_odd(tmp_path, cut):
+    data = text([GOOD[0], GOOD[0], GOOD[1]])
+    file = write(tmp_path / "i.fq", data[: len(data) - cut] + b"\n" * cut)
+    with pytest.raises(BadInput, match=rf"^{file}:9: record 3 has no mate"):
+        inspect([file], interleaved=True)
 
 
-def test_feed_closes_what_it_writes_to(tmp_path):
-    sink = io.BytesIO()
-    reads.feed(written(tmp_path / "r.fq", text(GOOD)), 1, 2, sink)
-    assert sink.closed
+def test_a_long_pass_says_how_far_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("firsttouch.reads.scan._OFTEN", 0.0)
+    said = []
+    inspect([write(tmp_path / "r.fq", text(GOOD))], say=said.append)
+    assert said
+    assert "r.fq 3 records" in said[-1]
+
+
+def test_memory_stays_small(tmp_path):
+    """Of an input far larger than the blocks nothing is kept but marks."""
+    file = tmp_path / "r.fq"
+    one = text([[f"@r{n:07}", "ACGT" * 25, "+", "FFFF" * 25] for n in range(20_000)])
+    with file.open("wb") as out:
+        for _ in range(50):
+            out.write(one)
+    tracemalloc.start()
+    try:
+        reads = inspect([file])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert reads.records == 1_000_000
+    assert file.stat().st_size > 200_000_000
+    assert peak < 60_000_000
+
+
+def test_nothing_stays_open_after_an_error(tmp_path):
+    file = write(tmp_path / "r.fq", text(GOOD * 200_000)[:-5])
+    with nothing_stays():
+        for _ in range(3):
+            with pytest.raises(BadInput):
+                inspect([file])
+
+
+def test_parts_are_next_to_each_other(tmp_path):
+    reads = inspect([write(tmp_path / "r.fq", text(GOOD * 10))])
+    for one, other in itertools.pairwise(divide(reads, 7)):
+        assert one.ends == other.begins

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SAM of several instances: joined in order, under one header, summed up, and nonsense refused."""
+"""SAM of several instances: surveyed, joined in input order under one header, summed up, and nonsense refused."""
 
 import hashlib
-import io
 import itertools
+import os
+import subprocess
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,14 +12,17 @@ from hypothesis import strategies as st
 
 from firsttouch import sam
 from firsttouch.errors import RunFailed
+from firsttouch.sam import lines
 
 pytestmark = pytest.mark.unit
 
 HEADER = ["@HD\tVN:1.6", "@SQ\tSN:chr1\tLN:9", "@SQ\tSN:chr2\tLN:7"]
+EASY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PRIMARY = 0x900
 
 
-def line(number, flag):
-    return f"r{number}\t{flag}\tchr1\t1\t60\t4M\t*\t0\t0\tACGT\tIIII"
+def line(name, flag, tail=""):
+    return f"r{name}\t{flag}\tchr1\t1\t60\t4M\t*\t0\t0\tACGT\tIIII{tail}"
 
 
 def part(folder, name, header, records, end="\n"):
@@ -27,28 +31,81 @@ def part(folder, name, header, records, end="\n"):
     return file
 
 
-@given(st.lists(st.integers(0, 0xFFF), max_size=20), st.lists(st.integers(0, 20), max_size=4))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_parts_join_to_the_whole(tmp_path, flags, cuts):
-    records = [line(n, f) for n, f in enumerate(flags)]
-    cuts = [0, *sorted(min(c, len(records)) for c in cuts), len(records)]
-    parts = [
-        part(tmp_path, n, [*HEADER, f"@PG\tID:bwa\tCL:part {n}"], records[a:b])
-        for n, (a, b) in enumerate(itertools.pairwise(cuts))
+def joined(folder, parts, runs):
+    """Survey and join parts; return the surveys, the pieces and the text."""
+    surveys = [sam.survey(p, [records for _, records in mine]) for p, mine in zip(parts, runs, strict=True)]
+    pieces = sam.in_order(parts, surveys, [[number for number, _ in mine] for mine in runs])
+    out = folder / "out.sam"
+    with out.open("wb") as stream:
+        sam.write(sam.Piece(parts[0], 0, surveys[0].header_bytes), pieces, stream.fileno())
+    return surveys, pieces, out.read_text()
+
+
+@pytest.fixture(params=[64, 1 << 22], ids=["small-blocks", "large-blocks"])
+def block(request, monkeypatch):
+    """Sets the size of the blocks that files are read in."""
+    monkeypatch.setattr(lines, "BLOCK_BYTES", request.param)
+    return request.param
+
+
+reads = st.lists(st.lists(st.sampled_from([0x100, 0x800, 0x904]), max_size=3), max_size=12)
+
+
+@given(reads, st.lists(st.integers(0, 12), max_size=4), st.randoms(use_true_random=False))
+@EASY
+def test_pieces_join_to_the_whole(tmp_path, block, extras, cuts, rng):
+    """Any number of further records behind each read's primary one, dealt in any order to some instances."""
+    records = [
+        [line(n, rng.choice([0, 4, 16, 99])), *(line(n, flag) for flag in more)] for n, more in enumerate(extras)
     ]
-    out = io.BytesIO()
-    found = sam.join(parts, out)
-    text = out.getvalue().decode().splitlines()
-    assert text == [*HEADER, "@PG\tID:bwa\tCL:part 0", *records]
-    assert found.primary == sum(not f & 0x900 for f in flags)
-    assert found.mapped == sum(not f & 0x904 for f in flags)
-    assert found.sha256 == hashlib.sha256("".join(r + "\n" for r in records).encode()).hexdigest()
-    assert sam.join(parts, None) == found
+    cuts = [0, *sorted(min(c, len(records)) for c in cuts), len(records)]
+    shares = [records[a:b] for a, b in itertools.pairwise(cuts)]
+    runs = [[], []]
+    texts = [[], []]
+    for number, share in enumerate(shares):
+        to = rng.randrange(2)
+        runs[to].append((number, len(share)))
+        texts[to] += itertools.chain(*share)
+    parts = [part(tmp_path, n, [*HEADER, f"@PG\tID:bwa\tCL:part {n}"], t) for n, t in enumerate(texts)]
+    surveys, pieces, text = joined(tmp_path, parts, runs)
+    whole = list(itertools.chain(*records))
+    assert text.splitlines() == [*HEADER, "@PG\tID:bwa\tCL:part 0", *whole]
+    flags = [int(li.split("\t")[1]) for li in whole]
+    assert sum(s.primary for s in surveys) == sum(not f & PRIMARY for f in flags) == len(records)
+    assert sum(s.mapped for s in surveys) == sum(not f & (PRIMARY | 4) for f in flags)
+    assert sam.sums(pieces, settle=True).exact == hashlib.sha256("".join(r + "\n" for r in whole).encode()).hexdigest()
 
 
-def test_nothing_aligned():
-    assert sam.Alignments(0, 0, "").mapped_fraction == 0.0
-    assert sam.Alignments(4, 3, "").mapped_fraction == 0.75
+def test_what_a_pipe_gets(tmp_path):
+    file = part(tmp_path, "a", HEADER, [line(n, 0) for n in range(5000)])
+    found = sam.survey(file, [5000])
+    consumer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with consumer:
+        writing = os.dup(consumer.stdin.fileno())
+        consumer.stdin.close()
+        consumer.stdin = None
+        if os.fork() == 0:
+            sam.write(sam.Piece(file, 0, found.header_bytes), sam.in_order([file], [found], [[0]]), writing)
+            os._exit(0)
+        os.close(writing)
+        assert consumer.stdout.read() == file.read_bytes()
+    os.wait()
+
+
+def test_one_line_longer_than_a_block(tmp_path, block):
+    long = line("long", 0, "\tXX:Z:" + "x" * 100_000)
+    file = part(tmp_path, "a", HEADER, [line(0, 0), long, line(1, 4)])
+    found = sam.survey(file, [1, 2])
+    assert (found.primary, found.mapped, found.size) == (3, 2, file.stat().st_size)
+    assert file.read_bytes()[found.ends[0] :].startswith(b"rlong\t")
+
+
+def test_too_few_records_have_no_ends(tmp_path):
+    file = part(tmp_path, "a", HEADER, [line(0, 0), line(1, 0)])
+    assert sam.survey(file, [1, 2]).ends == ()
+    assert sam.survey(file, [1]).ends == ()
+    assert sam.survey(part(tmp_path, "b", HEADER, []), [1]).ends == ()
+    assert sam.survey(part(tmp_path, "c", HEADER, []), [0]).ends == (sam.survey(file).header_bytes,)
 
 
 @pytest.mark.parametrize(
@@ -57,17 +114,19 @@ def test_nothing_aligned():
         (["garbage"], "\n", 4),
         ([line(0, 0), "", line(1, 0)], "\n", 5),
         ([line(0, "x")], "\n", 4),
+        ([line(0, "1x")], "\n", 4),
         ([line(0, -1)], "\n", 4),
         ([line(0, "")], "\n", 4),
+        ([line(0, 1234567)], "\n", 4),
         ([line(0, 0), line(1, 0)], "", 5),
         ([line(0, 0), "r1\t0"], "\n", 5),
         ([line(0, 0), "r1\t0\tchr1\t1\t60"], "\n", 5),
     ],
 )
-def test_what_is_no_sam_is_named(tmp_path, records, end, at):
+def test_what_is_no_sam_is_named(tmp_path, block, records, end, at):
     file = part(tmp_path, "a", HEADER, records, end)
     with pytest.raises(RunFailed, match=rf"^{file}:{at}: not a SAM record"):
-        sam.join([file], None)
+        sam.survey(file)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -77,13 +136,23 @@ def test_parts_of_different_references(tmp_path, other, first):
     if not first:
         parts.reverse()
     with pytest.raises(RunFailed, match="aligned to other references than"):
-        sam.join(parts, None)
+        joined(tmp_path, parts, [[(0, 1)], [(1, 1)]])
 
 
 def test_a_read_whose_name_begins_with_an_at(tmp_path):
     """FASTQ allows it, and bwa passes it on: still a record, no header."""
     name = "@name\t0\tchr1\t1\t60\t4M\t*\t0\t0\tACGT\tIIII"
-    out = io.BytesIO()
-    found = sam.join([part(tmp_path, "a", HEADER, [name]), part(tmp_path, "b", HEADER, [name])], out)
-    assert found.primary == 2
-    assert out.getvalue().decode().splitlines() == [*HEADER, name, name]
+    short = "@RG\t0\tchr1\t1\t60\t4M\t*\t0\t0\tACGT\tIIII"  # as a header's line, but behind a record
+    parts = [part(tmp_path, "a", HEADER, [name, short]), part(tmp_path, "b", HEADER, [name])]
+    surveys, _, text = joined(tmp_path, parts, [[(0, 2)], [(1, 1)]])
+    assert [s.primary for s in surveys] == [2, 1]
+    assert text.splitlines() == [*HEADER, name, short, name]
+
+
+def test_what_settled_leaves_out():
+    sure = b"r1\t99\tchr1\t7\t60\t4M\t=\t99\t100\tACGT\tIIII\tAS:i:4\tXA:Z:x\n"
+    other = b"r1\t65\tchr1\t7\t60\t4M\t=\t44\t200\tACGT\tIIII\tAS:i:4\n"
+    assert sam.settled(sure) == sam.settled(other) != sam.settled(sure.replace(b"\t7\t", b"\t8\t"))
+    tie = b"r1\t0\tchr1\t7\t0\t4M\t*\t0\t0\tACGT\tIIII\tAS:i:4\n"
+    elsewhere = b"r1\t16\tchr2\t9\t0\t4M\t*\t0\t0\tACGT\tIIII\tAS:i:4\n"
+    assert sam.settled(tie) == sam.settled(elsewhere) != sam.settled(tie.replace(b"AS:i:4", b"AS:i:5"))

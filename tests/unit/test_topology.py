@@ -2,6 +2,8 @@
 """Topologies from hwloc's XML: what belongs to whom, what may be used, and what is refused."""
 
 import re
+import shutil
+import tarfile
 
 import pytest
 from hypothesis import given
@@ -83,6 +85,27 @@ def test_memory_of_other_kinds_near_the_same_pus():
     assert [n.pus for n in found.numa_nodes] == [(), (0, 1), (), ()]
     assert found.memory_nodes == (0, 1)
     assert found.cpu_nodes == (1,)
+
+
+def test_ordinary_memory_comes_first():
+    near = [0, 1]
+    others = node(1, [], subtype="CXL-DRAM") + node(2, [], subtype="HBM") + node(3, [], subtype="CXL-GPUMemory")
+    found = parse_xml(machine(node(0, near, subtype="DRAM") + others + pus(near)))
+    assert found.memory_nodes == (0, 1, 2)
+    assert found.data_nodes == (0,)
+    only = parse_xml(machine(node(0, near, memory=0) + others + pus(near)))
+    assert only.data_nodes == (1, 2)
+    # High-bandwidth memory alone: it is what the PUs have.
+    assert parse_xml(machine(node(2, near, subtype="HBM") + node(1, []) + pus(near))).data_nodes == (1, 2)
+
+
+def test_huge_pages_are_set_aside():
+    pages = "".join(
+        f'<page_type size="{s}" count="{c}"/>' for s, c in ((4096, 100), (2097152, 3), (1073741824, 0))
+    )
+    content = node(0, [0], memory=9_000_000).replace("/>", f">{pages}</object>") + pus([0])
+    assert parse_xml(machine(content)).node(0).huge_bytes == 3 * 2097152
+    assert parse_xml(machine(SMALL)).node(4).huge_bytes == 0
 
 
 def test_the_narrowest_node_owns_a_pu():
@@ -170,6 +193,9 @@ def test_this_host_is_cut_to_what_this_process_may_use(monkeypatch, golden):
     assert found.cpu_nodes == (0, 1)
     assert found.memory_nodes == (0, 1)
     assert found.memory_limit_bytes == 12345
+    assert found.here
+    assert found.info["transparent_hugepage"] in {"always", "madvise", "never"}
+    assert not topology.parse_xml(golden("lstopo_synthetic.xml")).here
 
 
 def test_lstopo_is_missing(monkeypatch, tmp_path):
@@ -190,3 +216,63 @@ def test_files_that_are_not_there(tmp_path):
         topology.load(xml=tmp_path / "nothing.xml")
     with pytest.raises(BadInput, match="has no sys/ folder"):
         topology.load(fsroot=tmp_path)
+
+
+def stored_root(folder):
+    """Lay out what the kernel says of two NUMA nodes of two PUs each."""
+    files = {"proc/cpuinfo": "", "sys/devices/system/cpu/online": "0-3", "sys/devices/system/node/online": "0-1"}
+    for pu in range(4):
+        base = f"sys/devices/system/cpu/cpu{pu}/topology/"
+        files |= {base + "core_id": str(pu), base + "physical_package_id": str(pu // 2)}
+        files |= {base + "thread_siblings": f"{1 << pu:x}", base + "core_siblings": "3" if pu < 2 else "c"}
+    for number in range(2):
+        base = f"sys/devices/system/node/node{number}/"
+        files |= {
+            base + "cpumap": "3" if number == 0 else "c",
+            base + "distance": "10 21" if number == 0 else "21 10",
+        }
+        files[base + "meminfo"] = f"Node {number} MemTotal: 1048576 kB\n"
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text + "\n")
+
+
+needs_lstopo = pytest.mark.skipif(shutil.which("lstopo-no-graphics") is None, reason="lstopo is not on PATH")
+
+
+@needs_lstopo
+@pytest.mark.parametrize("within", ["", "host/"])
+def test_a_stored_root_in_a_folder_and_in_a_tarball(tmp_path, within):
+    root = tmp_path / "root"
+    stored_root(root)
+    (root / "sys/outside").symlink_to("/etc")
+    folder = topology.load(fsroot=root)
+    assert [n.pus for n in folder.numa_nodes] == [(0, 1), (2, 3)]
+    assert folder.distance(0, 1) == 21
+    file = tmp_path / "root.tar.bz2"
+    with tarfile.open(file, "w:bz2") as tarball:
+        tarball.add(root, arcname=within or ".")
+    assert topology.load(fsroot=file) == folder
+
+
+def test_what_is_no_tarball_of_a_root(tmp_path):
+    empty = tmp_path / "empty.tar"
+    with tarfile.open(empty, "w"):
+        pass
+    cut = tmp_path / "cut.tar.bz2"
+    stored_root(tmp_path / "root")
+    with tarfile.open(cut, "w:bz2") as tarball:
+        tarball.add(tmp_path / "root", arcname="root")
+    cut.write_bytes(cut.read_bytes()[:200])
+    text = tmp_path / "text"
+    text.write_text("no tarball\n")
+    reasons = {
+        empty: "no file-system root: it has no sys/ folder",
+        cut: "neither a folder nor a whole tarball",
+        text: "neither a folder nor a whole tarball: file could not be opened successfully$",
+        tmp_path / "nothing": "cannot be read: No such file",
+    }
+    for file, reason in reasons.items():
+        with pytest.raises(BadInput, match=f"^{re.escape(str(file))}: {reason}"):
+            topology.load(fsroot=file)

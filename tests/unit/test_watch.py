@@ -104,9 +104,37 @@ def test_interleaved_pages_are_even(pages, holds, extent):
         assert "not even within 2%" in reason or "outside" in reason
 
 
-@pytest.mark.parametrize("mode", ["bind:0-1", "bind=static:0-1", "bind=relative|balancing:0-1"])
-def test_modes_with_flags(mode):
-    assert judge(asked(), 2, found(GOOD, modes={mode: 10000})) == ""
+@pytest.mark.parametrize(
+    ("policy", "mode", "holds"),
+    [
+        ("original", "bind:0-1", True),
+        ("original", "bind=static:0-1", True),
+        ("original", "bind=relative|balancing:0-1", False),  # pages may move
+        ("original", "prefer:0", False),
+        ("balancing", "bind=balancing:0-1", True),
+        ("balancing", "bind=static|balancing:0-1", True),
+        ("balancing", "bind:0-1", False),
+        ("preferred-many", "prefer (many):0-1", True),
+        ("preferred-many", "prefer:0", False),  # what an old kernel makes of it
+        ("weighted-interleave", "weighted interleave:0-1", True),
+        ("weighted-interleave", "interleave:0-1", False),
+        ("interleave", "weighted interleave:0-1", False),
+        ("interleave", "interleave=static:0-1", True),
+    ],
+)
+def test_modes_with_flags(policy, mode, holds):
+    reason = judge(asked(policy), 2, found(GOOD, modes={mode: 10000}))
+    assert reason == "" if holds else f"memory policy is {mode}, asked for was " in reason
+
+
+def test_weights_are_no_even_share():
+    uneven = {0: 7500, 1: 2500}
+    assert judge(asked("weighted-interleave"), 2, found(uneven, modes={"weighted interleave:0-1": 10000})) == ""
+    assert "outside 0-1" in judge(
+        asked("weighted-interleave", "whole"),
+        2,
+        found({0: 9000, 2: 1000}, modes={"weighted interleave:0-1": 10000}),
+    )
 
 
 STATUS = (
@@ -183,7 +211,7 @@ def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):
     what = Found()
     look(100, what, proc(100, "a", [("0", "R")], maps))
     assert what.pages == {0: 5, 1: 6 + 1024}
-    assert what.modes == {"default": 10, "prefer": 1, "bind:0": 1024}
+    assert what.modes == {"default": 10, "prefer (many):0-1": 1, "bind:0": 1024}
 
 
 @pytest.mark.parametrize("comm", ["numactl", "setpriv"])

@@ -7,64 +7,65 @@ import functools
 import re
 import string
 import subprocess
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-
+from firsttouch import tomldoc
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.placement import Need
 from firsttouch.supervise import last_lines, require
 from firsttouch.units import parse_bytes
 
-_ARGV = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["program", "version", "index", "align", "memory"],
-    "properties": {
-        "program": {"type": "string"},
-        "debian": {"type": "string"},
-        "version": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["argv", "pattern"],
-            "properties": {"argv": _ARGV, "pattern": {"type": "string"}},
-        },
-        "index": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["argv", "files"],
-            "properties": {"argv": _ARGV, "files": _ARGV},
-        },
-        "align": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["single", "paired", "batch_bases"],
-            "properties": {"single": _ARGV, "paired": _ARGV, "batch_bases": {"type": "integer", "minimum": 0}},
-        },
-        "memory": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["instance", "thread"],
-            "properties": {"instance": {"type": "string"}, "thread": {"type": "string"}},
-        },
+#: What is equal between scenarios: every alignment line, or what :func:`firsttouch.sam.settled` keeps of it.
+SAME = ("exact", "settled")
+_WORDS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
+_STEPS = {"type": "array", "items": _WORDS, "minItems": 1}
+_WORD = {"type": "string", "minLength": 1}
+_COUNT = {"type": "integer", "minimum": 1}
+
+
+def _table(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(required),
+        "properties": required | (optional or {}),
+    }
+
+
+SCHEMA: dict[str, Any] = _table(
+    {
+        "program": _WORD,
+        "version": _table({"argv": _WORDS, "pattern": _WORD}),
+        "index": _table({"argv": _WORDS, "files": _WORDS}, {"large": _WORD}),
+        "align": _table(
+            {"single": _STEPS, "paired": _STEPS, "in_order": {"type": "boolean"}, "same": {"enum": list(SAME)}},
+            {"batch_bases": _COUNT, "batch_reads": _COUNT},
+        ),
+        "memory": _table({"instance": _WORD, "thread": _WORD}),
     },
-}
-_ALIGN = {"index", "threads", "reads", "batch_bases"}
+    {"debian": _WORD},
+)
+#: The placeholders of the read files, by mate.
+_MATES = ("reads", "reads2")
+Steps = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
 class Aligner:
     """An aligner as its TOML file describes it.
 
-    *index_files* are suffixes of the index's prefix. *batch_bases* is the number of bases after which the
-    aligner's batch ends (0: its output does not depend on batches), *memory* the bytes that an instance and
-    each of its threads need beside the index.
+    *index_files* are suffixes of the index's prefix, to which an index of 64-bit offsets adds *index_large* (empty:
+    there is one kind only). *single* and *paired* are argv templates, run one after the other: the last one's
+    standard output is the SAM.
+
+    *in_order*: with any number of threads, the output has the reads in the order of the input. *same*: see
+    :data:`SAME`. The output depends on where batches begin, which is after *batch_bases* bases or at multiples
+    of *batch_reads* records (0: it does not depend on them). *instance_bytes* and *thread_bytes* are what an
+    instance and each of its threads need of memory beside the index.
     """
 
     name: str
@@ -74,27 +75,59 @@ class Aligner:
     version_pattern: str
     index_argv: tuple[str, ...]
     index_files: tuple[str, ...]
-    single: tuple[str, ...]
-    paired: tuple[str, ...]
+    index_large: str
+    single: Steps
+    paired: Steps
+    in_order: bool
+    same: str
     batch_bases: int
+    batch_reads: int
     instance_bytes: int
     thread_bytes: int
 
-    def align_argv(self, *, index: Path, reads: Sequence[str], threads: int, batch_bases: int) -> list[str]:
-        """Return the argv that aligns one read file, or two of a pair, to standard output."""
+    def steps(self, mates: int) -> Steps:
+        """Return the argv templates for one read file, or two of a pair, in the order in which they run."""
+        return self.paired if mates == 2 else self.single
+
+    def mates_of(self, template: Sequence[str]) -> tuple[int, ...]:
+        """Return which read files (0, 1) a step reads, each of them once."""
+        used = _fields(template)
+        return tuple(mate for mate, name in enumerate(_MATES) if name in used)
+
+    def argv(
+        self,
+        template: Sequence[str],
+        *,
+        index: Path,
+        reads: Sequence[str | None],
+        threads: int,
+        batch_bases: int,
+        scratch: Path,
+    ) -> list[str]:
+        """Return the argv of one step.
+
+        *reads* are the read files (or pipes) by mate, None where the step does not read that one; *scratch* is a
+        folder of the instance's own, for what one step leaves to the next. Raises KeyError for a read file that
+        the step needs and that is None.
+        """
         values = {"index": str(index), "threads": str(threads), "batch_bases": str(batch_bases)}
-        values |= dict(zip(("reads", "reads2"), reads, strict=False))
-        return [a.format(**values) for a in (self.paired if len(reads) == 2 else self.single)]
+        values |= {"scratch": str(scratch), "size": "l" if self._is_large(index) else "s"}
+        values |= {mate: file for mate, file in zip(_MATES, reads, strict=False) if file is not None}
+        return [a.format(**values) for a in template]
 
     def index_bytes(self, index: Path) -> int:
         """Return the size of the index with that prefix (bytes); raises BadInput naming the first absent file."""
-        total = 0
-        for suffix in self.index_files:
-            file = Path(f"{index}{suffix}")
+        large = self.index_large if self._is_large(index) else ""
+        files = [Path(f"{index}{suffix}{large}") for suffix in self.index_files]
+        for file in files:
             if not file.is_file():
                 raise BadInput(f"no index of {self.name} there: build it with `firsttouch index`", file=file)
-            total += file.stat().st_size
-        return total
+        return sum(file.stat().st_size for file in files)
+
+    def _is_large(self, index: Path) -> bool:
+        """Tell whether only a large index has that prefix: programs that know both take the small one first."""
+        first = f"{index}{self.index_files[0]}"
+        return bool(self.index_large) and not Path(first).is_file() and Path(first + self.index_large).is_file()
 
     def need(self, index_bytes: int) -> Need:
         """Return what one instance needs of memory."""
@@ -125,7 +158,7 @@ class Aligner:
 
     def build_index(self, reference: Path, index: Path, log: Path) -> None:
         """Build the index with prefix *index* from a FASTA file; raises RunFailed with the log's end."""
-        require(self.program)
+        require(self.program, self.index_argv[0])
         argv = [a.format(reference=reference, index=index) for a in self.index_argv]
         with log.open("wb") as out:
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False)
@@ -134,29 +167,12 @@ class Aligner:
 
 
 def parse(name: str, text: str, file: str) -> Aligner:
-    """Return the aligner that a TOML text describes; raises BadInput naming *file* and what is wrong."""
-    try:
-        data = tomllib.loads(text)
-        jsonschema.validate(data, SCHEMA)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(str(error), file=file) from error
-    except jsonschema.ValidationError as error:
-        where = ".".join(map(str, error.absolute_path)) or "the file"
-        raise BadInput(f"{where}: {error.message}", file=file) from error
+    """Return the aligner that a TOML text describes; raises BadInput naming *file*, the line and what is wrong."""
+    data = tomldoc.loads(text, file)
+    tomldoc.check(data, SCHEMA, text, file)
+    for table, key, reason in _mistakes(data):
+        raise BadInput(f"{table}.{key}: {reason}", file=file, line=tomldoc.line_of(text, [table, key]))
     align: Mapping[str, Any] = data["align"]
-    _check_placeholders(data["index"]["argv"], {"index", "reference"}, file)
-    _check_placeholders(align["single"], _ALIGN, file)
-    _check_placeholders(align["paired"], {*_ALIGN, "reads2"}, file)
-    try:
-        groups = re.compile(data["version"]["pattern"]).groups
-    except re.error as error:
-        raise BadInput(f"version.pattern: {error}", file=file) from error
-    if groups != 1:
-        raise BadInput(f"version.pattern: has {groups} groups, one is needed", file=file)
-    try:
-        instance_bytes, thread_bytes = (parse_bytes(data["memory"][k]) for k in ("instance", "thread"))
-    except BadInput as error:
-        raise BadInput(f"memory: {error}", file=file) from error
     return Aligner(
         name=name,
         program=data["program"],
@@ -165,21 +181,70 @@ def parse(name: str, text: str, file: str) -> Aligner:
         version_pattern=data["version"]["pattern"],
         index_argv=tuple(data["index"]["argv"]),
         index_files=tuple(data["index"]["files"]),
-        single=tuple(align["single"]),
-        paired=tuple(align["paired"]),
-        batch_bases=align["batch_bases"],
-        instance_bytes=instance_bytes,
-        thread_bytes=thread_bytes,
+        index_large=data["index"].get("large", ""),
+        single=tuple(map(tuple, align["single"])),
+        paired=tuple(map(tuple, align["paired"])),
+        in_order=align["in_order"],
+        same=align["same"],
+        batch_bases=align.get("batch_bases", 0),
+        batch_reads=align.get("batch_reads", 0),
+        instance_bytes=parse_bytes(data["memory"]["instance"]),
+        thread_bytes=parse_bytes(data["memory"]["thread"]),
     )
 
 
-def _check_placeholders(argv: Sequence[str], known: set[str], file: str) -> None:
+def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield (table, key, what is wrong) of values that are right by themselves but say nothing sensible."""
     try:
-        used = {f for a in argv for _, f, _, _ in string.Formatter().parse(a) if f is not None}
-    except ValueError as error:
-        raise BadInput(f"{error} in {' '.join(argv)}", file=file) from error
-    if unknown := sorted(used - known):
-        raise BadInput(f"unknown placeholder {{{unknown[0]}}} in {' '.join(argv)}", file=file)
+        groups = re.compile(data["version"]["pattern"]).groups
+        if groups != 1:
+            yield "version", "pattern", f"has {groups} groups, one is needed (the version)"
+    except re.error as error:
+        yield "version", "pattern", str(error)
+    for key in ("instance", "thread"):
+        try:
+            parse_bytes(data["memory"][key])
+        except BadInput as error:
+            yield "memory", key, str(error)
+    for reason in _wrong_steps([data["index"]["argv"]], {"index", "reference"}, needed={"index", "reference"}):
+        yield "index", "argv", reason
+    align = data["align"]
+    batches = {"batch_bases"} if "batch_bases" in align else set()
+    known = {"index", "threads", "scratch", *batches, *(["size"] if "large" in data["index"] else [])}
+    for key, mates in (("single", _MATES[:1]), ("paired", _MATES)):
+        for reason in _wrong_steps(align[key], {*known, *mates}, needed={"index", "threads", *mates, *batches}):
+            yield "align", key, reason
+
+
+def _wrong_steps(steps: Sequence[Sequence[str]], known: set[str], *, needed: set[str]) -> Iterator[str]:
+    """Yield what is wrong with the placeholders of argv templates that run one after the other."""
+    found: set[str] = set()
+    for step in steps:
+        try:
+            fields = _fields(step)
+        except ValueError as error:
+            yield f"{error} in {' '.join(step)}"
+            return
+        found.update(fields)
+        if unknown := sorted(set(fields) - known):
+            yield f"unknown placeholder {{{unknown[0]}}} in {' '.join(step)}: known are {_names(known)}"
+        # A pipe is read once.
+        if twice := [mate for mate in _MATES if fields.count(mate) > 1]:
+            yield f"a step can read {{{twice[0]}}} once only: {' '.join(step)}"
+    if lacking := needed - found:
+        yield f"no step has {_names(lacking)}"
+
+
+def _names(placeholders: set[str]) -> str:
+    return ", ".join(f"{{{name}}}" for name in sorted(placeholders))
+
+
+def _fields(template: Sequence[str]) -> list[str]:
+    """Return the placeholders of an argv template; raises ValueError where braces do not match."""
+    parsed = [part for argument in template for part in string.Formatter().parse(argument)]
+    if odd := [field for _, field, spec, conversion in parsed if spec or conversion]:
+        raise ValueError(f"{{{odd[0]}}} stands alone, without : or !")
+    return [field for _, field, _, _ in parsed if field is not None]
 
 
 @functools.cache

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from reframe.core.builtins import fixture, parameter, run_after, run_before, variable
 
-from firsttouch.aligners import aligners
+from firsttouch.checks import cases
 from firsttouch.checks.base import FirstTouchCheck
 
 
 class ReferenceRun(FirstTouchCheck):
     """Builds the index once and aligns all reads with one instance: the alignments every scenario must give."""
 
-    aligner = parameter(aligners())
+    aligner = parameter(cases.aligners())
     dataset = variable(str, value="lambda")
     repetitions = 1
 
@@ -25,7 +25,7 @@ class ReferenceRun(FirstTouchCheck):
     @property
     def sha256(self) -> str:
         """Checksum of what the alignments must all have in common."""
-        return str(self._records()[0].parameters["settled_sha256"])
+        return str(self._records()[0].parameters["common_sha256"])
 
 
 class ScenarioCheck(FirstTouchCheck):

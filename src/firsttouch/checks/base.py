@@ -12,10 +12,12 @@ from typing import Any
 import reframe.utility.sanity as sn
 from reframe.core.builtins import run_after, run_before, sanity_function, variable
 from reframe.core.exceptions import SanityError
+from reframe.core.logging import getlogger
 from reframe.core.pipeline import RunOnlyRegressionTest
 
 from firsttouch.checks import cases
 from firsttouch.errors import CANNOT_HERE
+from firsttouch.measure import effort
 from firsttouch.records import Record, read
 
 
@@ -51,10 +53,12 @@ class FirstTouchCheck(RunOnlyRegressionTest):
         self.executable_opts = [
             *self.command,
             "--repetitions",
-            str(self.repetitions),
+            str(min(self.repetitions, cases.effort().repetitions)),
             "--records",
             "records.jsonl",
         ]
+        # Schedulers need not hand on the environment that ReFrame was started with.
+        self.env_vars[effort.VARIABLE] = cases.effort().name
         self.num_tasks = 1
         self.num_cpus_per_task = cases.system().facts.pus
 
@@ -92,7 +96,9 @@ class FirstTouchCheck(RunOnlyRegressionTest):
                 continue
             self.perf_variables[label] = sn.make_performance_function(sn.defer(record.value), record.unit)
             found = cases.system().reference(record.check, record.metric, record.parameters)
-            if found is not None:
+            if found is not None and not record.judged:
+                _say_once(f"{record.host} is emulated ({record.software['emulator']}): its speed is not judged")
+            elif found is not None:
                 references[label] = found.as_tuple()
         self.reference = {self.current_partition.fullname: references} if references else {}
 
@@ -103,6 +109,11 @@ class FirstTouchCheck(RunOnlyRegressionTest):
     def _text(self, name: Any) -> list[str]:
         file = Path(self.stagedir) / str(sn.evaluate(name))
         return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    getlogger().warning(text)
 
 
 @functools.lru_cache(maxsize=1)

@@ -8,6 +8,9 @@ from itertools import combinations
 
 from reframe.core.runtime import runtime
 
+from firsttouch import aligners as aligners_module
+from firsttouch.measure import effort as effort_module
+from firsttouch.measure.effort import Effort
 from firsttouch.placement import SCALING_EIGHTHS, plan
 from firsttouch.systems import Facts, System, load
 from firsttouch.topology import NumaNode, Pu, Topology
@@ -17,6 +20,11 @@ from firsttouch.topology import NumaNode, Pu, Topology
 def system() -> System:
     """Return the system that ReFrame was started for."""
     return load(runtime().system.name)
+
+
+def effort() -> Effort:
+    """Return how thorough ReFrame was asked to be."""
+    return effort_module.chosen()
 
 
 def topology_of(facts: Facts) -> Topology:
@@ -56,24 +64,33 @@ def cpu_nodes() -> list[int]:
     return list(topology_of(system().facts).cpu_nodes)
 
 
-def banks() -> list[int]:
-    """Return the NUMA nodes that have memory."""
-    return list(topology_of(system().facts).memory_nodes)
+def banks(*nodes: int) -> list[int]:
+    """Return the NUMA nodes with memory that the PU-set of *nodes* is measured with."""
+    host = topology_of(system().facts)
+    return effort().banks_of(host, nodes, host.memory_nodes)
 
 
 def pu_sets() -> list[tuple[int, ...]]:
     """Return the PU-sets of 1, 2, 4, … NUMA nodes and of all of them (thesis section 3.4, algorithm 1)."""
     nodes = cpu_nodes()
     sizes = sorted({2**i for i in range(len(nodes).bit_length())} | {len(nodes)})
-    return [s for size in sizes if size <= len(nodes) for s in combinations(nodes, size)]
+    sizes = effort().some(effort().pu_sets, (size for size in sizes if size <= len(nodes)))
+    return [s for size in sizes for s in combinations(nodes, size)]
 
 
 def contention_threads() -> list[int]:
     """Return the thread counts of the contention step: 1, and those of the scaling study."""
     pus = len(topology_of(system().facts).allowed_pus)
-    return sorted({1} | {max(1, pus * e // 8) for e in SCALING_EIGHTHS})
+    return effort().some(effort().threads, sorted({1} | {max(1, pus * e // 8) for e in SCALING_EIGHTHS}))
 
 
 def scenarios(*, single: bool) -> list[str]:
     """Return the names of the scenarios with one instance, or of those with several."""
-    return [s.name for s in plan(topology_of(system().facts)).scenarios if (s.instances == 1) == single]
+    found = [s for s in plan(topology_of(system().facts)).scenarios if (s.instances == 1) == single]
+    threads = effort().some(effort().threads, sorted({s.threads for s in found})) if single else ()
+    return [s.name for s in found if not single or s.threads in threads]
+
+
+def aligners() -> list[str]:
+    """Return the names of the aligners whose scenarios are run."""
+    return [name for name in aligners_module.aligners() if name in (effort().aligners or (name,))]

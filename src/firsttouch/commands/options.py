@@ -39,7 +39,9 @@ def add_topology(made: argparse.ArgumentParser) -> None:
     """Add the options that choose a topology."""
     source = made.add_mutually_exclusive_group()
     source.add_argument("--xml", type=Path, metavar="FILE", help="an hwloc XML file instead of this host")
-    source.add_argument("--fsroot", type=Path, metavar="DIR", help="a stored file-system root (sys/, proc/)")
+    source.add_argument(
+        "--fsroot", type=Path, metavar="DIR", help="a stored file-system root (sys/, proc/), or its tarball"
+    )
 
 
 def topology(args: argparse.Namespace) -> Topology:

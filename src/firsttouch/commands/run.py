@@ -7,19 +7,21 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from firsttouch import datasets, index, launch
+from firsttouch import datasets, index, launch, run_records
 from firsttouch.aligners import aligner
 from firsttouch.commands import options
 from firsttouch.datasets import store
 from firsttouch.errors import BadInput
+from firsttouch.outputs import Form, Output
 from firsttouch.placement import Scenario, plan
 from firsttouch.progress import say
-from firsttouch.records import Record, append, software
+from firsttouch.records import append
 from firsttouch.topology import load
 
 EXAMPLES = """\
   firsttouch run 1Inst_Interleave --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz -o out.sam
-  firsttouch run 4Inst_Original --aligner bwa-mem --index idx/hg --reads r.fq -o out.sam --json
+  firsttouch run 4Inst_Original --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam --json
+  firsttouch run 8Inst_Original --aligner snap --index idx/hg --reads pairs.fq --interleaved --sorted -o out.bam
   firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl"""
 
 
@@ -32,125 +34,88 @@ def register(subparsers: options.Subparsers) -> None:
     made.add_argument("--index", type=Path, help="prefix of the aligner's index")
     made.add_argument("--reads", type=Path, help="FASTQ file, plain or gzip")
     made.add_argument("--reads2", type=Path, help="the second file of a pair")
+    made.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
     made.add_argument("--threads", type=options.positive, help="threads in total, as for `firsttouch plan`")
-    made.add_argument("-o", "--output", type=Path, help="SAM file (default with --dataset: not kept)")
+    made.add_argument("-o", "--output", type=Path, help="the output file (default with --dataset: not kept)")
+    form = made.add_mutually_exclusive_group()
+    form.add_argument("--striped", action="store_true", help="a SAM file per instance: out.0.sam, out.1.sam, ...")
+    form.add_argument("--sorted", action="store_true", help="one BAM file, by `samtools sort`")
+    made.add_argument(
+        "--dynamic", action="store_true", help="hand batches to whichever instance has room, not one part to each"
+    )
     made.add_argument("--repetitions", type=options.positive, default=1, help="timed runs (default: 1)")
     made.add_argument("--batch-bases", type=int, help="the aligner's batch size in bases, fixed in all scenarios")
     made.add_argument("--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)")
     made.add_argument("--timeout", type=options.seconds, help="seconds after which a run is stopped")
     made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
-    made.add_argument("--expect-sha256", metavar="SUM", help="settled_sha256 that the alignments must have")
+    made.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
+    made.add_argument("--expect-sha256", metavar="SUM", help="common_sha256 that the alignments must have")
     made.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the scenario and print what came out; 1 where its placement did not hold."""
-    work, expect = _work(args)
-    work = replace(work, counted=args.counters)
-    need = work.aligner.need(work.aligner.index_bytes(work.index))
-    scenario = plan(load(), need, threads=args.threads).scenario(args.scenario)
+    scenario, work, least_mapped = _prepared(args)
+    output = _output(args, scenario)
     results = []
     for number in range(args.repetitions):
-        result = launch.run(work, scenario, args.output, timeout=args.timeout)
+        result = launch.run(work, scenario, output, timeout=args.timeout)
         results.append(result)
         state = f"INVALID: {result.misplaced}" if result.misplaced else "placement verified"
         say(f"{scenario.name} ({number + 1}/{args.repetitions}): {result.seconds:.3f} s, {state}")
-    record = to_record(
-        work, scenario, results, dataset=args.dataset or "", expect=expect, wanted=args.expect_sha256
+    found = run_records.records(
+        work,
+        scenario,
+        results,
+        dataset=args.dataset or "",
+        least_mapped=least_mapped,
+        wanted=args.expect_sha256,
     )
-    if args.counters:
-        # A counted run takes longer than the scenario does: its time stays out of the scenarios' times.
-        record = replace(record, check="counters")
-    found = [record, *counts(record, results)]
     if args.records:
         append(args.records, found)
     if args.json:
-        options.print_json([r.to_dict() for r in found] if args.counters else record.to_dict())
-    elif args.output:
-        print(args.output)
-    if record.status != "valid":
-        say(f"firsttouch: invalid: {record.reason}")
-    return 0 if record.status == "valid" else 1
+        options.print_json([r.to_dict() for r in found] if args.counters else found[0].to_dict())
+    elif output:
+        print(*output.files(scenario.instances), sep="\n")
+    if found[0].status != "valid":
+        say(f"firsttouch: invalid: {found[0].reason}")
+    return 0 if found[0].status == "valid" else 1
 
 
-def _work(args: argparse.Namespace) -> tuple[launch.Work, float]:
-    """Return what is to be aligned, and the part of the reads that must map at least."""
+def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
+    """Return the scenario, what is to be aligned, and the part of the reads that must map at least."""
     one = aligner(args.aligner)
+    one.version()
     # Aligners keep it in a C int.
     if args.batch_bases is not None and not 1 <= args.batch_bases < 1 << 31:
         raise BadInput(f"--batch-bases {args.batch_bases}: 1 to {(1 << 31) - 1}")
+    batch_bases, least_mapped = args.batch_bases, 0.0
     if args.dataset:
         if args.index or args.reads or args.reads2:
             raise BadInput("--dataset brings index and reads: leave --index, --reads and --reads2 out")
         data = datasets.get(args.dataset)
-        prefix = index.built(one, data.reference, store.root() / "index", say=say)
-        batch = args.batch_bases or data.expect.get("batch_bases")
-        least = float(data.expect.get("mapped_fraction_min", 0.0))
-        return launch.prepare(one, prefix, data.reads, None if batch is None else int(batch)), least
-    if not (args.index and args.reads and args.output):
+        prefix, files = index.built(one, data.reference, store.root() / "index", say=say), list(data.reads)
+        batch_bases = args.batch_bases or data.expect.get("batch_bases")
+        least_mapped = float(data.expect.get("mapped_fraction_min", 0.0))
+    elif not (args.index and args.reads and args.output):
         raise BadInput("--index, --reads and --output are needed (or --dataset)")
-    reads = [args.reads, args.reads2] if args.reads2 else [args.reads]
-    return launch.prepare(one, args.index, reads, args.batch_bases), 0.0
+    else:
+        prefix, files = args.index, [args.reads, *([args.reads2] if args.reads2 else [])]
+    # What can be said at once is said before all reads are looked through.
+    scenario = plan(load(), one.need(one.index_bytes(prefix)), threads=args.threads).scenario(args.scenario)
+    _output(args, scenario)
+    work = launch.prepare(one, prefix, files, batch_bases, interleaved=args.interleaved, say=say)
+    summed = bool(args.checksum or args.expect_sha256)
+    return scenario, replace(work, dynamic=args.dynamic, counted=args.counters, summed=summed), least_mapped
 
 
-def to_record(
-    work: launch.Work,
-    scenario: Scenario,
-    results: list[launch.Result],
-    *,
-    dataset: str,
-    expect: float,
-    wanted: str | None,
-) -> Record:
-    """Return the record of the repetitions of one scenario: its time, and whether it counts."""
-    last = results[-1]
-    sums = {r.alignments.settled_sha256 for r in results} | ({wanted} if wanted else set())
-    fraction = last.alignments.mapped_fraction
-    reason = next(filter(None, (r.misplaced for r in results)), "")
-    if len(sums) > 1:
-        reason = "the alignments differ from those of the reference run or between repetitions"
-    elif fraction < expect:
-        reason = f"{fraction:.1%} of the reads map, at least {expect:.1%} must: another genome's index or reads?"
-    return Record(
-        check="scaling" if scenario.instances == 1 else "placement",
-        metric="alignment_time",
-        unit="s",
-        better="lower",
-        samples=tuple(r.seconds for r in results),
-        parameters={
-            "aligner": work.aligner.name,
-            "dataset": dataset,
-            "scenario": scenario.name,
-            "instances": scenario.instances,
-            "threads": scenario.threads,
-            "policy": scenario.policy,
-            "reads": last.alignments.primary,
-            "mapped_fraction": fraction,
-            "index_bytes": work.aligner.index_bytes(work.index),
-            "batch_bases": work.batch_bases,
-            "alignments_sha256": last.alignments.sha256,
-            "settled_sha256": last.alignments.settled_sha256,
-            "cpu_seconds": sum(o.cpu_seconds for o in last.outcomes),
-            "peak_bytes": sum(o.peak_bytes for o in last.outcomes),
-        },
-        placement_asked=[p.to_dict() for p in scenario.placements],
-        placement_found=[o.found.to_dict() for o in last.outcomes],
-        status="invalid" if reason else "valid",
-        reason=reason,
-        software=software(**{work.aligner.name: work.aligner.version()}),
-    )
-
-
-def counts(record: Record, results: list[launch.Result]) -> list[Record]:
-    """Return a record, like that of the time, for each event that was counted in all repetitions."""
-    events = [e for e in results[0].counts if all(e in r.counts for r in results)]
-    return [
-        replace(
-            record,
-            metric=event.lower().replace("-", "_"),
-            unit="1",
-            better="neither",
-            samples=tuple(float(r.counts[event]) for r in results),
-        )
-        for event in events
-    ]
+def _output(args: argparse.Namespace, scenario: Scenario) -> Output | None:
+    """Return where the alignments go, or None where they are not kept; raises BadInput where they cannot."""
+    form: Form = "striped" if args.striped else "sorted" if args.sorted else "sam"
+    if args.output is None:
+        if form != "sam":
+            raise BadInput(f"--{form} needs --output")
+        return None
+    output = Output(args.output, form, scenario.instances * scenario.threads)
+    output.check()
+    return output

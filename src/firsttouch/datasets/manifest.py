@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-
 from firsttouch import folders
 from firsttouch.errors import BadInput, Missing
+from firsttouch.tomldoc import check, line_of, loads
 
 UNPINNED = "unpinned"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
@@ -158,13 +155,7 @@ def available() -> list[Dataset]:
 
 def parse(text: str, path: Path) -> Dataset:
     """Return the dataset that *text*, the content of *path*, describes; raises BadInput with the line."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        at = re.search(r"line (\d+)", str(error))
-        line = int(at[1]) if at else text.count("\n") + 1
-        reason = str(error).split(" (at ")[0]
-        raise BadInput(f"not TOML: {reason}", file=path, line=line) from None
+    data = loads(text, path)
     _check_schema(data, text, path)
     kind = data["kind"]
     source_key = _KINDS[kind][1]
@@ -220,21 +211,7 @@ def _check_schema(data: dict[str, Any], text: str, path: Path) -> None:
     kind = data.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise BadInput(f"kind must be one of {', '.join(_KINDS)}", file=path, line=line_of(text, ["kind"]))
-    errors = jsonschema.Draft202012Validator(_schema(kind)).iter_errors(data)
-    error = min(errors, key=lambda e: (line_of(text, list(e.absolute_path)), str(e.message)), default=None)
-    if error is None:
-        return
-    where = list(error.absolute_path)
-    if error.validator == "additionalProperties":
-        known = error.schema["properties"]
-        where.append(min(set(error.instance) - set(known)))
-        reason = f"unknown key {where[-1]!r}: known here are {', '.join(known)}"
-    elif error.validator == "required":
-        lacking = [key for key in error.validator_value if key not in error.instance]
-        reason = f"key {lacking[0]!r} is missing"
-    else:
-        reason = f"{'.'.join(str(part) for part in where)}: {error.message}"
-    raise BadInput(reason, file=path, line=line_of(text, where))
+    check(data, _schema(kind), text, path)
 
 
 def _check_sense(data: dict[str, Any], files: list[DataFile], text: str, path: Path) -> None:
@@ -260,23 +237,3 @@ def _check_sense(data: dict[str, Any], files: list[DataFile], text: str, path: P
         raise BadInput(f"{references} references: name one, as a file or a dataset", file=path, line=1)
     if len(files) - sum(file.role == "reference" for file in files) > 2:
         raise BadInput("more than two files of reads", file=path, line=1)
-
-
-def line_of(text: str, where: Sequence[str | int]) -> int:
-    """Return the 1-based line of the TOML *text* that holds the key *where*, or its table's, or 1."""
-    table: list[str | int] = []
-    counts: dict[str, int] = {}
-    best = 1
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[(\[?)\s*([A-Za-z0-9_-]+)\s*\]", line):
-            table = [header[2]]
-            if header[1]:
-                counts[header[2]] = counts.get(header[2], -1) + 1
-                table.append(counts[header[2]])
-            if list(where[: len(table)]) == table:
-                best = number
-        elif (key := re.match(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*[=.]""", line)) and list(
-            where[: len(table) + 1]
-        ) == [*table, key[1]]:
-            return number
-    return best

@@ -11,7 +11,7 @@ from typing import Any
 
 from firsttouch.cpulist import format_list
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.measure import likwid, lmbench, stream
+from firsttouch.measure import effort, likwid, lmbench, stream
 from firsttouch.placement import Placement
 from firsttouch.records import Record, software
 from firsttouch.supervise import Job, Outcome, run_together
@@ -89,9 +89,9 @@ def bank_bytes(host: Topology, bank: int) -> int:
 def topology(host: Topology) -> Iterator[Record]:
     """Yield what the host is: its number of NUMA nodes and of usable PUs, and its memory in GiB."""
     memory = sum(n.memory_bytes for n in host.numa_nodes) / lmbench.MIB / 1024
-    yield Record("topology", "numa_nodes", "1", "neither", (float(len(host.numa_nodes)),))
-    yield Record("topology", "pus", "1", "neither", (float(len(host.allowed_pus)),))
-    yield Record("topology", "memory", "GiB", "neither", (memory,))
+    counts = {"numa_nodes": len(host.numa_nodes), "pus": len(host.allowed_pus)}
+    for metric, unit, value in (*((m, "1", n) for m, n in counts.items()), ("memory", "GiB", memory)):
+        yield Record("topology", metric, unit, "neither", (float(value),), software=software())
 
 
 def latency(
@@ -102,10 +102,11 @@ def latency(
     pu = pus_of(host, [node])[0]
     argv = lmbench.argv(largest_bytes=largest, random=random)
     metric = "random_latency" if random else "sequential_latency"
+    env = lmbench.environment(effort.chosen().point_microseconds)
     curves, series = [], _Series("lat_mem_rd")
     for number in range(repetitions):
         # lat_mem_rd measures in a child of its own, and prints to standard error.
-        text = series.run(argv, bound([pu], bank), threads=1, env=lmbench.ENVIRONMENT, stderr=True)
+        text = series.run(argv, bound([pu], bank), threads=1, env=env, stderr=True)
         curves.append(lmbench.parse(text, largest_bytes=largest))
         if curves[-1].keys() != curves[0].keys():
             raise RunFailed("lat_mem_rd printed other array sizes than the time before")
@@ -125,6 +126,7 @@ def latency(
                 "pu_nodes": [node],
                 "pus": [pu],
                 "bank": bank,
+                **effort.chosen().parameters,
             },
             **series.placed(),
         )
@@ -135,14 +137,16 @@ def bandwidth(
 ) -> Iterator[Record]:
     """Yield copy, scale, add and triad (GB/s) of all PUs of *nodes* on *bank*, by likwid-bench and STREAM."""
     pus = pus_of(host, nodes)
-    case = {"pu_nodes": list(nodes), "bank": bank, "threads": len(pus), "policy": "membind"}
+    thorough = effort.chosen()
+    case = {"pu_nodes": list(nodes), "bank": bank, "threads": len(pus), "policy": "membind", **thorough.parameters}
     instructions = likwid.widest(likwid.processor_flags(), likwid.available())
     array = _array_bytes(host, bank)
-    for kernel in likwid.KERNELS:
+    for kernel in thorough.kernels:
         if why := likwid.cannot(kernel, instructions):
             say(f"skipped {kernel}: {why}")
             continue
-        argv = likwid.argv(kernel, instructions=instructions, threads=len(pus), array_bytes=array)
+        size = {"array_bytes": array, "passes": thorough.passes}
+        argv = likwid.argv(kernel, instructions=instructions, threads=len(pus), **size)
         rates, series = _likwid(argv, bound(pus, bank), len(pus), repetitions)
         say(f"{kernel} PU-set {format_list(nodes)} bank {bank}: {_show(rates)} GB/s")
         parameters = {
@@ -193,7 +197,9 @@ def contention(
     pus = pus[:threads]
     array = _array_bytes(host, bank)
     instructions = likwid.widest(likwid.processor_flags(), likwid.available())
-    argv = likwid.argv("copy", instructions=instructions, threads=threads, array_bytes=array)
+    thorough = effort.chosen()
+    size = {"array_bytes": array, "passes": thorough.passes}
+    argv = likwid.argv("copy", instructions=instructions, threads=threads, **size)
     rates, series = _likwid(argv, bound(pus, bank), threads, repetitions)
     say(f"contention {threads} threads bank {bank}: {_show(rates)} GB/s in total")
     parameters = {
@@ -204,6 +210,7 @@ def contention(
         "bank": bank,
         "threads": threads,
         "array_bytes": array,
+        **thorough.parameters,
     }
     each = [r / threads for r in rates]
     yield _rate("contention", "total_bandwidth", rates, parameters, series)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,10 +14,6 @@ from firsttouch.units import UNITS
 
 MIB = int(UNITS["MiB"][1])
 #: Its exact format: a number that lost its end is no number.
-#: lmbench times each point for this long (ENOUGH, in us) and would otherwise first find out how long is enough,
-#: and what its clock and its loop cost: on a busy host it then settles on a second per point. Of this length,
-#: clock and loop are less than a millionth.
-ENVIRONMENT = {"ENOUGH": "50000", "TIMING_O": "0", "LOOP_O": "0"}
 _POINT = re.compile(r"(\d+\.\d{5}) (\d+\.\d{3})")
 #: Bytes from one access to the next, as in the thesis; with -t the order of the accesses is random.
 STRIDE_BYTES = 256
@@ -29,6 +26,15 @@ def program() -> str:
     if found is None:
         raise Missing("lat_mem_rd is not there: `make setup` installs lmbench (Debian: non-free)")
     return found
+
+
+def environment(point_microseconds: int) -> Mapping[str, str]:
+    """Return lmbench's variables: how long it times each point of the curve (ENOUGH, in us).
+
+    It would otherwise first find out how long is enough, and what its clock and its loop cost: on a busy host it
+    then settles on a second per point. Of some milliseconds, clock and loop are less than a thousandth.
+    """
+    return {"ENOUGH": str(point_microseconds), "TIMING_O": "0", "LOOP_O": "0"}
 
 
 def argv(*, largest_bytes: int, random: bool) -> list[str]:

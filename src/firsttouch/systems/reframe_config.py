@@ -15,6 +15,7 @@ from reframe.core.exceptions import ConfigError
 
 from firsttouch import folders
 from firsttouch.errors import FirstTouchError, Missing
+from firsttouch.measure import effort
 from firsttouch.systems.facts import Facts
 from firsttouch.systems.load import available, load
 from firsttouch.systems.model import Partition, System
@@ -45,6 +46,7 @@ def site_configuration(settings: Path) -> dict[str, Any]:
     Raises ReFrame's ConfigError, which it prints as one line, where a system's file is wrong.
     """
     try:
+        effort.chosen()  # the checks are made for it
         systems = [_system(name) for name in available()]
     except FirstTouchError as error:
         # ReFrame prints the cause behind the error: it would be the same line again.

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "available.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t RESERVE = UINT64_C(16) << 20; // for the kernel, at the least
+
+uint64_t available_on_bank(const Host *host, int bank)
+{
+    char *text = file_text("/sys/devices/system/node/node%d/meminfo", bank);
+    int64_t kib = text_number(text, "MemFree:");
+    free(text);
+    if (kib < 0) { // a kernel without NUMA
+        text = file_text("/proc/meminfo");
+        kib = text_number(text, "MemFree:");
+        free(text);
+    }
+    const Node *node = host_node(host, bank);
+    const uint64_t free_bytes = kib > 0 ? (uint64_t)kib << 10 : 0, share = node->memory / 50;
+    const uint64_t reserve = share > RESERVE ? share : RESERVE;
+    return free_bytes > reserve ? free_bytes - reserve : 0;
+}
+
+// What is left below the limit of one cgroup. Its page cache is given back when memory runs short.
+static uint64_t left(const char *folder, const char *limit_file, const char *usage_file, const char *cache_key)
+{
+    char *limit_text = file_text("%s/%s", folder, limit_file),
+         *usage_text = file_text("%s/%s", folder, usage_file);
+    char *statistics = file_text("%s/memory.stat", folder);
+    uint64_t result = UINT64_MAX;
+    if (limit_text && usage_text && limit_text[0] >= '0' && limit_text[0] <= '9') {
+        const uint64_t limit = strtoull(limit_text, NULL, 10);
+        uint64_t usage = strtoull(usage_text, NULL, 10);
+        const int64_t cache = text_number(statistics, cache_key);
+        usage -= cache > 0 && (uint64_t)cache < usage ? (uint64_t)cache : 0;
+        // 0 is a broken read-out; version 1 says "no limit" as the largest number of pages.
+        if (limit > 0 && limit < UINT64_C(1) << 62)
+            result = limit > usage ? limit - usage : 0;
+    }
+    free(limit_text);
+    free(usage_text);
+    free(statistics);
+    return result;
+}
+
+// The least of a cgroup and all above it, up to the mount point.
+static uint64_t least_above(const char *mount, const char *group, bool second_version)
+{
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s%s", mount, group);
+    uint64_t least = UINT64_MAX;
+    while (strlen(folder) >= strlen(mount)) {
+        const uint64_t here = second_version ? left(folder, "memory.max", "memory.current", "inactive_file ")
+                                             : left(folder, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                                    "total_inactive_file ");
+        least = here < least ? here : least;
+        char *slash = strrchr(folder, '/');
+        if (!slash)
+            break;
+        *slash = '\0';
+    }
+    return least;
+}
+
+uint64_t available_in_cgroup(void)
+{
+    uint64_t least = UINT64_MAX;
+    char *text = file_text("/proc/self/cgroup"), *rest = text, *line;
+    while (rest && (line = strsep(&rest, "\n"))) {
+        strsep(&line, ":");
+        const char *controllers = strsep(&line, ":");
+        if (!controllers || !line)
+            continue;
+        uint64_t here = UINT64_MAX;
+        if (!*controllers) {
+            char *unified = file_text("/sys/fs/cgroup/cgroup.controllers");
+            here = least_above(unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/unified", line, true);
+            free(unified);
+        } else if (strstr(controllers, "memory")) {
+            here = least_above("/sys/fs/cgroup/memory", line, false);
+        }
+        least = here < least ? here : least;
+    }
+    free(text);
+    return least;
+}

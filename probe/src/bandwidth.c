@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bandwidth (thesis section 3.4): STREAM's kernels by every PU-set on every bank, and interleaved.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "arrays.h"
+#include "aspects.h"
+#include "json.h"
+#include "plan.h"
+#include "report.h"
+#include "stop.h"
+
+// One way to run one kernel, and what came of it.
+typedef struct {
+    Kernel kernel;
+    Stores stores;
+    InstructionSet instructions;
+    KernelCode *code;
+    Samples samples;
+} Case;
+
+typedef struct {
+    const Options *options;
+    Arrays *arrays;
+    Case *cases;
+    int count;
+    bool done;
+    double scalar;
+    double *errors; // of each thread's part at the end
+} Run;
+
+// Every repetition is a round over the cases that need one more, as STREAM goes round its kernels.
+static void work(Member *member, void *argument)
+{
+    Run *run = argument;
+    Arrays *arrays = run->arrays;
+    size_t first, last;
+    arrays_part(arrays, member->id, member->team->count, &first, &last);
+    for (;;) {
+        team_together(member);
+        if (member->id == 0) {
+            run->done = true;
+            for (int i = 0; i < run->count; i++)
+                run->done = run->done && samples_enough(&run->cases[i].samples, &run->options->repetitions);
+            run->done = run->done || stop_signal();
+        }
+        team_together(member);
+        if (run->done)
+            break;
+        for (int i = 0; i < run->count; i++) {
+            Case *one = &run->cases[i];
+            const bool enough = samples_enough(&one->samples, &run->options->repetitions);
+            if (member->id == 0)
+                run->scalar = arrays_scalar(arrays);
+            team_together(member);
+            if (enough) // known to all alike: the samples change behind the next barrier only
+                continue;
+            member->begin = team_now();
+            arrays_pass(arrays, one->kernel, one->code, run->scalar, first, last);
+            member->end = team_now();
+            team_check(member);
+            team_together(member);
+            if (member->id == 0) {
+                const double bytes = (double)arrays->bytes * kernel_facts(one->kernel)->arrays;
+                samples_add(&one->samples, bytes / team_span(member->team) * 1e-9);
+                arrays_expect(arrays, one->kernel, run->scalar);
+            }
+        }
+    }
+    // All is looked at by another thread than the one that wrote it.
+    const int other = (member->id + 1) % member->team->count;
+    arrays_part(arrays, other, member->team->count, &first, &last);
+    run->errors[member->id] = arrays_error(arrays, first, last, 1);
+}
+
+static int make_cases(const Options *options, Case *cases)
+{
+    int count = 0;
+    for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++)
+        for (Stores stores = REGULAR; stores < STORES; stores++)
+            for (Kernel kernel = COPY; kernel < KERNELS; kernel++) {
+                KernelCode *code = kernel_code(kernel, set, stores);
+                if (options->instructions[set] && options->stores[stores] && options->kernel[kernel] && code)
+                    cases[count++] = (Case){.kernel = kernel, .stores = stores, .instructions = set, .code = code};
+            }
+    return count;
+}
+
+static void print(const Run *run, const Result *common, const Plan *plan, int placement)
+{
+    for (int i = 0; i < run->count; i++) {
+        const Case *one = &run->cases[i];
+        if (!one->samples.count)
+            continue;
+        char metric[32];
+        snprintf(metric, sizeof metric, "%s_bandwidth", kernel_facts(one->kernel)->name);
+        Result result = *common;
+        result.metric = metric;
+        result.samples = &one->samples;
+        report_open(&result);
+        json_string("kernel", kernel_facts(one->kernel)->name);
+        json_string("stores", kernel_stores(one->stores));
+        json_string("instructions", kernel_instructions(one->instructions));
+        json_integer("array_bytes", (int64_t)run->arrays->bytes);
+        plan_stands_for(plan, placement);
+        report_close();
+    }
+}
+
+static void show(const Run *run, const List *set, const Memory *memory, int number, int of)
+{
+    char nodes[128], banks[128], rates[512] = "";
+    size_t used = 0;
+    for (int i = 0; i < run->count && used < sizeof rates; i++)
+        if (run->cases[i].samples.count)
+            used +=
+                (size_t)snprintf(rates + used, sizeof rates - used, "%s%s %.2f", i ? ", " : "",
+                                 kernel_facts(run->cases[i].kernel)->name, samples_median(&run->cases[i].samples));
+    report_say("%d/%d bandwidth PU-set %s, %s %s: %s GB/s", number, of, list_text(set, nodes, sizeof nodes),
+               memory->interleave ? "interleaved over" : "bank", list_text(&memory->banks, banks, sizeof banks),
+               rates);
+}
+
+static void measure(const Options *options, const Host *host, const Plan *plan, int placement, Arrays *arrays,
+                    Memory *memory, int number)
+{
+    Case cases[INSTRUCTION_SETS * STORES * KERNELS];
+    const List *set = &plan->sets[plan->placements[placement].set];
+    const List pus = options_pus(options, host, set);
+    Run run = {.options = options, .arrays = arrays, .cases = cases};
+    run.count = make_cases(options, cases);
+    run.errors = calloc((size_t)pus.count, sizeof *run.errors);
+    Placed placed = team_run(pus.values, pus.count, work, &run);
+    memory_look_again(memory);
+    char wrong[120] = "";
+    for (int i = 0; i < pus.count; i++)
+        if (!(run.errors[i] < 1e-10)) // also where it is no number
+            snprintf(wrong, sizeof wrong, "the arrays hold wrong values: relative error %.3g", run.errors[i]);
+    const Result common = {.unit = "GB/s",
+                           .better = "higher",
+                           .pu_nodes = set,
+                           .pus = &pus,
+                           .placed = &placed,
+                           .memory = memory,
+                           .wrong = wrong};
+    show(&run, set, memory, number, plan->measured);
+    print(&run, &common, plan, placement);
+    free(run.errors);
+    placed_free(&placed);
+    free(pus.values);
+}
+
+void bandwidth(const Options *options, const Host *host)
+{
+    Plan plan = plan_make(options, host, &options->set_sizes);
+    const List all = options_pus(options, host, &options->pu_nodes);
+    // What cannot be is refused before anything is measured.
+    for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
+        for (int target = 0; target < plan.target_count && options->pages[pages]; target++)
+            arrays_bytes(options, host, &plan.targets[target], pages, 3, all.count);
+    report_begin(options, host, plan.count);
+    for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++) {
+        int number = 0;
+        for (int target = 0; target < plan.target_count && options->pages[pages] && !stop_signal(); target++) {
+            if (!plan_needs(&plan, target))
+                continue;
+            Memory memory;
+            const List *banks = &plan.targets[target];
+            const uint64_t bytes = arrays_bytes(options, host, banks, pages, 3, all.count);
+            Arrays arrays = arrays_take(&memory, host, banks, pages, bytes);
+            for (int i = 0; i < plan.count && !stop_signal(); i++)
+                if (plan.placements[i].target == target && plan.placements[i].alike < 0)
+                    measure(options, host, &plan, i, &arrays, &memory, ++number);
+            memory_release(&memory);
+        }
+    }
+    free(all.values);
+    plan_free(&plan);
+}

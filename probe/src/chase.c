@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chase.h"
+
+#include <stdlib.h>
+
+#include "fail.h"
+
+const char *order_name(Order order)
+{
+    static const char *const names[ORDERS] = {"random", "paged"};
+    return names[order];
+}
+
+// splitmix64: a few bits of a good generator are all that a shuffle needs.
+static uint64_t random_below(uint64_t *state, uint64_t limit)
+{
+    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (uint64_t)((unsigned __int128)(z ^ z >> 31) * limit >> 64);
+}
+
+static void **line(char *base, uint64_t line_bytes, uint64_t index)
+{
+    return (void **)(void *)(base + index * line_bytes);
+}
+
+// Sattolo's shuffle of the identity has one cycle only. The pointers themselves are shuffled: no table is needed.
+static void **build_random(char *base, uint64_t lines, uint64_t line_bytes, uint64_t seed)
+{
+    for (uint64_t i = 0; i < lines; i++)
+        *line(base, line_bytes, i) = line(base, line_bytes, i);
+    for (uint64_t i = lines - 1; i > 0; i--) {
+        void **a = line(base, line_bytes, i), **b = line(base, line_bytes, random_below(&seed, i));
+        void *other = *a;
+        *a = *b;
+        *b = other;
+    }
+    return line(base, line_bytes, 0);
+}
+
+static void shuffled(uint64_t *order, uint64_t count, uint64_t *seed)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t j = random_below(seed, i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+}
+
+static void **build_paged(char *base, uint64_t lines, uint64_t line_bytes, uint64_t seed)
+{
+    const uint64_t group = GROUP_BYTES / line_bytes, groups = (lines + group - 1) / group;
+    uint64_t *outer = must_allocate(groups, sizeof *outer), *inner = must_allocate(group, sizeof *inner);
+    void **head = NULL, **tail = NULL;
+    shuffled(outer, groups, &seed);
+    for (uint64_t g = 0; g < groups; g++) {
+        const uint64_t first = outer[g] * group, count = lines - first < group ? lines - first : group;
+        shuffled(inner, count, &seed);
+        for (uint64_t i = 0; i < count; i++) {
+            void **next = line(base, line_bytes, first + inner[i]);
+            if (tail)
+                *tail = next;
+            else
+                head = next;
+            tail = next;
+        }
+    }
+    *tail = head;
+    free(outer);
+    free(inner);
+    return head;
+}
+
+void **chase_build(char *base, uint64_t bytes, uint64_t line_bytes, Order order, uint64_t seed)
+{
+    const uint64_t lines = bytes / line_bytes;
+    return (order == PAGED ? build_paged : build_random)(base, lines, line_bytes, seed);
+}
+
+void **chase_run(void **from, uint64_t steps)
+{
+    void **p = from;
+    for (uint64_t i = 0; i < steps; i += 16) {
+#define STEP p = (void **)*p;
+        STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP
+#undef STEP
+    }
+    // The compiler must believe that somebody wants to know where it ended.
+    __asm__ volatile("" : "+r"(p) : : "memory");
+    return p;
+}
+
+bool chase_check(void **from, uint64_t lines)
+{
+    void **p = (void **)*from;
+    uint64_t steps = 1;
+    for (; p != from && steps <= lines; steps++)
+        p = (void **)*p;
+    return steps == lines;
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors end the program with one line on standard error and the exit status of the command-line contract.
+#ifndef FAIL_H
+#define FAIL_H
+
+enum {
+    EXIT_FAILED = 1, // a measurement is wrong or could not be finished
+    EXIT_USAGE = 2,  // bad input
+    EXIT_CANNOT = 3, // this host or its limits do not allow it
+};
+
+_Noreturn void fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// What fail() calls first, so that a document that has begun is ended and says why.
+extern void (*fail_hook)(const char *reason);
+
+void *must_allocate(unsigned long count, unsigned long size);
+
+#endif

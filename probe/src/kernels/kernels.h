@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// STREAM's four kernels, each in a file of its own, for every instruction set that the compiler knows.
+#ifndef KERNELS_H
+#define KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+// From narrow to wide. PLAIN is the compiler's own choice for the architecture's oldest processors.
+typedef enum { PLAIN, SSE2, AVX2, AVX512, INSTRUCTION_SETS } InstructionSet;
+typedef enum { REGULAR, STREAMING, STORES } Stores;
+typedef enum { COPY, SCALE, ADD, TRIAD, KERNELS } Kernel;
+
+enum { KERNEL_STEP = 64 }; // elements: the number that a kernel works on is a multiple of this
+
+// a[i] = f(b[i], c[i], q); arrays are aligned to 64 bytes. copy and scale do not use c.
+typedef void KernelCode(double *restrict a, const double *b, const double *c, double q, size_t count);
+
+typedef struct {
+    const char *name;
+    int arrays; // arrays that a pass reads or writes: STREAM's count of bytes
+    KernelCode *code[INSTRUCTION_SETS][STORES];
+} KernelFacts;
+
+extern const KernelFacts copy_kernel, scale_kernel, add_kernel, triad_kernel;
+
+const KernelFacts *kernel_facts(Kernel kernel);
+const char *kernel_instructions(InstructionSet set);
+const char *kernel_stores(Stores stores);
+
+// True where this processor and this build have the instruction set.
+bool kernel_available(InstructionSet set);
+InstructionSet kernel_widest(void);
+
+// NULL where the instruction set has no such stores.
+KernelCode *kernel_code(Kernel kernel, InstructionSet set, Stores stores);
+
+#endif

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lists.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+
+enum { HIGHEST = 1 << 14 }; // no kernel numbers its PUs this high
+
+bool list_has(const List *list, int value)
+{
+    for (int i = 0; i < list->count; i++)
+        if (list->values[i] == value)
+            return true;
+    return false;
+}
+
+void list_add(List *list, int value)
+{
+    int *grown = must_allocate((unsigned long)list->count + 1, sizeof *grown);
+    if (list->count)
+        memcpy(grown, list->values, sizeof *grown * (size_t)list->count);
+    free(list->values);
+    grown[list->count++] = value;
+    list->values = grown;
+}
+
+static bool number(const char **text, long *value)
+{
+    if (!isdigit((unsigned char)**text))
+        return false;
+    char *end;
+    *value = strtol(*text, &end, 10);
+    *text = end;
+    return *value < HIGHEST;
+}
+
+bool list_parse(const char *text, List *list)
+{
+    bool members[HIGHEST] = {false};
+    *list = (List){0};
+    while (*text) {
+        long first, last;
+        if (!number(&text, &first))
+            return false;
+        last = first;
+        if (*text == '-' && (text++, !number(&text, &last)))
+            return false;
+        if (last < first || (*text && *text != ','))
+            return false;
+        if (*text == ',' && !*++text)
+            return false;
+        for (long i = first; i <= last; i++)
+            members[i] = true;
+    }
+    for (int i = 0; i < HIGHEST; i++)
+        list->count += members[i];
+    list->values = must_allocate((unsigned long)list->count, sizeof(int));
+    for (int i = 0, next = 0; i < HIGHEST; i++)
+        if (members[i])
+            list->values[next++] = i;
+    return true;
+}
+
+char *list_text(const List *list, char *text, unsigned long size)
+{
+    unsigned long used = 0;
+    text[0] = '\0';
+    for (int i = 0, last; i < list->count && used < size; i = last + 1) {
+        for (last = i; last + 1 < list->count && list->values[last + 1] == list->values[last] + 1;)
+            last++;
+        used += (unsigned long)snprintf(text + used, size - used, last > i ? "%s%d-%d" : "%s%d", i ? "," : "",
+                                        list->values[i], list->values[last]);
+    }
+    return text;
+}
+
+char *file_text(const char *format, ...)
+{
+    char path[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(path, sizeof path, format, arguments);
+    va_end(arguments);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return NULL;
+    const size_t most = 1 << 16;
+    char *text = must_allocate(most, 1);
+    const size_t length = fread(text, 1, most - 1, file);
+    fclose(file);
+    if (length && text[length - 1] == '\n')
+        text[length - 1] = '\0';
+    return text;
+}
+
+int64_t text_number(const char *text, const char *key)
+{
+    const char *found = text ? strstr(text, key) : NULL;
+    return found ? strtoll(found + strlen(key), NULL, 10) : -1;
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lists of numbers as the kernel writes them ("0-3,8"), and small text files of the kernel.
+#ifndef LISTS_H
+#define LISTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct {
+    int count;
+    int *values;
+} List;
+
+// The list's members in ascending order; false where the text is no list. An empty text is an empty list.
+bool list_parse(const char *text, List *list);
+bool list_has(const List *list, int value);
+void list_add(List *list, int value);
+char *list_text(const List *list, char *text, unsigned long size);
+
+// The text of a small file without its last newline, or NULL. The caller frees it.
+char *file_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// The number after "key" in a text such as /proc/meminfo, or -1.
+int64_t text_number(const char *text, const char *key);
+
+#endif

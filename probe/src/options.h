@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line asks for, checked against the host.
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include "chase.h"
+#include "host.h"
+#include "kernels/kernels.h"
+#include "memory.h"
+#include "samples.h"
+
+typedef enum { TOPOLOGY, LATENCY, BANDWIDTH, CONTENTION, LOADED_LATENCY, ASPECTS } Aspect;
+
+enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256 };
+
+typedef struct {
+    Aspect aspect;
+    bool lines, quiet, prune, sanity, cores;
+    List pu_nodes, banks;                     // all that may be used, where nothing was asked for
+    List set_sizes;                           // of the PU-sets, in NUMA nodes
+    List threads;                             // empty: the aspect's own choice
+    const char *interleave_text, *sizes_text; // as given, or NULL
+    int interleaves;
+    List interleave[INTERLEAVE_MOST];
+    uint64_t array_bytes; // 0: the aspect's own choice
+    int sizes;
+    uint64_t size[SIZES_MOST];
+    bool kernel[KERNELS], stores[STORES], instructions[INSTRUCTION_SETS], pages[PAGE_KINDS], order[ORDERS];
+    Repetitions repetitions;
+} Options;
+
+const char *aspect_name(Aspect aspect);
+
+// A size above 0 such as 320MB or 16KiB, a list such as 0-3,8; they fail with EXIT_USAGE.
+uint64_t options_size(const char *option, const char *text);
+List options_list(const char *option, const char *text);
+
+// Reads argv; prints the help or the version and ends where they are asked for; fails with EXIT_USAGE.
+Options *options_read(int argc, char **argv);
+
+// Fills in what was not asked for and refuses what this host does not have or this process may not use.
+void options_settle(Options *options, const Host *host);
+
+void options_free(Options *options);
+
+// The NUMA nodes whose PUs work, from the nearest to the bank to the farthest.
+List options_near(const Options *options, const Host *host, int bank);
+
+// The PUs of these NUMA nodes that the options let the probe use, in the nodes' order.
+List options_pus(const Options *options, const Host *host, const List *nodes);
+
+#endif

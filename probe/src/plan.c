@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+#include "json.h"
+
+enum { SETS_MOST = 20000, PLACEMENTS_MOST = 200000, SIGNATURE = 4096 };
+
+static double combinations(int n, int k)
+{
+    double result = 1;
+    for (int i = 1; i <= k; i++)
+        result = result * (n - k + i) / i;
+    return result;
+}
+
+// All sets of `size` members of the list, in the order of the dictionary.
+static void add_sets(Plan *plan, const List *members, int size)
+{
+    int *place = must_allocate((size_t)size, sizeof *place);
+    for (int i = 0; i < size; i++)
+        place[i] = i;
+    for (int last = 0; last >= 0;) {
+        List *set = &plan->sets[plan->set_count++];
+        for (int i = 0; i < size; i++)
+            list_add(set, members->values[place[i]]);
+        for (last = size - 1; last >= 0 && place[last] == members->count - size + last;)
+            last--;
+        if (last < 0)
+            break;
+        place[last]++;
+        for (int i = last + 1; i < size; i++)
+            place[i] = place[i - 1] + 1;
+    }
+    free(place);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+// What decides a placement's performance as far as the firmware's distances tell: of each working NUMA node its
+// PUs and its distances to the banks, of each bank its kind. Sorted, so that the numbers of the nodes do not
+// matter.
+static void signature(const Host *host, const List *set, const List *banks, char *text)
+{
+    enum { PART = 256 };
+    char(*parts)[PART] = must_allocate((size_t)set->count + 1, PART);
+    int *distances = must_allocate((size_t)banks->count, sizeof *distances);
+    for (int i = 0; i < set->count; i++) {
+        const Node *node = host_node(host, set->values[i]);
+        for (int j = 0; j < banks->count; j++)
+            distances[j] = host_distance(host, node->number, banks->values[j]);
+        qsort(distances, (size_t)banks->count, sizeof *distances, by_number);
+        size_t used = (size_t)snprintf(parts[i], PART, "%d/%d:", node->pus.count, node->cores);
+        for (int j = 0; j < banks->count && used < PART; j++)
+            used += (size_t)snprintf(parts[i] + used, PART - used, "%d,", distances[j]);
+    }
+    qsort(parts, (size_t)set->count, PART, by_text);
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < set->count && used < SIGNATURE; i++)
+        used += (size_t)snprintf(text + used, SIGNATURE - used, "%s ", parts[i]);
+    for (int j = 0; j < banks->count && used < SIGNATURE; j++)
+        used += (size_t)snprintf(text + used, SIGNATURE - used, "%s;", host_node(host, banks->values[j])->subtype);
+    free(parts);
+    free(distances);
+}
+
+static void prune(Plan *plan, const Host *host)
+{
+    char(*seen)[SIGNATURE] = NULL;
+    int *first = must_allocate((size_t)plan->count, sizeof *first), classes = 0;
+    for (int i = 0; i < plan->count; i++) {
+        Placement *placement = &plan->placements[i];
+        char text[SIGNATURE];
+        signature(host, &plan->sets[placement->set], &plan->targets[placement->target], text);
+        for (int k = 0; k < classes && placement->alike < 0; k++)
+            if (!strcmp(seen[k], text))
+                placement->alike = first[k];
+        if (placement->alike >= 0)
+            continue;
+        char(*grown)[SIGNATURE] = realloc(seen, ((size_t)classes + 1) * SIGNATURE);
+        if (!grown)
+            fail(EXIT_CANNOT, "no memory left for the probe's own tables");
+        seen = grown;
+        memcpy(seen[classes], text, SIGNATURE);
+        first[classes++] = i;
+    }
+    plan->measured = classes;
+    free(seen);
+    free(first);
+}
+
+Plan plan_make(const Options *options, const Host *host, const List *set_sizes)
+{
+    Plan plan = {0};
+    const int banks = options->banks.count;
+    double sets = 0;
+    for (int i = 0; i < set_sizes->count; i++)
+        sets += combinations(options->pu_nodes.count, set_sizes->values[i]);
+    const double all = sets * (banks + options->interleaves);
+    if (sets > SETS_MOST || all > PLACEMENTS_MOST)
+        fail(EXIT_USAGE, "%.0f placements are too many: choose fewer with --set-sizes, --pu-nodes or --banks",
+             all);
+    plan.sets = must_allocate((size_t)sets, sizeof *plan.sets);
+    for (int i = 0; i < set_sizes->count; i++)
+        add_sets(&plan, &options->pu_nodes, set_sizes->values[i]);
+    plan.target_count = banks + options->interleaves;
+    plan.targets = must_allocate((size_t)plan.target_count, sizeof *plan.targets);
+    for (int i = 0; i < banks; i++)
+        list_add(&plan.targets[i], options->banks.values[i]);
+    for (int i = 0; i < options->interleaves; i++)
+        for (int j = 0; j < options->interleave[i].count; j++)
+            list_add(&plan.targets[banks + i], options->interleave[i].values[j]);
+    plan.placements = must_allocate((size_t)all, sizeof *plan.placements);
+    for (int target = 0; target < plan.target_count; target++)
+        for (int set = 0; set < plan.set_count; set++)
+            plan.placements[plan.count++] = (Placement){set, target, -1};
+    plan.measured = plan.count;
+    if (options->prune)
+        prune(&plan, host);
+    return plan;
+}
+
+void plan_free(Plan *plan)
+{
+    for (int i = 0; i < plan->set_count; i++)
+        free(plan->sets[i].values);
+    for (int i = 0; i < plan->target_count; i++)
+        free(plan->targets[i].values);
+    free(plan->sets);
+    free(plan->targets);
+    free(plan->placements);
+}
+
+void plan_stands_for(const Plan *plan, int placement)
+{
+    json_begin("stands_for", '[');
+    for (int i = placement + 1; i < plan->count; i++) {
+        const Placement *other = &plan->placements[i];
+        if (other->alike != placement)
+            continue;
+        json_begin(NULL, '{');
+        json_integers("pu_nodes", plan->sets[other->set].values, plan->sets[other->set].count);
+        json_integers("banks", plan->targets[other->target].values, plan->targets[other->target].count);
+        json_end('}');
+    }
+    json_end(']');
+}
+
+bool plan_needs(const Plan *plan, int target)
+{
+    for (int i = 0; i < plan->count; i++)
+        if (plan->placements[i].target == target && plan->placements[i].alike < 0)
+            return true;
+    return false;
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The placements of a sweep (thesis algorithm 1): PU-sets x banks, and which of them are alike.
+#ifndef PLAN_H
+#define PLAN_H
+
+#include "options.h"
+
+typedef struct {
+    int set, target; // places in Plan.sets and Plan.targets
+    int alike;       // the placement that is measured in its stead, or -1
+} Placement;
+
+typedef struct {
+    List *sets;    // NUMA nodes whose PUs work together
+    List *targets; // banks: one, or several to interleave over
+    int set_count, target_count, count, measured;
+    Placement *placements; // target by target
+} Plan;
+
+// Sets of the sizes that are asked for (one size at the least), on all banks and interleave sets.
+Plan plan_make(const Options *options, const Host *host, const List *set_sizes);
+void plan_free(Plan *plan);
+
+// Prints the field stands_for of a result: the placements that were found alike.
+void plan_stands_for(const Plan *plan, int placement);
+
+// True where a placement on this target is measured at all: else its memory need not be taken.
+bool plan_needs(const Plan *plan, int target);
+
+#endif

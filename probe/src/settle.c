@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options against the host: what was not asked for is filled in, what cannot be is refused.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+#include "options.h"
+
+static List copy(const List *list)
+{
+    List made = {0};
+    for (int i = 0; i < list->count; i++)
+        list_add(&made, list->values[i]);
+    return made;
+}
+
+// Refuses the members of a list that are not among those that may be used.
+static void must_be_among(const char *option, const List *list, const List *may, const Host *host,
+                          const char *what)
+{
+    for (int i = 0; i < list->count; i++) {
+        if (!host_node(host, list->values[i]))
+            fail(EXIT_USAGE, "--%s: there is no NUMA node %d here", option, list->values[i]);
+        if (!list_has(may, list->values[i]))
+            fail(EXIT_USAGE, "--%s: NUMA node %d has no %s that this process may use", option, list->values[i],
+                 what);
+    }
+}
+
+// 1, 2, 4, ... and the most.
+static List doubling(int most)
+{
+    List list = {0};
+    for (int i = 1; i < most; i *= 2)
+        list_add(&list, i);
+    list_add(&list, most);
+    return list;
+}
+
+List options_pus(const Options *options, const Host *host, const List *nodes)
+{
+    List pus = {0};
+    for (int i = 0; i < nodes->count; i++) {
+        const Node *node = host_node(host, nodes->values[i]);
+        for (int j = 0; j < (options->cores ? node->cores : node->pus.count); j++)
+            list_add(&pus, node->pus.values[j]);
+    }
+    return pus;
+}
+
+List options_near(const Options *options, const Host *host, int bank)
+{
+    List near = copy(&options->pu_nodes);
+    for (int i = 1; i < near.count; i++) // few and nearly sorted: insertion keeps the order of equal ones
+        for (int j = i;
+             j > 0 && host_distance(host, near.values[j], bank) < host_distance(host, near.values[j - 1], bank);
+             j--) {
+            const int other = near.values[j];
+            near.values[j] = near.values[j - 1];
+            near.values[j - 1] = other;
+        }
+    return near;
+}
+
+static void add_interleave(Options *options, List set)
+{
+    if (options->interleaves == INTERLEAVE_MOST)
+        fail(EXIT_USAGE, "--interleave: more than %d sets", INTERLEAVE_MOST);
+    options->interleave[options->interleaves++] = set;
+}
+
+static void settle_interleave(Options *options, const Host *host)
+{
+    const List *banks = &options->banks;
+    char *text = strdup(options->interleave_text ? options->interleave_text : "first/all"), *rest = text, *word;
+    const List usable = host_banks(host);
+    while ((word = strsep(&rest, "/"))) {
+        if (!strcmp(word, "none"))
+            continue;
+        if (!strcmp(word, "first")) {
+            for (int i = 1; i < banks->count; i++) {
+                List pair = {0};
+                list_add(&pair, banks->values[0]);
+                list_add(&pair, banks->values[i]);
+                add_interleave(options, pair);
+            }
+        } else if (!strcmp(word, "all")) {
+            // Of two banks, "first" has this set already.
+            if (banks->count > 2 || (banks->count == 2 && !options->interleaves))
+                add_interleave(options, copy(banks));
+        } else {
+            List set = options_list("interleave", word);
+            must_be_among("interleave", &set, &usable, host, "memory");
+            if (set.count < 2)
+                fail(EXIT_USAGE, "--interleave: '%s' is one bank; a set has two or more", word);
+            add_interleave(options, set);
+        }
+    }
+    free(usable.values);
+    free(text);
+}
+
+static void settle_instructions(Options *options)
+{
+    bool any = false;
+    for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++) {
+        any = any || options->instructions[set];
+        if (options->instructions[set] && !kernel_available(set))
+            fail(EXIT_CANNOT, "this processor, or this build, has no %s", kernel_instructions(set));
+    }
+    for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++)
+        if (!any)
+            options->instructions[set] = options->sanity ? kernel_available(set) : set == kernel_widest();
+    for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++)
+        if (options->instructions[set] && options->stores[STREAMING] && !kernel_code(COPY, set, STREAMING)) {
+            if (!options->sanity && !options->stores[REGULAR])
+                fail(EXIT_CANNOT, "there are no streaming stores in %s", kernel_instructions(set));
+        }
+}
+
+// Powers of two and what lies half-way between, from 4 KiB to the largest.
+static void curve(Options *options, uint64_t largest)
+{
+    for (uint64_t size = 4096; size < largest; size *= 2) {
+        options->size[options->sizes++] = size;
+        if (size + size / 2 < largest)
+            options->size[options->sizes++] = size + size / 2;
+    }
+    options->size[options->sizes++] = largest;
+}
+
+// A power of two well past the last cache, at most a quarter of what can be had on any bank.
+static uint64_t memory_size(const Options *options, const Host *host, Pages pages)
+{
+    uint64_t size = UINT64_C(64) << 20;
+    while (size < 3 * host->cache_bytes)
+        size *= 2;
+    for (int i = 0; i < options->banks.count; i++) {
+        const List one = {1, &options->banks.values[i]};
+        while (size > (UINT64_C(1) << 20) && size > memory_available(host, &one, pages) / 4)
+            size /= 2;
+    }
+    return size;
+}
+
+static void settle_sizes(Options *options, const Host *host)
+{
+    // The load leaves the caches to nobody: a curve would tell little.
+    const char *choice = options->aspect == LOADED_LATENCY ? "memory" : "curve";
+    const char *wanted = options->sizes_text ? options->sizes_text : options->sanity ? "1MiB" : choice;
+    Pages pages = PAGES_BASE;
+    while (!options->pages[pages])
+        pages++;
+    char *text = strdup(wanted), *rest = text, *word;
+    while ((word = strsep(&rest, ","))) {
+        if (options->sizes >= SIZES_MOST / 2)
+            fail(EXIT_USAGE, "--sizes: more than %d sizes", SIZES_MOST / 2);
+        if (!strcmp(word, "memory")) {
+            options->size[options->sizes++] = memory_size(options, host, pages);
+            continue;
+        }
+        if (!strcmp(word, "curve")) {
+            curve(options, memory_size(options, host, pages));
+            continue;
+        }
+        const uint64_t size = options_size("sizes", word) / host->line_bytes * host->line_bytes;
+        if (size < 16 * host->line_bytes)
+            fail(EXIT_USAGE, "--sizes: %s is less than 16 lines of %d bytes", word, (int)host->line_bytes);
+        options->size[options->sizes++] = size;
+    }
+    free(text);
+}
+
+static void settle_threads(Options *options, const Host *host)
+{
+    const List pus = options_pus(options, host, &options->pu_nodes);
+    const int least = options->aspect == LOADED_LATENCY ? 0 : 1;
+    const int most = options->aspect == LOADED_LATENCY ? pus.count - 1 : pus.count;
+    free(pus.values);
+    for (int i = 0; i < options->threads.count; i++)
+        if (options->threads.values[i] < least || options->threads.values[i] > most)
+            fail(EXIT_USAGE, "--threads: %d threads; with these PUs it can be %d to %d",
+                 options->threads.values[i], least, most);
+    if (!options->threads.count) {
+        if (least == 0)
+            list_add(&options->threads, 0);
+        const List more = most > 0 ? doubling(most) : (List){0};
+        for (int i = 0; i < more.count; i++)
+            list_add(&options->threads, more.values[i]);
+        free(more.values);
+    }
+}
+
+void options_settle(Options *options, const Host *host)
+{
+    const List pu_nodes = host_pu_nodes(host), banks = host_banks(host);
+    must_be_among("pu-nodes", &options->pu_nodes, &pu_nodes, host, "PU");
+    must_be_among("banks", &options->banks, &banks, host, "memory");
+    if (!options->pu_nodes.count)
+        options->pu_nodes = copy(&pu_nodes);
+    if (!options->banks.count)
+        options->banks = copy(&banks);
+    free(pu_nodes.values);
+    free(banks.values);
+    if (options->sanity)
+        options->repetitions.least = options->repetitions.most = 2;
+    if (options->repetitions.least > options->repetitions.most)
+        fail(EXIT_USAGE, "--min-repetitions %d is more than --max-repetitions %d", options->repetitions.least,
+             options->repetitions.most);
+    if (options->prune && !host->distances)
+        fail(EXIT_CANNOT, "--prune: the firmware tells no distances, so no placements are known to be alike");
+    for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
+        if (options->pages[pages])
+            pages_require(host, pages);
+    if (!options->set_sizes.count)
+        options->set_sizes = doubling(options->pu_nodes.count);
+    for (int i = 0; i < options->set_sizes.count; i++)
+        if (options->set_sizes.values[i] < 1 || options->set_sizes.values[i] > options->pu_nodes.count)
+            fail(EXIT_USAGE, "--set-sizes: %d; there are %d NUMA nodes with PUs to choose from",
+                 options->set_sizes.values[i], options->pu_nodes.count);
+    if (options->aspect == BANDWIDTH) {
+        settle_interleave(options, host);
+        settle_instructions(options);
+    }
+    if (options->aspect == LATENCY || options->aspect == LOADED_LATENCY)
+        settle_sizes(options, host);
+    if (options->aspect == CONTENTION || options->aspect == LOADED_LATENCY)
+        settle_threads(options, host);
+}
+
+void options_free(Options *options)
+{
+    free(options->pu_nodes.values);
+    free(options->banks.values);
+    free(options->set_sizes.values);
+    free(options->threads.values);
+    for (int i = 0; i < options->interleaves; i++)
+        free(options->interleave[i].values);
+    free(options);
+}

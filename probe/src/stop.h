@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// A signal in the middle: what has been measured is still printed, marked as partial.
+#ifndef STOP_H
+#define STOP_H
+
+void stop_install(void);
+
+// The signal that asked to stop, or 0.
+int stop_signal(void);
+
+#endif

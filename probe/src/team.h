@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads pinned one to a PU, which begin together and whose times are taken from the first to the last.
+#ifndef TEAM_H
+#define TEAM_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+typedef struct Team Team;
+
+typedef struct {
+    Team *team;
+    int id, pu;
+    int64_t begin, end; // of the timed part (ns), for team_span()
+    int wrong_pu;       // another PU that the thread was seen on or may run on, or -1
+} Member;
+
+struct Team {
+    int count;
+    Member *members;
+    atomic_int gate;
+    struct {
+        atomic_uint arrived, round;
+    } barrier;
+    void (*work)(Member *member, void *argument);
+    void *argument;
+};
+
+// What was found of a team's threads when it was done.
+typedef struct {
+    int count;
+    int *pus;         // the PU that each thread was pinned to and seen on
+    char reason[160]; // why the placement did not hold, or empty
+} Placed;
+
+// Runs work(member, argument) in count threads on the PUs and waits for them.
+Placed team_run(const int *pus, int count, void (*work)(Member *, void *), void *argument);
+
+void placed_free(Placed *placed);
+
+// Waits for all members; they leave within a microsecond of each other.
+void team_together(Member *member);
+
+// Notes it where the calling thread is on another PU than its own.
+void team_check(Member *member);
+
+// From the first begin to the last end (s). Only between two team_together().
+double team_span(const Team *team);
+
+int64_t team_now(void); // ns
+
+#endif

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// A cycle of pointers in memory, and the time of a step through it by one PU.
+#ifndef WALK_H
+#define WALK_H
+
+#include "options.h"
+#include "team.h"
+
+typedef struct {
+    const Host *host;
+    void **head;
+    uint64_t lines;
+    const char *wrong; // what the check of the cycle found, or empty
+} Walk;
+
+// Makes the cycle, and follows it once round, by a PU near the memory.
+Walk walk_build(const Host *host, const Memory *memory, uint64_t bytes, Order order);
+
+// Nanoseconds of a step, once warm. What was found of the thread is in *placed, which the caller frees.
+Samples walk_run(const Walk *walk, const Options *options, int pu, Placed *placed);
+
+// The same within a team: warm-up, then one sample at a time. The walker is at *place.
+typedef struct {
+    void **place;
+    uint64_t steps; // of a sample
+} Walker;
+
+Walker walker_warm(const Walk *walk, bool sanity);
+double walker_sample(Walker *walker); // ns
+
+#endif

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether this host is a machine that an emulator made up: its placement is real then, its speed is not.
+
+A virtual machine is not: its memory and its PUs are a real host's, and what it reaches is what its users get.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+#: The manufacturer in the firmware of the machines of tests/emulated/.
+MANUFACTURER = "firsttouch"
+#: How QEMU calls a processor that it emulates, where it was not told to call it otherwise.
+EMULATED_PROCESSOR = "QEMU TCG CPU"
+
+
+@functools.cache
+def emulator(root: Path = Path("/")) -> str:
+    """Return which emulator made up the host whose files are below *root*, or an empty string for a real one.
+
+    Only the host itself says so, in its firmware's name of the machine or of its processor: no setting does.
+    """
+    firmware = root / "sys" / "class" / "dmi" / "id"
+    if _text(firmware / "sys_vendor") == MANUFACTURER:
+        return _text(firmware / "product_name")
+    model = next((li for li in _text(root / "proc" / "cpuinfo").splitlines() if li.startswith("model name")), "")
+    return EMULATED_PROCESSOR if EMULATED_PROCESSOR in model else ""
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:  # a host without such firmware
+        return ""

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How thorough a characterization is, read from efforts.toml: a new effort is an entry there, no code."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal, TypeVar
+
+from firsttouch.errors import BadInput
+from firsttouch.topology import Topology
+
+T = TypeVar("T")
+Extent = Literal["all", "ends"]
+#: The effort where nothing is said; its records need not say it.
+FULL = "full"
+VARIABLE = "FIRSTTOUCH_EFFORT"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Which cases are measured, and how often.
+
+    *repetitions* is the most of a case, whatever its check says. *banks*, *pu_sets* and *threads* are all of
+    the methodology's or those at the ends: the nearest and the farthest bank of a PU-set, the PU-sets of one
+    NUMA node and of all, the fewest and the most threads. *aligners* may be None: all.
+    """
+
+    name: str
+    title: str
+    repetitions: int
+    banks: Extent
+    pu_sets: Extent
+    threads: Extent
+    kernels: tuple[str, ...]
+    passes: int
+    point_microseconds: int
+    aligners: tuple[str, ...] | None = None
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What a record's parameters say of it: nothing of the full one."""
+        return {} if self.name == FULL else {"effort": self.name}
+
+    def banks_of(self, host: Topology, nodes: Sequence[int], banks: Sequence[int]) -> list[int]:
+        """Return those of *banks* that the PU-set of *nodes* is measured with."""
+        if self.banks == "all":
+            return list(banks)
+        far = sorted(banks, key=lambda bank: (sum(host.distance(node, bank) for node in nodes), bank))
+        return sorted({far[0], far[-1]})
+
+    def some(self, extent: Extent, ordered: Iterable[T]) -> list[T]:
+        """Return all of *ordered*, or its first and its last one."""
+        found = list(ordered)
+        return found if extent == "all" or len(found) < 3 else [found[0], found[-1]]
+
+
+@functools.cache
+def efforts() -> dict[str, Effort]:
+    """Return all efforts by name."""
+    tables = tomllib.loads((resources.files(__package__) / "efforts.toml").read_text(encoding="utf-8"))
+    return {
+        name: Effort(name=name, **{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()})
+        for name, table in tables.items()
+    }
+
+
+def chosen() -> Effort:
+    """Return the effort that FIRSTTOUCH_EFFORT names, or the full one; raises BadInput for an unknown name."""
+    name = os.environ.get(VARIABLE) or FULL
+    if name not in efforts():
+        raise BadInput(f"{VARIABLE} is '{name}': there are {', '.join(efforts())}")
+    return efforts()[name]

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of the instances' SAM files: one SAM file, one per instance (striped), or one sorted BAM file.
+
+Whatever happens, nothing half-written takes an output's name: it is written beside and renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from firsttouch import sam
+from firsttouch.errors import BadInput, RunFailed
+from firsttouch.supervise import guarded, last_lines, require
+
+Form = Literal["sam", "striped", "sorted"]
+FORMS: tuple[Form, ...] = get_args(Form)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the alignments go, and in which form.
+
+    ``sam``: one file in input order. ``striped``: one complete SAM file per instance, as the output striping of
+    Langmead et al. 2018 has one per thread. ``sorted``: one BAM file, by `samtools sort` with *threads*.
+    """
+
+    path: Path
+    form: Form = "sam"
+    threads: int = 1
+
+    def check(self) -> None:
+        """Raise BadInput or Missing where the output could not be written, before any long work."""
+        folder = self.path.parent
+        if not folder.is_dir():
+            raise BadInput("the folder of the output does not exist", file=self.path)
+        if self.path.is_dir():
+            raise BadInput("the output is a folder", file=self.path)
+        if not os.access(folder, os.W_OK):
+            raise BadInput("the folder of the output is not writable", file=self.path)
+        if self.form == "sorted":
+            require("samtools")
+
+    def stripe(self, number: int) -> Path:
+        """Return the file of one instance in the striped form: out.sam gives out.0.sam, out.1.sam and so on."""
+        return self.path.with_name(f"{self.path.stem}.{number}{self.path.suffix}")
+
+    def files(self, instances: int) -> list[Path]:
+        """Return the files that there are in the end."""
+        return [self.stripe(n) for n in range(instances)] if self.form == "striped" else [self.path]
+
+    def deliver(
+        self, parts: Sequence[Path], header: sam.Piece, pieces: Sequence[sam.Piece], scratch: Path
+    ) -> None:
+        """Make the output of the instances' files *parts*, of which *pieces* are all alignments in input order.
+
+        The parts lie in *scratch*, on the output's file system, and may be used up.
+        """
+        if self.form == "striped":
+            made = list(parts)
+        elif self.form == "sorted":
+            made = [_sorted(header, pieces, scratch / "sorted.bam", self.threads)]
+        else:
+            made = [_whole(header, pieces, scratch / "whole.sam")]
+        for file in made:
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+        for file, name in zip(made, self.files(len(parts)), strict=True):
+            file.replace(name)
+
+
+def _whole(header: sam.Piece, pieces: Sequence[sam.Piece], whole: Path) -> Path:
+    """Return a file with the header and all pieces."""
+    first = pieces[0]
+    if first.file == header.file and first.start == header.end and first.end == first.file.stat().st_size:
+        # All of the first file, as it is: the others are put behind it.
+        first.file.rename(whole)
+        header, pieces = sam.Piece(header.file, 0, 0), pieces[1:]
+    with whole.open("ab") as made:
+        end = made.tell()
+    # sendfile refuses a file that is open for appending.
+    with whole.open("r+b") as out:
+        out.seek(end)
+        sam.write(header, pieces, out.fileno())
+    return whole
+
+
+def _sorted(header: sam.Piece, pieces: Sequence[sam.Piece], made: Path, threads: int) -> Path:
+    """Pipe all pieces into `samtools sort` and return the BAM file that it wrote."""
+    temporary = made.with_name("sort")
+    argv = ["samtools", "sort", "-@", str(max(0, threads - 1)), "-T", str(temporary), "-o", str(made), "-"]
+    log = made.with_name("sort.log")
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as sink:
+        with os.fdopen(reading, "rb") as source, log.open("wb") as err:
+            process = subprocess.Popen(guarded(argv), stdin=source, stdout=err, stderr=err, process_group=0)
+        try:
+            with contextlib.suppress(BrokenPipeError):  # its status and its log say why it went away
+                sam.write(header, pieces, sink.fileno())
+            sink.close()
+            process.wait()
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    if process.returncode:
+        raise RunFailed(f"samtools sort ended with status {process.returncode}: {last_lines(log)}")
+    return made

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts and pieces of the reads: whole batches, next to each other."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from firsttouch.errors import CannotHere
+from firsttouch.reads.scan import Reads
+
+#: Bytes of a piece: an instance soon wants the next one, and the work of handing it out is small beside it.
+PIECE = 1 << 20
+#: An instance gets at least about as many, so that none waits long for the others at the end.
+_EACH = 16
+
+
+@dataclass(frozen=True)
+class Part:
+    """Records *first* to *end* - 1, of pairs where reads are paired; bytes *begins* to *ends* - 1 of each file."""
+
+    first: int
+    end: int
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @property
+    def records(self) -> int:
+        """How many records these are."""
+        return self.end - self.first
+
+
+def divide(reads: Reads, parts: int) -> list[Part]:
+    """Return *parts* parts that begin where batches begin, as equal as that allows.
+
+    Raises CannotHere where there are fewer batches than parts.
+    """
+    marks = reads.marks
+    if marks.batches < parts:
+        if marks.batches == reads.records:
+            raise CannotHere(f"{reads.records} records are too few for {parts} instances: use more reads")
+        raise CannotHere(
+            f"{reads.records} records are {marks.batches} batches of the aligner: too few for {parts} "
+            "instances with the same output; use more reads"
+            + (" or smaller batches (--batch-bases)" if reads.batch_bases else "")
+        )
+    count = len(marks.records) - 1
+    return _between(reads, [round(number * count / parts) for number in range(parts + 1)])
+
+
+def pieces(reads: Reads, instances: int) -> list[Part]:
+    """Return pieces of about PIECE bytes, or of one batch where that is larger, to be handed to *instances*.
+
+    Raises CannotHere where there are fewer batches than instances.
+    """
+    divide(reads, instances)
+    places = reads.marks.offsets[0]
+    size = min(PIECE, int(places[-1]) // (_EACH * instances))
+    cuts = [0]
+    while cuts[-1] < len(places) - 1:
+        at = int(np.searchsorted(places, places[cuts[-1]] + size))
+        cuts.append(min(max(at, cuts[-1] + 1), len(places) - 1))
+    return _between(reads, cuts)
+
+
+def _between(reads: Reads, cuts: list[int]) -> list[Part]:
+    """Return the parts between marks number *cuts*."""
+    marks = reads.marks
+    return [
+        Part(
+            int(marks.records[a]),
+            int(marks.records[b]),
+            tuple(int(o[a]) for o in marks.offsets),
+            tuple(int(o[b]) for o in marks.offsets),
+        )
+        for a, b in itertools.pairwise(cuts)
+    ]

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native probe on several NUMA nodes: which placements it measures, and that each is where it says."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firsttouch import probe
+from firsttouch.folders import ROOT
+
+from .guest import Guest
+
+pytestmark = pytest.mark.emulated
+#: Of figures: nothing of an emulated machine's speed means anything.
+SHORT = ["--sanity", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def native() -> Path:
+    """The probe, built on this host; the guest sees it at the same path."""
+    return probe.build(ROOT / ".cache" / "probe")
+
+
+def run(guest: Guest, native: Path, *argv: str, status: int = 0, before: tuple[str, ...] = ()) -> dict[str, Any]:
+    done = guest.run([*before, native, *argv], timeout=600)
+    assert done.returncode == status, done.error_text
+    return dict(json.loads(done.text))
+
+
+def pu_nodes(guest: Guest) -> list[int]:
+    allowed = guest.machine.allowed_nodes or guest.machine.nodes
+    return [n for n in allowed if set(guest.machine.pus_of(n)) - set(guest.machine.offline_pus)]
+
+
+def banks(guest: Guest) -> list[int]:
+    return [n for n in (guest.machine.allowed_nodes or guest.machine.nodes) if guest.machine.memory[n]]
+
+
+def check(guest: Guest, found: dict[str, Any]) -> None:
+    """Hold what was verified inside against the machine's own description."""
+    assert (found["status"], found["invalid"]) == ("complete", 0)
+    offline = set(guest.machine.offline_pus)
+    for result in found["results"]:
+        # Those that load the walker's bank may be anywhere.
+        working = pu_nodes(guest) if "loaders" in result else result["pu_nodes"]
+        inside = {p for n in working for p in guest.machine.pus_of(n)} - offline
+        assert set(result["pus_found"]) <= inside
+        assert len(set(result["pus_found"])) == result["threads"]
+        pages = {int(n): count for n, count in result["pages"]["found"].items()}
+        assert set(pages) == set(result["banks"]) <= set(banks(guest))
+        assert max(pages.values()) - min(pages.values()) <= 1
+
+
+machines = ["small", "memoryless", "cpuless", "restricted", "unequal", "offline"]
+
+
+@pytest.mark.parametrize("guest", machines, indirect=True)
+def test_every_aspect_on_every_placement(guest: Guest, native: Path) -> None:
+    nodes, data = pu_nodes(guest), banks(guest)
+    topology = run(guest, native, "topology")["host"]
+    assert [n["number"] for n in topology["numa_nodes"] if n["usable_pus"]] == nodes
+    assert [n["number"] for n in topology["numa_nodes"] if n["data"]] == data
+    assert tuple(map(tuple, topology["distances"])) == guest.machine.distances
+
+    latency = run(guest, native, "latency", *SHORT)
+    check(guest, latency)
+    assert [(r["pu_nodes"][0], r["banks"][0]) for r in latency["results"]] == [(n, b) for b in data for n in nodes]
+
+    kernel = ("--kernels=triad", "--instructions=plain", "--interleave=first/all")
+    bandwidth = run(guest, native, "bandwidth", *SHORT, *kernel)
+    check(guest, bandwidth)
+    sizes = sorted({1, 2, 4, len(nodes)} & set(range(1, len(nodes) + 1)))
+    sets = [list(s) for size in sizes for s in combinations(nodes, size)]
+    targets = [[b] for b in data] + [[data[0], b] for b in data[1:]] + ([data] if len(data) > 2 else [])
+    assert [(r["pu_nodes"], r["banks"]) for r in bandwidth["results"]] == [(s, t) for t in targets for s in sets]
+    assert {r["policy"] for r in bandwidth["results"] if len(r["banks"]) > 1} == {"interleave"}
+
+    for aspect in ("contention", "loaded-latency"):
+        found = run(guest, native, aspect, *SHORT)
+        check(guest, found)
+        assert {r["banks"][0] for r in found["results"]} == set(data)
+        pus = sum(len(n["usable_pus"]) for n in topology["numa_nodes"])
+        assert max(r["threads"] for r in found["results"]) == pus
+        # Threads come from the nearest NUMA nodes first, as in figure 3.6.
+        for result in found["results"]:
+            if aspect == "contention" and result["threads"] > 2:
+                near = sorted(nodes, key=lambda n, b=result["banks"][0]: guest.machine.distances[n][b])
+                assert result["pu_nodes"] == near
+
+
+@pytest.mark.parametrize("guest", ["restricted"], indirect=True)
+def test_what_the_cpuset_forbids(guest: Guest, native: Path) -> None:
+    for option in ("--pu-nodes=0", "--banks=2", "--interleave=1,2"):
+        done = guest.run([native, "bandwidth", *SHORT, option])
+        assert (done.returncode, done.text) == (2, "")
+        assert "that this process may use" in done.error_text
+    assert run(guest, native, "bandwidth", *SHORT, "--banks=3")["status"] == "complete"
+
+
+@pytest.mark.parametrize("guest", ["small"], indirect=True)
+def test_huge_pages_of_one_bank(guest: Guest, native: Path) -> None:
+    pool = "/sys/devices/system/node/node2/hugepages/hugepages-2048kB/nr_hugepages"
+    guest.run(["sh", "-c", f"echo 16 > {pool}"], check=True)
+    found = run(guest, native, "latency", "--pages=huge", "--sizes=8MiB", "--banks=2", "--pu-nodes=0")
+    check(guest, found)
+    assert [r["pages"]["huge_share"] for r in found["results"]] == [1]
+    done = guest.run([native, "latency", "--pages=huge", "--sizes=8MiB", "--banks=1,2"])
+    assert (done.returncode, done.text) == (3, "")
+    assert "needed on NUMA node 1, where 0 MiB can be had" in done.error_text
+    guest.run(["sh", "-c", f"echo 0 > {pool}"], check=True)
+
+
+@pytest.mark.parametrize("guest", ["small"], indirect=True)
+def test_pages_that_are_moved_away_are_an_error(guest: Guest, native: Path) -> None:
+    """Somebody migrates the process, as numactl's migratepages does, while it measures."""
+    options = "bandwidth --array-bytes=4MiB --banks=1 --pu-nodes=1 --interleave=none --kernels=triad --jsonl"
+    repeat = "--min-repetitions=1000 --max-repetitions=1000 --pages=base"
+    script = f"{native} {options} {repeat} & sleep 3; migratepages $! 1 3; wait $!"
+    done = guest.run(["sh", "-c", script], timeout=300)
+    assert done.returncode == 1, done.error_text
+    report = probe.parse(done.text)
+    assert report.status == "invalid"
+    assert "pages are on NUMA node" in report.reason
+
+
+@pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
+def test_the_thesis_placements_of_eight_nodes(guest: Guest, native: Path) -> None:
+    """64, 224 and 560 placements (section 3.4), of which --prune measures one of those that are alike."""
+    short = [*SHORT, "--kernels=copy", "--instructions=plain", "--interleave=none", "--prune"]
+    for size, number in ((1, 64), (2, 224), (4, 560)):
+        found = run(guest, native, "bandwidth", *short, f"--set-sizes={size}")
+        check(guest, found)
+        assert found["placements"] == number
+        covered = [(tuple(r["pu_nodes"]), tuple(r["banks"])) for r in found["results"]]
+        covered += [(tuple(s["pu_nodes"]), tuple(s["banks"])) for r in found["results"] for s in r["stands_for"]]
+        assert len(covered) == len(set(covered)) == number
+        for result in found["results"]:
+            for other in result["stands_for"]:
+                alike = [
+                    sorted(guest.machine.distances[n][p["banks"][0]] for n in p["pu_nodes"])
+                    for p in (result, other)
+                ]
+                assert alike[0] == alike[1]
+        # Local, one hop and two hops are all that one NUMA node can be.
+        assert size != 1 or len(found["results"]) == 3

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real aligners: how reads are divided and what becomes of the output change no alignment."""
+
+import itertools
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from firsttouch import launch
+from firsttouch.aligners import aligner
+from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.outputs import Output
+from firsttouch.placement import Placement, Scenario
+from firsttouch.topology import load
+
+pytestmark = pytest.mark.integration
+
+BWA = aligner("bwa-mem")
+BATCH = 12_000
+
+
+def scenario(instances, threads=1):
+    """Make a scenario by hand: all instances may run on all PUs of this host, so that any host can."""
+    host = load()
+    pus, bank = tuple(sorted(host.allowed_pus)), host.memory_nodes[0]
+    numactl = (f"--physcpubind={','.join(map(str, pus))}", f"--membind={bank}")
+    one = Placement(pus, (bank,), numactl, "original", "part")
+    return Scenario(f"{instances}Inst_Original", instances, threads, "original", (one,) * instances)
+
+
+def records(file):
+    lines = file.read_text().splitlines(keepends=True)
+    return ["".join(lines[i : i + 4]) for i in range(0, len(lines), 4)]
+
+
+@pytest.fixture(scope="module")
+def pairs(lambda_work, tmp_path_factory):
+    """Returns the index, the files of the first 700 pairs, and one file with both mates in turn."""
+    prefix, reads, _ = lambda_work
+    folder = tmp_path_factory.mktemp("pairs")
+    files = [folder / "1.fq", folder / "2.fq"]
+    mates = [records(f)[:700] for f in reads]
+    for file, mine in zip(files, mates, strict=True):
+        file.write_text("".join(mine))
+    both = folder / "both.fq"
+    both.write_text("".join(itertools.chain(*zip(*mates, strict=True))))
+    return prefix, files, both
+
+
+@pytest.fixture(scope="module")
+def expected(pairs):
+    """Returns what bwa prints, started by hand."""
+    prefix, files, _ = pairs
+    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", str(BATCH), prefix, *files]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def alignments(lines):
+    return [line for line in lines if not line.startswith("@")]
+
+
+@pytest.mark.parametrize("instances", [1, 2, 3])
+def test_batches_dealt_out(pairs, expected, tmp_path, instances):
+    prefix, files, _ = pairs
+    work = replace(launch.prepare(BWA, prefix, files, BATCH), dynamic=True)
+    out = tmp_path / "out.sam"
+    launch.run(work, scenario(instances), Output(out), timeout=100)
+    assert alignments(out.read_text().splitlines()) == alignments(expected)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("instances", [1, 2])
+def test_interleaved_pairs(pairs, expected, tmp_path, instances, dynamic):
+    prefix, _, both = pairs
+    work = replace(launch.prepare(BWA, prefix, [both], BATCH, interleaved=True), dynamic=dynamic)
+    out = tmp_path / "out.sam"
+    launch.run(work, scenario(instances), Output(out), timeout=100)
+    assert alignments(out.read_text().splitlines()) == alignments(expected)
+
+
+def test_striped(pairs, expected, tmp_path):
+    prefix, files, _ = pairs
+    output = Output(tmp_path / "out.sam", "striped")
+    launch.run(launch.prepare(BWA, prefix, files, BATCH), scenario(3), output, timeout=100)
+    made = sorted(tmp_path.iterdir())
+    assert made == output.files(3) == [tmp_path / f"out.{n}.sam" for n in range(3)]
+    texts = [f.read_text().splitlines() for f in made]
+    assert list(itertools.chain(*map(alignments, texts))) == alignments(expected)
+    for text in texts:  # each is a whole SAM file
+        assert text[0].startswith("@SQ")
+        assert len(alignments(text)) > 100
+
+
+def test_sorted(pairs, expected, tmp_path):
+    prefix, files, _ = pairs
+    output = Output(tmp_path / "out.bam", "sorted", threads=2)
+    launch.run(launch.prepare(BWA, prefix, files, BATCH), scenario(2), output, timeout=100)
+    assert list(tmp_path.iterdir()) == [output.path]
+    shown = subprocess.run(
+        ["samtools", "view", "-h", output.path], capture_output=True, text=True, check=True
+    ).stdout
+    lines = shown.splitlines()
+    assert any(line.startswith("@HD") and "SO:coordinate" in line for line in lines)
+    assert sorted(alignments(lines)) == sorted(alignments(expected))
+    places = [int(line.split("\t")[3]) for line in alignments(lines) if line.split("\t")[2] != "*"]
+    assert places == sorted(places)
+
+
+def test_samtools_that_fails_leaves_nothing(pairs, tmp_path, stand_in):
+    prefix, files, _ = pairs
+    work = launch.prepare(BWA, prefix, files, BATCH)
+    folder = tmp_path / "output"
+    folder.mkdir()
+    stand_in("samtools", "head -c 100 >/dev/null; echo disk on fire >&2; exit 3")
+    with pytest.raises(RunFailed, match="samtools sort ended with status 3: disk on fire"):
+        launch.run(work, scenario(2), Output(folder / "out.bam", "sorted"), timeout=100)
+    assert list(folder.iterdir()) == []
+
+
+def test_outputs_that_cannot_be(tmp_path):
+    with pytest.raises(BadInput, match="does not exist"):
+        Output(tmp_path / "no" / "out.sam").check()
+    with pytest.raises(BadInput, match="is a folder"):
+        Output(tmp_path).check()
+
+
+def test_an_instance_that_hangs(pairs, tmp_path, stand_in):
+    prefix, files, _ = pairs
+    bwa = shutil.which("bwa")
+    work = launch.prepare(BWA, prefix, files, BATCH)
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho now waiting >&2; exec sleep 1000")
+    with pytest.raises(RunFailed, match=r"instance 0: bwa did not end within 2 s and was stopped: now waiting"):
+        launch.run(work, scenario(2), Output(tmp_path / "out.sam"), timeout=2)
+    assert list(tmp_path.glob("*.sam")) == []
+
+
+def test_an_aligner_of_several_steps_takes_no_batches(pairs, tmp_path):
+    one = aligner("bwa-aln")
+    if shutil.which(one.program) is None:
+        pytest.skip(f"{one.program} is not on PATH")
+    prefix, files, _ = pairs
+    work = replace(launch.prepare(one, prefix, files[:1]), dynamic=True)
+    with pytest.raises(CannotHere, match="bwa-aln reads its reads in 2 steps"):
+        launch.run(work, scenario(2), None)

@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native probe itself: built from source, run with small sizes, refused, interrupted, misplaced."""
+
+import contextlib
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from firsttouch import probe
+from firsttouch.folders import ROOT
+from firsttouch.topology import load
+
+pytestmark = pytest.mark.integration
+
+HOST = load()
+NODE, BANK = HOST.cpu_nodes[0], HOST.memory_nodes[0]
+PUS = HOST.usable_pus(NODE)
+TWO_PUS = pytest.mark.skipif(len(PUS) < 2, reason="there are no two PUs")
+MEASURED = probe.ASPECTS[1:]
+CACHE = ROOT / ".cache"
+
+
+@pytest.fixture(scope="session")
+def native():
+    """Returns the probe, built from this checkout."""
+    return probe.build(CACHE / "probe")
+
+
+@pytest.fixture
+def run(native):
+    """Returns a function that runs the probe and gives what is left of it; argv may begin with another program."""
+
+    def call(*argv, before=()):
+        return subprocess.run(
+            [*before, native, *argv],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return call
+
+
+def document(done, status=0):
+    assert done.returncode == status, done
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("aspect", MEASURED)
+def test_every_aspect_in_small(run, aspect):
+    found = document(run(aspect, "--sanity"))
+    assert found["status"] == "complete"
+    assert found["count"] == len(found["results"]) > 0
+    for result in found["results"]:
+        assert (result["status"], result["reason"], result["partial"]) == ("valid", "", False)
+        assert len(result["samples"]) == 2
+        assert result["value"] == pytest.approx(sum(result["samples"]) / 2)
+        assert result["pus_found"] == result["pus"]
+        assert len(result["pus"]) == result["threads"]
+        pages = result["pages"]
+        assert pages["verified"]
+        assert set(pages["found"]) == set(map(str, result["banks"]))
+        assert sum(pages["found"].values()) * found["host"]["page_bytes"] == result["memory_bytes"]
+    assert found["most_memory_bytes"] >= max(r["memory_bytes"] for r in found["results"])
+
+
+@pytest.mark.parametrize("aspect", probe.ASPECTS)
+def test_lines_say_what_the_document_says(run, aspect):
+    options = [] if aspect == "topology" else ["--sanity", f"--banks={BANK}"]
+    whole = document(run(aspect, *options))
+    lines = [json.loads(line) for line in run(aspect, *options, "--jsonl").stdout.splitlines()]
+    assert [line["type"] for line in lines] == ["begin", *["result"] * whole["count"], "end"]
+    assert lines[0]["host"] == whole["host"]
+    for line, result in zip(lines[1:-1], whole["results"], strict=True):
+        assert line.keys() - {"type"} == result.keys()
+
+
+def test_topology_agrees_with_hwloc_read_by_python(run):
+    nodes = {n["number"]: n for n in document(run("topology"))["host"]["numa_nodes"]}
+    for node in HOST.numa_nodes:
+        assert tuple(nodes[node.index]["usable_pus"]) == HOST.usable_pus(node.index)
+        assert nodes[node.index]["memory_bytes"] == node.memory_bytes
+        assert nodes[node.index]["data"] == (node.index in HOST.memory_nodes)
+
+
+def test_all_kernels_in_all_instruction_sets_and_stores(run):
+    found = document(run("bandwidth", "--sanity", "--stores", "both", f"--banks={BANK}", "--interleave=none"))
+    cases = {(r["instructions"], r["stores"], r["kernel"]) for r in found["results"]}
+    sets = found["host"]["instructions"]
+    assert "plain" in sets
+    for name in sets:
+        stores = ("regular",) if name == "plain" else ("regular", "streaming")
+        assert {c for c in cases if c[0] == name} == {
+            (name, s, k) for s in stores for k in ("copy", "scale", "add", "triad")
+        }
+    if platform.machine() == "x86_64":
+        assert "sse2" in sets
+
+
+def test_instructions_are_the_widest_that_the_processor_tells(run):
+    if platform.machine() != "x86_64":
+        pytest.skip("only x86_64 has several")
+    flags = set(re.search(r"^flags\s*: (.*)$", (ROOT / "/proc/cpuinfo").read_text(), re.MULTILINE)[1].split())
+    wanted = "avx512" if "avx512f" in flags else "avx2" if {"avx2", "fma"} <= flags else "sse2"
+    found = document(run("bandwidth", "--array-bytes=1MiB", "--max-repetitions=3", f"--pu-nodes={NODE}"))
+    assert {r["instructions"] for r in found["results"]} == {wanted}
+
+
+def test_repetitions_end_at_the_limit_or_when_the_interval_is_narrow(run):
+    small = ["--array-bytes=1MiB", "--kernels=triad", f"--banks={BANK}", f"--pu-nodes={NODE}", "--interleave=none"]
+    found = document(run("bandwidth", *small, "--min-repetitions=4", "--max-repetitions=7", "--confidence=1e-9"))
+    (result,) = found["results"]
+    assert (len(result["samples"]), result["ended"]) == (7, "limit")
+    mean = sum(result["samples"]) / 7
+    deviation = (sum((s - mean) ** 2 for s in result["samples"]) / 6) ** 0.5
+    # Student's t for six degrees of freedom, 95 %.
+    assert result["interval"] == pytest.approx(2.447 * deviation / 7**0.5 / mean, rel=1e-3)
+    (result,) = document(run("bandwidth", *small, "--max-repetitions=1000", "--confidence=0.2"))["results"]
+    assert len(result["samples"]) >= 3
+    assert (result["interval"] <= 0.2) == (result["ended"] == "narrow")
+
+
+def test_latency_of_a_small_cycle_is_less_than_of_a_large_one(run):
+    """1 ns or so against 100: no cache and no prefetcher may serve a random cycle well past the last cache."""
+    found = document(run("latency", "--sizes=4KiB,memory", f"--banks={BANK}", f"--pu-nodes={NODE}"))
+    small, large = (r["value"] for r in found["results"])
+    assert 5 * small < large
+
+
+@pytest.mark.parametrize("order", ["random", "paged"])
+@pytest.mark.parametrize("size", ["1024", "4160", "266304", "1MiB"])
+def test_cycles_of_odd_sizes(run, order, size):
+    (result,) = document(
+        run(
+            "latency",
+            "--sizes",
+            size,
+            "--order",
+            order,
+            f"--banks={BANK}",
+            f"--pu-nodes={NODE}",
+            "--max-repetitions=3",
+        )
+    )["results"]
+    assert result["status"] == "valid"
+    assert result["order"] == order
+
+
+def test_huge_pages(run):
+    enabled = (ROOT / "/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    done = run("latency", "--sizes=8MiB", "--pages=thp", f"--banks={BANK}", f"--pu-nodes={NODE}")
+    if "[never]" in enabled:
+        assert done.returncode == 3
+    else:
+        (result,) = document(done)["results"]
+        assert (result["pages"]["asked"], result["pages"]["huge_share"]) == ("thp", 1)
+    (result,) = document(run("latency", "--sizes=8MiB", f"--banks={BANK}", f"--pu-nodes={NODE}"))["results"]
+    assert (result["pages"]["asked"], result["pages"]["huge_share"]) == ("base", 0)
+
+
+@TWO_PUS
+def test_under_an_affinity(run):
+    found = document(run("bandwidth", "--sanity", before=["taskset", "-c", str(PUS[1])]))
+    assert {tuple(r["pus"]) for r in found["results"]} == {(PUS[1],)}
+    found = document(run("loaded-latency", "--sanity", before=["taskset", "-c", str(PUS[1])]))
+    assert {r["loaders"] for r in found["results"]} == {0}
+
+
+REFUSED = [
+    ("", "no aspect"),
+    ("speed", "there is no aspect 'speed'"),
+    ("latency --foo", "no such option"),
+    ("latency --sizes", "--sizes needs a value"),
+    ("latency --json=3", "a value too many"),
+    ("latency --sizes 0", "is not a size above 0"),
+    ("latency --sizes -5", "is not a size above 0"),
+    ("latency --sizes 5XB", "is not a size above 0"),
+    ("latency --sizes nan", "is not a size above 0"),
+    ("latency --sizes 16KiB,,1MiB", "is not a size above 0"),
+    ("latency --sizes 100", "less than 16 lines"),
+    ("latency --threads 2", "no option of latency"),
+    ("latency --pages 2M", "is not one of base, thp, huge"),
+    ("latency --order up", "is not one of random, paged"),
+    ("bandwidth --array-bytes 90TB", "is not a size"),
+    ("bandwidth --array-bytes 100", "too small"),
+    ("bandwidth --pu-nodes 777", "there is no NUMA node 777"),
+    ("bandwidth --pu-nodes 1-", "is not a list"),
+    ("bandwidth --pu-nodes 99999999999999999999", "is not a list"),
+    ("bandwidth --banks 777", "there is no NUMA node 777"),
+    ("bandwidth --banks 0,,1", "is not a list"),
+    ("bandwidth --set-sizes 777", "--set-sizes: 777"),
+    ("bandwidth --interleave 0", "one bank"),
+    ("bandwidth --interleave 0,777", "there is no NUMA node 777"),
+    ("bandwidth --interleave some", "is not a list"),
+    ("bandwidth --kernels copy,sum", "'sum' is not one of"),
+    ("bandwidth --stores slow", "is not one of regular, streaming"),
+    ("bandwidth --instructions mmx", "is not one of plain"),
+    ("bandwidth --min-repetitions 0", "whole number from 1"),
+    ("bandwidth --min-repetitions 20", "is more than"),
+    ("bandwidth --max-repetitions 1001", "whole number from 1 to 1000"),
+    ("bandwidth --confidence 2", "is not a fraction"),
+    ("bandwidth fast", "one word too many"),
+    ("contention --threads 0", "--threads: 0 threads"),
+    ("contention --threads 9999", "--threads: 9999 threads"),
+]
+
+
+@pytest.mark.parametrize(("argv", "reason"), REFUSED)
+def test_bad_input_is_one_line(run, argv, reason):
+    done = run(*argv.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("firsttouch-probe: error: ")
+    assert reason in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("aspect", ["bandwidth", "contention", "loaded-latency"])
+def test_more_memory_than_there_is(run, aspect):
+    done = run(aspect, "--array-bytes", str(HOST.node(BANK).memory_bytes), f"--banks={BANK}")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "can be had" in done.stderr
+    done = run("latency", "--sizes", f"{HOST.node(BANK).memory_bytes}", f"--banks={BANK}")
+    assert (done.returncode, done.stdout) == (3, "")
+
+
+def test_no_huge_pages(run):
+    nodes = (ROOT / "/sys/devices/system/node").glob("node*/hugepages/*/free_hugepages")
+    if any(int(file.read_text()) for file in nodes):
+        pytest.skip("this host has free huge pages")
+    done = run("latency", "--pages=huge")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "no huge page is free" in done.stderr
+
+
+REFUSE = """
+import ctypes, os, struct, sys
+number, error = int(sys.argv[1]), int(sys.argv[2])
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x50000 | error), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+program = struct.pack("HxxxxxxQ", len(rules), ctypes.addressof(code))
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+assert prctl(38, 1, 0, 0, 0) == 0
+assert prctl(22, 2, program) == 0, ctypes.get_errno()
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+NUMBERS = {"x86_64": {"mbind": 237, "move_pages": 279}, "aarch64": {"mbind": 235, "move_pages": 239}}
+
+
+@pytest.mark.parametrize("call", ["mbind", "move_pages"])
+def test_a_container_that_forbids_placement(run, call):
+    """A seccomp filter as containers have it: the real kernel says EPERM."""
+    number = NUMBERS[platform.machine()][call]
+    done = run("bandwidth", "--sanity", before=[sys.executable, "-c", REFUSE, str(number), "1"])
+    assert done.returncode == 3
+    assert f"{call}: Operation not permitted" in done.stderr
+    assert "seccomp" in done.stderr
+    found = json.loads(done.stdout)
+    assert (found["status"], found["results"]) == ("failed", [])
+    assert call in found["reason"]
+
+
+def test_a_kernel_without_numa(run):
+    """ENOSYS: with one NUMA node there is nothing to place or to ask, and the result says so."""
+    if len(HOST.numa_nodes) > 1:
+        pytest.skip("this host has several NUMA nodes")
+    numbers = NUMBERS[platform.machine()]
+    refuse = [[sys.executable, "-c", REFUSE, str(numbers[call]), "38"] for call in ("mbind", "move_pages")]
+    found = document(run("latency", "--sanity", before=[*refuse[0], *refuse[1]]))
+    assert [r["pages"]["verified"] for r in found["results"]] == [False]
+
+
+@pytest.fixture
+def started(native):
+    """Returns a function that starts a probe that would take minutes, and waits for its first result."""
+    running = []
+
+    def start(*options):
+        argv = [
+            native,
+            "bandwidth",
+            "--array-bytes=64MB",
+            "--min-repetitions=1000",
+            "--max-repetitions=1000",
+            *options,
+        ]
+        argv += [f"--banks={BANK}", f"--pu-nodes={NODE}", "--interleave=none"]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        running.append(process)
+        deadline = time.monotonic() + 60
+        while len(os.listdir(f"/proc/{process.pid}/task")) < 1 + len(PUS):  # noqa: PTH208
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(1)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle(started, number):
+    process = started("--jsonl")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    report = probe.parse(out)
+    assert report.status == "partial"
+    assert signal.strsignal(number) in report.reason
+    assert "what had been measured is printed" in err.splitlines()[-1]
+    # STREAM's arrays of 64 MB: a second is enough for some repetitions, and far from enough for a thousand.
+    for result in report.results:
+        assert result.data["partial"]
+        assert result.data["ended"] == "signal"
+        assert result.status == "valid"
+    assert list(report.records()) == []
+
+
+def test_a_signal_ends_a_document_as_well(started):
+    process = started()
+    process.terminate()
+    out, _ = process.communicate(timeout=60)
+    assert json.loads(out)["status"] == "partial"
+
+
+def test_a_killed_probe_leaves_its_lines(native):
+    argv = [
+        native,
+        "latency",
+        "--jsonl",
+        "--sizes=4KiB,memory",
+        "--min-repetitions=1000",
+        "--max-repetitions=1000",
+    ]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        lines = [process.stdout.readline() for _ in range(2)]
+        process.kill()
+        lines += process.stdout.readlines()
+    report = probe.parse("".join(lines))
+    assert report.status == "partial"
+    assert report.results[0].data["size_bytes"] == 4096
+
+
+@TWO_PUS
+def test_a_thread_that_is_moved_is_an_error(native):
+    argv = [native, "bandwidth", "--array-bytes=8MB", "--min-repetitions=300", "--max-repetitions=300"]
+    argv += [f"--banks={BANK}", f"--pu-nodes={NODE}", "--interleave=none", "--kernels=triad"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        moved, tasks = False, []
+        # Again and again: the threads that touch the memory come first, and those that measure after them.
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(FileNotFoundError):
+                tasks = [int(t) for t in os.listdir(f"/proc/{process.pid}/task")]  # noqa: PTH208
+            for task in tasks:
+                # The one that is bound to the second PU alone is bound to the first: its work goes on there.
+                with contextlib.suppress(ProcessLookupError):
+                    if task != process.pid and os.sched_getaffinity(task) == {PUS[1]}:
+                        os.sched_setaffinity(task, {PUS[0]})
+                        moved = True
+            time.sleep(0.01)
+        out, err = process.communicate(timeout=120)
+    assert moved
+    assert process.returncode == 1
+    found = json.loads(out)
+    assert found["status"] == "invalid"
+    assert {r["status"] for r in found["results"]} == {"invalid"}
+    assert f"the thread of PU {PUS[1]} is not bound to it alone" in err
+
+
+def test_output_that_cannot_be_written(native):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run([native, "topology"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "standard output cannot be written: No space left" in done.stderr
+
+
+@pytest.mark.parametrize("sanitize", ["address,undefined", "thread"])
+def test_sanitizers_find_nothing(sanitize):
+    program = probe.build(CACHE / f"probe-{sanitize.replace(',', '-')}", sanitize=sanitize)
+    for argv in (
+        ["topology"],
+        ["latency", "--sanity", "--order=random,paged", "--sizes=16KiB,300000"],
+        ["bandwidth", "--sanity", "--stores=both"],
+        ["contention", "--sanity"],
+        ["loaded-latency", "--sanity"],
+        ["bandwidth", "--set-sizes=777"],
+        ["bandwidth", "--interleave=0,777/all"],
+    ):
+        done = subprocess.run([program, *argv], capture_output=True, text=True, timeout=250, check=False)
+        assert done.returncode == (2 if "777" in argv[-1] else 0), done.stderr
+        assert "anitizer" not in done.stderr
+        assert "runtime error" not in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
+def test_clang_builds_it_as_well():
+    program = probe.build(CACHE / "probe-clang", compiler="clang")
+    done = subprocess.run([program, "bandwidth", "--sanity", "--stores=both"], capture_output=True, check=False)
+    assert done.returncode == 0, done
+
+
+@pytest.mark.skipif(shutil.which("clang-format") is None, reason="clang-format is not installed")
+def test_the_sources_are_formatted():
+    files = [str(f) for f in (probe.SOURCE / "src").rglob("*.[ch]")]
+    done = subprocess.run(
+        ["clang-format", "--dry-run", "-Werror", *files], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[:2000]
+
+
+def test_a_build_that_cannot_be_is_one_line(firsttouch, tmp_path):
+    """Without cmake on PATH, and with no program beside Python, the command says what is missing."""
+    done = firsttouch("probe", "topology", PATH=str(tmp_path), FIRSTTOUCH_PROBE=str(tmp_path / "none"))
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_command_runs_the_real_one(firsttouch, native, tmp_path):
+    file = tmp_path / "records.jsonl"
+    done = firsttouch("probe", "latency", "--sanity", "--json", "--records", file, FIRSTTOUCH_PROBE=str(native))
+    found = document(done)
+    assert found["status"] == "complete"
+    assert len(file.read_text().splitlines()) == found["count"]
+    assert "latency NUMA node" in done.stderr
+    done = firsttouch("probe", "contention", "--sanity", FIRSTTOUCH_PROBE=str(native))
+    assert "total_bandwidth" in done.stdout

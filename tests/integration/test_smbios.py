@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real dmidecode on tables that are made here (DMTF DSP0134, type 17), and on this host's own."""
+
+import shutil
+import struct
+import subprocess
+
+import pytest
+
+from firsttouch import smbios
+
+pytestmark = pytest.mark.integration
+
+DMIDECODE = shutil.which("dmidecode", path="/usr/sbin:/sbin:/usr/bin:/bin")
+NOT_THERE = pytest.mark.skipif(DMIDECODE is None, reason="dmidecode is not installed")
+DDR4, FLASH = 0x1A, 0x09
+
+
+def memory_device(number, size_mib, locator, *, bank="", speed=2400, kind=DDR4):
+    """Return structure 17 (SMBIOS 3.2, as far as the configured speed) with its strings."""
+    size, most = min(size_mib, 0x7FFF), speed and speed + 133
+    fixed = struct.pack(
+        "<BBHHHHHHBBBBBHHBBBBBIH",
+        *(17, 34, 0x1100 + number, 0x1000, 0xFFFE, 72, 64, size, 9, 0, 1, 2, kind, 0, most, 0, 0, 0, 0, 1),
+        *(size_mib if size == 0x7FFF else 0, speed),
+    )
+    return fixed + locator.encode() + b"\0" + bank.encode() + b"\0\0"
+
+
+def dump(file, devices):
+    """Write what ``dmidecode --dump-bin`` would: an entry point, and the table behind it."""
+    table = b"".join(devices) + struct.pack("<BBH", 127, 4, 0xFFFE) + b"\0\0"
+
+    def summed(data, at):
+        return data[:at] + bytes([-sum(data) % 256]) + data[at + 1 :]
+
+    second = summed(struct.pack("<5sBHIHB", b"_DMI_", 0, len(table), 32, len(devices) + 1, 0x28), 5)
+    first = summed(struct.pack("<4sBBBBHB5s", b"_SM_", 0, 31, 2, 8, 256, 0, b"") + second, 4)
+    file.write_bytes(first.ljust(32, b"\0") + table)
+
+
+def decoded(tmp_path, devices):
+    dump(tmp_path / "dmi.bin", devices)
+    done = subprocess.run(
+        [DMIDECODE, "--from-dump", tmp_path / "dmi.bin", "--type", "17"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@NOT_THERE
+def test_two_packages_with_two_modules_on_a_channel_and_empty_slots(tmp_path):
+    devices = []
+    for package in (0, 1):
+        for channel in range(4):
+            for slot in (0, 1):
+                bank = f"P{package}_Node{package}_Channel{channel}_Dimm{slot}"
+                size = 0 if (channel, slot) == (3, 1) else 16384
+                devices.append(
+                    memory_device(len(devices), size, f"P{package + 1}-DIMM{slot}", bank=bank, speed=1600)
+                )
+    devices.append(memory_device(99, 16, "FLASH", bank="BIOS", speed=33, kind=FLASH))
+    modules = smbios.parse(decoded(tmp_path, devices))
+    assert len(modules) == 14
+    # The slower, configured speed counts, not what the module could do.
+    assert {(m.transfer_rate, m.data_bits) for m in modules} == {(1.6e9, 64)}
+    found = smbios.of_modules(modules)
+    # Formula 3.1: 1600 x 4 x 64 / 8 for each of the two packages.
+    assert (found.bytes_per_second, found.channels) == (2 * 51.2e9, 8)
+
+
+@NOT_THERE
+@pytest.mark.parametrize(
+    ("locators", "channels"),
+    [
+        ([("DIMM_A1", "NODE 0 CHANNEL 0 DIMM 0"), ("DIMM_E1", "NODE 1 CHANNEL 0 DIMM 0")], 2),
+        ([("DIMM 0", "P0 CHANNEL A"), ("DIMM 1", "P0 CHANNEL A"), ("DIMM 0", "P0 CHANNEL B")], 2),
+        ([("P1-DIMMA1", "BANK 0"), ("P1-DIMMA2", "BANK 1"), ("P2-DIMMA1", "BANK 2")], 2),
+        ([("ChannelA-DIMM0", "BANK 0"), ("ChannelB-DIMM0", "BANK 2")], 2),
+        # Of these the names tell the slot, not the channel.
+        ([("A1", "Not Specified"), ("B1", "Not Specified")], None),
+        ([("PROC 1 DIMM 1", "Not Specified"), ("PROC 1 DIMM 3", "Not Specified")], None),
+        ([("PROC 1 DIMM 1D", "Not Specified")], None),
+    ],
+)
+def test_how_vendors_name_channels(tmp_path, locators, channels):
+    devices = [
+        memory_device(i, 32768, locator, bank=bank, speed=2933) for i, (locator, bank) in enumerate(locators)
+    ]
+    found = smbios.of_modules(smbios.parse(decoded(tmp_path, devices)))
+    if channels is None:
+        assert found.bytes_per_second is None
+        assert "do not tell their channels" in found.reason
+        assert locators[0][0] in found.reason
+    else:
+        assert found.bytes_per_second == pytest.approx(channels * 2.933e9 * 8)
+
+
+@NOT_THERE
+def test_no_speed_and_no_module(tmp_path):
+    silent = [memory_device(0, 8192, "DIMM_A1", speed=0)]
+    assert "speed" in smbios.of_modules(smbios.parse(decoded(tmp_path, silent))).reason
+    empty = [memory_device(0, 0, "DIMM_A1")]
+    assert "no populated" in smbios.of_modules(smbios.parse(decoded(tmp_path, empty))).reason
+
+
+def test_this_host_has_a_figure_or_a_reason():
+    found = smbios.of_this_host()
+    assert (found.bytes_per_second is None) == bool(found.reason)
+    assert found.bytes_per_second is None or found.bytes_per_second > 1e9

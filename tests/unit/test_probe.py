@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the native probe's JSON lines, and the command around it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firsttouch import probe, records
+from firsttouch.errors import BadInput, CannotHere, Missing, RunFailed
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def lines(golden):
+    """Returns the objects of a stored report."""
+    return [json.loads(line) for line in golden("probe_bandwidth.jsonl").splitlines()]
+
+
+def text(objects):
+    return "".join(json.dumps(o) + "\n" for o in objects)
+
+
+def test_stored_report(golden):
+    report = probe.parse(golden("probe_bandwidth.jsonl"))
+    assert (report.status, report.reason) == ("complete", "")
+    assert [r.metric for r in report.results] == ["copy_bandwidth", "triad_bandwidth"]
+    for result in report.results:
+        assert (result.unit, result.better, result.status) == ("GB/s", "higher", "valid")
+        assert len(result.samples) == 3
+    document = report.to_dict()
+    assert [r["metric"] for r in document["results"]] == ["copy_bandwidth", "triad_bandwidth"]
+    assert document["count"] == 2
+    assert "type" not in document
+
+
+def test_records_are_whole(golden, tmp_path):
+    report = probe.parse(golden("probe_bandwidth.jsonl"))
+    found = list(report.records())
+    records.append(tmp_path / "records.jsonl", found)
+    assert records.read(tmp_path / "records.jsonl") == found
+    first = found[0]
+    assert (first.check, first.metric, first.unit) == ("bandwidth", "copy_bandwidth", "GB/s")
+    wanted = {"program": "firsttouch-probe", "kernel": "copy", "stores": "regular", "pu_nodes": [0], "bank": 0}
+    assert wanted.items() <= first.parameters.items()
+    assert first.parameters["threads"] == len(first.placement_asked[0]["pus"])
+    assert first.placement_found[0]["pages"].keys() == {"0"}
+    assert first.software["firsttouch-probe"] == report.version
+
+
+def test_interleaved_and_pruned_results_say_so(lines):
+    lines[1] |= {"policy": "interleave", "banks": [0, 1], "stands_for": [{"pu_nodes": [1], "banks": [1, 0]}]}
+    record = next(probe.parse(text(lines)).records())
+    assert record.parameters["policy"] == "interleave"
+    assert record.parameters["banks"] == [0, 1]
+    assert record.parameters["stands_for"] == [{"pu_nodes": [1], "banks": [1, 0]}]
+    assert "bank" not in record.parameters
+
+
+def test_a_probe_that_was_killed_leaves_a_partial_report(lines):
+    report = probe.parse(text(lines[:-1]))
+    assert (report.status, len(report.results)) == ("partial", 2)
+    # Its last line was half-written.
+    report = probe.parse(text(lines[:2]) + json.dumps(lines[2])[:50])
+    assert (report.status, len(report.results)) == ("partial", 1)
+
+
+def test_results_that_were_cut_short_are_no_records(lines):
+    lines[1]["partial"] = True
+    assert [r.metric for r in probe.parse(text(lines)).records()] == ["triad_bandwidth"]
+
+
+@pytest.mark.parametrize(
+    ("at", "change"),
+    [
+        (0, {"schema": 2}),
+        (0, {"type": "result"}),
+        (1, {"samples": []}),
+        (1, {"samples": [None]}),
+        (1, {"samples": [1.0, -1.0]}),
+        (1, {"samples": "12"}),
+        (1, {"status": "fine"}),
+        (1, {"better": "neither"}),
+        (1, {"type": "begin"}),
+        (1, {"banks": []}),
+        (1, {"pus": [0, "1"]}),
+        (1, {"pages": None}),
+        (1, {"pages": {"asked": "base", "found": {}}}),
+        (1, {"policy": "preferred"}),
+        (1, {"threads": 7}),
+        (3, {"count": 1}),
+        (3, {"status": "fine"}),
+    ],
+)
+def test_what_is_no_report(lines, at, change):
+    lines[at] |= change
+    with pytest.raises(RunFailed, match="firsttouch-probe"):
+        probe.parse(text(lines))
+
+
+@pytest.mark.parametrize(
+    "key", ["metric", "unit", "samples", "pus", "pus_found", "banks", "pages", "status", "reason"]
+)
+def test_a_result_without(lines, key):
+    del lines[1][key]
+    with pytest.raises(RunFailed, match="line 2: not a result"):
+        probe.parse(text(lines))
+
+
+@given(st.text())
+def test_any_text_is_a_report_or_refused(found):
+    with pytest.raises(RunFailed):
+        probe.parse(found)
+
+
+def test_the_program_is_the_one_that_the_environment_names(monkeypatch, tmp_path):
+    monkeypatch.setenv("FIRSTTOUCH_PROBE", str(tmp_path / "none"))
+    with pytest.raises(Missing, match="which is no program"):
+        probe.program()
+
+
+@pytest.fixture
+def fake(monkeypatch, tmp_path, golden):
+    """Returns a function that makes a script the probe; it may show the stored report with `report`."""
+    (tmp_path / "report").write_text(golden("probe_bandwidth.jsonl"))
+    file = tmp_path / "probe"
+
+    def make(script):
+        file.write_text(f"#!/bin/sh\nreport() {{ cat {tmp_path / 'report'}; }}\n{script}\n")
+        file.chmod(0o755)
+        monkeypatch.setenv("FIRSTTOUCH_PROBE", str(file))
+
+    return make
+
+
+def test_run_hands_on_progress_and_options(fake, tmp_path):
+    fake(f'echo "$@" > {tmp_path}/argv; echo one >&2; report; echo two >&2')
+    said = []
+    report = probe.run("bandwidth", ["--banks", "0"], say=said.append)
+    assert said == ["one", "two"]
+    assert report.status == "complete"
+    assert (tmp_path / "argv").read_text() == "bandwidth --banks 0 --jsonl\n"
+
+
+FAILED = json.dumps({"type": "end", "status": "failed", "reason": "x y", "count": 2})
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "reason"),
+    [
+        ("echo 'firsttouch-probe: error: bad size' >&2; exit 2", BadInput, "bad size"),
+        ("echo 'firsttouch-probe: error: no huge page' >&2; exit 3", CannotHere, "no huge page"),
+        ("exit 3", CannotHere, "ended with status 3"),
+        ("kill -SEGV $$", RunFailed, "SIGSEGV"),
+        ("echo nonsense", RunFailed, "line 1: not JSON"),
+        ("exit 0", RunFailed, "printed no report"),
+        (f"report | head -n 3; echo '{FAILED}'; exit 1", RunFailed, "x y"),
+    ],
+)
+def test_run_that_fails(fake, script, error, reason):
+    fake(script)
+    with pytest.raises(error, match=reason):
+        probe.run("bandwidth", say=lambda _: None)
+
+
+def test_invalid_results_are_status_1_and_records(fake, firsttouch, tmp_path, lines):
+    lines[1] |= {"status": "invalid", "reason": "3 of 4 pages are on NUMA node 1"}
+    lines[-1] |= {"status": "invalid", "reason": "3 of 4 pages are on NUMA node 1"}
+    (tmp_path / "report").write_text(text(lines))
+    fake("report; exit 1")
+    (tmp_path / "report").write_text(text(lines))
+    done = firsttouch("probe", "bandwidth", "--json", "--records", tmp_path / "r.jsonl")
+    assert done.returncode == 1
+    assert "firsttouch: invalid: 3 of 4 pages" in done.stderr
+    assert json.loads(done.stdout)["results"][0]["status"] == "invalid"
+    assert [r.status for r in records.read(tmp_path / "r.jsonl")] == ["invalid", "valid"]
+
+
+def test_command_shows_percent_of_theoretical(fake, firsttouch, stand_in, tmp_path, golden):
+    (tmp_path / "table").write_text(golden("dmidecode_type_17.txt"))
+    stand_in("dmidecode", f"cat {tmp_path / 'table'}")
+    fake("report")
+    done = firsttouch("probe", "bandwidth", "--json")
+    document = json.loads(done.stdout)
+    assert document["theoretical"]["bytes_per_second"] == 102.4e9
+    for result in document["results"]:
+        assert result["theoretical_percent"] == pytest.approx(100 * result["value"] / 102.4)
+    shown = firsttouch("probe", "bandwidth")
+    assert "theoretical bandwidth: 102.4 GB/s (SMBIOS)" in shown.stdout
+    assert "% of theoretical" in shown.stdout

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Feeders: what they write into real pipes, all of it, once, pairs in step; and how they end."""
+
+import errno
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_reads import GOOD, common, fastq, fed, layout, nothing_stays, packed, text, write
+
+from firsttouch.errors import BadInput
+from firsttouch.reads import Dynamic, Static, inspect, intake, outlet, parts
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Small pieces and blocks, so that a few records are many of them."""
+    monkeypatch.setattr(parts, "PIECE", 300)
+    monkeypatch.setattr(intake, "_BLOCK", 7)
+
+
+@given(
+    records=fastq(mates=2),
+    layouts=st.lists(layout(), min_size=2, max_size=2),
+    form=st.sampled_from(("single", "files", "interleaved")),
+    batch=st.integers(0, 400),
+    instances=st.integers(1, 4),
+    kind=st.sampled_from((Static, Dynamic)),
+    gz=st.sampled_from((False, False, False, True)),
+)
+@common(150)
+def test_all_is_fed_once_in_step(tmp_path, small, *, records, layouts, form, batch, instances, kind, gz):
+    if form == "interleaved":
+        data = [layouts[0]([r for pair in zip(*records, strict=True) for r in pair])]
+    else:
+        data = [written(r) for written, r in zip(layouts, records, strict=True)]
+    files = [write(tmp_path / f"{n}.fq", packed(d, 3) if gz else d) for n, d in enumerate(data)]
+    files, mates = (files[:1], 1) if form == "single" else (files, 2)
+    reads = inspect(files, batch_bases=batch, interleaved=form == "interleaved")
+    instances = min(instances, reads.marks.batches)
+    with nothing_stays():
+        feeder = kind(reads, instances)
+        found = fed(feeder, instances, mates)
+    numbers = sorted(run for runs in feeder.runs for run in runs)
+    assert [n for n, _ in numbers] == list(range(len(numbers)))
+    assert sum(count for _, count in numbers) == len(records[0])
+    begins = dict(zip((n for n, _ in numbers), [0, *_sums(c for _, c in numbers)], strict=False))
+    assert set(begins.values()) <= set(reads.marks.records.tolist())
+    for instance in range(instances):
+        for mate in range(mates):
+            mine = [r for n, c in feeder.runs[instance] for r in records[mate][begins[n] : begins[n] + c]]
+            assert found[instance][mate] == text(mine)
+    if kind is Static:
+        assert feeder.runs == [[(n, p.records)] for n, p in enumerate(parts.divide(reads, instances))]
+
+
+def _sums(values):
+    total = 0
+    for value in values:
+        total += value
+        yield total
+
+
+@pytest.mark.parametrize("kind", [Static, Dynamic])
+def test_one_mate_after_the_other_and_both(tmp_path, small, kind):
+    """As bwa aln reads mate 1, then mate 2, and bwa sampe both."""
+    files = [write(tmp_path / f"{n}.fq", text(GOOD * 50)) for n in range(2)]
+    feeder = kind(inspect(files), 1)
+    with nothing_stays():
+        assert fed(feeder, 1, 2, wanted={0}) == [[text(GOOD * 50), b""]]
+        assert fed(feeder, 1, 2, wanted={1}) == [[b"", text(GOOD * 50)]]
+        assert fed(feeder, 1, 2) == [[text(GOOD * 50)] * 2]
+
+
+def reads_of(tmp_path, size, mates=1):
+    """Return checked reads of about *size* bytes for each mate, and the sums of their bytes."""
+    record = [["@some/read:with:a:name", "ACGT" * 30, "+", "FF,#" * 30]]
+    data = text(record * 100) * (size // len(text(record * 100)))
+    return inspect([write(tmp_path / f"{n}.fq", data) for n in range(mates)]), hashlib.sha256(data).hexdigest()
+
+
+def test_real_programs_are_fed(tmp_path):
+    reads, expected = reads_of(tmp_path, 30_000_000, 2)
+    for kind in (Static, Dynamic):
+        programs, sinks = [], [[]]
+        for _ in range(2):
+            out_of, into = os.pipe()
+            programs.append(subprocess.Popen(["sha256sum"], stdin=out_of, stdout=subprocess.PIPE))
+            os.close(out_of)
+            sinks[0].append(into)
+        feeder = kind(reads, 1)
+        feeder.start(sinks)
+        feeder.join()
+        assert [p.communicate(timeout=60)[0].split()[0].decode() for p in programs] == [expected] * 2
+
+
+@pytest.mark.parametrize("kind", [Static, Dynamic])
+@pytest.mark.parametrize("gz", [False, True])
+@pytest.mark.parametrize("form", ["files", "interleaved"])
+def test_mates_read_in_turn_in_any_amounts(tmp_path, kind, gz, form):
+    """More of one mate than any pipe holds, before anything of the other."""
+    data = text([["@r", "A" * 100, "+", "I" * 100]] * 60_000)
+    if form == "files":
+        files = [write(tmp_path / f"{n}.fq", packed(data) if gz else data) for n in range(2)]
+    else:
+        files = [write(tmp_path / "i.fq", packed(data * 2) if gz else data * 2)]
+    reads = inspect(files, interleaved=form == "interleaved")
+    with nothing_stays():
+        pipes = [[os.pipe() for _ in range(2)] for _ in range(2)]
+        feeder = kind(reads, 2)
+        feeder.start([[into for _, into in mine] for mine in pipes])
+        sizes = []
+        # One instance reads all of mate 2 before anything of mate 1; then the other does.
+        order = [out_of for mine in pipes for out_of, _ in reversed(mine)]
+        if kind is Dynamic:
+            # Who does not read gets little: all that is left goes to the first.
+            order = [pipes[0][1][0], pipes[0][0][0], pipes[1][1][0], pipes[1][0][0]]
+        for out_of in order:
+            size = 0
+            with os.fdopen(out_of, "rb", buffering=0, closefd=False) as stream:
+                while got := len(stream.read(1 << 20)):
+                    size += got
+            sizes.append(size)
+        feeder.join()
+        for mine in pipes:
+            for out_of, into in mine:
+                os.close(out_of)
+                with pytest.raises(OSError, match="Bad file descriptor"):
+                    os.fstat(into)
+    assert sum(sizes) == 2 * len(data)
+    assert sizes[0] == sizes[1]
+    assert sizes[2] == sizes[3]
+
+
+@pytest.mark.parametrize("kind", [Static, Dynamic])
+def test_dynamic_pieces_go_to_who_reads(tmp_path, kind):
+    reads, _ = reads_of(tmp_path, 20_000_000)
+    slow, fast = os.pipe(), os.pipe()
+    feeder = kind(reads, 2)
+    feeder.start([[slow[1]], [fast[1]]])
+    size = 0
+    with os.fdopen(fast[0], "rb", buffering=0) as stream:
+        while got := len(stream.read(1 << 20)):
+            size += got
+    with os.fdopen(slow[0], "rb") as stream:
+        rest = len(stream.read())
+    feeder.join()
+    assert size + rest == reads.files[0].stat().st_size
+    if kind is Dynamic:
+        # A pipe's content and the piece that waited for more room.
+        assert rest <= outlet.PIPE_BYTES + 2 * parts.PIECE
+    else:
+        assert abs(size - rest) < 1000
+
+
+@pytest.mark.parametrize("kind", [Static, Dynamic])
+@pytest.mark.parametrize("gz", [False, True])
+def test_a_reader_that_goes_away_is_no_error(tmp_path, kind, gz):
+    data = text(GOOD * 200_000)
+    reads = inspect([write(tmp_path / "r.fq", packed(data) if gz else data)])
+    with nothing_stays():
+        out_of, into = os.pipe()
+        feeder = kind(reads, 1)
+        feeder.start([[into]])
+        os.read(out_of, 10)
+        os.close(out_of)
+        feeder.join()
+
+
+@pytest.mark.parametrize("kind", [Static, Dynamic])
+@pytest.mark.parametrize("gz", [False, True])
+def test_stop_is_prompt_and_leaves_nothing(tmp_path, kind, gz):
+    data = text(GOOD * 200_000)
+    reads = inspect([write(tmp_path / "r.fq", packed(data) if gz else data)] * 2)
+    feeder = kind(reads, 3)
+    feeder.stop()  # before anything was started
+    with nothing_stays():
+        pipes = [[os.pipe() for _ in range(2)] for _ in range(3)]
+        feeder.start([[into for _, into in mine] for mine in pipes])
+        time.sleep(0.2)
+        stopped = threading.Thread(target=feeder.stop)
+        stopped.start()
+        stopped.join(20)
+        assert not stopped.is_alive()
+        feeder.stop()
+        feeder.join()
+        for mine in pipes:
+            for out_of, into in mine:
+                with pytest.raises(OSError, match="Bad file descriptor"):
+                    os.fstat(into)
+                os.close(out_of)
+
+
+@pytest.mark.parametrize("kind", [Static, Dynamic])
+@pytest.mark.parametrize("how", ["touched", "removed", "cut"])
+def test_files_that_change_meanwhile(tmp_path, kind, how):
+    file = write(tmp_path / "r.fq", text(GOOD * 1000))
+    feeder = kind(inspect([file]), 2)
+    if how == "touched":
+        os.utime(file, ns=(1, 1))
+    elif how == "removed":
+        file.unlink()
+    else:
+        write(file, text(GOOD * 500))
+    with pytest.raises(BadInput, match=f"^{file}: (was changed after|cannot be read)"):
+        fed(feeder, 2, 1)
+
+
+def test_a_file_that_is_cut_while_it_is_fed(tmp_path):
+    file = write(tmp_path / "r.fq", text(GOOD * 300_000))
+    feeder = Static(inspect([file]), 1)
+    with nothing_stays():
+        out_of, into = os.pipe()
+        feeder.start([[into]])
+        os.read(out_of, 10)
+        os.truncate(file, 3_000_000)
+        with os.fdopen(out_of, "rb") as stream:
+            stream.read()
+        with pytest.raises(BadInput, match=f"^{file}: ends too early"):
+            feeder.join()
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EOPNOTSUPP])
+def test_where_splice_cannot_be_done(tmp_path, monkeypatch, code):
+    def refuse(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "splice", refuse)
+    data = text(GOOD * 100_000)
+    for kind in (Static, Dynamic):
+        assert fed(kind(inspect([write(tmp_path / "r.fq", data)]), 1), 1, 1) == [[data]]
+        assert fed(kind(inspect([write(tmp_path / "r.gz", packed(data))]), 1), 1, 1) == [[data]]
+
+
+def test_other_errors_are_raised_where_they_are_waited_for(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "splice", refuse)
+    feeder = Static(inspect([write(tmp_path / "r.fq", text(GOOD * 100))]), 3)
+    with nothing_stays(), pytest.raises(OSError, match="Input/output error"):
+        fed(feeder, 3, 1)
+
+
+def test_an_interrupt_ends_all(tmp_path):
+    """A real Ctrl-C, of a program of its own that feeds a program that never ends."""
+    file = write(tmp_path / "r.fq.gz", packed(text(GOOD * 500_000)))
+    script = f"""
+import os, pathlib
+from firsttouch.reads import Static, inspect
+reads = inspect([pathlib.Path({str(file)!r})])
+tasks = len(os.listdir("/proc/self/task"))
+out_of, into = os.pipe()
+feeder = Static(reads, 1)
+feeder.start([[into]])
+print("fed", flush=True)
+try:
+    feeder.join()
+except KeyboardInterrupt:
+    feeder.stop()
+    children = pathlib.Path(f"/proc/self/task/{{os.getpid()}}/children").read_text()
+    print(len(os.listdir("/proc/self/task")) - tasks, len(children.split()), flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout.readline() == "fed\n"
+        time.sleep(0.3)
+        program.send_signal(signal.SIGINT)
+        assert program.communicate(timeout=30)[0] == "0 0\n"
+    assert program.returncode == 0

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gzip files: of one member and of many, from the beginning and from the middle; cut or damaged, they are refused."""
+
+import gzip
+import random
+import zlib
+
+import pytest
+from made_reads import GOOD, fed, nothing_stays, packed, text, write
+
+from firsttouch.errors import BadInput
+from firsttouch.reads import Dynamic, Static, inspect
+from firsttouch.reads import packed as module
+from firsttouch.reads.source import source
+
+pytestmark = pytest.mark.unit
+
+
+def records(count):
+    """Return reads as they come from a sequencer: hard to pack, unlike a repeated one."""
+    rng = random.Random(count)  # noqa: S311
+    return [
+        [f"@r{n}", "".join(rng.choices("ACGT", k=100)), "+", "".join(rng.choices("FFFF:,#", k=100))]
+        for n in range(count)
+    ]
+
+
+def bgzf(data):
+    """Return *data* as bgzip writes it: blocks with their size in the header, and an empty one at the end."""
+    blocks = [data[i : i + 65_280] for i in range(0, len(data), 65_280)]
+    found = []
+    for block in [*blocks, b""]:
+        squeezed = zlib.compressobj(6, wbits=-15)
+        body = squeezed.compress(block) + squeezed.flush()
+        extra = b"BC\x02\x00" + (len(body) + 25).to_bytes(2, "little")
+        head = b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\x06\x00" + extra
+        found.append(head + body + zlib.crc32(block).to_bytes(4, "little") + len(block).to_bytes(4, "little"))
+    return b"".join(found)
+
+
+KINDS = {
+    "one": gzip.compress,
+    "fast": lambda data: gzip.compress(data, 1),
+    "stored": lambda data: gzip.compress(data, 0),
+    "two": lambda data: packed(data, 2),
+    "many": lambda data: packed(data, 500) + gzip.compress(b""),
+    "blocks": bgzf,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_of_the_unpacked(tmp_path, kind):
+    """Large enough for several places to start from; 40 MB of reads are 15 MB of gzip."""
+    data = text(records(2000)) * 90
+    # By what is in it, not by its name.
+    file = write(tmp_path / "r.fq", KINDS[kind](data))
+    reads = inspect([file], batch_bases=100_000)
+    assert (reads.records, reads.as_is) == (180_000, False)
+    for feeder in (Static(reads, 3), Dynamic(reads, 3)):
+        with nothing_stays():
+            found = fed(feeder, 3, 1)
+        if isinstance(feeder, Static):
+            assert b"".join(f[0] for f in found) == data
+        else:
+            assert sorted(b"".join(f[0] for f in found).splitlines()) == sorted(data.splitlines())
+    write(tmp_path / "r.fq.gz", file.read_bytes())
+    assert inspect([tmp_path / "r.fq.gz"]).as_is
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_truncated_or_damaged(tmp_path, kind):
+    data = text(records(400))
+    whole = KINDS[kind](data)
+    assert inspect([write(tmp_path / "r.fq.gz", whole)]).records == 400
+    rng = random.Random(0)  # noqa: S311
+    cuts = {2, 9, 12, 20, len(whole) // 2, len(whole) - 1, len(whole) - 4, len(whole) - 8, len(whole) - 9}
+    for cut in sorted(cuts | set(rng.sample(range(3, len(whole)), 4))):
+        file = write(tmp_path / "r.fq.gz", whole[:cut])
+        if kind in {"two", "many", "blocks"} and _whole_members(whole[:cut]):
+            continue  # nothing tells that there was more
+        with pytest.raises(BadInput, match=rf"^{file}(:\d+)?: (record \d+|no reads)") as error:
+            inspect([file])
+        assert "truncated or damaged" in str(error.value)
+    for at in rng.sample(range(10, len(whole) - 8), 5):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x55
+        file = write(tmp_path / "r.fq.gz", bytes(damaged))
+        with pytest.raises(BadInput, match=rf"^{file}"):
+            inspect([file])
+
+
+def _whole_members(data):
+    try:
+        gzip.decompress(data)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_intact_at_every_end(tmp_path, kind, monkeypatch):
+    """What is there to its last byte is told from what is not, whatever the number of members."""
+    monkeypatch.setattr(module, "_WINDOW", 100)
+    data = text(GOOD * 30)
+    whole = KINDS[kind](data) if kind != "many" else packed(data, 9)
+    for cut in range(4, len(whole) + 1):
+        file = write(tmp_path / "r.gz", whole[:cut])
+        members = _whole_members(whole[:cut])
+        # What rapidgzip gives of a file that was cut: about as much as can be had.
+        unpack, size, rest = zlib.decompressobj(wbits=31), 0, whole[:cut]
+        while rest:
+            size += len(unpack.decompress(rest))
+            if not unpack.eof:
+                break
+            rest, unpack = unpack.unused_data, zlib.decompressobj(wbits=31)
+        assert module.intact(source(file), size) == members, cut
+
+
+def test_damage_that_is_found_while_it_is_fed(tmp_path):
+    data = text(records(30_000))
+    whole = bytearray(gzip.compress(data, 1))
+    file = write(tmp_path / "r.fq.gz", bytes(whole))
+    reads = inspect([file])
+    whole[len(whole) // 2 :] = bytes(len(whole) - len(whole) // 2)
+    state = file.stat()
+    with file.open("r+b") as out:
+        out.write(bytes(whole))
+    import os
+
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    for kind in (Static, Dynamic):
+        with nothing_stays(), pytest.raises(BadInput, match=f"^{file}: the gzip data end too early"):
+            fed(kind(reads, 2), 2, 1)
+
+
+def test_nothing_stays_after_an_error(tmp_path):
+    bad = gzip.compress(text([*records(50_000), ["@x", "AC", "+", "I"], *records(50_000)]), 1)
+    file = write(tmp_path / "r.fq.gz", bad)
+    with nothing_stays(), pytest.raises(BadInput, match="record 50001 has 2 bases"):
+        inspect([file, file])
