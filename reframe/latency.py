@@ -11,7 +11,7 @@ from firsttouch.checks.base import FirstTouchCheck
 class LatencyCurve(FirstTouchCheck):
     """lat_mem_rd from one PU of a NUMA node to all banks."""
 
-    pu_node = parameter(cases.cpu_nodes())
+    pu_node = parameter(cases.pu_nodes())
     order = "random"
 
     @run_after("init")

@@ -30,7 +30,7 @@ double arrays_scalar(const Arrays *arrays);
 void arrays_pass(const Arrays *arrays, Kernel kernel, KernelCode *code, double q, size_t first, size_t last);
 void arrays_expect(Arrays *arrays, Kernel kernel, double q);
 
-// The largest relative error of elements first to last, every `stride`-th line of 64 bytes.
+// The largest relative error of elements first to last, of every `stride`-th line.
 double arrays_error(const Arrays *arrays, size_t first, size_t last, size_t stride);
 
 // The elements of one thread of several: equal parts, in whole steps of the kernels.

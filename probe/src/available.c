@@ -37,7 +37,7 @@ static uint64_t left(const char *folder, const char *limit_file, const char *usa
         usage -= cache > 0 && (uint64_t)cache < usage ? (uint64_t)cache : 0;
         // 0 is a broken read-out; version 1 says "no limit" as the largest number of pages.
         if (limit > 0 && limit < UINT64_C(1) << 62)
-            result = limit > usage ? limit - usage : 0;
+            result = limit > usage ? (limit - usage) / 16 * 15 : 0; // page tables and stacks count as well
     }
     free(limit_text);
     free(usage_text);

@@ -179,6 +179,8 @@ Host *host_load(void)
         hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) ||
         hwloc_topology_load(topology))
         fail(EXIT_CANNOT, "hwloc cannot read this host's topology");
+    if (!hwloc_topology_is_thissystem(topology))
+        fail(EXIT_CANNOT, "hwloc shows another machine: unset HWLOC_XMLFILE, HWLOC_SYNTHETIC and HWLOC_FSROOT");
     const List may = allowed("Cpus_allowed_list"), banks = allowed("Mems_allowed_list");
     char *text = file_text("/sys/devices/system/node/online");
     List online = {0};

@@ -104,7 +104,7 @@ static void print(const Run *run, const Result *common, const Memory *memory)
         json_integer("loaders", run->loaders);
         json_string("kernel", "copy");
         json_string("stores", kernel_stores(REGULAR));
-        json_string("instructions", kernel_instructions(kernel_widest()));
+        json_string("instructions", kernel_instructions(kernel_preferred()));
         json_integer("array_bytes", (int64_t)run->arrays->bytes);
         json_integer("size_bytes", (int64_t)memory->bytes);
         report_close();
@@ -115,7 +115,7 @@ static void measure(const Options *options, const Host *host, const Walk *walk, 
                     const Arrays *arrays, Memory *memory, int node, int loaders)
 {
     Run run = {.options = options, .walk = walk, .arrays = arrays, .loaders = loaders};
-    run.copy = kernel_code(COPY, kernel_widest(), REGULAR);
+    run.copy = kernel_code(COPY, kernel_preferred(), REGULAR);
     run.counters = aligned_alloc(128, sizeof(Counter) * ((size_t)loaders + 1));
     if (!run.counters)
         fail(EXIT_CANNOT, "no memory left for the probe's own tables");

@@ -112,7 +112,7 @@ static void settle_instructions(Options *options)
     }
     for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++)
         if (!any)
-            options->instructions[set] = options->sanity ? kernel_available(set) : set == kernel_widest();
+            options->instructions[set] = options->sanity ? kernel_available(set) : set == kernel_preferred();
     for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++)
         if (options->instructions[set] && options->stores[STREAMING] && !kernel_code(COPY, set, STREAMING)) {
             if (!options->sanity && !options->stores[REGULAR])

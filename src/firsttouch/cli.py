@@ -13,7 +13,22 @@ from collections.abc import Sequence
 from firsttouch import __version__
 from firsttouch.errors import CANNOT_HERE, CannotHere, FirstTouchError
 
-COMMANDS = ("topology", "probe", "plan", "index", "run", "measure", "characterize", "report", "data", "system")
+COMMANDS = (
+    "topology",
+    "probe",
+    "plan",
+    "index",
+    "reads",
+    "run",
+    "advise",
+    "measure",
+    "characterize",
+    "campaign",
+    "validate",
+    "report",
+    "data",
+    "system",
+)
 DESCRIPTION = """\
 Validates NUMA hosts and tells their users how to run memory-bound programs on them.
 

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import platform
 import signal
 import tempfile
 import time
@@ -21,7 +22,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 @contextlib.contextmanager
 def measuring(say: Callable[[str], None]) -> Iterator[None]:
     """Hold this host for one measurement of this user; wait, and say so, while another one is under way."""
-    file = Path(tempfile.gettempdir()) / f"firsttouch-{os.getuid()}.lock"
+    # With the host's name: where all hosts share TMPDIR, each is measured by itself all the same.
+    file = Path(tempfile.gettempdir()) / f"firsttouch-{os.getuid()}-{platform.node()}.lock"
     # No-follow: in a folder that others may write to, the name could be somebody's link.
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixture of the tests that need a NUMA machine."""
+"""The fixtures of the tests that need a NUMA machine."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,14 +13,24 @@ from . import machine
 from .guest import Guest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def guest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
-    """An emulated machine that is up for all tests of a module; a module names the machine like this:
+    """An emulated machine that is up for all tests that name it; a module names its machines like this:
 
     pytestmark = [pytest.mark.emulated, pytest.mark.parametrize("guest", ["small"], indirect=True)]
 
-    With several names there is one boot for each, one after the other. What a host lacks for it is an
-    error that says what to install, not a skip.
+    pytest runs the tests of one machine after the other, whatever their module, so that each machine boots
+    once. A test that spoils its guest boots one of its own. What a host lacks for it is an error that says
+    what to install, not a skip.
     """
     with Guest(machine.load(request.param), tmp_path_factory.mktemp("shared")) as booted:
         yield booted
+
+
+@pytest.fixture(scope="session")
+def touch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of touch.c."""
+    program = tmp_path_factory.mktemp("touch") / "touch"
+    source = Path(__file__).with_name("touch.c")
+    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", program, source], check=True)
+    return program

@@ -30,7 +30,7 @@ examples:
 The machine's files are this host's, read-only under an overlay: what is written there is gone afterwards,
 except in the shared directory, where reports go. Placement is real in there. Speed is not: no latency, no
 bandwidth and no counter of a NUMA machine is modelled; records say that they are of an emulated host, and
-their speed is not judged. $FIRSTTOUCH_EFFORT is quick in there, unless it is set.
+their speed is not judged. $FIRSTTOUCH_EFFORT is smoke in there, unless it is set.
 """
 #: Of the caller's environment, what a command in the guest gets as well.
 PASSED_ON = ("PATH", "TERM", "LANG", "VIRTUAL_ENV")

@@ -1,34 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs scenarios inside the guest with firsttouch's own launcher: `inside.py ORDER.json` prints one JSON document.
 
-The order names scenarios (none: those that tell most of the machine) and either ``touch`` (MiB that each instance
-touches and holds; ``wrap`` is put before each instance's argv) or ``align`` (index and reads for BWA-MEM).
+The order names scenarios (none: those that tell most of the machine) and either ``touch`` (program and MiB: what
+touches and holds memory as each instance) or ``align`` (index and reads for BWA-MEM). A scenario may be a list: its
+name, and what is put before each instance's argv. The document has a result for each scenario, in that order.
 """
 
+import contextlib
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from firsttouch import launch, supervise
-from firsttouch.aligners import aligner
+from firsttouch import supervise, watch
 from firsttouch.placement import Plan, Scenario, plan
 from firsttouch.supervise import Job, run_together
 from firsttouch.topology import of_this_host
 
 # Emulated, a look takes a tenth of a second: at the usual share of the time there would be hardly any.
 supervise.LOOK_SHARE = 0.5
-TOUCH = Path(__file__).with_name("touch.py")
-HOLD = "1.5"
+PAGES_PER_MIB = 256
 
 
-def touched(scenario: Scenario, order: dict) -> dict:
+def touched(scenario: Scenario, wrap: list[str], order: dict) -> dict:
     """Return what was found of instances that touch and hold memory, and the verdict on each."""
-    with tempfile.TemporaryDirectory() as name:
+    program, mebibytes = order["touch"]
+    with tempfile.TemporaryDirectory() as name, looking(Path(name) / "seen", scenario, mebibytes) as seen:
         jobs = []
         for number, placement in enumerate(scenario.placements):
-            threads = str(scenario.threads)
-            argv = [*order.get("wrap", []), sys.executable, "-S", str(TOUCH), str(order["touch"]), HOLD, threads]
+            argv = [*wrap, program, str(mebibytes), str(seen), str(scenario.threads)]
             out, err = Path(name) / f"{number}.out", Path(name) / f"{number}.err"
             jobs.append(Job(argv, out, err, placement, scenario.threads))
         outcomes = run_together(jobs, timeout=120)
@@ -39,13 +41,39 @@ def touched(scenario: Scenario, order: dict) -> dict:
         }
 
 
-def aligned(scenario: Scenario, work: launch.Work) -> dict:
+@contextlib.contextmanager
+def looking(seen: Path, scenario: Scenario, mebibytes: int) -> Iterator[Path]:
+    """Make the file *seen* when each instance has been looked at with all its memory and threads."""
+    look = watch.look
+    found_of: dict[int, watch.Found] = {}
+
+    def look_and_tell(pid: int, found: watch.Found, *more: object) -> None:
+        look(pid, found, *more)
+        if found.threads >= scenario.threads and sum(found.pages.values()) >= mebibytes * PAGES_PER_MIB:
+            found_of[pid] = found
+        if len(found_of) == scenario.instances:
+            seen.touch()
+
+    watch.look = look_and_tell
+    try:
+        yield seen
+    finally:
+        watch.look = look
+
+
+def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
     """Return what was found of aligners, the verdict on each, and the checksum of their alignments."""
-    result = launch.run(work, scenario, None, timeout=300)
+    # Not at the top: with all that it needs, it takes an emulated Python as long as all the rest.
+    from firsttouch import launch  # noqa: PLC0415
+    from firsttouch.aligners import aligner  # noqa: PLC0415
+
+    files = [Path(file) for file in order["align"]["reads"]]
+    work = launch.prepare(aligner("bwa-mem"), Path(order["align"]["index"]), files, order["align"]["batch_bases"])
+    result = launch.run(replace(work, summed=True), scenario, None, timeout=300)
     return {
         "misplaced": [o.misplaced() for o in result.outcomes],
         "found": [o.found.to_dict() for o in result.outcomes],
-        "sha256": result.alignments.sha256,
+        "sha256": result.alignments.sums.exact,
     }
 
 
@@ -60,16 +88,11 @@ def main(order: dict) -> None:
     """Plan on this machine, run what is ordered, and print it."""
     planned = plan(of_this_host())
     names = order.get("scenarios") or telling(planned)
-    work = None
-    if "align" in order:
-        reads = [Path(r) for r in order["align"]["reads"]]
-        work = launch.prepare(
-            aligner("bwa-mem"), Path(order["align"]["index"]), reads, order["align"]["batch_bases"]
-        )
-    results = {}
-    for scenario in map(planned.scenario, names):
-        found = aligned(scenario, work) if work else touched(scenario, order)
-        results[scenario.name] = {"scenario": scenario.to_dict(), **found}
+    run = aligned if "align" in order else touched
+    results = []
+    for name, *wrap in (n if isinstance(n, list) else [n] for n in names):
+        scenario = planned.scenario(name)
+        results.append({"scenario": scenario.to_dict(), **run(scenario, wrap, order)})
     print(json.dumps(results))
 
 

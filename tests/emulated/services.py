@@ -35,8 +35,8 @@ def settle(guest: Guest) -> Mapping[str, str]:
     guest.run(["rm", "-f", folders.SYSTEMS / f"{folders.LOCAL}.yaml"], check=True)
     return {
         "FIRSTTOUCH_OUT": str(guest.shared / "reports"),
-        # All of the methodology would take days in here; who wants it all the same can say so.
-        "FIRSTTOUCH_EFFORT": os.environ.get("FIRSTTOUCH_EFFORT") or "quick",
+        # All of the methodology would take days in here, and a quick look hours; who wants them can say so.
+        "FIRSTTOUCH_EFFORT": os.environ.get("FIRSTTOUCH_EFFORT") or "smoke",
         # Each question to Slurm takes the one emulating thread from what is being measured.
         "RFM_POLL_RATE_MAX": "0.5",
         # ReFrame and firsttouch are found beside the interpreter of whoever runs this.

@@ -52,13 +52,26 @@ def gone(pids: list[int]) -> bool:
 
 
 def test_a_guest_that_dies_is_an_error_with_the_consoles_last_lines(tmp_path: Path) -> None:
+    # Other tests' guests may be up as well.
+    others = set(descendants(os.getpid()))
     with Guest(machine.load("small"), tmp_path) as guest:
-        started = descendants(os.getpid())
+        started = [pid for pid in descendants(os.getpid()) if pid not in others]
         assert started
         with pytest.raises(GuestError, match=r"small died(.|\n)*panic.*sysrq triggered crash"):
             guest.run(["sh", "-c", "echo c > /proc/sysrq-trigger"])
         assert gone(started)
         with pytest.raises(GuestError, match="not up: it died"):
+            guest.run(["true"])
+
+
+def test_an_exception_in_the_middle_of_a_command_ends_the_guest(tmp_path: Path) -> None:
+    def interrupt(kind: bytes, data: bytes) -> None:
+        raise KeyboardInterrupt
+
+    with Guest(machine.load("small"), tmp_path) as guest:
+        with pytest.raises(KeyboardInterrupt):
+            guest.stream(["sh", "-c", "echo; sleep 600"], interrupt)
+        with pytest.raises(GuestError, match="interrupted by KeyboardInterrupt"):
             guest.run(["true"])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .guest import CommandError, Guest, GuestError
+from .guest import CommandError, Guest
 
 pytestmark = [
     pytest.mark.emulated,
@@ -165,15 +165,3 @@ def test_owner_and_mode_of_shared_files(guest: Guest) -> None:
     guest.run(sh(f"touch {file}; chmod 640 {file}; chown 1:1 {file}"), check=True)
     status = file.stat()
     assert (status.st_mode & 0o777, status.st_uid, status.st_gid) == (0o640, 1, 1)
-
-
-def test_an_exception_in_the_middle_of_a_command_ends_the_guest(guest: Guest) -> None:
-    """The last test of this module: there is no guest after it."""
-
-    def interrupt(kind: bytes, data: bytes) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        guest.stream(sh("echo; sleep 600"), interrupt)
-    with pytest.raises(GuestError, match="interrupted by KeyboardInterrupt"):
-        guest.run(["true"])

@@ -148,3 +148,19 @@ def test_the_thesis_placements_of_eight_nodes(guest: Guest, native: Path) -> Non
                 assert alike[0] == alike[1]
         # Local, one hop and two hops are all that one NUMA node can be.
         assert size != 1 or len(found["results"]) == 3
+
+
+@pytest.mark.parametrize("guest", ["small"], indirect=True)
+def test_the_memory_limit_of_a_cgroup(guest: Guest, native: Path) -> None:
+    """Of 384 MiB on each bank 40 MiB may be taken: the probe takes less, and is not killed for more."""
+    enter = (
+        "mkdir -p $0 && echo 41943040 > $0/memory.max && echo 0 > $0/memory.swap.max; echo $$ > $0/cgroup.procs;"
+    )
+    limited = ("sh", "-c", f'{enter} exec "$@"', "/sys/fs/cgroup/probe")
+    short = ("bandwidth", "--kernels=copy", "--banks=1", "--pu-nodes=1", "--max-repetitions=3")
+    found = run(guest, native, *short, before=limited)
+    check(guest, found)
+    assert 8 << 20 < found["most_memory_bytes"] < 40 << 20
+    done = guest.run([*limited, native, *short, "--array-bytes=16MiB"])
+    assert (done.returncode, done.text) == (3, "")
+    assert "48 MiB are needed on NUMA node 1" in done.error_text

@@ -13,7 +13,6 @@ import pytest
 from . import machine
 from .guest import Completed, Guest
 
-TOUCH = Path(__file__).with_name("touch.py")
 MIB = 1 << 20
 PAGES_PER_MIB = 256
 #: What the kernel keeps of a bank for itself: page structures everywhere, its own code and data on node 0.
@@ -32,8 +31,8 @@ def allowed_nodes(guest: Guest) -> list[int]:
     return list(guest.machine.allowed_nodes or guest.machine.nodes)
 
 
-def touch(guest: Guest, *numactl: str, mebibytes: int = 16) -> Completed:
-    return guest.run(["numactl", *numactl, "/usr/bin/python3", "-S", TOUCH, str(mebibytes)])
+def placed_by(guest: Guest, touch: Path, *numactl: str, mebibytes: int = 16) -> Completed:
+    return guest.run(["numactl", *numactl, touch, str(mebibytes)])
 
 
 @every_machine
@@ -73,10 +72,10 @@ def test_lstopo_shows_the_machine(guest: Guest) -> None:
 
 
 @every_machine
-def test_membind_puts_every_page_there_or_fails_loudly(guest: Guest) -> None:
+def test_membind_puts_every_page_there_or_fails_loudly(guest: Guest, touch: Path) -> None:
     pages = 16 * PAGES_PER_MIB
     for node in guest.machine.nodes:
-        outcome = touch(guest, f"--membind={node}")
+        outcome = placed_by(guest, touch, f"--membind={node}")
         if node in allowed_nodes(guest) and guest.machine.memory[node]:
             assert result(outcome)["pages"] == {str(node): pages}
         else:
@@ -86,28 +85,30 @@ def test_membind_puts_every_page_there_or_fails_loudly(guest: Guest) -> None:
 
 
 @every_machine
-def test_localalloc_puts_every_page_where_the_pus_are(guest: Guest) -> None:
+def test_localalloc_puts_every_page_where_the_pus_are(guest: Guest, touch: Path) -> None:
     nodes = [node for node in allowed_nodes(guest) if online_pus(guest, node) and guest.machine.memory[node]]
     for node in (nodes[0], nodes[-1]):
-        placed = result(touch(guest, "--localalloc", f"--cpunodebind={node}"))
+        placed = result(placed_by(guest, touch, "--localalloc", f"--cpunodebind={node}"))
         assert placed == {"pages": {str(node): 16 * PAGES_PER_MIB}, "pus": online_pus(guest, node)}
 
 
 @pytest.mark.parametrize("guest", ["memoryless"], indirect=True)
-def test_pus_without_memory_of_their_own_use_the_nearest(guest: Guest) -> None:
+def test_pus_without_memory_of_their_own_use_the_nearest(guest: Guest, touch: Path) -> None:
     memory, distances = guest.machine.memory, guest.machine.distances
     for node in allowed_nodes(guest):
         if online_pus(guest, node) and not memory[node]:
             # numactl takes such a NUMA node's PUs by their numbers only.
-            assert touch(guest, f"--cpunodebind={node}").returncode == 1
-            placed = result(touch(guest, "--localalloc", f"--physcpubind={guest.machine.pus_of(node)[0]}"))
+            assert placed_by(guest, touch, f"--cpunodebind={node}").returncode == 1
+            placed = result(
+                placed_by(guest, touch, "--localalloc", f"--physcpubind={guest.machine.pus_of(node)[0]}")
+            )
             nearest = min(distances[node][other] for other in guest.machine.nodes if memory[other])
             assert {distances[node][int(other)] for other in placed["pages"]} == {nearest}
 
 
 @every_machine
-def test_interleave_is_even_within_two_percent(guest: Guest) -> None:
-    placed = result(touch(guest, "--interleave=all", mebibytes=64))
+def test_interleave_is_even_within_two_percent(guest: Guest, touch: Path) -> None:
+    placed = result(placed_by(guest, touch, "--interleave=all", mebibytes=64))
     banks = [node for node in allowed_nodes(guest) if guest.machine.memory[node]]
     assert sorted(map(int, placed["pages"])) == banks
     assert sum(placed["pages"].values()) == 64 * PAGES_PER_MIB
@@ -116,20 +117,20 @@ def test_interleave_is_even_within_two_percent(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize("guest", ["unequal"], indirect=True)
-def test_a_full_bank(guest: Guest) -> None:
+def test_a_full_bank(guest: Guest, touch: Path) -> None:
     size = 100
     smallest = guest.machine.memory.index(min(guest.machine.memory))
     assert guest.machine.memory[smallest] < size * MIB
-    placed = result(touch(guest, f"--preferred={smallest}", mebibytes=size))["pages"]
+    placed = result(placed_by(guest, touch, f"--preferred={smallest}", mebibytes=size))["pages"]
     assert 0 < placed[str(smallest)] < sum(placed.values()) == size * PAGES_PER_MIB
-    outcome = touch(guest, f"--membind={smallest}", mebibytes=size)
+    outcome = placed_by(guest, touch, f"--membind={smallest}", mebibytes=size)
     assert outcome.returncode == -9
     assert not outcome.stdout
     assert "Out of memory" in guest.run(["dmesg"], check=True).text
 
 
 def result(outcome: Completed) -> dict[str, Any]:
-    """Return what touch.py printed, after a run that has to have succeeded."""
+    """Return what touch printed, after a run that has to have succeeded."""
     assert outcome.returncode == 0, outcome.error_text
     parsed: dict[str, Any] = json.loads(outcome.stdout)
     return parsed

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aligners as data: those that come with firsttouch, and files that are wrong."""
 
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,23 @@ version = { argv = ["aln", "-V"], pattern = 'aln (\\S+)' }
 [index]
 argv = ["aln", "index", "{reference}", "{index}"]
 files = [".a", ".b"]
+large = "l"
 
 [align]
-single = ["aln", "-t{threads}", "{index}", "{reads}"]
-paired = ["aln", "-t{threads}", "-K", "{batch_bases}", "{index}", "{reads}", "{reads2}"]
+single = [["aln-{size}", "-t{threads}", "-K", "{batch_bases}", "{index}", "{reads}"]]
+paired = [
+    ["aln-{size}", "-t{threads}", "-K", "{batch_bases}", "-o", "{scratch}/2", "{index}", "{reads2}"],
+    ["aln-{size}", "-t{threads}", "join", "{scratch}/2", "{reads}", "{reads2}"],
+]
+in_order = true
+same = "exact"
 batch_bases = 100
 
 [memory]
 instance = "200 MB"
 thread = "1 MiB"
 """
+SHIPPED = {f.name: f for f in resources.files(aligners).iterdir() if f.name.endswith(".toml")}
 
 
 @pytest.fixture
@@ -35,36 +43,97 @@ def aln():
     return aligners.parse("aln", TEXT, "aln.toml")
 
 
+def argvs(one, mates, *, index="idx", threads=7):
+    """Return the argv of every step, each with names for the read files that it reads and no others."""
+    names = ("r1", "r2")[:mates]
+    return [
+        one.argv(
+            step,
+            index=Path(index),
+            reads=[n if mate in one.mates_of(step) else None for mate, n in enumerate(names)],
+            threads=threads,
+            batch_bases=99,
+            scratch=Path("tmp"),
+        )
+        for step in one.steps(mates)
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_a_shipped_file_is_short(name):
+    lines = SHIPPED[name].read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 115
+
+
+def test_there_are_those_of_the_studies():
+    named = {"bwa-aln", "bwa-mem", "bwa-mem2", "bowtie2", "bowtie", "hisat2", "hisat", "snap", "gem3"}
+    assert set(aligners.aligners()) >= named
+
+
+@pytest.mark.parametrize("mates", [1, 2])
 @pytest.mark.parametrize("name", sorted(aligners.aligners()))
-def test_every_aligner_can_say_its_argv(name):
+def test_every_aligner_can_say_its_argv(name, mates):
     one = aligners.aligner(name)
-    for reads in (["r1"], ["r1", "r2"]):
-        argv = one.align_argv(index=Path("idx"), reads=reads, threads=7, batch_bases=99)
-        assert argv[0] == one.program
-        assert not [a for a in argv if "{" in a]
-        text = " ".join(argv)
-        assert all(word in text for word in ("idx", "7", *reads))
-        assert ("99" in text) == (one.batch_bases > 0)
+    found = argvs(one, mates)
+    words = [word for argv in found for word in argv]
+    assert not [word for word in words if "{" in word]
+    assert any("idx" in word for word in words)
+    assert "7" in words
+    assert ("99" in words) == (one.batch_bases > 0)
+    assert {mate for step in one.steps(mates) for mate in one.mates_of(step)} == set(range(mates))
+    for step, argv in zip(one.steps(mates), found, strict=True):
+        assert [argv.count(r) for r in ("r1", "r2")] == [
+            int(mate in one.mates_of(step) and not one.on_stdin(step)) for mate in (0, 1)
+        ]
+        assert ("-" in argv) or not one.on_stdin(step)
+    # What a step leaves to another goes where no other instance's steps write.
+    assert len(found) == 1 or all("tmp/" in " ".join(argv) for argv in found)
+
+
+@pytest.mark.parametrize("name", sorted(aligners.aligners()))
+def test_every_aligner_says_what_it_needs(name):
+    one = aligners.aligner(name)
     assert one.index_files
-    assert one.need(10).of(2) > 10
+    assert one.need(10).of(2) > one.need(10).of(1) > 10 + 1_000_000
+    assert one.same in {"exact", "settled"}
 
 
 def test_an_unknown_one():
-    with pytest.raises(BadInput, match="no aligner 'best': there are bwa-mem"):
+    with pytest.raises(BadInput, match=r"no aligner 'best': there are .*bwa-mem"):
         aligners.aligner("best")
 
 
 def test_argv_and_need(aln):
-    single = aln.align_argv(index=Path("i"), reads=["r"], threads=4, batch_bases=0)
-    assert single == ["aln", "-t4", "i", "r"]
-    paired = aln.align_argv(index=Path("i"), reads=["r", "s"], threads=4, batch_bases=5)
-    assert paired == ["aln", "-t4", "-K", "5", "i", "r", "s"]
+    assert argvs(aln, 1) == [["aln-s", "-t7", "-K", "99", "idx", "r1"]]
+    assert argvs(aln, 2) == [
+        ["aln-s", "-t7", "-K", "99", "-o", "tmp/2", "idx", "r2"],
+        ["aln-s", "-t7", "join", "tmp/2", "r1", "r2"],
+    ]
+    assert [aln.mates_of(step) for step in aln.steps(2)] == [(1,), (0, 1)]
     assert aln.need(1000).of(3) == 1000 + 200_000_000 + 3 * 2**20
+    assert (aln.batch_bases, aln.batch_reads, aln.batch_bytes) == (100, 0, 0)
+
+
+def test_a_read_file_that_a_step_needs_must_be_given(aln):
+    with pytest.raises(KeyError, match="reads2"):
+        aln.argv(aln.steps(2)[0], index=Path("i"), reads=["r", None], threads=1, batch_bases=1, scratch=Path("t"))
+
+
+def test_reads_on_standard_input():
+    text = TEXT.replace('"{index}", "{reads}"]', '"{index}", "{stdin}"]')
+    text = text.replace('"{reads}", "{reads2}"]', '"{interleaved}"]')
+    one = aligners.parse("aln", text, "aln.toml")
+    assert [one.on_stdin(step) for mates in (1, 2) for step in one.steps(mates)] == [True, False, True]
+    assert [one.mates_of(step) for mates in (1, 2) for step in one.steps(mates)] == [(0,), (1,), (0, 1)]
+    argv = one.argv(one.steps(1)[0], index=Path("i"), reads=[None], threads=1, batch_bases=1, scratch=Path("t"))
+    assert argv[-2:] == ["i", "-"]
 
 
 def test_names_with_braces_are_left_alone(aln):
     odd = "{reads2}"
-    assert aln.align_argv(index=Path("{x}"), reads=[odd], threads=1, batch_bases=0)[-2:] == ["{x}", odd]
+    argv = aln.argv(aln.steps(1)[0], index=Path("{x}"), reads=[odd], threads=1, batch_bases=1, scratch=Path("t"))
+    assert argv[-2:] == ["{x}", odd]
 
 
 def test_the_index_is_whole_or_not_there(aln, tmp_path):
@@ -74,6 +143,20 @@ def test_the_index_is_whole_or_not_there(aln, tmp_path):
         aln.index_bytes(prefix)
     (tmp_path / "idx.b").write_bytes(b"12")
     assert aln.index_bytes(prefix) == 7
+
+
+def test_a_large_index_is_taken_where_there_is_no_small_one(aln, tmp_path):
+    prefix = tmp_path / "idx"
+    (tmp_path / "idx.al").write_bytes(b"1234567")
+    assert argvs(aln, 1, index=prefix)[0][0] == "aln-l"
+    with pytest.raises(BadInput, match=rf"^{prefix}\.bl: no index of aln there"):
+        aln.index_bytes(prefix)
+    (tmp_path / "idx.bl").write_bytes(b"12")
+    assert aln.index_bytes(prefix) == 9
+    for suffix in (".a", ".b"):
+        (tmp_path / f"idx{suffix}").write_bytes(b"1")
+    assert aln.index_bytes(prefix) == 2
+    assert argvs(aln, 1, index=prefix)[0][0] == "aln-s"
 
 
 def test_version(aln, stand_in, monkeypatch, tmp_path):
@@ -96,30 +179,55 @@ def test_building_fails_with_the_logs_end(aln, stand_in, tmp_path):
         aln.build_index(tmp_path / "r.fa", tmp_path / "idx", tmp_path / "log")
 
 
+def test_the_program_that_builds_the_index_may_be_another_one(stand_in, tmp_path):
+    stand_in("aln", "exit 0")
+    text = TEXT.replace('["aln", "index"', '["no-such-aln-build"')
+    with pytest.raises(Missing, match="'no-such-aln-build' is not on PATH"):
+        aligners.parse("aln", text, "aln.toml").build_index(tmp_path / "r", tmp_path / "i", tmp_path / "log")
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "reason"),
+    ("old", "new", "line", "reason"),
     [
-        ('program = "aln"', "", "'program' is a required property"),
-        ('program = "aln"', "program = ", "Invalid value"),
-        ('program = "aln"', "program = 3", "program: 3 is not of type"),
-        ('program = "aln"', 'program = "aln"\ncolour = "red"', "colour"),
-        ("batch_bases = 100", "batch_bases = -1", "align.batch_bases: -1 is less"),
-        ("batch_bases = 100", 'batch_bases = "1"', "align.batch_bases"),
-        ('files = [".a", ".b"]', "files = []", "index.files"),
-        ('"{index}", "{reads}"]', '"{index}", "{read}"]', "unknown placeholder {read}"),
-        ('"{index}", "{reads}"]', '"{index}", "{reads2}"]', "unknown placeholder {reads2}"),
-        ('"{reference}"', '"{threads}"', "unknown placeholder {threads}"),
-        ('"{reference}"', '"{}"', "unknown placeholder {}"),
-        ('"{reference}"', '"{reference"', "expected '}'"),
-        ("'aln (\\S+)'", "'aln'", "version.pattern: has 0 groups"),
-        ("'aln (\\S+)'", "'('", "version.pattern"),
-        ('"200 MB"', '"much"', "memory: 'much' is not a quantity"),
-        ('"1 MiB"', '"-1 MiB"', "memory"),
+        ('program = "aln"', "", 1, "key 'program' is missing"),
+        ('program = "aln"', "program = ", 1, "not TOML: Invalid value"),
+        ('program = "aln"', "program = 3", 1, "program: 3 is not of type"),
+        ('program = "aln"', 'program = "aln"\ncolour = "red"', 2, "unknown key 'colour'"),
+        ("batch_bases = 100", "batch_bases = 0", 18, "align.batch_bases: 0 is less"),
+        ("batch_bases = 100", 'batch_bases = "1"', 18, "align.batch_bases"),
+        ("batch_bases = 100", "batch_reads = -5", 18, "align.batch_reads: -5 is less"),
+        ("batch_bases = 100", "batch_bytes = 5", 11, "unknown placeholder {batch_bases}"),
+        ('same = "exact"', 'same = "nearly"', 17, "align.same: 'nearly' is not one of ['exact', 'settled']"),
+        ('same = "exact"', "", 10, "key 'same' is missing"),
+        ("in_order = true", 'in_order = "yes"', 16, "align.in_order: 'yes' is not of type 'boolean'"),
+        ('files = [".a", ".b"]', "files = []", 7, "index.files"),
+        ('large = "l"', "", 11, "unknown placeholder {size}"),
+        ('"{index}", "{reads}"]]', '"{index}", "{read}"]]', 11, "unknown placeholder {read}"),
+        ('"{index}", "{reads}"]]', '"{index}", "{reads2}"]]', 11, "unknown placeholder {reads2}"),
+        ('"{index}", "{reads}"]]', '"{index}", "{interleaved}"]]', 11, "unknown placeholder {interleaved}"),
+        ('"{index}", "{reads}"]]', '"{index}"]]', 11, "align.single: no step reads {reads}"),
+        ('"{index}", "{reads}"]]', '"{reads}"]]', 11, "align.single: no step has {index}"),
+        ('"{index}", "{reads}"]]', '"{index}", "{reads}"], []]', 11, "align.single.1: [] "),
+        ('"{index}", "{reads}"]]', '"{index}", "{reads}"]', 12, "not TOML"),
+        ('"{index}", "{reads}"]]', '"{index}", "{reads}", "{reads}"]]', 11, "can read {reads} once only"),
+        ('"{index}", "{reads}"]]', '"{index}", "{reads:>9}"]]', 11, "{reads} stands alone"),
+        ('"{reads}", "{reads2}"]', '"{reads2}"]', 12, "align.paired: no step reads {reads}"),
+        ('"{reads}", "{reads2}"]', '"{interleaved}", "{reads2}"]', 12, "standard input reads nothing else"),
+        ('["aln-{size}", "-t{threads}", "-K", "{batch_bases}", "{index}"', '["aln", "{index}"', 11, "no step has"),
+        ('"{reference}"', '"{threads}"', 6, "index.argv: unknown placeholder {threads}"),
+        ('"{reference}"', '"{}"', 6, "unknown placeholder {}"),
+        ('"{reference}"', '"{reference"', 6, "expected '}'"),
+        ('"{reference}"', '"ref.fa"', 6, "index.argv: no step has {reference}"),
+        ("'aln (\\S+)'", "'aln'", 3, "version.pattern: has 0 groups"),
+        ("'aln (\\S+)'", "'(a)(b)'", 3, "version.pattern: has 2 groups"),
+        ("'aln (\\S+)'", "'('", 3, "version.pattern"),
+        ('"200 MB"', '"much"', 21, "memory.instance: 'much' is not a quantity"),
+        ('"1 MiB"', '"-1 MiB"', 22, "memory.thread"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_file(old, new, reason):
+def test_what_is_wrong_is_named_with_its_file_and_line(old, new, line, reason):
     assert TEXT.count(old) == 1
     with pytest.raises(BadInput) as caught:
         aligners.parse("aln", TEXT.replace(old, new), "aln.toml")
-    assert str(caught.value).startswith("aln.toml: ")
+    assert str(caught.value).startswith(f"aln.toml:{line}: ")
     assert reason in str(caught.value)

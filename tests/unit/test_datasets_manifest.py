@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttouch.datasets import available, load
-from firsttouch.datasets.manifest import line_of, parse
+from firsttouch.datasets.manifest import mapped_fraction_min, parse
 from firsttouch.errors import BadInput, Missing
+from firsttouch.tomldoc import line_of
 
 pytestmark = pytest.mark.unit
 
@@ -57,6 +58,19 @@ def test_a_shipped_file_is_pinned_or_says_why_not(path: Path) -> None:
         assert (file.checksum != "unpinned" or file.packed_checksum) != bool(file.why_unpinned)
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("reads = 10", [0, 0]),
+        ("mapped_fraction_min = 0.5", [0.5, 0.5]),
+        ("mapped_fraction_min.one = 0.9\nmapped_fraction_min.others = 0.2", [0.9, 0.2]),
+    ],
+)
+def test_how_much_maps_is_a_matter_of_the_aligner(text: str, found: list[float]) -> None:
+    expect = parse(GOOD.replace("reads = 10", text), Path("a.toml")).expect
+    assert [mapped_fraction_min(expect, name) for name in ("one", "another")] == found
+
+
 def test_a_good_one() -> None:
     dataset = parse(GOOD, Path("a.toml"))
     assert (dataset.name, dataset.kind, dataset.expect) == ("a", "url", {"reads": 10})
@@ -76,6 +90,10 @@ def test_a_good_one() -> None:
         ("reads = 10", "reads = 0", 18, "expect.reads: 0 is less than the minimum"),
         ("reads = 10", "reads = true", 18, "not of type 'integer'"),
         ("reads = 10", "reads = ", 18, "not TOML"),
+        ("reads = 10", "mapped_fraction_min = 2", 18, "expect.mapped_fraction_min: 2 is greater"),
+        ("reads = 10", "mapped_fraction_min.a = 0.5", 18, "key 'others' is missing"),
+        ("reads = 10", "mapped_fraction_min = { a = 2, others = 0.5 }", 18, "mapped_fraction_min.a: 2 is greater"),
+        ("reads = 10", 'mapped_fraction_min = "all"', 18, "not of type 'number', 'object'"),
         (SHA, "sha256:123", 9, "file.0.checksum"),
         ('why_unpinned = "none is published"', 'checksum = "unpinned"', 11, "why_unpinned"),
         (f'checksum = "{SHA}"', f'checksum = "{SHA}"\nwhy_unpinned = "no"', 5, "or else 'why_unpinned'"),

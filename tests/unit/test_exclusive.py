@@ -2,6 +2,7 @@
 """One measurement at a time, and no process left behind."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def test_a_killed_holder_lets_go(tmp_path):
 def test_a_link_of_somebody_else_is_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    (tmp_path / f"firsttouch-{os.getuid()}.lock").symlink_to(victim)
+    (tmp_path / f"firsttouch-{os.getuid()}-{platform.node()}.lock").symlink_to(victim)
     with pytest.raises(OSError, match="symbolic links"), exclusive.measuring(print):
         pass
     assert victim.read_text() == "precious"

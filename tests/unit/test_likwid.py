@@ -66,7 +66,7 @@ def test_our_kernels_are_there_for_all_instructions(tmp_path):
 
 def test_argv():
     assert argv("triad", instructions="avx", threads=4, array_bytes=8_192_000) == [
-        "likwid-bench", "-t", "stream_avx", "-i", "20", "-W", "N:24576kB:4",
+        "likwid-bench", "-t", "stream_avx", "-i", str(likwid.PASSES), "-W", "N:24576kB:4",
     ]  # fmt: skip
     assert argv("copy", instructions="", threads=1, array_bytes=8_192_000)[2] == "copy"
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gzip files: of one member and of many, from the beginning and from the middle; cut or damaged, they are refused."""
+"""Gzip files: of one member and of many, from anywhere; those that are cut or damaged are refused."""
 
 import gzip
+import os
 import random
 import zlib
 
@@ -39,7 +40,7 @@ def bgzf(data):
 
 
 KINDS = {
-    "one": gzip.compress,
+    "one": lambda data: gzip.compress(data, 4),
     "fast": lambda data: gzip.compress(data, 1),
     "stored": lambda data: gzip.compress(data, 0),
     "two": lambda data: packed(data, 2),
@@ -50,12 +51,12 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_of_the_unpacked(tmp_path, kind):
-    """Large enough for several places to start from; 40 MB of reads are 15 MB of gzip."""
-    data = text(records(2000)) * 90
+    """Large enough for several places to start from; 27 MB of reads are 10 MB of gzip."""
+    data = text(records(2000)) * 60
     # By what is in it, not by its name.
     file = write(tmp_path / "r.fq", KINDS[kind](data))
     reads = inspect([file], batch_bases=100_000)
-    assert (reads.records, reads.as_is) == (180_000, False)
+    assert (reads.records, reads.as_is) == (120_000, False)
     for feeder in (Static(reads, 3), Dynamic(reads, 3)):
         with nothing_stays():
             found = fed(feeder, 3, 1)
@@ -84,6 +85,8 @@ def test_truncated_or_damaged(tmp_path, kind):
     for at in rng.sample(range(10, len(whole) - 8), 5):
         damaged = bytearray(whole)
         damaged[at] ^= 0x55
+        if _whole_members(bytes(damaged)):
+            continue  # in a header, where it does no harm
         file = write(tmp_path / "r.fq.gz", bytes(damaged))
         with pytest.raises(BadInput, match=rf"^{file}"):
             inspect([file])
@@ -125,8 +128,6 @@ def test_damage_that_is_found_while_it_is_fed(tmp_path):
     state = file.stat()
     with file.open("r+b") as out:
         out.write(bytes(whole))
-    import os
-
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
     for kind in (Static, Dynamic):
         with nothing_stays(), pytest.raises(BadInput, match=f"^{file}: the gzip data end too early"):

@@ -73,7 +73,10 @@ def test_pieces_join_to_the_whole(tmp_path, block, extras, cuts, rng):
     flags = [int(li.split("\t")[1]) for li in whole]
     assert sum(s.primary for s in surveys) == sum(not f & PRIMARY for f in flags) == len(records)
     assert sum(s.mapped for s in surveys) == sum(not f & (PRIMARY | 4) for f in flags)
-    assert sam.sums(pieces, settle=True).exact == hashlib.sha256("".join(r + "\n" for r in whole).encode()).hexdigest()
+    assert (
+        sam.sums(pieces, settle=True).exact
+        == hashlib.sha256("".join(r + "\n" for r in whole).encode()).hexdigest()
+    )
 
 
 def test_what_a_pipe_gets(tmp_path):

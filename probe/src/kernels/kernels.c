@@ -38,9 +38,9 @@ bool kernel_available(InstructionSet set)
     return set == PLAIN;
 }
 
-InstructionSet kernel_widest(void)
+InstructionSet kernel_preferred(void)
 {
-    InstructionSet set = AVX512;
+    InstructionSet set = AVX2;
     while (!kernel_available(set))
         set--;
     return set;

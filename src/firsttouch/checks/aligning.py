@@ -20,7 +20,8 @@ class ReferenceRun(FirstTouchCheck):
     def set_command(self) -> None:
         """Run the default scenario."""
         self.descr = f"reference run of {self.aligner} on {self.dataset}"
-        self.command = ["run", "1Inst_Original", "--aligner", self.aligner, "--dataset", self.dataset]
+        asked = ["--aligner", self.aligner, "--dataset", self.dataset, "--checksum"]
+        self.command = ["run", "1Inst_Original", *asked]
 
     @property
     def sha256(self) -> str:

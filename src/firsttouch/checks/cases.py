@@ -64,6 +64,11 @@ def cpu_nodes() -> list[int]:
     return list(topology_of(system().facts).cpu_nodes)
 
 
+def pu_nodes() -> list[int]:
+    """Return the NUMA nodes with PUs that are measured one by one."""
+    return effort().some(effort().pu_nodes, cpu_nodes())
+
+
 def banks(*nodes: int) -> list[int]:
     """Return the NUMA nodes with memory that the PU-set of *nodes* is measured with."""
     host = topology_of(system().facts)
@@ -75,7 +80,8 @@ def pu_sets() -> list[tuple[int, ...]]:
     nodes = cpu_nodes()
     sizes = sorted({2**i for i in range(len(nodes).bit_length())} | {len(nodes)})
     sizes = effort().some(effort().pu_sets, (size for size in sizes if size <= len(nodes)))
-    return [s for size in sizes for s in combinations(nodes, size)]
+    alone = pu_nodes()
+    return [s for size in sizes for s in combinations(nodes, size) if size > 1 or s[0] in alone]
 
 
 def contention_threads() -> list[int]:
@@ -87,8 +93,11 @@ def contention_threads() -> list[int]:
 def scenarios(*, single: bool) -> list[str]:
     """Return the names of the scenarios with one instance, or of those with several."""
     found = [s for s in plan(topology_of(system().facts)).scenarios if (s.instances == 1) == single]
-    threads = effort().some(effort().threads, sorted({s.threads for s in found})) if single else ()
-    return [s.name for s in found if not single or s.threads in threads]
+    if single:
+        threads = effort().some(effort().threads, sorted({s.threads for s in found}))
+        return [s.name for s in found if s.threads in threads]
+    instances = effort().some(effort().instances, sorted({s.instances for s in found}))
+    return [s.name for s in found if s.instances in instances]
 
 
 def aligners() -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
 }
 _TEXT = {"type": "string", "minLength": 1, "pattern": r"^[^\n\r]+$"}
 _COUNT = {"type": "integer", "minimum": 1}
+_FRACTION = {"type": "number", "minimum": 0, "maximum": 1}
 _DIGEST = "sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}"
 _EXPECT = {
     "reads": _COUNT,
@@ -36,7 +38,9 @@ _EXPECT = {
     "read_length": _COUNT,
     "contigs": _COUNT,
     "batch_bases": _COUNT,
-    "mapped_fraction_min": {"type": "number", "minimum": 0, "maximum": 1},
+    # One for every aligner, or a table of aligners and "others". (A keyword for numbers holds for numbers only.)
+    "mapped_fraction_min": _FRACTION
+    | {"type": ["number", "object"], "required": ["others"], "additionalProperties": _FRACTION},
 }
 _FILE: dict[str, Any] = {
     "role": {"enum": ["reference", "reads"]},
@@ -92,14 +96,23 @@ class Dataset:
     source: str  #: who made the data and where that is published
     files: tuple[DataFile, ...]
     #: Facts that checks compare with: reads (of each file), reads_about (a rounded figure), read_length (bases),
-    #: contigs, batch_bases (of an aligner's batch, suited to the set's size) and mapped_fraction_min (primary
-    #: alignments of BWA-MEM with its defaults).
-    expect: dict[str, int | float]
+    #: contigs, batch_bases (of an aligner's batch, suited to the set's size) and mapped_fraction_min (see the
+    #: function of that name).
+    expect: dict[str, Any]
     reference: str | None = None  #: the dataset that holds the reference, where this one holds only reads
     package: str | None = None
     how: str | None = None  #: how to obtain what cannot be downloaded
     parent: str | None = None  #: the dataset that this one is derived from
     options: dict[str, Any] = field(default_factory=dict)  #: what a generated one can be asked for
+
+
+def mapped_fraction_min(expect: Mapping[str, Any], aligner: str) -> float:
+    """Return the part of the reads (0 to 1) that *aligner* maps at least, after a dataset's *expect*.
+
+    It tells another genome's index or reads from the right ones, and is no judgement of the aligner.
+    """
+    least = expect.get("mapped_fraction_min", 0.0)
+    return float(least.get(aligner, least["others"]) if isinstance(least, Mapping) else least)
 
 
 def folder() -> Path:

@@ -145,8 +145,7 @@ def bandwidth(
         if why := likwid.cannot(kernel, instructions):
             say(f"skipped {kernel}: {why}")
             continue
-        size = {"array_bytes": array, "passes": thorough.passes}
-        argv = likwid.argv(kernel, instructions=instructions, threads=len(pus), **size)
+        argv = likwid.argv(kernel, instructions=instructions, threads=len(pus), array_bytes=array)
         rates, series = _likwid(argv, bound(pus, bank), len(pus), repetitions)
         say(f"{kernel} PU-set {format_list(nodes)} bank {bank}: {_show(rates)} GB/s")
         parameters = {
@@ -197,9 +196,7 @@ def contention(
     pus = pus[:threads]
     array = _array_bytes(host, bank)
     instructions = likwid.widest(likwid.processor_flags(), likwid.available())
-    thorough = effort.chosen()
-    size = {"array_bytes": array, "passes": thorough.passes}
-    argv = likwid.argv("copy", instructions=instructions, threads=threads, **size)
+    argv = likwid.argv("copy", instructions=instructions, threads=threads, array_bytes=array)
     rates, series = _likwid(argv, bound(pus, bank), threads, repetitions)
     say(f"contention {threads} threads bank {bank}: {_show(rates)} GB/s in total")
     parameters = {
@@ -210,7 +207,7 @@ def contention(
         "bank": bank,
         "threads": threads,
         "array_bytes": array,
-        **thorough.parameters,
+        **effort.chosen().parameters,
     }
     each = [r / threads for r in rates]
     yield _rate("contention", "total_bandwidth", rates, parameters, series)

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from firsttouch.errors import BadInput
 from firsttouch.topology import Topology
@@ -25,19 +25,21 @@ VARIABLE = "FIRSTTOUCH_EFFORT"
 class Effort:
     """Which cases are measured, and how often.
 
-    *repetitions* is the most of a case, whatever its check says. *banks*, *pu_sets* and *threads* are all of
-    the methodology's or those at the ends: the nearest and the farthest bank of a PU-set, the PU-sets of one
-    NUMA node and of all, the fewest and the most threads. *aligners* may be None: all.
+    *repetitions* is the most of a case, whatever its check says. *pu_nodes*, *banks*, *pu_sets*, *threads* and
+    *instances* are all of the methodology's or those at the ends: the NUMA nodes with the lowest and the
+    highest number, the nearest and the farthest bank of a PU-set, the PU-sets of one NUMA node and of all, the
+    fewest and the most threads and instances. *aligners* may be None: all.
     """
 
     name: str
     title: str
     repetitions: int
+    pu_nodes: Extent
     banks: Extent
     pu_sets: Extent
     threads: Extent
+    instances: Extent
     kernels: tuple[str, ...]
-    passes: int
     point_microseconds: int
     aligners: tuple[str, ...] | None = None
 
@@ -63,10 +65,11 @@ class Effort:
 def efforts() -> dict[str, Effort]:
     """Return all efforts by name."""
     tables = tomllib.loads((resources.files(__package__) / "efforts.toml").read_text(encoding="utf-8"))
-    return {
-        name: Effort(name=name, **{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()})
-        for name, table in tables.items()
-    }
+    found = {}
+    for name, table in tables.items():
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+        found[name] = Effort(name=name, **fields)
+    return found
 
 
 def chosen() -> Effort:

@@ -23,6 +23,9 @@ KERNELS = {"copy": "copy", "scale": "scale", "add": "add", "triad": "stream"}
 #: Kernel -> (arrays, bytes an element moves), as STREAM counts.
 STREAMS = {"copy": (2, 16), "scale": (2, 16), "add": (3, 24), "triad": (3, 24)}
 OWN = frozenset({"scale", "add"})
+#: Passes over the arrays in one run: twice what STREAM makes. Left to itself (-s), likwid-bench takes twice as
+#: long for the same rate, to find a number of passes.
+PASSES = 20
 #: likwid's suffix -> the processor flag of /proc/cpuinfo that it needs, widest first.
 INSTRUCTIONS = {"avx512": "avx512f", "avx": "avx", "sse": "sse2"}
 _FIELD = re.compile(
@@ -78,15 +81,14 @@ def cannot(kernel: str, instructions: str) -> str:
     return ""
 
 
-def argv(kernel: str, *, instructions: str, threads: int, array_bytes: int, passes: int) -> list[str]:
+def argv(kernel: str, *, instructions: str, threads: int, array_bytes: int) -> list[str]:
     """Return the argv of one run with *threads* threads on the PUs that the process is bound to.
 
-    Without a number of *passes* (-s), likwid-bench takes twice as long for the same rate, to find one.
     The domain N holds just those PUs (measured: the domains M0, M1, ... renumber them wrongly).
     """
     name = KERNELS[kernel] + (f"_{instructions}" if instructions else "")
     kilobytes = STREAMS[kernel][0] * array_bytes // 1000
-    return ["likwid-bench", "-t", name, "-i", str(passes), "-W", f"N:{kilobytes}kB:{threads}"]
+    return ["likwid-bench", "-t", name, "-i", str(PASSES), "-W", f"N:{kilobytes}kB:{threads}"]
 
 
 def stage(folder: Path) -> None:

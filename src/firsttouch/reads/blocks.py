@@ -66,7 +66,7 @@ def blocks(source: Source, threads: int, index: IO[bytes] | None) -> Iterator[It
     """
     with contextlib.ExitStack() as stack:
         fill: Callable[[Block, int], Block]
-        if source.packed:
+        if index is not None:
             unpacker = packed.whole(source, index)
             stack.callback(unpacker.close)
             fill, threads = _Stream(unpacker.stream).fill, 1

@@ -35,14 +35,15 @@ class Chunk:
 class Checked:
     """The records of one file, as chunks; then what is known of the whole file.
 
-    *records* were read; *crlf*: a line ended with CR LF; *unended*: the last line has no newline; *end* is the
-    offset after the last record, without blank lines that follow (*blank*) and the newline that is missing.
+    *records* were read, the longest has *longest* bytes; *crlf*: a line ended with CR LF; *unended*: the last
+    line has no newline; *end* is the offset after the last record, without blank lines that
+    follow (*blank*) and the newline that is missing.
     """
 
     def __init__(self, file: Path, blocks: Iterator[Block], *, together: int = 1) -> None:
         """Take the file's *blocks*; a chunk holds a multiple of *together* records (2: interleaved pairs)."""
         self.file = file
-        self.records = self.end = 0
+        self.records = self.end = self.longest = 0
         self.crlf = self.unended = self.blank = False
         self._blocks, self._lines = blocks, 4 * together
 
@@ -92,6 +93,7 @@ class Checked:
         if count < len(good):
             self._only_blank(data[starts[count] : size].tobytes())
         if count:
+            self.longest = max(self.longest, int((ends[:count, 3] - starts[:count]).max()) + 1)
             first, self.end = self.end, self.end + int(ends[count - 1, 3]) + 1
             return Chunk(data, first, starts[:count], ends[:count], bases[:count])
         return None

@@ -160,8 +160,7 @@ class Static(_Feeder):
         layout, part = self._reads.layouts[number], self.parts[instance]
         if not layout.source.packed:
             return contextlib.closing(Plain(layout, halt))
-        begin, size = part.begins[number], part.ends[number] - part.begins[number]
-        return contextlib.closing(Unpacked(layout, halt, begin, size))
+        return contextlib.closing(Unpacked(layout, halt, part.begins[number], part.ends[number]))
 
     def _given(self, instance: int, outlet: Outlet) -> Iterator[Part]:  # noqa: ARG002
         yield self.parts[instance]

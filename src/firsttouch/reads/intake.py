@@ -81,13 +81,11 @@ class Plain(Flow):
 
 
 class Unpacked(Flow):
-    """The bytes from *begin* on of what a gzip file unpacks to, in order, *size* of them (0: all)."""
+    """Bytes *begin* to *end* - 1 of what a gzip file unpacks to, in order."""
 
-    def __init__(self, layout: Layout, halt: Halt, begin: int = 0, size: int = 0) -> None:
-        if layout.index is not None and size:
-            self._unpacker = packed.part(layout.source, layout.index, begin, size)
-        else:
-            self._unpacker = packed.whole(layout.source, threads=1)
+    def __init__(self, layout: Layout, halt: Halt, begin: int, end: int) -> None:
+        assert layout.index is not None  # noqa: S101 (a gzip file that was checked has one)
+        self._unpacker = packed.part(layout.source, layout.index, begin, end - begin)
         super().__init__(layout, self._unpacker.stream, from_pipe=True, halt=halt)
 
     def close(self) -> None:
@@ -104,7 +102,7 @@ class Shared:
 
     def __init__(self, layout: Layout, halt: Halt, pieces: Sequence[tuple[int, int]]) -> None:
         """Take *pieces* as bytes from, to: next to each other, each to be taken once."""
-        self._flow = Unpacked(layout, halt)
+        self._flow = Unpacked(layout, halt, pieces[0][0], pieces[-1][1])
         self._lock = threading.Lock()
         self._coming = collections.deque(pieces)
         self._kept: dict[int, list[bytes]] = {}

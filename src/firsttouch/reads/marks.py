@@ -39,18 +39,22 @@ class Marker:
         self._size, self._filled, self._stride = batch_bases, batch_bases, 1
         self._batch_records = batch_records
         self._kept = [np.empty((files + 1, 0), np.int64)]
+        self._count = 0
 
     def add(self, bases: Ints, offsets: list[Ints]) -> None:
         """Take further records: the bases of each, over both mates, and where it begins in each file."""
         starts = self._starts(bases)
         numbers = np.arange(self.batches, self.batches + len(starts))
         starts = starts[numbers % self._stride == 0]
-        self._kept.append(np.stack([self.records + starts, *(places[starts] for places in offsets)]))
+        if len(starts):
+            self._kept.append(np.stack([self.records + starts, *(places[starts] for places in offsets)]))
+            self._count += len(starts)
         self.batches += len(numbers)
         self.records += len(bases)
         self.bases += int(bases.sum())
-        while sum(kept.shape[1] for kept in self._kept) > 2 * ENOUGH:
+        while self._count > 2 * ENOUGH:
             self._kept = [np.concatenate(self._kept, axis=1)[:, ::2]]
+            self._count = self._kept[0].shape[1]
             self._stride *= 2
 
     def _starts(self, bases: Ints) -> Ints:

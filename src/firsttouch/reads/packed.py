@@ -28,6 +28,8 @@ _MANY = 8
 _MEMBER = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]", re.DOTALL)
 _WINDOW = 1 << 20
 _CHANCE = 1 << 10
+#: Bytes of a member of nothing: header, one block, checksum and size.
+_LEAST = 20
 
 
 class Unpacker:
@@ -69,15 +71,10 @@ class Unpacker:
         self._said.close()
 
 
-def whole(source: Source, index: IO[bytes] | None = None, *, threads: int = 0) -> Unpacker:
-    """Start unpacking all of *source*, with *threads* threads (0: as many as help).
-
-    The file *index* gets its seek index.
-    """
+def whole(source: Source, index: IO[bytes]) -> Unpacker:
+    """Start unpacking all of *source*; its seek index is written to the file *index*."""
     pus = len(os.sched_getaffinity(0))
-    argv = ["-d", "-c", "-P", str(threads or (pus if pus >= _MANY else 1))]
-    if index is None:
-        return Unpacker(source, argv)
+    argv = ["-d", "-c", "-P", str(pus if pus >= _MANY else 1)]
     # This format packs its windows: a tenth of the size of the other.
     argv += ["--index-format", "gztool", "-f", "--export-index", f"/dev/fd/{index.fileno()}"]
     return Unpacker(source, argv, (index.fileno(),))
@@ -98,7 +95,8 @@ def intact(source: Source, unpacked: int) -> bool:
     """
     fd = source.open()
     try:
-        if int.from_bytes(os.pread(fd, 4, max(source.size - 4, 0)), "little") == unpacked & 0xFFFFFFFF:
+        size = int.from_bytes(os.pread(fd, 4, max(source.size - 4, 0)), "little")
+        if source.size >= _LEAST and size == unpacked & 0xFFFFFFFF:
             return True
         verdicts = (_ends(fd, at, source.size) for at in _members(fd, source.size))
         return next((verdict for verdict in verdicts if verdict is not None), False)

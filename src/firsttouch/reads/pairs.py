@@ -41,15 +41,19 @@ def unlike(one: Names, other: Names) -> int | None:
     first, second = one.rows(width), other.rows(width)
     stops, differ = first <= _LAST_END, first != second
     end, at = stops.argmax(1), differ.argmax(1)
-    every = np.arange(len(first))
-    ended = stops[every, end] & (second[every, end] <= _LAST_END)
-    good: np.ndarray[tuple[int], np.dtype[np.bool_]] = ended & ((at >= end) | ~differ[every, at])
+    # Places in the rows one after the other: half the time of rows and columns.
+    a, b, row = first.reshape(-1), second.reshape(-1), np.arange(0, first.size, width)
+    place = row + end
+    ended = (a[place] <= _LAST_END) & (b[place] <= _LAST_END)
+    good = ended & ((at >= end) | ~differ.reshape(-1)[row + at])
     if good.all():
         return None
     # Names that differ in their last character only may be those of mates 1 and 2.
-    rest = np.flatnonzero(ended & (at == end - 1) & (end > 2))
-    last = end[rest] - 1
-    good[rest] |= (first[rest, last - 1] == _SLASH) & (first[rest, last] == _ONE) & (second[rest, last] == _TWO)
+    mates = ended & (at == end - 1) & (end > 2)
+    last = np.where(mates, place - 1, 1)
+    good |= mates & (a[last - 1] == _SLASH) & (a[last] == _ONE) & (b[last] == _TWO)
+    if good.all():
+        return None
     for number in np.flatnonzero(~good):
         if stem(one.name(int(number))) != stem(other.name(int(number))):
             return int(number)

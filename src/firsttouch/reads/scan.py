@@ -32,7 +32,19 @@ class Layout:
     crlf: bool
     unended: bool
     blank: bool
+    longest: int
     index: IO[bytes] | None
+
+    @property
+    def notes(self) -> list[str]:
+        """What is unusual about the file, in words."""
+        every = {
+            "gzip": self.source.packed,
+            "CR LF": self.crlf,
+            "no newline at the end": self.unended,
+            "blank lines at the end": self.blank,
+        }
+        return [note for note, is_so in every.items() if is_so]
 
     @property
     def as_is(self) -> bool:
@@ -108,7 +120,8 @@ def inspect(
     if not marker.records:
         raise BadInput("no reads", file=files[0])
     layouts = tuple(
-        Layout(s, c.crlf, c.unended, c.blank, i) for s, c, i in zip(sources, checked, indexes, strict=True)
+        Layout(s, c.crlf, c.unended, c.blank, c.longest, i)
+        for s, c, i in zip(sources, checked, indexes, strict=True)
     )
     marks = marker.marks([c.end for c in checked])
     return Reads(tuple(files), interleaved, batch_bases, marker.records, marker.bases, marks, layouts)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guideline against other ways to choose a scenario: published times, and cells made at random.
+
+Method. Every way chooses in every cell, seeds 0 to SEEDS - 1; a trial takes a thousandth of the reads, costs that
+part of the scenario's mean time and is seen with its error as noise. Figures are of chosen / best: geometric
+mean over seeds and cells, that of the worst cell, what was spent (a part of the chosen scenario's time; mean and
+most), and in how many runs that was over the budget. Successive halving and uniform allocation get the same
+budget; they must try every scenario once, whatever that costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from tabulate import tabulate
+
+from firsttouch.guideline.replay import Simulated, replay
+from firsttouch.guideline.tables import Cell, Row, read
+
+TIMES = Path(__file__).resolve().parents[1] / "reports/published/lenis2017_execution_times.csv"
+#: Returns the number of the chosen row and the part of its time that was spent.
+Way = Callable[[Cell, int, float], tuple[int, float]]
+
+
+def by_default(cell: Cell, _seed: int, _budget: float) -> tuple[int, float]:
+    """One instance, nothing asked for."""
+    return _row(cell, 1, "original"), 0.0
+
+
+def interleave(cell: Cell, _seed: int, _budget: float) -> tuple[int, float]:
+    """One instance, interleave, always."""
+    return _row(cell, 1, "interleave"), 0.0
+
+
+def rule_of_thumb(cell: Cell, _seed: int, _budget: float) -> tuple[int, float]:
+    """Take an instance per bank where replicas fit there, else one with interleave (the article, section 6.3)."""
+    most = max(r.instances for r in cell.rows)
+    return (_row(cell, most, "original") if most >= 4 else _row(cell, 1, "interleave")), 0.0
+
+
+def ours(cell: Cell, seed: int, budget: float) -> tuple[int, float]:
+    """`firsttouch advise`."""
+    found = replay(cell, seed, budget)
+    return cell.rows.index(found.row), found.spent
+
+
+def halving(cell: Cell, seed: int, budget: float) -> tuple[int, float]:
+    """Successive halving: every round has an equal part of the budget, and the faster half goes on."""
+    simulated, seen, left = Simulated(cell.rows, seed), _nothing(cell), list(range(len(cell.rows)))
+    rounds = math.ceil(math.log2(len(left)))
+    for number in range(1, rounds + 1):
+        _round(simulated, seen, left)
+        while _spent(seen) + _cost(seen, left) <= budget * _mean(seen, left) * number / rounds:
+            _round(simulated, seen, left)
+        left = sorted(left, key=lambda i: np.mean(seen[i]))[: math.ceil(len(left) / 2)]
+        if _spent(seen) + _cost(seen, left) > budget * _mean(seen, left):
+            break
+    chosen = min(left, key=lambda i: np.mean(seen[i]))
+    return chosen, simulated.cost / cell.rows[chosen].seconds
+
+
+def uniform(cell: Cell, seed: int, budget: float) -> tuple[int, float]:
+    """Every scenario as often as the others."""
+    simulated, seen, left = Simulated(cell.rows, seed), _nothing(cell), list(range(len(cell.rows)))
+    _round(simulated, seen, left)
+    while _spent(seen) + _cost(seen, left) <= budget * _mean(seen, left):
+        _round(simulated, seen, left)
+    chosen = min(left, key=lambda i: np.mean(seen[i]))
+    return chosen, simulated.cost / cell.rows[chosen].seconds
+
+
+def _row(cell: Cell, instances: int, policy: str) -> int:
+    return next(i for i, r in enumerate(cell.rows) if (r.instances, r.policy) == (instances, policy))
+
+
+def _nothing(cell: Cell) -> list[list[float]]:
+    return [[] for _ in cell.rows]
+
+
+def _round(simulated: Simulated, seen: list[list[float]], left: Sequence[int]) -> None:
+    for i in left:
+        trial = simulated.trial(i)
+        seen[i].append(trial.seconds / trial.fraction)
+
+
+def _spent(seen: list[list[float]]) -> float:
+    return sum(map(sum, seen)) / 1000
+
+
+def _cost(seen: list[list[float]], left: Sequence[int]) -> float:
+    return float(sum(np.mean(seen[i]) for i in left)) / 1000
+
+
+def _mean(seen: list[list[float]], left: Sequence[int]) -> float:
+    return float(min(np.mean(seen[i]) for i in left))
+
+
+def made(seed: int, kind: str, count: int) -> list[Cell]:
+    """Return cells of random times, with errors of 0.5 to 30 %, of hosts and indexes of several sizes.
+
+    ``additive``: instances and policy have an effect each; ``mixed``: a policy's effect depends on the instances
+    as well; ``none``: every scenario is drawn alone.
+    """
+    rng = np.random.default_rng([seed, len(kind)])
+    cells = []
+    for number in range(count):
+        top = int(rng.choice([2, 4, 8]))
+        slope, own = rng.normal(0, 0.35), float(rng.choice([0.03, 0.1, 0.2]))
+        effects = {p: rng.normal(0, 0.35) for p in ("interleave", "localalloc", "original")}
+        error = math.exp(rng.uniform(math.log(0.005), math.log(0.3)))
+        rows = []
+        for instances in (n for n in (1, 2, 4, 8) if n <= top):
+            for policy, effect in effects.items():
+                part = rng.normal(0.5, 0.5) if kind == "mixed" and instances > 1 else 1.0
+                log = slope * math.log2(instances) + effect * part + rng.normal(0, own)
+                log = rng.normal(0, 0.4) if kind == "none" else log
+                noise = float(np.clip(error * math.exp(rng.normal(0, 0.5)), 0.005, 0.3))
+                rows.append(Row(instances, 64 // instances, policy, 100 * math.exp(log), noise))
+        cells.append(Cell(kind, "made", str(number), tuple(rows)))
+    return cells
+
+
+def table(cells: Sequence[Cell], ways: dict[str, Way], seeds: int, budget: float) -> str:
+    """Return the table of *ways* over *cells*."""
+    rows = []
+    for title, way in ways.items():
+        start = time.monotonic()
+        logs, spent = np.empty((len(cells), seeds)), np.empty((len(cells), seeds))
+        for i, cell in enumerate(cells):
+            best = min(r.seconds for r in cell.rows)
+            for seed in range(seeds):
+                chosen, spent[i, seed] = way(cell, seed, budget)
+                logs[i, seed] = math.log(cell.rows[chosen].seconds / best)
+        means = logs.mean(axis=1)
+        rows.append(
+            (
+                title,
+                math.exp(means.mean()),
+                math.exp(means.max()),
+                spent.mean(),
+                spent.max(),
+                (spent > budget).sum(),
+            )
+        )
+        print(f"  {title}: {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+    heads = ("way", "mean / best", "worst cell", "spent, mean", "spent, most", "runs over budget")
+    return tabulate(rows, heads, floatfmt=("", ".4f", ".4f", ".4f", ".4f", ""))
+
+
+def main() -> None:
+    """Print the tables."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--seeds", type=int, default=100)
+    options.add_argument("--budget", type=float, default=0.03)
+    args = options.parse_args()
+    blind: dict[str, Way] = {"ours": ours, "successive halving": halving, "uniform allocation": uniform}
+    fixed: dict[str, Way] = {"default run": by_default, "interleave always": interleave}
+    published = {**fixed, "rule of thumb": rule_of_thumb, **blind}
+    show = partial(table, budget=args.budget)
+    print(f"published times, seeds 0 to {args.seeds - 1}, budget {args.budget:.1%}")
+    print(show(read(TIMES), published, args.seeds), flush=True)
+    for kind in ("additive", "mixed", "none"):
+        seeds = max(1, args.seeds // 20)
+        print(f"\n60 cells made at random, effects {kind}, seeds 0 to {seeds - 1}")
+        print(show(made(1, kind, 60), {**fixed, **blind}, seeds), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What feeding reads costs: rates of the feeders, of the pass before them, and of others, in the same run.
+
+Method. Two FASTQ files of random reads (100 bases, SIZE bytes each) are made in memory (/dev/shm, else the
+temporary folder) and packed with gzip. Each of ROUNDS rounds measures everything once, in turn:
+
+- ``cat | cat``: ``cat FILE... | cat >/dev/null``, what two processes and a pipe between them move. All ratios are
+  to this rate of the same round, for the same files.
+- feeders: Static and Dynamic write to N consumers, each ``cat >/dev/null`` (N of them, 2 N where reads are
+  paired), from start() until the last consumer has ended.
+- the pass: inspect(), which checks every record before any program starts; and the pass and the feeding together.
+- gzip: the rate (of unpacked bytes) of ``rapidgzip -d -c FILE | cat >/dev/null``, with one thread and with all,
+  whichever is faster; the pass over the gzip file, which makes the seek index; feeders. Ratios are to rapidgzip.
+- memory: this process's peak, with all of the above in it (the files are made by another).
+- peers, where they are installed: ``seqkit split2`` into 2 parts (they go to files in memory), and ``parallel
+  --pipepart`` into 2 consumers (which divides anywhere at a line that begins with @, so also at qualities).
+
+Rates are medians with their ranges; ratios are medians of the rounds' ratios. ``--size`` and ``--rounds`` change
+the defaults. Other load on the host changes rates much and ratios little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from firsttouch.reads import Dynamic, Reads, Static, inspect
+from firsttouch.units import parse_bytes
+
+#: Part of the plain file that is packed, since packing takes long: what is unpacked is this large.
+PACKED_PART = 8
+RAPIDGZIP = Path(sys.executable).with_name("rapidgzip")
+
+
+def make(folder: Path, size: int) -> None:
+    """Make both mates' files, and the gzip file."""
+    rng, bases = np.random.default_rng(1), 100
+    count = 20_000
+    for mate in (b"1", b"2"):
+        letters = np.frombuffer(b"ACGT", np.uint8)[rng.integers(0, 4, (count, bases))]
+        qualities = np.frombuffer(b"FFFFFF:,#", np.uint8)[rng.integers(0, 9, (count, bases))]
+        with (folder / f"{mate.decode()}.fq").open("wb") as out:
+            at = 0
+            while out.tell() < size:
+                names = np.char.mod(b"@SIM:1:FCX:1:%011d/" + mate, np.arange(at, at + count))
+                rows = [names.astype("S").view(np.uint8).reshape(count, -1), letters, qualities]
+                name, base, quality = rows
+                line, plus = (
+                    np.full((count, 1), 10, np.uint8),
+                    np.tile(np.frombuffer(b"\n+\n", np.uint8), (count, 1)),
+                )
+                out.write(np.hstack([name, line, base, plus, quality, line]).tobytes())
+                at += count
+    with (folder / "1.fq").open("rb") as plain, gzip.open(folder / "1.fq.gz", "wb", compresslevel=6) as packed:
+        record = sum(len(plain.readline()) for _ in range(4))
+        plain.seek(0)
+        packed.write(plain.read(size // PACKED_PART // record * record))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return the wall seconds of *work*."""
+    start = time.monotonic()
+    work()
+    return time.monotonic() - start
+
+
+def through_cat(argv: Sequence[str | Path]) -> None:
+    """Run a program whose output goes through ``cat``."""
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as first:
+        subprocess.run(["cat"], stdin=first.stdout, stdout=subprocess.DEVNULL, check=True)
+    if first.returncode:
+        raise SystemExit(f"{argv[0]} failed")
+
+
+def feed(reads: Reads, kind: type[Static] | type[Dynamic], instances: int) -> None:
+    """Feed that many instances, each of which reads with cat."""
+    feeder, programs, sinks = kind(reads, instances), [], []
+    for _ in range(instances):
+        sinks.append([])
+        for _ in range(reads.mates):
+            out, into = os.pipe()
+            programs.append(subprocess.Popen(["cat"], stdin=out, stdout=subprocess.DEVNULL))
+            os.close(out)
+            sinks[-1].append(into)
+    feeder.start(sinks)
+    feeder.join()
+    ended = [program.wait() for program in programs]
+    if any(ended):
+        raise SystemExit("cat failed")
+
+
+class Table:
+    """Rates in GB/s by name, and their ratios to another's of the same round."""
+
+    def __init__(self) -> None:
+        self.rates: dict[str, list[float]] = defaultdict(list)
+        self.ratios: dict[str, list[float]] = defaultdict(list)
+
+    def add(self, name: str, size: int, taken: float, base: float | None = None) -> float:
+        """Take *size* bytes in *taken* seconds, next to the rate *base*; return the rate."""
+        rate = size / taken / 1e9
+        self.rates[name].append(rate)
+        if base is not None:
+            self.ratios[name].append(rate / base)
+        return rate
+
+    def print(self) -> None:
+        """Print the medians and ranges."""
+        for name, rates in self.rates.items():
+            middle, low, high = statistics.median(rates), min(rates), max(rates)
+            ratio = f", ratio {statistics.median(self.ratios[name]):.2f}" if name in self.ratios else ""
+            print(f"{name}: median {middle:.2f} GB/s (range {low:.2f} to {high:.2f}){ratio}")
+
+
+def one_round(folder: Path, table: Table) -> None:
+    """Measure everything once."""
+    files = [folder / "1.fq", folder / "2.fq"]
+    for title, chosen in (("single", files[:1]), ("paired", files)):
+        size = sum(f.stat().st_size for f in chosen)
+        base = table.add(f"{title}: cat | cat", size, seconds(lambda f=chosen: through_cat(["cat", *f])))
+        found: list[Reads] = []
+        passed = seconds(lambda f=chosen, r=found: r.append(inspect(f, batch_bases=10_000_000)))
+        table.add(f"{title}: the pass before (inspect)", size, passed, base)
+        for kind in (Static, Dynamic):
+            for instances in (1, 2, 4):
+                fed = seconds(lambda k=kind, n=instances, r=found: feed(r[0], k, n))
+                table.add(f"{title}: {kind.__name__}, {instances} consumers", size, fed, base)
+                if (kind, instances) == (Static, 2):
+                    table.add(f"{title}: the pass and Static, 2 consumers", size, passed + fed, base)
+    packed(folder / "1.fq.gz", table)
+    peers(folder, table)
+
+
+def packed(file: Path, table: Table) -> None:
+    """Measure a gzip file."""
+    reads = inspect([file])
+    size = int(reads.marks.offsets[0][-1])
+    own = [
+        seconds(lambda t=threads: through_cat([RAPIDGZIP, "-d", "-c", "-P", t, file]))
+        for threads in ("1", str(len(os.sched_getaffinity(0))))
+    ]
+    base = table.add("gzip: rapidgzip | cat", size, min(own))
+    table.add("gzip: the pass before (inspect, makes the index)", size, seconds(lambda: inspect([file])), base)
+    for kind in (Static, Dynamic):
+        for instances in (1, 2):
+            fed = seconds(lambda k=kind, n=instances: feed(reads, k, n))
+            table.add(f"gzip: {kind.__name__}, {instances} consumers", size, fed, base)
+
+
+def peers(folder: Path, table: Table) -> None:
+    """Measure what else divides FASTQ, where it is there."""
+    file = folder / "1.fq"
+    size = file.stat().st_size
+    base = table.rates["single: cat | cat"][-1]
+    if shutil.which("seqkit"):
+        with tempfile.TemporaryDirectory(dir=folder) as out:
+            argv = ["seqkit", "split2", "--quiet", "-p", "2", "-O", out, str(file)]
+            taken = seconds(lambda: subprocess.run(argv, check=True, stderr=subprocess.DEVNULL))
+        table.add("peer: seqkit split2, 2 parts", size, taken, base)
+    if shutil.which("parallel"):
+        argv = ["parallel", "--will-cite", "--pipepart", "-a", str(file), "--recstart", "@", "--block", "-1"]
+        argv += ["-j", "2", "cat >/dev/null"]
+        taken = seconds(lambda: subprocess.run(argv, check=True, stderr=subprocess.DEVNULL))
+        table.add("peer: parallel --pipepart, 2 consumers", size, taken, base)
+
+
+def main() -> None:
+    """Measure and print."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--size", type=parse_bytes, default="1 GB", help="of each plain file (default: 1 GB)")
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--make", type=Path, help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.make:
+        make(given.make, given.size)
+        return
+    memory = Path("/dev/shm")  # noqa: S108 (a temporary folder in it is made below)
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="firsttouch-") as name:
+        folder, table = Path(name), Table()
+        subprocess.run([sys.executable, __file__, "--make", folder, "--size", str(given.size)], check=True)
+        for number in range(given.rounds):
+            one_round(folder, table)
+            print(f"  feeding reads: round {number + 1}/{given.rounds}", file=sys.stderr, flush=True)
+    table.print()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(f"memory: peak {peak / 1e6:.0f} MB, with {given.size / 1e9:g} GB in each file")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native probe against the programs that it stands for, on this host and in the same run.
+
+Method. Rounds of all programs in turn, on all PUs of the first NUMA node and its own bank (or the first that has
+memory), with arrays of one size: STREAM's, where a program ``stream`` is on PATH. (1) Rates: the best of each
+program's passes, as STREAM has it, and the ratio of ours to the best of the others; what else the host does
+only ever makes a pass slower, so the best over the rounds is the steadiest figure. (2) Latency: a pointer
+chase by google/multichase (``multichase`` on PATH), by lat_mem_rd -t, and ours in the same order of accesses,
+the least of each; lat_mem_rd without -t is shown as well, labelled sequential: prefetchers hide it. (3) Cost:
+wall seconds of the probe's whole sweep of this host, three passes of each kernel, over those of thesis
+algorithm 1, one ``numactl ... stream`` (ten passes) for each placement: one is timed and counts for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from tabulate import tabulate
+
+from firsttouch import probe
+from firsttouch.cpulist import format_list
+from firsttouch.measure import likwid, lmbench, stream
+from firsttouch.topology import load
+
+HOST = load()
+NODE = HOST.cpu_nodes[0]
+BANK = NODE if NODE in HOST.memory_nodes else HOST.memory_nodes[0]
+PUS = HOST.usable_pus(NODE)
+MIB = 1 << 20
+#: Passes of one run of ours, as many as STREAM makes.
+PASSES = 10
+Rates = dict[tuple[str, str], list[float]]
+
+
+def say(text: str) -> None:
+    """Show progress."""
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def bound(argv: list[str], pus: tuple[int, ...] = PUS, bank: int = BANK) -> list[str]:
+    """Return the argv under numactl: these PUs, this bank."""
+    return ["numactl", f"--physcpubind={format_list(pus)}", f"--membind={bank}", *argv]
+
+
+def output(argv: list[str], env: dict[str, str] | None = None, cwd: str | None = None) -> str:
+    """Return what a program that must succeed printed, to both outputs."""
+    done = subprocess.run(
+        argv,
+        env={**os.environ, **(env or {})},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    return done.stdout
+
+
+def stream_once() -> str:
+    """Run STREAM on the PUs and the bank."""
+    return output(bound(["stream"]), env=dict(stream.environment(len(PUS), PUS)))
+
+
+def others_rates(array: int, rates: Rates) -> None:
+    """Add a round of STREAM and likwid-bench."""
+    if stream.installed():
+        for kernel, rate in stream.parse(stream_once(), threads=len(PUS))[0].items():
+            rates[kernel, "STREAM"].append(rate)
+    if shutil.which("likwid-bench") is None:
+        return
+    kernels = likwid.available()
+    widest = likwid.widest(likwid.processor_flags(), kernels)
+    for kernel, name in likwid.KERNELS.items():
+        for stores, suffix in (("regular", widest), ("streaming", f"mem_{widest}")):
+            if (stores == "streaming" and f"{name}_{suffix}" not in kernels) or likwid.cannot(kernel, widest):
+                continue
+            argv = likwid.argv(kernel, instructions=suffix, threads=len(PUS), array_bytes=array)
+            with tempfile.TemporaryDirectory(prefix="ft-") as folder:
+                likwid.stage(Path(folder))
+                rate = likwid.parse(output(bound(argv), cwd=folder), threads=len(PUS))
+            rates[kernel, f"likwid-bench {stores}"].append(rate)
+
+
+def probe_rates(array: int, rates: Rates) -> None:
+    """Add a round of the probe, with as many passes as STREAM makes."""
+    options = [
+        f"--array-bytes={array}",
+        "--stores=both",
+        f"--min-repetitions={PASSES}",
+        "--interleave=none",
+        "--quiet",
+    ]
+    options += [f"--pu-nodes={NODE}", f"--banks={BANK}"]
+    for result in probe.run("bandwidth", options, say=say).results:
+        stores = result.data["stores"]
+        rates[result.data["kernel"], f"probe {stores}"].append(max(result.samples))
+
+
+def compare_rates(array: int, rounds: int) -> str:
+    """Return the table of rates."""
+    rates: Rates = defaultdict(list)
+    for number in range(rounds):
+        say(f"rates, round {number + 1}/{rounds}")
+        # In turn forward and backward, so that no program always comes after the same one.
+        for measure in (others_rates, probe_rates)[:: 1 if number % 2 else -1]:
+            measure(array, rates)
+    programs = list(dict.fromkeys(program for _, program in rates))
+    rows = []
+    for kernel in stream.KERNELS:
+        best = {p: max(rates[kernel, p]) for p in programs if (kernel, p) in rates}
+        ours = max((r for p, r in best.items() if p.startswith("probe")), default=0)
+        theirs = max((r for p, r in best.items() if not p.startswith("probe")), default=0)
+        rows.append([kernel, *(best.get(p) for p in programs), ours / theirs if theirs else None])
+    heads = ["best GB/s", *programs, "best probe / best other"]
+    return tabulate(rows, heads, floatfmt=".2f", missingval="-")
+
+
+def chase(size: int, order: str, pages: str) -> float:
+    """Return the probe's latency (ns) of a cycle of *size* bytes, its least sample."""
+    options = [f"--sizes={size}", f"--order={order}", f"--pages={pages}", f"--pu-nodes={NODE}", f"--banks={BANK}"]
+    (result,) = probe.run("latency", [*options, "--quiet", f"--min-repetitions={PASSES}"], say=say).results
+    return min(result.samples)
+
+
+def multichase(size: int, locality: int, *, huge: bool) -> float:
+    """Return multichase's best latency (ns); *locality* bytes are gone through before the next ones."""
+    argv = ["multichase", "-m", str(size), "-s", "64", "-T", str(locality), "-n", "2"]
+    return float(output(bound(argv + ["-H"] * huge, PUS[:1])).split()[-1])
+
+
+def lat_mem_rd(size: int, *, random: bool) -> float:
+    """Return lat_mem_rd's latency (ns) at *size* bytes."""
+    argv = lmbench.argv(largest_bytes=size, random=random)
+    text = output(bound(argv, PUS[:1]), env=dict(lmbench.environment(50_000)))
+    return lmbench.parse(text, largest_bytes=size)[size]
+
+
+def compare_latency(rounds: int) -> str:
+    """Return the table of latencies; each of ours stands beside the other in the same order of accesses."""
+    size = lmbench.largest_bytes(HOST.last_cache_bytes(), HOST.node(BANK).memory_bytes)
+    cases = {
+        "probe random": lambda: chase(size, "random", "base"),
+        "probe paged": lambda: chase(size, "paged", "base"),
+    }
+    thp = "[never]" not in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    if thp:
+        cases["probe random, huge pages"] = lambda: chase(size, "random", "thp")
+    if shutil.which("multichase"):
+        cases["multichase random"] = lambda: multichase(size, size, huge=False)
+        cases["multichase paged"] = lambda: multichase(size, 64 * 4096, huge=False)
+        if thp:
+            cases["multichase random, huge pages"] = lambda: multichase(size, size, huge=True)
+    else:
+        say("multichase is not on PATH: no pointer chase by others but lat_mem_rd")
+    cases["lat_mem_rd -t"] = lambda: lat_mem_rd(size, random=True)
+    cases["lat_mem_rd, sequential"] = lambda: lat_mem_rd(size, random=False)
+    values: dict[str, list[float]] = defaultdict(list)
+    for number in range(rounds):
+        say(f"latency, round {number + 1}/{rounds}")
+        for name, measure in list(cases.items())[:: 1 if number % 2 else -1]:
+            values[name].append(measure())
+    rows = []
+    for name in cases:
+        other = name.replace("multichase", "probe")
+        ratio = min(values[other]) / min(values[name]) if other in values and other != name else None
+        rows.append((name, min(values[name]), statistics.median(values[name]), max(values[name]), ratio))
+    heads = (f"ns at {size // MIB} MiB", "least", "median", "most", "probe / this")
+    return tabulate(rows, heads, floatfmt=".2f", missingval="")
+
+
+def sweep(array: int, repetitions: int) -> tuple[float, int]:
+    """Return the wall seconds of the probe's sweep and its number of placements."""
+    options = [f"--array-bytes={array}", f"--min-repetitions={repetitions}", f"--max-repetitions={repetitions}"]
+    start = time.monotonic()
+    report = probe.run("bandwidth", [*options, "--interleave=none", "--quiet"], say=say)
+    return time.monotonic() - start, int(report.begin["placements"])
+
+
+def cost(array: int, rounds: int) -> str:
+    """Return what the probe's sweep costs against algorithm 1, here and for one placement more.
+
+    A further placement on the same bank costs passes alone: three tenths of what ten more passes cost here.
+    """
+    here, further, placements = [], [], 0
+    for number in range(rounds):
+        say(f"cost, round {number + 1}/{rounds}")
+        short, placements = sweep(array, 3)
+        start = time.monotonic()
+        stream_once()
+        one = time.monotonic() - start
+        long, _ = sweep(array, 13)
+        here.append(short / (one * placements))
+        further.append(0.3 * (long - short) / (one * placements))
+    return "\n".join(
+        f"cost over algorithm 1, {text}: median {statistics.median(v):.2f} (range {min(v):.2f} to {max(v):.2f})"
+        for text, v in (
+            (f"sweep of {placements} placements", here),
+            ("a further placement of the same bank", further),
+        )
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--only", choices=("rates", "latency", "cost"))
+    args = options.parse_args()
+    array = 320_000_000
+    if stream.installed():
+        array = stream.parse(stream_once(), threads=len(PUS))[1]
+    else:
+        say("STREAM is not on PATH: no figures of it, and nothing to hold the cost of a sweep against")
+    if args.only in {None, "rates"}:
+        print(compare_rates(array, args.rounds), flush=True)
+    if args.only in {None, "latency"}:
+        print(f"\n{compare_latency(args.rounds)}", flush=True)
+    if args.only in {None, "cost"} and stream.installed():
+        print(f"\n{cost(array, args.rounds)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

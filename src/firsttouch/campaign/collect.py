@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the report of a campaign of what is there by now; it may be made any number of times."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from firsttouch.campaign.files import room
+from firsttouch.campaign.model import Campaign
+from firsttouch.campaign.overview import overview
+from firsttouch.campaign.state import State, dumps, missing_of, state
+from firsttouch.records import Record
+from firsttouch.systems import System, load
+from firsttouch.verdict import HostVerdict, judge
+
+#: A report draws five figures per host: of more hosts than these, only the worst and the first are drawn.
+MOST_DRAWN = 6
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What was collected: the state, the verdicts where hosts are judged, the report's folder, the overview."""
+
+    state: State
+    verdicts: tuple[HostVerdict, ...]
+    report: Path
+    text: str
+
+
+def collect(campaign: Campaign, *, draw: bool = True) -> Collected:
+    """Look at all that is there and write the report into a new folder, which ``report`` points to."""
+    found = state(campaign)
+    system = load(campaign.system)
+    records = measured(found)
+    verdicts = tuple(judge(records, system, missing=missing(found))) if campaign.judged else ()
+    text = overview(found, verdicts)
+    with room(campaign.folder):
+        folder = _write(found, records, system, verdicts, text, draw=draw)
+    return Collected(found, verdicts, folder, text)
+
+
+def measured(found: State) -> list[Record]:
+    """Return the records of all steps that ended; those whose alignments differ are invalid."""
+    return agree(r for j in found.journals for _, some in j.measured() for r in some)
+
+
+def missing(found: State) -> dict[str, list[str]]:
+    """Return what is missing by host, with the reason: of every host that came, and of named ones that did not."""
+    if found.campaign.shared:  # no host had to do anything in particular
+        return {j.host: [] for j in found.journals}
+    of = {j.host: missing_of(found.campaign, j) for j in found.journals}
+    return of | {g.host: [g.reason] for g in found.gaps if g.host and not g.step}
+
+
+def agree(records: Iterable[Record]) -> list[Record]:
+    """Return *records* with those invalid whose alignments differ from their aligner's default scenario.
+
+    Every scenario's alignments have to be those of one instance, on whichever host it ran. Where the default
+    has not been run yet, nothing is said of them.
+    """
+    every = list(records)
+    wanted = {
+        _data(r): r.parameters["common_sha256"]
+        for r in every
+        if r.parameters.get("scenario") == "1Inst_Original" and "common_sha256" in r.parameters
+    }
+    return [r if _same(r, wanted.get(_data(r))) else _differing(r) for r in every]
+
+
+def _data(record: Record) -> tuple[str, ...]:
+    return tuple(str(record.parameters.get(k)) for k in ("aligner", "dataset", "reads", "batch_bases"))
+
+
+def _same(record: Record, wanted: str | None) -> bool:
+    return wanted is None or record.parameters.get("common_sha256", wanted) == wanted
+
+
+def _differing(record: Record) -> Record:
+    return replace(record, status="invalid", reason="its alignments differ from those of 1Inst_Original")
+
+
+def _write(
+    found: State,
+    records: Sequence[Record],
+    system: System,
+    verdicts: Sequence[HostVerdict],
+    text: str,
+    *,
+    draw: bool,
+) -> Path:
+    """Write overview.md, state.json and the report beside each other, and let ``report`` point to them."""
+    reports = found.campaign.folder / "reports"
+    reports.mkdir(exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=reports, prefix=".partial-"))
+    try:
+        partial.chmod(0o755)
+        (partial / "overview.md").write_text(text + "\n", encoding="utf-8")
+        (partial / "state.json").write_text(dumps(found), encoding="utf-8")
+        if draw and (records or found.gaps):
+            _report(found, records, system, verdicts, partial)
+        stamp = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S.%f")
+        final = reports / stamp
+        partial.rename(final)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    link = found.campaign.folder / f".report.{os.getpid()}"
+    link.symlink_to(Path("reports") / final.name)
+    link.replace(found.campaign.folder / "report")
+    return found.campaign.folder / "report"
+
+
+def _report(
+    found: State, records: Sequence[Record], system: System, verdicts: Sequence[HostVerdict], folder: Path
+) -> None:
+    from firsttouch import report  # noqa: PLC0415  (loads the plotting library, which no other command needs)
+
+    drawn = set(_drawn(found, verdicts))
+    check = {s.name: s.argv[1] if s.argv[0] == "measure" else "placement" for s in found.campaign.steps}
+    problems = [
+        report.Problem(g.text.split(": ", 1)[0], "failed", f"missing: {g.reason}", g.host, check.get(g.step, ""))
+        for g in found.gaps
+    ]
+    problems += [report.Problem(g.step, "skipped", g.reason, g.host, check.get(g.step, "")) for g in found.skipped]
+    if left_out := len(set(found.hosts) - drawn):
+        why = f"{left_out} of {len(found.hosts)} hosts are not drawn: overview.md and records.parquet have them"
+        problems.append(report.Problem("figures", "skipped", why))
+
+    def reference(record: Record) -> report.Reference | None:
+        known = system.reference(record.check, record.metric, record.parameters) if record.judged else None
+        return report.Reference(known.value, known.minimum, known.maximum, known.source) if known else None
+
+    shown = [r for r in records if r.host in drawn]
+    if shown or problems:
+        title = f"{found.campaign.kind} {found.campaign.name}"
+        report.build(shown, folder, problems=problems, references=reference, title=title)
+    if left_out:
+        from firsttouch.records import write_table  # noqa: PLC0415
+
+        write_table(records, folder / "records.parquet")
+
+
+def _drawn(found: State, verdicts: Sequence[HostVerdict]) -> list[str]:
+    """Return the hosts whose figures are drawn: all, or of many the worst by verdict."""
+    order = ["fail", "invalid", "suspect", "pass"]
+    word = {v.host: order.index(v.verdict) for v in verdicts}
+    return sorted(found.hosts, key=lambda h: (word.get(h, 0), h))[:MOST_DRAWN]

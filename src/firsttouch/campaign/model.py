@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a campaign measures: the kinds there are, and campaign.json, which is written once and then only read."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from firsttouch import aligners as aligners_module
+from firsttouch import folders
+from firsttouch.campaign.files import once
+from firsttouch.campaign.journal import Journal, now
+from firsttouch.datasets import manifest
+from firsttouch.errors import BadInput
+from firsttouch.measure import effort as effort_module
+from firsttouch.methodology import Cases, topology_of
+from firsttouch.systems import load
+
+SCHEMA = 1
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of campaign.
+
+    *spread* is ``each``: every host does every step, or ``shared``: every step is done once, by any host.
+    *widest* leaves out the PU-sets of several NUMA nodes but for that of all. *aligners*: all, where none is
+    named. *judged*: hosts get a verdict, and what is suspect is measured again.
+    """
+
+    title: str
+    spread: Literal["each", "shared"]
+    aspects: bool
+    widest: bool = False
+    aligners: bool = False
+    judged: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    "characterize": Kind("the four aspects of a host", "each", aspects=True),
+    "validate": Kind("hosts against their system's references", "each", aspects=True, widest=True, judged=True),
+    "strategy": Kind("the placement scenarios of aligners", "shared", aspects=False, aligners=True),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One measurement: a name that is unique in its campaign, and the arguments of ``firsttouch``."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A campaign in *folder*. *aligners* are names; *steps* are in the order in which they are run."""
+
+    folder: Path
+    kind: str
+    system: str
+    dataset: str
+    aligners: tuple[str, ...]
+    effort: str
+    repetitions: int
+    steps: tuple[Step, ...]
+    created: str
+
+    @property
+    def shared(self) -> bool:
+        """Tell whether every step is done once, by any host."""
+        return KINDS[self.kind].spread == "shared"
+
+    @property
+    def judged(self) -> bool:
+        """Tell whether its hosts get a verdict."""
+        return KINDS[self.kind].judged
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.name
+
+    def host(self, name: str) -> Journal:
+        """Return the folder of a host."""
+        return Journal(self.folder / "hosts" / name)
+
+    def hosts(self) -> list[Journal]:
+        """Return the folders of all hosts that came, by name."""
+        return [Journal(f) for f in sorted((self.folder / "hosts").glob("*")) if f.is_dir()]
+
+
+def folder_of(given: str) -> Path:
+    """Return the folder of a campaign that is given as a folder or as a name; raises BadInput."""
+    if "/" in given:
+        return Path(given).absolute()
+    if not NAME.fullmatch(given):
+        raise BadInput(f"'{given}' is no name for a campaign: letters, digits, '.', '_' and '-', 100 at most")
+    return folders.results() / "campaigns" / given
+
+
+def plan(
+    kind: str,
+    folder: Path,
+    *,
+    system: str,
+    dataset: str,
+    aligners: Sequence[str],
+    repetitions: int,
+    only: Sequence[str] = (),
+) -> Campaign:
+    """Return a campaign of *kind* that is not there yet; raises BadInput for what there is not.
+
+    *only* are shell patterns: of all steps, those of such a name.
+    """
+    wanted = KINDS[kind]
+    thorough = effort_module.chosen()
+    cases = Cases(topology_of(load(system).facts), thorough)
+    every = cases.aligners()
+    names = every if ALL in aligners or (not aligners and wanted.aligners) else list(aligners)
+    for name in names:
+        aligners_module.aligner(name)
+    if names:
+        manifest.load(dataset)
+    count = min(repetitions, thorough.repetitions)
+    steps = [*(_aspects(cases, count, widest=wanted.widest) if wanted.aspects else ())]
+    steps += [step for name in names for step in _scenarios(cases, name, dataset, count)]
+    every_name = ", ".join(s.name for s in steps)
+    if only:
+        steps = [s for s in steps if any(fnmatch.fnmatchcase(s.name, pattern) for pattern in only)]
+    if not steps:
+        raise BadInput(f"no step is called {' or '.join(only)}: there are {every_name or 'none'}")
+    return Campaign(folder, kind, system, dataset, tuple(names), thorough.name, count, tuple(steps), now())
+
+
+def _aspects(cases: Cases, repetitions: int, *, widest: bool) -> list[Step]:
+    again = ("--repetitions", str(repetitions))
+    found = [Step("topology", ("measure", "topology"))]
+    for order, times in (("random", again), ("sequential", ("--repetitions", "1"))):
+        for node in cases.pu_nodes():
+            argv = ("measure", "latency", "--order", order, "--pu-nodes", str(node))
+            name = f"latency-{node}" if order == "random" else f"latency-sequential-{node}"
+            found.append(Step(name, (*argv, "--banks", _list(cases.banks(node)), *times)))
+    every = len(cases.host.cpu_nodes)
+    for nodes in cases.pu_sets():
+        if not widest or len(nodes) in {1, every}:
+            argv = ("measure", "bandwidth", "--pu-nodes", _list(nodes), "--banks", _list(cases.banks(*nodes)))
+            found.append(Step(f"bandwidth-{'_'.join(map(str, nodes))}", (*argv, *again)))
+    banks = _list(cases.banks(*cases.host.cpu_nodes))
+    for threads in cases.contention_threads():
+        argv = ("measure", "contention", "--threads", str(threads), "--banks", banks)
+        found.append(Step(f"contention-{threads}", (*argv, *again)))
+    return found
+
+
+def _scenarios(cases: Cases, aligner: str, dataset: str, repetitions: int) -> list[Step]:
+    """Return a step per scenario; checksums tell when all are there whether alignments differ."""
+    names = [name for single in (True, False) for name in cases.scenarios(single=single)]
+    options = ("--aligner", aligner, "--dataset", dataset, "--checksum", "--repetitions", str(repetitions))
+    return [Step(f"{aligner}-{name}", ("run", name, *options)) for name in names]
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def create(campaign: Campaign) -> Campaign:
+    """Write campaign.json, or return the campaign that somebody else wrote there first.
+
+    Raises BadInput where that one measures something else.
+    """
+    data: dict[str, Any] = {"schema": SCHEMA, **asdict(campaign)}
+    del data["folder"]
+    once(campaign.folder / "campaign.json", data)
+    there = read(campaign.folder)
+    wanted = {k: v for k, v in asdict(campaign).items() if k not in {"created", "folder"}}
+    check(there, wanted)
+    return there
+
+
+def check(campaign: Campaign, wanted: Mapping[str, Any]) -> None:
+    """Raise BadInput where *campaign* is not one of what is *wanted*."""
+    have = asdict(campaign)
+    for key, value in wanted.items():
+        if have[key] != value:
+            told = "other steps" if key == "steps" else f"{key} {have[key]!r}, not {value!r}"
+            raise BadInput(
+                f"this campaign has {told}: go on with it as it is, or begin another", file=campaign.folder
+            )
+
+
+def read(folder: Path) -> Campaign:
+    """Return the campaign in *folder*; raises BadInput where there is none."""
+    file = folder / "campaign.json"
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        if data.pop("schema") != SCHEMA:
+            raise ValueError("it is of another version of firsttouch")
+        if data["kind"] not in KINDS:
+            raise ValueError(f"there is no kind {data['kind']!r}")
+        steps = tuple(Step(s["name"], tuple(s["argv"])) for s in data.pop("steps"))
+        return Campaign(folder=folder, steps=steps, aligners=tuple(data.pop("aligners")), **data)
+    except FileNotFoundError as error:
+        raise BadInput("no campaign: there is no campaign.json in it", file=folder) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"not a campaign: {error}", file=file) from error

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The overview of a campaign as text: what is missing first, then the hosts or the scenarios."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from firsttouch.campaign.state import Gap, State
+from firsttouch.verdict import HostVerdict
+
+#: Lines of one kind that are listed; state.json has all of them.
+_LISTED = 40
+
+
+def overview(found: State, verdicts: Sequence[HostVerdict]) -> str:
+    """Return the overview in Markdown."""
+    campaign = found.campaign
+    effort = "" if campaign.effort == "full" else f", effort {campaign.effort}"
+    parts = [
+        f"# {campaign.kind} {campaign.name}: system {campaign.system}{effort}",
+        f"{found.finished} of {found.wanted} steps are finished, on {len(found.hosts)} hosts.",
+    ]
+    if found.gaps:
+        parts.append("## Missing\n" + _gaps(found.gaps))
+    if found.unsure:
+        parts.append(found.unsure + ".")
+    if found.skipped:
+        parts.append("## Skipped\n" + _gaps(found.skipped))
+    if verdicts:
+        counts = Counter(v.verdict for v in verdicts)
+        told = ", ".join(f"{counts[w]} {w}" for w in ("fail", "invalid", "suspect", "pass") if counts[w])
+        lines = [v.line() for v in sorted(verdicts, key=lambda v: (v.verdict == "pass", v.host))]
+        parts.append(f"## Verdicts: {told}\n" + _listed(lines))
+    return "\n\n".join(parts)
+
+
+def _gaps(gaps: Sequence[Gap]) -> str:
+    """List gaps; the steps that a host misses for one reason are one line."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for gap in gaps:
+        grouped.setdefault((gap.host, gap.reason), []).append(gap.step)
+    lines = []
+    for (host, reason), steps in grouped.items():
+        named = [s for s in steps if s]
+        what = ", ".join(named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
+        lines.append(f"{' '.join(filter(None, (host, what))) or 'hosts'}: {reason}")
+    return _listed(lines)
+
+
+def _listed(lines: Sequence[str]) -> str:
+    more = [f"- and {len(lines) - _LISTED} more: state.json has all"] if len(lines) > _LISTED else []
+    return "\n".join([*(f"- {line}" for line in lines[:_LISTED]), *more])

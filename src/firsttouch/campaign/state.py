@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is there of a campaign and what is missing, with the reason. Only reads; Slurm tells how jobs ended."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from firsttouch.campaign import slurm
+from firsttouch.campaign.journal import FINISHED, Entry, Journal
+from firsttouch.campaign.model import Campaign
+from firsttouch.campaign.submissions import Submission, submissions
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What is not there: a step of a host, a step of any host (host ""), or a whole host (step "")."""
+
+    host: str
+    step: str
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """Return it as one line."""
+        return f"{' '.join(filter(None, (self.host, self.step))) or 'hosts'}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a campaign: hosts that came, finished steps of how many, skipped ones, and the gaps."""
+
+    campaign: Campaign
+    hosts: tuple[str, ...]
+    finished: int
+    wanted: int
+    skipped: tuple[Gap, ...]
+    gaps: tuple[Gap, ...]
+    unsure: str = ""
+    journals: Sequence[Journal] = field(default=(), repr=False)
+
+    @property
+    def whole(self) -> bool:
+        """Tell whether nothing is missing."""
+        return not self.gaps
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "campaign": str(self.campaign.folder),
+            "kind": self.campaign.kind,
+            "system": self.campaign.system,
+            "dataset": self.campaign.dataset,
+            "aligners": list(self.campaign.aligners),
+            "effort": self.campaign.effort,
+            "created": self.campaign.created,
+            "hosts": list(self.hosts),
+            "steps": {"finished": self.finished, "wanted": self.wanted},
+            "missing": [{"host": g.host, "step": g.step, "reason": g.reason} for g in self.gaps],
+            "skipped": [{"host": g.host, "step": g.step, "reason": g.reason} for g in self.skipped],
+            "unsure": self.unsure,
+        }
+
+
+def missing_of(campaign: Campaign, journal: Journal) -> list[str]:
+    """Return what a host did not finish of its steps, with the reason, as far as its own folder tells."""
+    last = _last(journal.entries())
+    lost = [(s.name, last.get(s.name)) for s in campaign.steps]
+    return [f"{name}: {e.reason or e.state if e else 'not begun'}" for name, e in lost if not _is_finished(e)]
+
+
+def state(campaign: Campaign) -> State:
+    """Look at a campaign as it is now."""
+    journals = campaign.hosts()
+    entries = {j.host: j.entries() for j in journals}
+    asked = submissions(campaign.folder)
+    jobs = {e.job for mine in entries.values() for e in mine if e.job} | {s.job for s in asked}
+    ends = _Ends(jobs)
+    look = _shared if campaign.shared else _each
+    pairs = list(look(campaign, entries, asked, ends))
+    finished = [(g, e) for g, e in pairs if _is_finished(e)]
+    gaps = [g for g, e in pairs if not _is_finished(e)]
+    return State(
+        campaign=campaign,
+        hosts=tuple(entries),
+        finished=len(finished),
+        wanted=sum(bool(g.step) for g, _ in pairs),
+        skipped=tuple(Gap(g.host, g.step, e.reason) for g, e in finished if e and e.state == "skipped"),
+        # Hosts first.
+        gaps=tuple(sorted(gaps, key=lambda g: (bool(g.step), g.host))),
+        unsure=ends.unsure,
+        journals=tuple(journals),
+    )
+
+
+def _is_finished(entry: Entry | None) -> bool:
+    return entry is not None and entry.state in FINISHED
+
+
+def _last(entries: Sequence[Entry]) -> dict[str, Entry]:
+    """Return how each step stands: finished once is finished, whatever another pass of it came to."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        if not _is_finished(found.get(entry.step)):
+            found[entry.step] = entry
+    return found
+
+
+class _Ends:
+    """How jobs ended, as Slurm accounts for them."""
+
+    def __init__(self, jobs: set[str]) -> None:
+        known = slurm.accounted(jobs)
+        self.unsure = (
+            "" if known is not None else "Slurm's accounting (sacct) does not answer: why jobs ended is unknown"
+        )
+        self.tries = known or []
+
+    def of(self, job: str, host: str = "") -> str:
+        """Return how a job ended, of its tries the last one on *host*."""
+        mine = [t for t in self.tries if t.job == job and host in {"", t.hosts}] or [
+            t for t in self.tries if t.job == job
+        ]
+        return mine[-1].text if mine else f"job {job}" if job else "no job of Slurm"
+
+    def array(self, submission: Submission) -> list[slurm.Ended]:
+        """Return the last try of all elements of a submission."""
+        last = {t.job: t for t in self.tries if t.array == submission.job}
+        return list(last.values())
+
+
+def _reason(entry: Entry | None, ends: _Ends, otherwise: str) -> str:
+    """Return why a step whose last line is *entry* is not finished."""
+    if entry is None:
+        return otherwise
+    who = f"on {entry.host}"
+    if entry.state == "began":
+        return f"begun {who} at {entry.time} and not finished: {ends.of(entry.job, entry.host)}"
+    how = f", {ends.of(entry.job, entry.host)}" if entry.job and entry.state == "stopped" else ""
+    return f"{entry.state} {who}: {entry.reason}{how}"
+
+
+def _shared(
+    campaign: Campaign, entries: dict[str, list[Entry]], asked: Sequence[Submission], ends: _Ends
+) -> Iterator[tuple[Gap, Entry | None]]:
+    every = sorted((e for mine in entries.values() for e in mine), key=lambda e: e.time)
+    last = _last(every)
+    otherwise = f"not begun: {_submitted(asked, ends)}"
+    for step in campaign.steps:
+        entry = last.get(step.name)
+        yield Gap("", step.name, _reason(entry, ends, otherwise)), entry
+
+
+def _each(
+    campaign: Campaign, entries: dict[str, list[Entry]], asked: Sequence[Submission], ends: _Ends
+) -> Iterator[tuple[Gap, Entry | None]]:
+    for host, mine in entries.items():
+        last = _last(mine)
+        ended = ends.of(mine[-1].job, host) if mine else "its job began nothing"
+        for step in campaign.steps:
+            entry = last.get(step.name)
+            yield Gap(host, step.name, _reason(entry, ends, f"not begun: {ended}")), entry
+    named = {host: s for s in asked for host in s.hosts}
+    for host, submission in named.items():
+        if host not in entries:
+            yield Gap(host, "", f"it did not come: {_submitted([submission], ends)}"), None
+    # Where hosts were not named, only their number is known.
+    count = max((s.count for s in asked if not s.hosts), default=0) if not named else 0
+    if count > len(entries):
+        why = _submitted(asked, ends)
+        yield Gap("", "", f"{count} were asked for, {len(entries)} came: {why}"), None
+
+
+def _submitted(asked: Sequence[Submission], ends: _Ends) -> str:
+    """Return what became of the jobs of some submissions: those that did not end well, counted."""
+    if not asked:
+        return "no job of Slurm"
+    parts = []
+    for submission in asked:
+        tries = ends.array(submission)
+        bad = Counter(t.text if len(tries) == 1 else t.state for t in tries if t.state != "COMPLETED")
+        told = ", ".join(text if count == 1 else f"{count} x {text}" for text, count in bad.items())
+        parts.append(told or f"job {submission.job}")
+    return "; ".join(dict.fromkeys(parts))
+
+
+def dumps(found: State) -> str:
+    """Return the state as JSON text."""
+    return json.dumps(found.to_dict(), indent=1) + "\n"

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch campaign``: measurements on many hosts, resumable, one folder each (what slurm/ submits)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from datetime import datetime
+from typing import Any
+
+from firsttouch import folders
+from firsttouch.campaign import collect, drain, model, slurm, submissions, submit
+from firsttouch.campaign.model import KINDS, Campaign
+from firsttouch.campaign.run import Outcome, run
+from firsttouch.campaign.state import missing_of
+from firsttouch.commands import options
+from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.progress import say
+from firsttouch.verdict import STATUS, exit_status
+
+EXAMPLES = """\
+  sbatch slurm/strategy.sbatch --aligner bwa-mem --dataset lambda      (on one host)
+  sbatch --array=1-8 slurm/strategy.sbatch --aligner bwa-mem           (spread over eight)
+  sbatch -N 8 slurm/validate.sbatch --system amd-opteron
+  firsttouch campaign submit validate --system amd-opteron --hosts 'n[001-200]'
+  firsttouch campaign run strategy --aligner bwa-mem                   (here and now, without Slurm)
+  firsttouch campaign run strategy --campaign strategy-1234            (go on where it stopped)
+  firsttouch campaign collect strategy-1234"""
+
+RUN = """\
+  firsttouch campaign run characterize --system local
+  firsttouch campaign run validate --system amd-opteron --drain --dry-run
+  firsttouch campaign run strategy --aligner bwa-mem --aligner bowtie2 --dataset lambda
+  firsttouch campaign run strategy --campaign strategy-1234     (what is missing of it)"""
+SUBMIT = """\
+  firsttouch campaign submit validate --system amd-opteron --hosts 'n[001-200]'
+  firsttouch campaign submit characterize --hosts n7,n9 --sbatch=--time=8:00:00"""
+COLLECT = """\
+  firsttouch campaign collect strategy-1234
+  firsttouch campaign collect /scratch/campaigns/validate-77 --json"""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command and its actions."""
+    made = subparsers.add_parser(
+        "campaign",
+        help="measure many hosts through Slurm, or go on with it, and collect",
+        description="Campaigns: any number of jobs on any number of hosts, with all results in one folder.",
+        epilog="examples:\n" + EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
+    running = options.command(actions, "run", "do what is missing of a campaign, on this host", RUN)
+    _add_plan(running)
+    running.add_argument("--drain", action="store_true", help="validate: drain this host in Slurm if it fails")
+    running.add_argument("--no-collect", action="store_true", help="write no report: another job will")
+    running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
+    running.set_defaults(run=run_here)
+    submitting = options.command(actions, "submit", "submit a job per host, and one that collects", SUBMIT)
+    _add_plan(submitting)
+    submitting.add_argument("--hosts", required=True, metavar="LIST", help="as Slurm writes them: n[1-8],m2")
+    submitting.add_argument("--drain", action="store_true", help="validate: drain in Slurm what fails")
+    submitting.add_argument(
+        "--sbatch",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="an option of sbatch, as --sbatch=--time=8:00:00; may be repeated",
+    )
+    submitting.set_defaults(run=submit_hosts)
+    collecting = options.command(actions, "collect", "report what is there and what is missing", COLLECT)
+    collecting.add_argument("campaign", metavar="CAMPAIGN", help="its name or folder")
+    collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
+    collecting.set_defaults(run=collect_campaign)
+
+
+def _add_plan(made: argparse.ArgumentParser) -> None:
+    made.add_argument("kind", choices=list(KINDS), help="; ".join(f"{k}: {v.title}" for k, v in KINDS.items()))
+    made.add_argument("--system", help="the system that the hosts belong to (default: local)")
+    made.add_argument("--dataset", help="what the aligners work on (default: lambda)")
+    made.add_argument(
+        "--aligner",
+        action="append",
+        metavar="A",
+        help="an aligner's scenarios; may be repeated; 'all' (default: strategy all, others none)",
+    )
+    made.add_argument("--repetitions", type=options.positive, help="timed runs of each case (default: 3)")
+    made.add_argument(
+        "--step", action="append", metavar="PATTERN", help="only steps of such a name (--dry-run has them)"
+    )
+    made.add_argument("--campaign", metavar="C", help="name or folder of the campaign (default: a new one)")
+
+
+def run_here(args: argparse.Namespace) -> int:
+    """Do what is missing on this host, collect where nobody else will; 0, 1 or the verdict's status."""
+    _check(args)
+    job = slurm.Job.here()
+    campaign = _campaign(args, job)
+    if args.dry_run:
+        return _show(campaign, args)
+    # Once per array: who comes first.
+    if job and submissions.note_this(campaign.folder, job):
+        say(f"campaign {campaign.name}: {len(campaign.steps)} steps, results in {campaign.folder}")
+    if job and not job.alone and not args.no_collect:
+        _collect_later(campaign, job)
+    say(f"{campaign.kind} on {platform.node()}, system {campaign.system}")
+    try:
+        outcome = run(campaign, say)
+        if outcome.verdict and args.drain:
+            say(drain.apply(outcome.verdict, _node(job), dry_run=False))
+    finally:
+        say(f"results: {campaign.folder}")
+    document = _finish(campaign, outcome, alone=not args.no_collect and (job is None or job.alone))
+    if args.json:
+        options.print_json(document)
+    elif outcome.verdict:
+        print(outcome.verdict.line())
+    return STATUS[outcome.verdict.verdict] if outcome.verdict else 0 if outcome.good else 1
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.drain and not KINDS[args.kind].judged:
+        raise BadInput(f"--drain: a campaign of the kind {args.kind} gives no verdict")
+
+
+def _finish(campaign: Campaign, outcome: Outcome, *, alone: bool) -> dict[str, Any]:
+    """Collect where we are the only one, and return the command's JSON document."""
+    document: dict[str, Any] = {"campaign": str(campaign.folder), "steps": outcome.ended}
+    if outcome.verdict:
+        document["verdict"] = outcome.verdict.to_dict()
+    if alone:
+        made = collect.collect(campaign)
+        document["state"] = made.state.to_dict()
+        say(made.text)
+        say(f"report: {campaign.folder / 'report' / 'index.html'}")
+    return document
+
+
+def _campaign(args: argparse.Namespace, job: slurm.Job | None) -> Campaign:
+    """Return the campaign that is meant, which is written down if it is a new one."""
+    if args.campaign is None:
+        unique = job.array if job else datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
+        folder = folders.results() / "campaigns" / f"{args.kind}-{unique}"
+    else:
+        folder = model.folder_of(args.campaign)
+    if (folder / "campaign.json").exists():
+        # What is not said again is as it was.
+        campaign = model.read(folder)
+        wanted = {"kind": args.kind, "system": args.system, "dataset": args.dataset}
+        wanted |= {"aligners": _names(args.aligner, campaign), "repetitions": args.repetitions}
+        model.check(campaign, {k: v for k, v in wanted.items() if v is not None})
+        return campaign
+    planned = model.plan(
+        args.kind,
+        folder,
+        system=args.system or folders.LOCAL,
+        dataset=args.dataset or "lambda",
+        aligners=args.aligner or (),
+        repetitions=args.repetitions or 3,
+        only=args.step or (),
+    )
+    return planned if getattr(args, "dry_run", False) else model.create(planned)
+
+
+def _names(given: list[str] | None, campaign: Campaign) -> tuple[str, ...] | None:
+    return campaign.aligners if given and model.ALL in given else tuple(given) if given else None
+
+
+def _collect_later(campaign: Campaign, job: slurm.Job) -> None:
+    try:
+        if number := submit.collect_later(campaign, job):
+            say(f"job {number} will collect when all of job {job.array} has ended")
+    except FirstTouchError as error:
+        say(f"firsttouch: {error}; collect by hand: firsttouch campaign collect {campaign.folder}")
+
+
+def _node(job: slurm.Job | None) -> str:
+    return (job.node if job else "") or platform.node()
+
+
+def _show(campaign: Campaign, args: argparse.Namespace) -> int:
+    """Print what would be run."""
+    host = campaign.host(platform.node())
+    left = {m.split(": ", 1)[0] for m in missing_of(campaign, host)}
+    for step in campaign.steps:
+        if step.name in left:
+            print("firsttouch", *step.argv)
+    if args.drain:
+        print(
+            f"scontrol update nodename={_node(slurm.Job.here())} state=drain reason=…   (if the verdict is fail)"
+        )
+    return 0
+
+
+def submit_hosts(args: argparse.Namespace) -> int:
+    """Submit a job per host and one that collects, and print their numbers."""
+    _check(args)
+    hosts = slurm.hostnames(args.hosts)
+    if args.campaign is None:
+        args.campaign = f"{args.kind}-{datetime.now().astimezone().strftime('%Y-%m-%dT%H-%M-%S')}-{os.getpid()}"
+    campaign = _campaign(args, None)
+    argv = ["--drain"] if args.drain else []
+    jobs = submit.submit(campaign, hosts, args.sbatch, argv)
+    if args.json:
+        options.print_json({"campaign": str(campaign.folder), "jobs": jobs[:-1], "collector": jobs[-1]})
+    else:
+        print(f"{len(hosts)} jobs ({jobs[0]} to {jobs[-2]}), and {jobs[-1]} collects; results: {campaign.folder}")
+    return 0
+
+
+def collect_campaign(args: argparse.Namespace) -> int:
+    """Report what is there; 0 where all is there and good, 1 where not, or the verdicts' status."""
+    campaign = model.read(model.folder_of(args.campaign))
+    made = collect.collect(campaign, draw=not args.no_figures)
+    if args.json:
+        options.print_json({**made.state.to_dict(), "verdicts": [v.to_dict() for v in made.verdicts]})
+    else:
+        print(made.text)
+        print(f"\nreport: {campaign.folder / 'report'}")
+    if campaign.judged:
+        return exit_status(made.verdicts)
+    return 0 if made.state.whole else 1

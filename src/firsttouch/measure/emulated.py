@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking at programs on an emulated host, where nobody needs their time and looking is what takes long."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from firsttouch import supervise, watch
+
+#: Seconds that a program runs between two looks: a benchmark is at work for half a second at least.
+BETWEEN = 0.2
+#: After so many seconds of looking, whoever waits for the program sees whether its time is up.
+AT_ONCE = 20.0
+
+
+def look_at_leisure() -> None:
+    """Look all the time from now on, and stop a program while it is looked at (one at a time: benchmarks).
+
+    One thread of the emulator runs all PUs in turn: with 64 of them at work, a program has ended before the
+    one who looks has had the time to read what 64 threads are doing.
+    """
+    supervise.LOOK_SHARE = 100.0
+    look = watch.look
+
+    def look_at_stopped(pid: int, found: watch.Found, proc: Path = Path("/proc")) -> None:
+        # Programs are started as the first of a process group of their own; without one, it has ended.
+        end = time.monotonic() + AT_ONCE
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            while time.monotonic() < end:
+                os.killpg(pid, signal.SIGSTOP)
+                try:
+                    seen = watch.Found()
+                    look(pid, seen, proc)
+                    # Fewer threads than before: it is ending. (Stopped, it shows the same at a second look.)
+                    if seen.threads >= found.threads:
+                        look(pid, found, proc)
+                finally:
+                    os.killpg(pid, signal.SIGCONT)
+                time.sleep(BETWEEN)
+
+    watch.look = look_at_stopped

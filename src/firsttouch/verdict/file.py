@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last verdict of a host in a file that a shell reads at once: ``WORD TIME HOST SYSTEM TEXT``, one line.
+
+TIME is in seconds since 1970. TEXT holds neither quotes nor anything else that a shell would look at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+from firsttouch import folders
+from firsttouch.verdict.model import HostVerdict
+
+#: A line for a health check, not a document.
+_LONGEST = 400
+
+
+def folder() -> Path:
+    """Return where the last verdicts are: one file per host, below the results or in FIRSTTOUCH_VERDICTS."""
+    return Path(os.environ.get("FIRSTTOUCH_VERDICTS") or folders.results() / "verdicts").absolute()
+
+
+def line(found: HostVerdict, now: float | None = None) -> str:
+    """Return the file's line, without its end."""
+    stated = int(time.time() if now is None else now)
+    text = re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", found.line().split(": ", 1)[1])[:_LONGEST]
+    return f"{found.verdict} {stated} {found.host} {found.system} {text}"
+
+
+def write(found: HostVerdict, *files: Path) -> None:
+    """Write the verdict to each of *files*, at once."""
+    text = line(found) + "\n"
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_name(f".{file.name}.{os.getpid()}")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(file)

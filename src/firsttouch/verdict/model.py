@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a verdict is made of: a finding per metric of a host, and the host's own verdict with its evidence."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from firsttouch.systems import Reference
+
+Word = Literal["pass", "suspect", "invalid", "fail"]
+#: Verdict -> exit status, of a command and of a job. Suspect: measurements are missing that would decide.
+STATUS: Mapping[Word, int] = {"pass": 0, "suspect": 3, "invalid": 1, "fail": 1}
+#: From good to bad.
+_ORDER: Sequence[Word] = ("pass", "suspect", "invalid", "fail")
+#: Findings that a host's line names.
+_NAMED = 2
+
+
+def worst(words: Iterable[Word]) -> Word:
+    """Return the worst of some verdicts; of none: suspect, as nothing was judged."""
+    return max(words, key=_ORDER.index, default="suspect")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The verdict of one metric in one case of one host, and *why*.
+
+    *values* are those of the passes, oldest first, in *unit*; *case* are the parameters that name the case.
+    """
+
+    check: str
+    metric: str
+    case: Mapping[str, Any]
+    unit: str
+    values: tuple[float, ...]
+    reference: Reference | None
+    verdict: Word
+    why: str
+
+    @property
+    def name(self) -> str:
+        """The metric with what tells its case from others of the check."""
+        told = [f"{k}={_short(v)}" for k, v in self.case.items() if k in _TELLING]
+        return " ".join([self.check, self.metric, *told])
+
+    def text(self) -> str:
+        """Return the evidence as one line."""
+        return f"{self.name}: {self.why}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        known = self.reference
+        expected = known and {
+            "value": known.value,
+            "minimum": known.minimum,
+            "maximum": known.maximum,
+            "source": known.source,
+        }
+        return {
+            "check": self.check,
+            "metric": self.metric,
+            "case": dict(self.case),
+            "unit": self.unit,
+            "value": statistics.median(self.values) if self.values else None,
+            "passes": list(self.values),
+            "reference": expected,
+            "verdict": self.verdict,
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True)
+class HostVerdict:
+    """The verdict of a *host*: the worst of its *findings*.
+
+    *unjudged* counts the metrics without a reference; *missing* names what should have been measured and was
+    not, with the reason. A host of which something is missing, or nothing was judged, never passes.
+    """
+
+    host: str
+    system: str
+    findings: tuple[Finding, ...]
+    unjudged: int
+    missing: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Word:
+        """Return the host's verdict."""
+        found = worst(f.verdict for f in self.findings)
+        return worst([found, "suspect"]) if self.missing else found
+
+    @property
+    def evidence(self) -> list[str]:
+        """Return what the verdict rests on, the worst first: a line for each finding that is no pass."""
+        bad = [f for f in self.findings if f.verdict != "pass"]
+        bad.sort(key=lambda f: _ORDER.index(f.verdict), reverse=True)
+        nothing = [] if self.findings else [_NOTHING.format(system=self.system, unjudged=self.unjudged)]
+        return [f"{f.verdict}: {f.text()}" for f in bad] + nothing + [f"missing: {m}" for m in self.missing]
+
+    def line(self) -> str:
+        """Return the one-line verdict."""
+        passed = sum(f.verdict == "pass" for f in self.findings)
+        told = [f"{passed} of {len(self.findings)} judged metrics pass", *self.evidence[:_NAMED]]
+        if (more := len(self.evidence) - _NAMED) > 0:
+            told.append(f"and {more} more")
+        if self.unjudged and self.findings:
+            told.append(f"{self.unjudged} without a reference")
+        return f"verdict {self.host} {self.verdict}: {'; '.join(told)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "host": self.host,
+            "system": self.system,
+            "verdict": self.verdict,
+            "line": self.line(),
+            "evidence": self.evidence,
+            "findings": [f.to_dict() for f in self.findings],
+            "unjudged": self.unjudged,
+            "missing": list(self.missing),
+        }
+
+
+def exit_status(hosts: Sequence[HostVerdict]) -> int:
+    """Return the exit status of some hosts' verdicts: the worst one's."""
+    return STATUS[worst(h.verdict for h in hosts)]
+
+
+_NOTHING = "nothing was judged: system {system} has no reference for any of the {unjudged} metrics"
+#: The parameters that a line shows.
+_TELLING = frozenset(
+    {"pu_nodes", "bank", "threads", "size_bytes", "program", "kernel", "aligner", "dataset", "scenario", "mode"}
+)
+
+
+def _short(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

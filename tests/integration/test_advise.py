@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch advise`` with real programs: trials, the run that follows, interrupts, and programs of any kind."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from firsttouch.placement import plan
+from firsttouch.topology import load
+
+pytestmark = pytest.mark.integration
+
+FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
+NAMES = {s.name for s in plan(load()).scenarios}
+
+
+@pytest.fixture(scope="module")
+def many(lambda_work, tmp_path_factory):
+    """Returns the options of a run of some seconds."""
+    prefix, reads, _ = lambda_work
+    folder = tmp_path_factory.mktemp("many")
+    options = ["--aligner=bwa-mem", f"--index={prefix}", "--batch-bases=100000"]
+    for name, file in zip(("reads", "reads2"), reads, strict=True):
+        (folder / file.name).write_bytes(file.read_bytes() * 12)
+        options.append(f"--{name}={folder / file.name}")
+    return options
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    """Returns an empty folder for temporary files, which must be empty in the end."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    yield folder
+    # The lock of measurements stays by design.
+    assert [f.name for f in folder.iterdir() if f.suffix != ".lock"] == []
+
+
+def alignments(file):
+    return [li for li in file.read_text().splitlines() if not li.startswith("@")]
+
+
+def test_advice_is_applied_and_what_was_said_holds_together(firsttouch, many, tmp_path, scratch):
+    out = tmp_path / "out.sam"
+    done = firsttouch("advise", *many, "--budget=0.5", "--apply", "-o", out, "--json", TMPDIR=scratch)
+    assert done.returncode == 0, done
+    found = json.loads(done.stdout)
+    rows = {r["name"]: r for r in found["scenarios"]}
+    assert {n for n, r in rows.items() if r["state"] != "infeasible"} == NAMES
+    best = rows[found["recommended"]]
+    assert (best["state"], best["reason"]) == ("recommended", "")
+    assert best["trials"] >= 2
+    assert all(r["reason"] for r in rows.values() if r is not best)
+    low, middle, high = (found["predicted_s"][k] for k in ("low", "expected", "high"))
+    assert 0 < low < middle < high
+    assert found["gain"]["low"] <= found["gain"]["expected"] <= found["gain"]["high"]
+    assert found["budget"]["fraction"] == 0.5
+    assert found["budget"]["spent_s"] > 0
+    assert found["applied"]["status"] == "valid"
+    assert found["applied"]["measured_over_predicted"] == pytest.approx(found["applied"]["seconds"] / middle)
+    assert f"use {found['recommended']}" in done.stderr
+    plain = tmp_path / "plain.sam"
+    assert firsttouch("run", "1Inst_Original", *many, "-o", plain).returncode == 0
+    assert alignments(out) == alignments(plain)
+
+
+def test_advice_as_text(firsttouch, many, scratch):
+    done = firsttouch("advise", *many[:4], "--budget=0.2", TMPDIR=scratch)
+    assert done.returncode == 0, done
+    assert all(name in done.stdout for name in NAMES)
+    assert "recommended" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing(many, stand_in, scratch, number):
+    bwa, pids = shutil.which("bwa"), scratch.parent / "pids"
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho $$ >> {pids}\nsleep 300")
+    argv, env = [FIRSTTOUCH, "advise", *many], {**os.environ, "TMPDIR": str(scratch)}
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not pids.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.splitlines()[-1]) == (130, "", "firsttouch: interrupted")
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
+
+
+def test_an_aligner_that_breaks(firsttouch, many, stand_in, scratch):
+    bwa = shutil.which("bwa")
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho broken >&2; exit 9")
+    done = firsttouch("advise", *many, TMPDIR=scratch)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no scenario can be tried: bwa ended with status 9: broken" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--apply"], "--apply and --output go together"),
+        (["-o", "x.sam"], "--apply and --output go together"),
+        (["--apply", "-o", "/nowhere/x.sam"], "the folder of the output does not exist"),
+        (["--reads", "/nowhere.fq"], "/nowhere.fq"),
+        (["--index", "/nowhere"], "no index of bwa-mem there"),
+        (["--policies", "interleave"], "--policies must have 'original'"),
+        (["--policies", "best"], "no policy 'best'"),
+        (["--records", "/nowhere.jsonl"], "/nowhere.jsonl"),
+    ],
+)
+def test_bad_input_is_said_at_once(firsttouch, many, options, reason):
+    done = firsttouch("advise", *many, *options)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
+    assert reason in done.stderr
+
+
+WORK = "import time; b = bytearray(20_000_000); t = time.monotonic()\nwhile time.monotonic() < t + 0.3: pass"
+
+
+def test_a_program_under_the_policies(firsttouch, scratch):
+    argv = ("advise", "--repetitions=2", "--json", "--", sys.executable, "-c", WORK)
+    done = firsttouch(*argv, TMPDIR=scratch)
+    assert done.returncode == 0, done
+    found = json.loads(done.stdout)
+    assert {p["policy"] for p in found["policies"]} == {"original", "localalloc", "interleave"}
+    valid = [p for p in found["policies"] if p["status"] == "valid"]
+    assert valid
+    assert all(s > 0.3 for p in valid for s in p["samples"])
+    assert found["recommended"] in {p["policy"] for p in valid}
+
+
+def test_programs_that_fail_or_are_not_there(firsttouch, scratch):
+    done = firsttouch("advise", "--", "false", TMPDIR=scratch)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "false ended with status 1" in done.stderr
+    done = firsttouch("advise", "--", "no-such-program", TMPDIR=scratch)
+    assert done.returncode == 3
+    assert "'no-such-program' is not on PATH" in done.stderr
+    done = firsttouch("advise", "--timeout=0.5", "--", "sleep", "60", TMPDIR=scratch)
+    assert done.returncode == 1
+    assert "did not end within 0.5 s" in done.stderr

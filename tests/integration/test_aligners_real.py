@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every aligner as its file says it is: the real programs, fed from pipes, whole and in parts."""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import random
+import subprocess
+import threading
+
+import pytest
+
+from firsttouch import datasets, index
+from firsttouch.aligners import aligners
+from firsttouch.errors import Missing
+from firsttouch.sam import settled
+
+pytestmark = pytest.mark.integration
+
+BATCH_BASES = 20_000
+TIMEOUT = 100
+
+
+@pytest.fixture(scope="module", params=sorted(aligners()))
+def one(request):
+    """Returns each aligner whose program is here."""
+    found = aligners()[request.param]
+    try:
+        found.version()
+    except Missing as error:
+        pytest.skip(f"{found.name}: {error}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def phage(tmp_path_factory):
+    """Returns the reference and the first 800 pairs of the dataset ``lambda``, as records of each mate."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FIRSTTOUCH_DATA", str(tmp_path_factory.mktemp("data")))
+        local = datasets.get("lambda")
+    return local.reference, [records(file)[:800] for file in local.reads]
+
+
+def records(file):
+    lines = file.read_bytes().splitlines(keepends=True)
+    return [b"".join(lines[i : i + 4]) for i in range(0, len(lines), 4)]
+
+
+@pytest.fixture(scope="module")
+def repeats(tmp_path_factory):
+    """Returns a genome that is half repeats, where many places are equally good, and 500 pairs of it."""
+    rng = random.Random(1)  # noqa: S311
+    unit = "".join(rng.choices("ACGT", k=2000))
+    genome = "".join("".join(rng.choices("ACGT", k=2000)) + unit for _ in range(8))
+    reference = tmp_path_factory.mktemp("repeats") / "repeats.fa"
+    reference.write_text(f">g\n{genome}\n")
+    return reference, pairs(genome, 500, 100, rng)
+
+
+def pairs(genome, count, length, rng, apart=(250, 400)):
+    """Return *count* pairs of reads of *length* bases, without errors, as records of each mate."""
+    complement = str.maketrans("ACGT", "TGCA")
+    mates = [], []
+    for n in range(count):
+        at, size = rng.randrange(len(genome) - apart[1]), rng.randrange(*apart)
+        fragment = genome[at : at + size]
+        for out, bases in zip(mates, (fragment, fragment[::-1].translate(complement)), strict=True):
+            out.append(f"@r{n}\n{bases[:length]}\n+\n{'I' * length}\n".encode())
+    return list(mates)
+
+
+def built(one, reference, tmp_path_factory):
+    """Return the prefix of the index, built once for each aligner and reference."""
+    store = tmp_path_factory.getbasetemp() / "index"
+    return index.built(one, reference, store, say=lambda _: None)
+
+
+def feed(sink, records):
+    with contextlib.suppress(BrokenPipeError), os.fdopen(sink, "wb") as out:
+        out.writelines(records)
+
+
+def align(one, prefix, mates, scratch, threads=1):
+    """Return the alignment lines of records that every step of *one* reads from pipes of its own."""
+    scratch.mkdir(exist_ok=True)
+    out = b""
+    for step in one.steps(len(mates)):
+        names, ends, feeders, stdin = [None] * len(mates), [], [], subprocess.DEVNULL
+        wanted = [mates[m] for m in one.mates_of(step)]
+        streams = [itertools.chain(*zip(*wanted, strict=True))] if one.on_stdin(step) else wanted
+        for place, records in zip(one.mates_of(step), streams, strict=False):
+            source, sink = os.pipe()
+            ends.append(source)
+            if one.on_stdin(step):
+                stdin = source
+            else:
+                names[place] = f"/dev/fd/{source}"
+            feeders.append(threading.Thread(target=feed, args=(sink, records), daemon=True))
+        argv = one.argv(step, index=prefix, reads=names, threads=threads, batch_bases=BATCH_BASES, scratch=scratch)
+        for feeder in feeders:
+            feeder.start()
+        try:
+            done = subprocess.run(
+                argv, stdin=stdin, pass_fds=ends, capture_output=True, timeout=TIMEOUT, check=False
+            )
+        finally:
+            for end in ends:
+                os.close(end)
+            for feeder in feeders:
+                feeder.join()
+        assert done.returncode == 0, (argv, done.stderr[-500:])
+        out = done.stdout
+    return [line for line in out.splitlines(keepends=True) if line[3:4] != b"\t" or line[:1] != b"@"]
+
+
+def starts(one, mates):
+    """Return the record numbers at which batches of *one* begin, as :class:`Aligner` says."""
+    found, records, bases, text = [0], 0, 0, 0
+    for number, together in enumerate(zip(*mates, strict=True), start=1):
+        records += 1
+        bases += sum(len(r.split(b"\n")[1]) for r in together)
+        text += len(together[0])
+        wanted = BATCH_BASES if one.batch_bases else 0
+        if bases >= wanted and text >= one.batch_bytes and records % (one.batch_reads or 1) == 0:
+            found.append(number)
+            records = bases = text = 0
+    return [n for n in found if n < len(mates[0])]
+
+
+def in_parts(one, prefix, mates, cut, scratch):
+    halves = ([m[:cut] for m in mates], [m[cut:] for m in mates])
+    return [line for half in halves for line in align(one, prefix, half, scratch)]
+
+
+def kept(one, lines):
+    return [settled(line) for line in lines] if one.same == "settled" else lines
+
+
+def primary(lines):
+    """Return the names of the primary records, which some programs give without /1 and /2."""
+    named = [line.split(b"\t", 2)[:2] for line in lines]
+    return [name.removesuffix(b"/1").removesuffix(b"/2") for name, flag in named if not int(flag) & 0x900]
+
+
+def names_of(mates):
+    return [
+        r.split()[0][1:].removesuffix(b"/1").removesuffix(b"/2") for two in zip(*mates, strict=True) for r in two
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_read_has_its_record_whatever_the_threads(one, phage, tmp_path, tmp_path_factory, count):
+    reference, mates = phage[0], phage[1][:count]
+    prefix = built(one, reference, tmp_path_factory)
+    assert one.index_bytes(prefix) > 48_502 / 4
+    alone = align(one, prefix, mates, tmp_path)
+    assert primary(alone) == names_of(mates)
+    assert sum(not int(line.split(b"\t", 2)[1]) & 0x4 for line in alone) > 0.4 * len(names_of(mates))
+    two = align(one, prefix, mates, tmp_path, threads=2)
+    assert sorted(two) == sorted(alone)
+    assert not one.in_order or two == alone
+
+
+@pytest.fixture(params=["phage", "repeats"])
+def genome(request):
+    """Returns the name of each genome, its reference and its pairs."""
+    return request.param, *request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_parts_that_begin_with_a_batch_give_the_whole(one, genome, count, tmp_path, tmp_path_factory):
+    name, reference, mates = genome
+    mates = mates[:count]
+    begin = starts(one, mates)
+    if len(begin) < 2:
+        pytest.skip(f"{len(mates[0])} records are one batch of {one.name}")
+    prefix = built(one, reference, tmp_path_factory)
+    whole = align(one, prefix, mates, tmp_path)
+    parts = in_parts(one, prefix, mates, begin[len(begin) // 2], tmp_path)
+    assert kept(one, parts) == kept(one, whole)
+    # An aligner that is said to choose among equally good places must be seen to, or more could be asked of it.
+    assert name == "phage" or (parts == whole) == (one.same == "exact")
+
+
+def test_batches_that_cannot_be_made_smaller_begin_where_the_file_says(one, phage, tmp_path, tmp_path_factory):
+    """The pairs of the second batch are further apart than those before, and the aligner estimates how far."""
+    if not (one.batch_bytes or one.batch_reads):
+        pytest.skip(f"batches of {one.name} are of any size")
+    reference, _ = phage
+    genome = "".join(reference.read_text().split("\n")[1:])
+    rng = random.Random(2)  # noqa: S311
+    near = pairs(genome, max(one.batch_reads, one.batch_bytes // 60), 36, rng)
+    begin = (*starts(one, near), len(near[0]))[1]
+    mates = [
+        [*n[:begin], *far] for n, far in zip(near, pairs(genome, 2000, 36, rng, apart=(800, 950)), strict=True)
+    ]
+    assert starts(one, mates) == [0, begin]
+    prefix = built(one, reference, tmp_path_factory)
+    whole = kept(one, align(one, prefix, mates, tmp_path, threads=2))
+    second = kept(one, align(one, prefix, [m[begin:] for m in mates], tmp_path))
+    other = kept(one, align(one, prefix, [m[begin - 9000 :] for m in mates], tmp_path))
+    found = whole[-len(second) :] == second, whole[-len(other) :] == other
+    assert found == (True, False)
+
+
+ODD = {
+    "one base": ("A", "C"),
+    "no base called": ("N" * 100, "N" * 80),
+    "300 bases": ("ACGTTGCATT" * 30, "GGCATCGATC" * 30),
+    "of unequal length": ("GGCATCGATCAAGCTTACCG" * 5, "A"),
+}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_odd_reads_have_their_records_too(one, phage, tmp_path, tmp_path_factory, count):
+    prefix = built(one, phage[0], tmp_path_factory)
+    mates = [m[:20] for m in phage[1][:count]]
+    for number, odd in enumerate(ODD.values()):
+        for mate, bases in zip(mates, odd, strict=False):
+            mate.insert(3 * number, f"@odd{number}\n{bases}\n+\n{'I' * len(bases)}\n".encode())
+    assert primary(align(one, prefix, mates, tmp_path)) == names_of(mates)
+
+
+def test_a_large_index_works_as_well(one, phage, tmp_path, tmp_path_factory):
+    if not one.index_large:
+        pytest.skip(f"{one.name} has one kind of index only")
+    reference, mates = phage
+    forced = dataclasses.replace(one, index_argv=(one.index_argv[0], "--large-index", *one.index_argv[1:]))
+    forced.build_index(reference, tmp_path / "index", tmp_path / "log")
+    small = built(one, reference, tmp_path_factory)
+    assert one.index_bytes(tmp_path / "index") > one.index_bytes(small)
+    mates = [m[:100] for m in mates]
+    scratch = tmp_path / "scratch"
+    assert align(one, tmp_path / "index", mates, scratch) == align(one, small, mates, scratch)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real aligners take the blocked form for what it is: the same reads."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from firsttouch.reads import inspect
+from firsttouch.reads.blocked import block
+
+pytestmark = pytest.mark.integration
+
+#: How each builds an index of the reference, and aligns a pair of files with it.
+ALIGNERS = {
+    "bwa": (["bwa", "index", "-p", "i", "ref.fa"], ["bwa", "mem", "-v", "1", "-K", "100000", "i", "{1}", "{2}"]),
+    "bowtie2": (
+        ["bowtie2-build", "-q", "ref.fa", "i"],
+        ["bowtie2", "-p", "1", "-x", "i", "-1", "{1}", "-2", "{2}"],
+    ),
+    "bowtie": (
+        ["bowtie-build", "-q", "ref.fa", "i"],
+        ["bowtie", "-S", "-p", "1", "-x", "i", "-1", "{1}", "-2", "{2}"],
+    ),
+    "hisat2": (["hisat2-build", "-q", "ref.fa", "i"], ["hisat2", "-p", "1", "-x", "i", "-1", "{1}", "-2", "{2}"]),
+}
+
+
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_alignments_of_the_blocked_form(name, lambda_work, tmp_path):
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not on PATH")
+    _, files, reference = lambda_work
+    shutil.copy(reference, tmp_path / "ref.fa")
+    for mate, file in enumerate(files, 1):
+        shutil.copy(file, tmp_path / f"plain{mate}{''.join(file.suffixes)}")
+    plain = sorted(tmp_path.glob("plain*"))
+    blocked = [tmp_path / f"blocked{mate}.fq" for mate in (1, 2)]
+    made = block(inspect(plain), blocked)
+    assert made.blocks > 10
+    build, align = ALIGNERS[name]
+    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True, timeout=200)
+    found = []
+    for pair in (plain, blocked):
+        argv = [{"{1}": pair[0], "{2}": pair[1]}.get(word, word) for word in align]
+        done = subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True, timeout=200)
+        found.append([line for line in done.stdout.splitlines() if line[:1] != b"@" or line[3:4] != b"\t"])
+    assert len(found[0]) >= 2 * made.blocks
+    assert found[0] == found[1]

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Slurm of some hosts on this machine: each is a slurmd in namespaces of its own, and dies when killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# The one-host Slurm inside the emulated machines is made of the same parts, which are scripts there.
+sys.path.append(str(Path(__file__).parents[1] / "emulated"))
+from slurm_config import Cluster, Host
+from slurm_inside import Daemons
+
+#: What differs from a Slurm that nothing happens to: hosts are missed soon, jobs are killed soon.
+IMPATIENT = {
+    "SlurmdTimeout": 8,
+    "MessageTimeout": 20,
+    "KillWait": 5,
+    "UnkillableStepTimeout": 10,
+    "BatchStartTimeout": 5,
+}
+#: PUs that each host claims; the machine need not have them.
+PUS = 64
+PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "unshare")
+
+
+class Impatient(Cluster):
+    """The configuration with the settings of a test."""
+
+    def slurm_conf(self) -> str:
+        kept = [li for li in super().slurm_conf().splitlines() if li.partition("=")[0] not in IMPATIENT]
+        return "\n".join([*(f"{k}={v}" for k, v in IMPATIENT.items()), *kept]) + "\n"
+
+
+class Slurm(Daemons):
+    """Slurm on *count* hosts n1, n2, … below *folder*; as a user of it, :meth:`sbatch` and so on."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        base = _free_ports(count + 2)
+        hosts = [Host(f"n{i}", PUS, 200_000, base + 1 + i, ("opteron",)) for i in range(1, count + 1)]
+        super().__init__(Impatient("tests", folder, socket.gethostname(), hosts, port=base))
+        self.folder = folder
+        self.names = [h.name for h in hosts]
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def up(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        known = Path("/etc/hosts").read_text()
+        (self.folder / "hosts").write_text(known + "".join(f"127.0.0.1 {name}\n" for name in self.names))
+        super().up()
+
+    def start(self, name: str, argv: Sequence[str]) -> None:
+        """Start a daemon, a slurmd as the first process of a host of its own, and keep hold of it."""
+        if name.startswith("slurmd."):
+            host = name.removeprefix("slurmd.")
+            known = shlex.quote(str(self.folder / "hosts"))
+            inside = f"hostname {host} && mount --bind {known} /etc/hosts && exec {shlex.join(argv)}"
+            spaces = [
+                "--uts",
+                "--mount",
+                "--propagation",
+                "private",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+            ]
+            argv = ["unshare", *spaces, "sh", "-c", inside]
+        with (self.cluster.folder / "log" / f"{name}.out").open("ab") as out:
+            self.running[name] = subprocess.Popen(
+                argv, env=self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
+
+    def kill(self, host: str) -> None:
+        """Let a host die, with everything on it."""
+        process = self.running.pop(f"slurmd.{host}")
+        process.kill()
+        process.wait()
+
+    def revive(self, host: str) -> None:
+        """Boot a host again and wait until it can be used."""
+        self.start(f"slurmd.{host}", ["slurmd", "-D", "-N", host])
+        self.until(lambda: self.node(host)["State"] == "IDLE", f"{host} to come back")
+
+    def down(self) -> None:
+        """Kill everything: nothing of it is kept, and an orderly end takes Slurm half a minute."""
+        for process in self.running.values():
+            process.kill()
+        for process in self.running.values():
+            process.wait()
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
+            os.kill(int((self.folder / "munge" / "pid").read_text()), signal.SIGKILL)
+
+    # ------------------------------------------------------------ what a user does
+    def ask(self, *argv: object, env: Mapping[str, str] | None = None, check: bool = True) -> str:
+        """Run a command as a user of the cluster, in the checkout, and return what it prints."""
+        done = self.call(*argv, env=env)
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout
+
+    def call(
+        self, *argv: object, env: Mapping[str, str] | None = None, **more: Any
+    ) -> subprocess.CompletedProcess[str]:
+        root = Path(__file__).parents[2]
+        return subprocess.run(
+            [str(a) for a in argv],
+            env={**self.env, **(env or {})},
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+            **more,
+        )
+
+    def sbatch(self, *argv: object, env: Mapping[str, str]) -> str:
+        """Submit and return the job's number."""
+        return self.ask("sbatch", "--parsable", f"--output={self.folder}/%A_%a.out", *argv, env=env).strip()
+
+    def said(self, job: str, element: str = "4294967294") -> str:
+        """Return what a job printed."""
+        return (self.folder / f"{job}_{element}.out").read_text()
+
+    def ends(self, job: str) -> dict[str, tuple[str, str]]:
+        """Wait for the end of a job (all of an array) and return, by its sacct number, (state, exit code)."""
+        self.until(lambda: not self.ask("squeue", "-h", "-j", job, check=False).strip(), f"job {job} to end")
+        # The database is told a moment later.
+        over = re.compile(r"RUNNING|PENDING|COMPLETING|REQUEUED")
+        self.until(
+            lambda: self._rows(job) and not over.search(str(self._rows(job))), f"job {job} to be accounted for"
+        )
+        return self._rows(job)
+
+    def _rows(self, job: str) -> dict[str, tuple[str, str]]:
+        said = self.ask("sacct", "-nPX", "-j", job, "-o", "JobID,State,ExitCode").splitlines()
+        return {row[0]: (row[1].split(" ")[0], row[2]) for row in (line.split("|") for line in said)}
+
+    def node(self, host: str) -> dict[str, str]:
+        """Return what scontrol says of a host."""
+        text = self.ask("scontrol", "-o", "show", "node", host)
+        return {m[1]: m[2].strip() for m in re.finditer(r"(\w+)=(.*?)(?=\s\w+=|$)", text)}
+
+    def until(self, good: Callable[[], object], what: str, patience: float = 100) -> None:
+        """Wait for something that happens by itself."""
+        deadline = time.monotonic() + patience
+        while not good():
+            if time.monotonic() > deadline:
+                state = self.ask("squeue", check=False) + self.ask("sinfo", "-N", "-l", check=False)
+                raise AssertionError(f"waited in vain for {what}:\n{state}")
+            time.sleep(0.3)
+
+
+def _free_ports(count: int) -> int:
+    """Return the first of *count* neighbouring ports that nobody listens on."""
+    for base in range(26_000 + os.getpid() % 1000 * 5, 33_000, count):
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(base, base + count):
+                    one = stack.enter_context(socket.socket())
+                    one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return base
+    raise RuntimeError("no free ports")
+
+
+def why_not() -> str:
+    """Return why no Slurm can be brought up here, or an empty string."""
+
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = [p for p in PROGRAMS if shutil.which(p, path=path) is None]
+    if missing:
+        return f"not here: {', '.join(missing)}: `make test` installs what is missing"
+    if os.getuid():
+        return "hosts in namespaces of their own need root"
+    done = subprocess.run(
+        ["unshare", "--uts", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False
+    )
+    return f"unshare: {done.stderr.decode().strip()}" if done.returncode else ""

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One Slurm of three hosts for all tests of this folder, and what a test needs of a campaign."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import cluster
+import pytest
+from slurm_site import SMALL, Site
+
+from firsttouch import datasets, index
+from firsttouch.aligners import aligner
+from firsttouch.systems import draft
+
+REFERENCES = {
+    # What every host has, and what none of these has.
+    "sound": "{check: topology, source: order, metric: numa_nodes, fact: numa_nodes, tolerance: {lower: -1 %}}",
+    "larger": "{check: topology, source: order, metric: pus, value: 4096, tolerance: {lower: -3 %}}",
+}
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[cluster.Slurm]:
+    """A real Slurm of three hosts with accounting."""
+    if why := cluster.why_not():
+        pytest.skip(f"no Slurm: {why}")
+    # Sockets' paths are short.
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    made = cluster.Slurm(folder / "slurm", 3)
+    (folder / "small").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", folder / "small"], check=True)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+        subprocess.run(["umount", "--lazy", folder / "small"], check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def systems(slurm: cluster.Slurm) -> Path:
+    """A folder with the systems of REFERENCES, which are this machine otherwise."""
+    folder = slurm.folder / "systems"
+    folder.mkdir()
+    for name, reference in REFERENCES.items():
+        text = draft.of_this_host(name).replace("references: []", "references:\n  - " + reference)
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def site(slurm: cluster.Slurm, tmp_path: Path, systems: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A user's folder of results, and all hosts idle and nobody's; a test's jobs are gone afterwards."""
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(systems))
+    yield Site(slurm, tmp_path, systems)
+    slurm.ask("scancel", "--user=root")
+    for host in slurm.names:
+        if f"slurmd.{host}" not in slurm.running:
+            slurm.revive(host)
+        if {"DRAIN", "FAIL"} & set(slurm.node(host)["State"].split("+")):
+            slurm.ask("scontrol", "update", f"nodename={host}", "state=resume")
+    slurm.until(
+        lambda: slurm.ask("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").split() == slurm.names, "idle hosts"
+    )
+
+
+@pytest.fixture(scope="session")
+def store(slurm: cluster.Slurm) -> Path:
+    """A store of datasets with lambda and its index, so that no host has to make them."""
+    folder = slurm.folder / "data"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FIRSTTOUCH_DATA", str(folder))
+        reference = datasets.get("lambda").reference
+        index.built(aligner("bwa-mem"), reference, folder / "index", say=lambda _: None)
+    return folder
+
+
+@pytest.fixture
+def aligning(site: Site, store: Path) -> Site:
+    """The same with a dataset at hand."""
+    site.env["FIRSTTOUCH_DATA"] = str(store)
+    return site

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user sees of the cluster: submitting, and what came of a campaign."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import cluster
+
+from firsttouch.campaign import model, state
+
+#: A file system with as little room as this serves as the full one.
+SMALL = "256k"
+
+
+class Site:
+    """A user's view: the cluster, the environment of the jobs, and where campaigns come to be."""
+
+    def __init__(self, slurm: cluster.Slurm, folder: Path, systems: Path) -> None:
+        self.slurm, self.folder = slurm, folder
+        self.env = {
+            "FIRSTTOUCH_OUT": str(folder),
+            "FIRSTTOUCH_EFFORT": "smoke",
+            "FIRSTTOUCH_SYSTEMS": str(systems),
+        }
+
+    def sbatch(self, *argv: object) -> str:
+        return self.slurm.sbatch(*argv, env=self.env)
+
+    def call(self, *argv: object) -> subprocess.CompletedProcess[str]:
+        return self.slurm.call("firsttouch", *argv, env=self.env)
+
+    def campaign(self, name: str) -> Path:
+        return self.folder / "campaigns" / name
+
+    def state(self, name: str) -> state.State:
+        """Return the state of a campaign as `firsttouch campaign collect` sees it."""
+        return state.state(model.read(self.campaign(name)))
+
+    def lines(self, name: str, host: str) -> list[dict[str, str]]:
+        """Return what a host wrote down of its steps."""
+        file = self.campaign(name) / "hosts" / host / "steps.jsonl"
+        whole = file.read_text().split("\n")[:-1] if file.exists() else []
+        return [json.loads(line) for line in whole]
+
+    def begun(self, name: str, host: str, step: str) -> None:
+        """Wait until a host is in the middle of a step."""
+
+        def is_begun() -> bool:
+            lines = self.lines(name, host)
+            return bool(lines) and (lines[-1]["step"], lines[-1]["state"]) == (step, "began")
+
+        self.slurm.until(is_begun, f"{host} to begin {step}")
+
+    def collected(self, job: str, state: str = "COMPLETED") -> str:
+        """Wait for the end of the job that collects after *job*, and return what it printed."""
+        said = "".join(file.read_text() for file in self.slurm.folder.glob(f"{job}_*.out"))
+        (number,) = re.findall(r"job (\d+) will collect", said)
+        assert self.slurm.ends(number)[number][0] == state
+        (log,) = self.folder.rglob(f"log/collect-{number}.out")
+        return log.read_text()

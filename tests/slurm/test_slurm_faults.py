@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was finished stays, what was not is listed with the reason, and submitting again does only that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from slurm_site import SMALL, Site
+
+from firsttouch import records
+from firsttouch.campaign.claims import Claims, Holder
+
+pytestmark = pytest.mark.slurm
+
+#: Two steps, the second of which takes some seconds.
+STEPS = ("--step", "topology", "--step", "latency-0")
+
+
+def _missing(site: Site, name: str) -> dict[str, str]:
+    return {gap.step: gap.reason for gap in site.state(name).gaps}
+
+
+def _resumed(site: Site, name: str, job: str) -> None:
+    """Check that *job* did what was missing of a campaign, and nothing else."""
+    assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
+    found = site.state(name)
+    assert found.whole
+    lines = [line for host in found.hosts for line in site.lines(name, host)]
+    assert [line["state"] for line in lines if line["step"] == "topology"] == ["began", "done"]
+    assert len(records.collect([site.campaign(name) / "hosts"])) > 3
+
+
+def test_died_cancelled_timed_out_and_requeued(site: Site) -> None:
+    """Four fates on three hosts at once: dying takes Slurm its time to notice."""
+    jobs = {}
+    for host, fate in (("n1", "cancelled"), ("n2", "late"), ("n3", "died")):
+        options = (f"--nodelist={host}", "--no-requeue", "slurm/characterize.sbatch", "--campaign", fate, *STEPS)
+        jobs[fate] = site.sbatch(*options)
+        site.begun(fate, host, "latency-0")
+        if fate == "cancelled":
+            site.slurm.ask("scancel", jobs[fate])
+        elif fate == "late":
+            # The shortest limit there is takes up to half a minute to be looked at: the step must last longer.
+            os.kill(_pid_of(site, fate), signal.SIGSTOP)
+            site.slurm.ask("scontrol", "update", f"jobid={jobs[fate]}", "timelimit=0")
+        else:
+            site.slurm.kill(host)
+    again = {"cancelled": _again(site, "n1", "cancelled", jobs)}
+
+    assert site.slurm.ends(jobs["late"])[jobs["late"]][0] == "TIMEOUT"
+    assert "TIMEOUT (its time limit)" in _missing(site, "late")["latency-0"]
+    assert set(_missing(site, "late")) == {"latency-0"}
+    again["late"] = site.sbatch("--nodelist=n2", "slurm/characterize.sbatch", "--campaign", "late")
+
+    assert site.slurm.ends(jobs["died"])[jobs["died"]][0] == "NODE_FAIL"
+    lost = _missing(site, "died")
+    assert set(lost) == {"latency-0"}
+    assert "NODE_FAIL (its host died)" in lost["latency-0"]
+    done = site.call("campaign", "collect", "died")
+    assert done.returncode == 1
+    assert done.stdout.index("## Missing") < done.stdout.index("NODE_FAIL")
+    page = (site.campaign("died") / "report" / "index.html").read_text()
+    assert "its host died" in page
+    site.slurm.revive("n3")
+    again["died"] = site.sbatch("--nodelist=n3", "slurm/characterize.sbatch", "--campaign", "died")
+    for name, job in again.items():
+        _resumed(site, name, job)
+
+
+def _again(site: Site, host: str, name: str, jobs: dict[str, str]) -> str:
+    """Check what is told of a cancelled job, and submit its campaign again."""
+    assert site.slurm.ends(jobs[name])[jobs[name]][0] == "CANCELLED"
+    lost = _missing(site, name)
+    assert set(lost) == {"latency-0"}
+    assert "CANCELLED (somebody cancelled it)" in lost["latency-0"]
+    return site.sbatch(f"--nodelist={host}", "slurm/characterize.sbatch", "--campaign", name)
+
+
+def _pid_of(site: Site, campaign: str) -> int:
+    """Return the process of the campaign's program that measures latency."""
+    (pid,) = subprocess.run(
+        ["pgrep", "-f", f"campaign run characterize --campaign {campaign} "],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    children = subprocess.run(["pgrep", "-P", pid], capture_output=True, text=True, check=True).stdout.split()
+    return int(children[0])
+
+
+def test_a_requeued_job_goes_on_where_it_was(site: Site) -> None:
+    job = site.sbatch("--nodelist=n1", "slurm/characterize.sbatch", *STEPS)
+    name = f"characterize-{job}"
+    site.begun(name, "n1", "latency-0")
+    site.slurm.ask("scontrol", "requeue", job)
+    site.slurm.until(
+        lambda: site.slurm.ask("squeue", "-h", "-j", job, "-o", "%T").strip() == "PENDING", "the queue"
+    )
+    assert "latency-0" in _missing(site, name)
+    site.slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now")
+    _resumed(site, name, job)
+
+
+def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: Site) -> None:
+    site = aligning
+    job = site.sbatch("--array=1-2", "--no-requeue", "slurm/strategy.sbatch", "--aligner", "bwa-mem")
+    name = f"strategy-{job}"
+    site.slurm.until(lambda: len(list((site.campaign(name) / "hosts").glob("*/steps.jsonl"))) == 2, "two hosts")
+    victim = sorted(f.name for f in (site.campaign(name) / "hosts").iterdir())[-1]
+    site.slurm.kill(victim)
+    ends = site.slurm.ends(job)
+    assert sorted(state for state, _ in ends.values()) == ["COMPLETED", "NODE_FAIL"]
+    left = site.state(name)
+    # Its step is free again when Slurm has missed the host, which may be after the others have ended.
+    if not left.whole:
+        assert len(left.gaps) == 1
+        assert "its host died" in left.gaps[0].reason
+        more = site.sbatch("slurm/strategy.sbatch", "--campaign", name)
+        assert site.slurm.ends(more) == {more: ("COMPLETED", "0:0")}
+    done = [r for r in records.collect([site.campaign(name) / "hosts"]) if r.status == "valid"]
+    assert len({r.parameters["scenario"] for r in done}) == len(left.campaign.steps)
+
+
+def test_two_campaigns_at_once_do_not_touch_each_other(site: Site) -> None:
+    jobs = [site.sbatch("slurm/characterize.sbatch", "--step", "topology", "--step", "contention-1") for _ in "ab"]
+    for job in jobs:
+        assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
+        found = site.state(f"characterize-{job}")
+        assert found.whole
+        assert {line["job"] for line in site.lines(f"characterize-{job}", found.hosts[0])} == {job}
+
+
+def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(site: Site) -> None:
+    small = site.slurm.folder.parent / "small"
+    folder = small / "campaign"
+    # The latency curve has more records than there is room for.
+    (small / "filler").write_bytes(b"\0" * (int(SMALL[:-1]) * 1024 - 44 * 1024))
+    job = site.sbatch("slurm/characterize.sbatch", "--campaign", folder, *STEPS, "--repetitions", 1)
+    state, code = site.slurm.ends(job)[job]
+    assert (state, code) == ("FAILED", "3:0"), site.slurm.said(job)
+    assert f"{folder}: its file system is full; what was finished before is kept" in site.slurm.said(job)
+    done = site.call("campaign", "collect", folder, "--no-figures", "--json")
+    (small / "filler").unlink()
+    done = site.call("campaign", "collect", folder)
+    assert "latency-0: failed on" in done.stdout
+    assert "the file system of the results is full" in done.stdout
+    assert [r.metric for r in records.collect([folder / "hosts"])] == ["numa_nodes", "pus", "memory"]
+    again = site.sbatch("slurm/characterize.sbatch", "--campaign", folder)
+    assert site.slurm.ends(again) == {again: ("COMPLETED", "0:0")}, site.slurm.said(again)
+
+
+def test_ctrl_c_is_a_reason_and_the_campaign_goes_on(site: Site) -> None:
+    argv = [sys.executable, "-m", "firsttouch", "campaign", "run", "characterize", "--campaign", "mine"]
+    env = {**site.slurm.env, **site.env}
+    process = subprocess.Popen([*argv, *STEPS], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    host = os.uname().nodename
+    site.begun("mine", host, "latency-0")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert "it was told to stop" in _missing(site, "mine")["latency-0"]
+    done = site.call("campaign", "run", "characterize", "--campaign", "mine")
+    assert done.returncode == 0, done.stderr
+    assert "topology" not in done.stderr.replace("system", "")
+    assert site.state("mine").whole
+
+
+def test_a_claim_lives_as_long_as_its_job(site: Site, tmp_path: Path) -> None:
+    job = site.sbatch("--wrap", "sleep 60")
+    site.slurm.until(lambda: site.slurm.ask("squeue", "-h", "-j", job, "-o", "%T").strip() == "RUNNING", "a job")
+    theirs = Claims(tmp_path, Holder("n1", job, 0))
+    ours = Claims(tmp_path, Holder("elsewhere", "", 0))
+    assert theirs.take("step")
+    assert ours.take("step") is None
+    site.slurm.ask("scancel", job)
+    site.slurm.ends(job)
+    assert ours.take("step")
+    # And now it is ours.
+    assert Claims(tmp_path, Holder("third", "", 0)).take("step") is None

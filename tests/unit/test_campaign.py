@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a campaign: written once, by one, and readable after any death."""
+
+import json
+import os
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firsttouch.campaign import collect, model, state
+from firsttouch.campaign.claims import GONE, Claims, Holder, last
+from firsttouch.campaign.journal import Entry, Journal, now
+from firsttouch.campaign.overview import overview
+from firsttouch.campaign.submissions import note
+from firsttouch.errors import BadInput
+from firsttouch.records import Record
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(autouse=True)
+def smoke(monkeypatch):
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
+
+
+def planned(folder, kind="characterize", **more):
+    fields = {"system": "amd-opteron", "dataset": "lambda", "aligners": (), "repetitions": 3, **more}
+    return model.plan(kind, folder, **fields)
+
+
+def record(host="n1", value=1.0, **more):
+    return Record("topology", "pus", "1", "neither", (value,), host=host, system="amd-opteron", **more)
+
+
+def finish(campaign, host, *steps, ended="done", job=""):
+    """Writes down what a host came to, as a run does."""
+    journal = campaign.host(host)
+    journal.open()
+    for step in steps:
+        journal.write(Entry(step, "began", now(), host, job, job))
+        if ended != "began":
+            begin, end = journal.add([record(host)]) if ended == "done" else (0, 0)
+            journal.write(
+                Entry(step, ended, now(), host, job, job, "" if ended == "done" else "why", 1.0, begin, end)
+            )
+    return journal
+
+
+class TestPlan:
+    def test_a_host_is_planned_from_its_system(self, tmp_path):
+        names = [s.name for s in planned(tmp_path).steps]
+        assert names[0] == "topology"
+        assert {"latency-0", "latency-7", "bandwidth-0", "contention-64"} <= set(names)
+        assert "bandwidth-0_1_2_3_4_5_6_7" in names
+
+    def test_validate_leaves_out_pu_sets_of_some_numa_nodes(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("FIRSTTOUCH_EFFORT", "full")
+        every, some = (planned(tmp_path, kind) for kind in ("characterize", "validate"))
+        sets = [{s.name for s in c.steps if s.name.startswith("bandwidth")} for c in (every, some)]
+        assert [len(s) for s in sets] == [107, 9]
+
+    def test_strategy_has_the_scenarios_of_its_aligners(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("FIRSTTOUCH_EFFORT", "full")
+        names = {s.name for s in planned(tmp_path, "strategy", aligners=["bwa-mem"]).steps}
+        assert {"bwa-mem-1Inst_Original", "bwa-mem-8Inst_Original"} <= names
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"system": "nowhere"},
+            {"aligners": ["nothing"]},
+            {"only": ["no-such-*"]},
+            {"kind": "strategy", "dataset": "x", "aligners": ["bwa-mem"]},
+        ],
+    )
+    def test_what_there_is_not_is_said_before_any_work(self, tmp_path, wrong):
+        with pytest.raises(BadInput):
+            planned(tmp_path / "c", **wrong)
+        assert not (tmp_path / "c").exists()
+
+    def test_a_name_is_no_way_out_of_the_folder(self):
+        with pytest.raises(BadInput):
+            model.folder_of("..")
+        with pytest.raises(BadInput):
+            model.folder_of(".hidden")
+
+
+class TestCreate:
+    def test_of_many_at_once_all_get_the_same(self, tmp_path):
+        made = []
+        threads = [threading.Thread(target=lambda: made.append(model.create(planned(tmp_path)))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len({c.created for c in made}) == 1 == len({c.steps for c in made})
+        assert [p.name for p in tmp_path.iterdir()] == ["campaign.json"]
+
+    def test_another_one_in_its_place_is_refused(self, tmp_path):
+        model.create(planned(tmp_path))
+        with pytest.raises(BadInput, match="system 'amd-opteron', not 'intel-xeon'"):
+            model.create(planned(tmp_path, system="intel-xeon"))
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 9}', '{"schema": 1, "kind": "x"}'])
+    def test_what_is_no_campaign(self, tmp_path, text):
+        (tmp_path / "campaign.json").write_text(text)
+        with pytest.raises(BadInput, match="not a campaign"):
+            model.read(tmp_path)
+
+
+class TestClaims:
+    def test_one_of_many_wins(self, tmp_path):
+        won = []
+
+        def take(host):
+            if claim := Claims(tmp_path, Holder(host, "", 0)).take("step"):
+                won.append(claim)
+
+        threads = [threading.Thread(target=take, args=(f"n{i}",)) for i in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [c.file.name for c in won] == ["step.1"]
+
+    def test_a_released_claim_is_free_and_a_held_one_is_not(self, tmp_path):
+        ours, theirs = (Claims(tmp_path, Holder(h, "", 0)) for h in ("n1", "n2"))
+        claim = ours.take("a.b-1")
+        assert theirs.take("a.b-1") is None
+        claim.release()
+        assert theirs.take("a.b-1").file.name == "a.b-1.2"
+        assert ours.take("a.b-1") is None
+
+    def test_without_slurm_the_last_sign_of_life_counts(self, tmp_path):
+        claim = Claims(tmp_path, Holder("n1", "", 0)).take("step")
+        other = Claims(tmp_path, Holder("n2", "", 0))
+        os.utime(claim.file, (time.time() - GONE - 5,) * 2)
+        assert not other.is_alive(claim.file)
+        claim.beat()
+        assert other.take("step") is None
+        os.utime(claim.file, (time.time() - GONE - 5,) * 2)
+        assert other.take("step")
+
+    def test_where_squeue_does_not_answer_a_job_is_not_taken_for_dead(self, tmp_path, stand_in):
+        stand_in("squeue", "echo slurm_load_jobs error: Unable to contact slurm controller >&2; exit 1")
+        Claims(tmp_path, Holder("n1", "7", 0)).take("step")
+        assert Claims(tmp_path, Holder("n2", "8", 0)).take("step") is None
+
+    @pytest.mark.parametrize(
+        ("answer", "free"),
+        [
+            ("echo 7 RUNNING 0", False),
+            ("echo 7 COMPLETING 0", False),
+            ("echo 7 RUNNING 1", True),
+            ("echo 7 PENDING 0", True),
+            ("echo slurm_load_jobs error: Invalid job id specified >&2; exit 1", True),
+            ("true", True),
+        ],
+    )
+    def test_a_job_that_squeue_knows_as_it_was_is_alive(self, tmp_path, stand_in, answer, free):
+        stand_in("squeue", answer)
+        Claims(tmp_path, Holder("n1", "7", 0)).take("step")
+        assert bool(Claims(tmp_path, Holder("n2", "8", 0)).take("step")) == free
+
+    def test_one_of_many_hosts_of_a_job_has_to_give_signs_of_life(self, tmp_path, stand_in):
+        stand_in("squeue", "echo 7 RUNNING 0")
+        claim = Claims(tmp_path, Holder("n1", "7", 0, hosts=8)).take("step")
+        other = Claims(tmp_path, Holder("n2", "7", 0, hosts=8))
+        assert other.take("step") is None
+        os.utime(claim.file, (time.time() - GONE - 5,) * 2)
+        assert other.take("step")
+
+    def test_our_own_of_before_is_nobodys(self, tmp_path):
+        Claims(tmp_path, Holder("n1", "7", 0)).take("step")
+        assert Claims(tmp_path, Holder("n1", "7", 1)).take("step")
+
+    def test_the_last_number_counts(self):
+        names = ["a.1.free", "a.2", "a.10.free", "b.1", "b.1.free", ".c.5"]
+        assert last(names) == {"a": (10, False), "b": (1, False)}
+
+
+class TestJournal:
+    @given(lost=st.integers(0, 200))
+    def test_a_half_written_end_costs_no_line_before_it(self, tmp_path_factory, lost):
+        journal = Journal(tmp_path_factory.mktemp("c") / "n1")
+        journal.open()
+        for step in "abc":
+            begin, end = journal.add([record(value=float(ord(step)))])
+            journal.write(Entry(step, "done", now(), "n1", begin=begin, end=end))
+        whole = journal.file.read_bytes()
+        cut = whole[: max(0, len(whole) - lost)]
+        journal.file.write_bytes(cut)
+        assert [e.step for e in journal.entries()] == list("abc")[: cut.count(b"\n")]
+        begin, end = journal.add([record(value=1.0)])
+        journal.write(Entry("d", "done", now(), "n1", begin=begin, end=end))
+        assert journal.entries()[-1].step == "d"
+        assert list(journal.measured())[-1][1][0].value == 1.0
+
+    def test_records_of_what_did_not_end_are_none(self, tmp_path):
+        journal = Journal(tmp_path / "n1")
+        journal.open()
+        journal.add([record()])
+        assert list(journal.measured()) == []
+
+    def test_a_damaged_line_is_named(self, tmp_path):
+        journal = Journal(tmp_path / "n1")
+        journal.open()
+        journal.file.write_text('{"no": 1}\n')
+        with pytest.raises(BadInput, match=r"steps\.jsonl:1: "):
+            journal.entries()
+
+
+class TestState:
+    def test_nothing_is_missing_of_a_whole_one(self, tmp_path):
+        campaign = model.create(planned(tmp_path, only=["topology", "latency-0"]))
+        finish(campaign, "n1", "topology", "latency-0")
+        found = state.state(campaign)
+        assert (found.whole, found.finished, found.wanted) == (True, 2, 2)
+
+    def test_every_gap_has_its_reason(self, tmp_path):
+        campaign = model.create(planned(tmp_path, only=["topology", "latency-*"]))
+        finish(campaign, "n1", "topology")
+        finish(campaign, "n1", "latency-0", ended="failed")
+        finish(campaign, "n1", "latency-7", ended="began")
+        finish(campaign, "n1", "latency-sequential-0", ended="skipped")
+        found = state.state(campaign)
+        reasons = {g.step: g.reason for g in found.gaps}
+        assert set(reasons) == {"latency-0", "latency-7", "latency-sequential-7"}
+        assert reasons["latency-0"].startswith("failed on n1: why")
+        assert reasons["latency-7"].startswith("begun on n1")
+        assert reasons["latency-sequential-7"].startswith("not begun")
+        assert [g.step for g in found.skipped] == ["latency-sequential-0"]
+
+    def test_a_later_failure_does_not_undo_what_was_finished(self, tmp_path):
+        campaign = model.create(planned(tmp_path, only=["topology"]))
+        finish(campaign, "n1", "topology")
+        finish(campaign, "n1", "topology", ended="stopped")
+        assert state.state(campaign).whole
+
+    def test_a_shared_step_is_finished_by_any_host(self, tmp_path):
+        campaign = model.create(planned(tmp_path, "strategy", aligners=["bwa-mem"]))
+        first, *others = [s.name for s in campaign.steps]
+        finish(campaign, "n1", first, ended="failed")
+        finish(campaign, "n2", first, *others[1:])
+        found = state.state(campaign)
+        assert [g.step for g in found.gaps] == [others[0]]
+
+    def test_hosts_that_never_came_are_first(self, tmp_path):
+        campaign = model.create(planned(tmp_path, only=["topology", "latency-0"]))
+        finish(campaign, "n1", "topology")
+        note(tmp_path, "12", 1, ["n1"])
+        note(tmp_path, "13", 1)  # by the job itself, which was faster
+        note(tmp_path, "13", 1, ["n2"])
+        found = state.state(campaign)
+        assert [(g.host, g.step) for g in found.gaps] == [("n2", ""), ("n1", "latency-0")]
+        text = overview(found, ())
+        assert text.index("n2: it did not come") < text.index("n1 latency-0")
+
+    def test_fewer_hosts_than_asked_for(self, tmp_path):
+        campaign = model.create(planned(tmp_path, only=["topology"]))
+        finish(campaign, "n1", "topology")
+        note(tmp_path, "12", 3)
+        (gap,) = state.state(campaign).gaps
+        assert gap.text.startswith("hosts: 3 were asked for, 1 came")
+
+
+class TestCollect:
+    def test_again_and_again(self, tmp_path):
+        campaign = model.create(planned(tmp_path, only=["topology", "latency-0"]))
+        finish(campaign, "n1", "topology")
+        first = collect.collect(campaign).report.resolve()
+        finish(campaign, "n1", "latency-0")
+        made = collect.collect(campaign)
+        assert made.state.whole
+        assert made.report.resolve() != first
+        assert "missing: " in (first / "index.html").read_text()
+        assert "missing: " not in (made.report / "index.html").read_text()
+        assert json.loads((made.report / "state.json").read_text())["missing"] == []
+        assert not [p for p in (tmp_path / "reports").iterdir() if p.name.startswith(".")]
+
+    def test_nothing_at_all_is_a_report_too(self, tmp_path):
+        campaign = model.create(planned(tmp_path, "strategy", aligners=["bwa-mem"]))
+        made = collect.collect(campaign)
+        assert len(made.state.gaps) == len(campaign.steps)
+        assert "not begun" in (made.report / "index.html").read_text()
+
+    def test_alignments_that_differ_from_the_default_scenarios_are_invalid(self):
+        def run(scenario, checksum, host="n1"):
+            parameters = {"aligner": "a", "dataset": "d", "scenario": scenario, "common_sha256": checksum}
+            return Record("placement", "alignment_time", "s", "lower", (1.0,), parameters, host=host)
+
+        good, bad = run("8Inst_Original", "x", "n2"), run("4Inst_Original", "y")
+        found = collect.agree([run("1Inst_Original", "x"), good, bad])
+        assert [r.status for r in found] == ["valid", "valid", "invalid"]
+        # Without the default scenario nobody knows which of two is right.
+        assert [r.status for r in collect.agree([good, bad])] == ["valid", "valid"]

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How thorough a characterization is, and when a record may be judged."""
+
+import pytest
+
+from firsttouch import machine
+from firsttouch.errors import BadInput
+from firsttouch.measure import effort, likwid
+from firsttouch.records import Record, software
+from firsttouch.topology import load
+
+pytestmark = pytest.mark.unit
+
+
+def test_full_is_the_default_and_needs_no_word(monkeypatch):
+    monkeypatch.delenv(effort.VARIABLE, raising=False)
+    assert effort.chosen().name == "full"
+    assert effort.chosen().parameters == {}
+    monkeypatch.setenv(effort.VARIABLE, "")
+    assert effort.chosen().name == "full"
+
+
+def test_quick_says_so(monkeypatch):
+    monkeypatch.setenv(effort.VARIABLE, "quick")
+    assert effort.chosen().parameters == {"effort": "quick"}
+    assert effort.chosen().repetitions == 1
+
+
+def test_an_unknown_effort(monkeypatch):
+    monkeypatch.setenv(effort.VARIABLE, "lazy")
+    with pytest.raises(BadInput, match=r"FIRSTTOUCH_EFFORT is 'lazy': there are full, quick, smoke"):
+        effort.chosen()
+
+
+def test_every_effort_is_whole():
+    for one in effort.efforts().values():
+        assert one.title
+        assert set(one.kernels) <= set(likwid.KERNELS)
+        assert {one.pu_nodes, one.banks, one.pu_sets, one.threads, one.instances} <= {"all", "ends"}
+        assert min(one.repetitions, one.point_microseconds) >= 1
+    assert effort.efforts()["full"].kernels == tuple(likwid.KERNELS)
+
+
+@pytest.mark.parametrize(("nodes", "banks"), [([0], [0, 7]), ([5], [5, 7]), (list(range(8)), [0, 7])])
+def test_the_ends_are_the_nearest_and_the_farthest_bank(golden, tmp_path, nodes, banks):
+    file = tmp_path / "host.xml"
+    file.write_text(golden("hwloc_64amd64-4s2n4ca2co.xml"))
+    host = load(xml=file)
+    found = effort.efforts()["quick"].banks_of(host, nodes, range(8))
+    total = {bank: sum(host.distance(node, bank) for node in nodes) for bank in range(8)}
+    assert {total[bank] for bank in found} == {min(total.values()), max(total.values())}
+    assert effort.efforts()["full"].banks_of(host, nodes, range(8)) == list(range(8))
+
+
+def test_the_ends_of_little_are_all_of_it():
+    quick = effort.efforts()["quick"]
+    assert [quick.some("ends", range(n)) for n in range(5)] == [[], [0], [0, 1], [0, 2], [0, 3]]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "product", "model", "emulator"),
+    [
+        ("firsttouch", "QEMU with tcg", "AMD Opteron(tm) Processor 6376", "QEMU with tcg"),
+        ("QEMU", "Standard PC (Q35 + ICH9, 2009)", "QEMU TCG CPU version 2.5+", "QEMU TCG CPU"),
+        # Virtual machines run on real memory: they are judged.
+        ("QEMU", "Standard PC (Q35 + ICH9, 2009)", "Intel(R) Xeon(R) Processor @ 2.50GHz", ""),
+        ("Amazon EC2", "c7g.metal", "AMD EPYC 9R14", ""),
+        (None, None, None, ""),
+    ],
+)
+def test_only_the_host_itself_says_that_it_is_emulated(tmp_path, vendor, product, model, emulator):
+    if vendor is not None:
+        firmware = tmp_path / "sys/class/dmi/id"
+        firmware.mkdir(parents=True)
+        (firmware / "sys_vendor").write_text(f"{vendor}\n")
+        (firmware / "product_name").write_text(f"{product}\n")
+        (tmp_path / "proc").mkdir()
+        (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\nmodel name\t: {model}\nflags\t\t: fpu\n")
+    assert machine.emulator(tmp_path) == emulator
+
+
+def test_speed_of_an_emulated_host_is_not_judged(monkeypatch):
+    monkeypatch.setattr(machine, "emulator", lambda: "QEMU with tcg")
+    assert software(bwa="0.7")["emulator"] == "QEMU with tcg"
+    rate = Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (1.0,), software=software())
+    count = Record("topology", "pus", "1", "neither", (64.0,), software=software())
+    assert (rate.judged, count.judged) == (False, True)
+    monkeypatch.setattr(machine, "emulator", lambda: "")
+    assert "emulator" not in software()
+    assert Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (1.0,), software=software()).judged

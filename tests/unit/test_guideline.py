@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guideline's model: what is expected before trials, what they change, and which one is worth its cost."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firsttouch import reads
+from firsttouch.errors import RunFailed
+from firsttouch.guideline import sample
+from firsttouch.guideline.aspects import aspects
+from firsttouch.guideline.belief import Load, Trial, update
+from firsttouch.guideline.candidates import candidates, default, index_banks
+from firsttouch.guideline.live import split
+from firsttouch.guideline.prior import Aspects, prior
+from firsttouch.guideline.search import Rules, search
+from firsttouch.placement import plan
+from firsttouch.records import Record
+from firsttouch.topology import load
+
+pytestmark = pytest.mark.unit
+
+HOST = load(xml=Path(__file__).parents[1] / "golden/lstopo_synthetic.xml")
+SCENARIOS = plan(HOST).scenarios
+CANDIDATES = candidates(SCENARIOS)
+NAMES = [s.name for s in SCENARIOS]
+
+
+def expected(banks, known=None):
+    """Return the scenario that is expected to be best where the index fills so many banks."""
+    return NAMES[int(prior(CANDIDATES, banks, known).mean.argmin())]
+
+
+def test_the_rule_of_thumb_is_the_start():
+    assert expected(0.2).startswith("8Inst_") or expected(0.2).startswith("16Inst_")
+    assert expected(1.8) == "1Inst_Interleave"
+
+
+def test_fewer_threads_and_one_crowded_bank_are_expected_to_be_slower():
+    mean = dict(zip(NAMES, prior(CANDIDATES, 0.2).mean, strict=True))
+    assert mean["1Inst_Interleave"] < mean["1Inst_Original"]
+    fewer = [n for n in NAMES if n.startswith("1Inst_Original_")]
+    assert fewer
+    assert all(mean[n] > mean["1Inst_Original"] for n in fewer)
+
+
+def test_measured_aspects_change_what_is_expected():
+    none = prior(CANDIDATES, 1.8, Aspects(latency_ratio=1.0, contention=0.0)).mean
+    much = prior(CANDIDATES, 1.8, Aspects(latency_ratio=3.0, contention=math.log(2))).mean
+    one, other = NAMES.index("1Inst_Interleave"), NAMES.index("1Inst_Original")
+    assert none[one] == none[other]
+    assert much[one] < much[other]
+
+
+def record(metric, value, **parameters):
+    return Record("x", metric, "ns", "lower", (value,), parameters=parameters)
+
+
+def test_aspects_of_records():
+    found = [
+        record("random_latency", 5.0, pu_nodes=[0], bank=0, size_bytes=1 << 10),
+        record("random_latency", 80.0, pu_nodes=[0], bank=0, size_bytes=1 << 30),
+        record("random_latency", 160.0, pu_nodes=[0], bank=1, size_bytes=1 << 30),
+        *(record("thread_bandwidth", v, threads=t, bank=0, pus=[t]) for t, v in ((1, 10.0), (2, 10.0), (4, 5.0))),
+    ]
+    known = aspects(HOST, found)
+    assert known.latency_ratio == 2.0
+    assert known.contention == pytest.approx(math.log(2))
+    assert aspects(HOST).contention is None
+
+
+def test_the_default_run_asks_for_nothing_and_uses_all():
+    assert NAMES[default(SCENARIOS)] == "1Inst_Original"
+    assert index_banks(HOST, 0) == 0
+
+
+def test_trials_move_like_scenarios_together():
+    before = prior(CANDIDATES, 0.2)
+    trials = [[] for _ in CANDIDATES]
+    eight, four, one = (NAMES.index(f"{n}Inst_Original") for n in (8, 4, 1))
+    trials[one] = [Trial(0.001, 0.1)] * 3
+    trials[eight] = [Trial(0.001, 0.8)] * 3
+    after = update(before, trials, Load())
+    assert after.best == one
+    assert after.mean[four] - after.mean[one] > before.mean[four] - before.mean[one]
+    assert after.covariance[one, one] < after.covariance[four, four]
+    assert np.all(np.linalg.eigvalsh(after.covariance) > -1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(0.1, 100), st.floats(10, 10_000), st.floats(0.001, 0.01))
+def test_load_and_work_are_told_apart(loading, work, fraction):
+    own = [Trial(f, loading + f * work) for f in (fraction, 4 * fraction)]
+    found, rest = split(own)
+    if 4 * fraction * work > 0.06 * own[1].seconds:
+        assert found.seconds == pytest.approx(loading, rel=1e-6)
+        assert rest == pytest.approx(work, rel=1e-6)
+    trials = [own, [], *([] for _ in CANDIDATES[2:])]
+    whole = update(prior(CANDIDATES, 0.2), trials, found).mean[0]
+    assert math.exp(whole) >= own[1].seconds * 0.9
+
+
+def test_a_long_load_does_not_hide_the_work():
+    times = {0: (4.0, 100.0), 1: (4.0, 300.0)}
+    two = prior(CANDIDATES[:2], 0.2)
+
+    def run(number):
+        loading, work = times[number]
+        return Trial(0.05, loading + 0.05 * work)
+
+    found = search(two, run, Rules(0.05, 1.0, Load(4.0, 0.2)))
+    assert found.belief.best == 0
+    mean, sd = found.belief.ratio(1, 0)
+    assert mean == pytest.approx(math.log(304 / 104), abs=2 * sd)
+
+
+def test_who_fails_is_out_and_who_is_lucky_is_tried_again():
+    first = prior(CANDIDATES, 0.2)
+    seen = []
+
+    def run(number):
+        seen.append(number)
+        return None if CANDIDATES[number].instances > 1 else Trial(0.001, 0.1 * (1 + number))
+
+    found = search(first, run, Rules(0.001, 0.03))
+    assert CANDIDATES[found.belief.best].instances == 1
+    assert len(found.trials[found.belief.best]) >= 2
+    failed = [n for n in seen if CANDIDATES[n].instances > 1]
+    assert len(failed) == len(set(failed))
+    with pytest.raises(RunFailed):
+        search(first, lambda _: None, Rules(0.001, 0.03))
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    files = []
+    for mate in (1, 2):
+        files.append(tmp_path / f"r{mate}.fq")
+        files[-1].write_text("".join(f"@r{i}/{mate}\n{'ACGT' * 5}\n+\n{'I' * 20}\n" for i in range(5000)))
+    return files
+
+
+@pytest.mark.parametrize("batch", [0, 20_000])
+@pytest.mark.parametrize("fraction", [0.0002, 0.003, 0.05, 0.9, 1.0])
+def test_samples_are_spread_and_pairs_stay_in_step(pairs, tmp_path, fraction, batch):
+    whole = reads.inspect(pairs, batch_bases=batch)
+    folder = tmp_path / "s"
+    folder.mkdir()
+    found = sample.write(whole, fraction, folder)
+    assert found.records <= round(5000 * fraction)
+    assert found.records >= round(5000 * fraction) * (0.9 if fraction < 0.5 else 0.4)
+    names = [[li.split("/")[0] for li in f.read_text().splitlines()[::4]] for f in found.files]
+    assert names[0] == names[1]
+    numbers = [int(n[2:]) for n in names[0]]
+    assert numbers == sorted(set(numbers))
+    if found.records >= 100:
+        assert numbers[0] < 1000
+        assert numbers[-1] > 4000

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trials on a host, with times that are made up: what is tried, dropped, said and spent."""
+
+import itertools
+import math
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from firsttouch import launch, reads
+from firsttouch.aligners import aligner
+from firsttouch.errors import RunFailed
+from firsttouch.guideline import live, said
+from firsttouch.guideline.candidates import candidates, default
+from firsttouch.guideline.prior import prior
+from firsttouch.launch import Work
+from firsttouch.placement import plan
+from firsttouch.topology import load
+
+pytestmark = pytest.mark.unit
+
+
+@dataclass
+class Clock:
+    """Stands for the seconds that trials take."""
+
+    now: float = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch, golden):
+    """Returns a function that advises where a scenario takes load + work seconds, or is what *odd* says."""
+    file = tmp_path / "r.fq"
+    file.write_text("".join(f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n" for i in range(100_000)))
+    (tmp_path / "host.xml").write_text(golden("lstopo_synthetic.xml"))
+    scenarios = plan(load(xml=tmp_path / "host.xml")).scenarios
+    whole = reads.inspect([file], batch_bases=100_000)
+    clock, messages, limits = Clock(), [], []
+    monkeypatch.setattr(live, "time", clock)
+
+    def advise(work, loading=2.0, budget=0.03, odd=lambda _: "", noise=(1.0,)):
+        noises = itertools.cycle(noise) if isinstance(noise, tuple) else noise
+
+        def run(given, scenario, output, *, timeout):
+            assert output is None
+            assert given.reads.marks.batches >= scenario.instances
+            limits.append(timeout)
+            seconds = (loading + given.reads.records / 100_000 * work(scenario)) * next(noises)
+            clock.now += seconds
+            if odd(scenario) == "fails":
+                raise RunFailed("bwa ended with status 9")
+            found = SimpleNamespace(pages={} if seconds < 0.1 else {0: 1})
+            steps = [[SimpleNamespace(found=found)]]
+            misplaced = odd(scenario) or ("" if found.pages else "ended before it could be looked at")
+            return SimpleNamespace(seconds=seconds, misplaced=misplaced, steps=steps)
+
+        monkeypatch.setattr(launch, "run", run)
+        advice = live.advise(
+            Work(aligner("bwa-mem"), tmp_path / "i", whole),
+            scenarios,
+            prior(candidates(scenarios), 0.2),
+            budget,
+            default=default(scenarios),
+            say=messages.append,
+        )
+        return advice, said.document(advice, default(scenarios), ())
+
+    advise.messages, advise.limits, advise.clock = messages, limits, clock
+    return advise
+
+
+def times(best, whole=3600.0):
+    """Make times that grow with the distance from *best*: in instances, threads and policy."""
+    wanted, policy = best.split("Inst_")
+
+    def work(scenario):
+        away = 0.4 * abs(math.log2(scenario.instances / int(wanted)))
+        away += 0.8 * math.log2(64 / (scenario.instances * scenario.threads))
+        return whole * (1 + away) * (1.0 if scenario.policy == policy.lower() else 1.5)
+
+    return work
+
+
+@pytest.mark.parametrize("best", ["8Inst_Original", "1Inst_Interleave", "4Inst_Interleave"])
+def test_the_fastest_is_found_within_the_budget(host, best):
+    advice, found = host(times(best), budget=0.05, noise=(1.0, 1.03, 0.98))
+    assert found["recommended"] == best
+    assert found["budget"]["within"]
+    assert advice.spent == found["budget"]["spent_s"] == host.clock.now
+    assert found["predicted_s"]["low"] < 3602 < found["predicted_s"]["high"]
+    default = 2 + times(best)(next(s for s in advice.scenarios if s.name == "1Inst_Original"))
+    assert found["gain"]["low"] <= default / 3602 <= found["gain"]["high"]
+    assert all(r["reason"] for r in found["scenarios"] if r["state"] != "recommended")
+    # No trial may run longer than what is left of the budget.
+    assert all(limit is not None for limit in host.limits[4:])
+
+
+def test_what_comes_from_the_disk_once_is_not_a_scenarios_time(host):
+    _, found = host(times("8Inst_Original"), loading=5.0, noise=itertools.chain([8.0], itertools.repeat(1.0)))
+    assert found["predicted_s"]["low"] <= 3605 <= found["predicted_s"]["high"]
+    assert any("warm up" in m for m in host.messages)
+
+
+def test_a_load_is_not_taken_for_work(host):
+    _, found = host(times("8Inst_Original"), loading=10.0, budget=0.1)
+    assert found["recommended"] == "8Inst_Original"
+    assert found["predicted_s"]["low"] <= 3610 <= found["predicted_s"]["high"]
+
+
+def test_who_fails_and_whose_placement_does_not_hold_is_dropped_and_said(host):
+    bad = {"8Inst_Original": "fails", "8Inst_Interleave": "threads may run on PUs 1", "8Inst_Localalloc": "fails"}
+    advice, found = host(times("4Inst_Original"), odd=lambda s: bad.get(s.name, ""))
+    assert found["recommended"] not in bad
+    rows = {r["name"]: r for r in found["scenarios"]}
+    tried = {advice.scenarios[n].name for n in advice.dropped}
+    assert tried & set(bad)
+    for name in tried:
+        assert rows[name]["trials"] == 0
+        expected = "bwa ended with status 9" if bad[name] == "fails" else "invalid, threads may run on PUs 1"
+        assert rows[name]["reason"] == expected
+    assert any("does not count" in m or "the trial failed" in m for m in host.messages)
+
+
+def test_where_none_can_be_tried(host):
+    with pytest.raises(RunFailed, match="no scenario can be tried: bwa ended with status 9"):
+        host(times("1Inst_Original"), odd=lambda _: "fails")
+
+
+def test_too_short_trials_are_made_longer(host):
+    advice, _ = host(times("8Inst_Original", whole=40.0), loading=0.0, budget=0.2)
+    assert all(t.seconds >= 0.1 for own in advice.trials for t in own)
+    assert any("looked at" in m for m in host.messages)
+
+
+def test_a_long_load_takes_the_budget_and_that_is_said(host):
+    _, found = host(times("8Inst_Original", whole=30.0), loading=30.0)
+    assert not found["budget"]["within"]
+    assert any("OVER the budget" in line for line in said.lines(found))
+
+
+def test_too_few_reads_for_a_trial(host):
+    advice, found = host(times("8Inst_Original"), budget=0.001)
+    assert (advice.stop, advice.belief, host.limits) == ("short", None, [])
+    assert "rule of thumb" in " ".join(said.lines(found))
+    assert found["budget"]["within"]

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocked form: N records fill B bytes, and are the same records; and the command that writes it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_reads import GOOD, common, fastq, layout, packed, text, write
+
+from firsttouch import cli
+from firsttouch.errors import BadInput
+from firsttouch.reads import blocked, inspect
+from firsttouch.reads.blocked import block
+
+pytestmark = pytest.mark.unit
+
+
+def unpadded(data):
+    """Return *data* without the blanks at the ends of names."""
+    lines = data.split(b"\n")
+    return b"\n".join(line.rstrip(b" ") if number % 4 == 0 else line for number, line in enumerate(lines))
+
+
+@given(records=fastq(mates=2), written=layout(), number=st.none() | st.integers(1, 5), interleaved=st.booleans())
+@common(60)
+def test_blocks_hold_the_same_records(tmp_path, *, records, written, number, interleaved):
+    if interleaved:
+        files = [write(tmp_path / "i.fq", written([r for pair in zip(*records, strict=True) for r in pair]))]
+    else:
+        files = [write(tmp_path / f"{n}.fq", written(r)) for n, r in enumerate(records)]
+    reads = inspect(files, interleaved=interleaved)
+    outs = [tmp_path / f"{n}.out" for n in range(2)]
+    made = block(reads, outs, block_bytes=4000, per_block=number)
+    assert made.reads == number or (number is None and made.reads >= 1)
+    for out, mine in zip(outs, records, strict=True):
+        data = out.read_bytes()
+        assert unpadded(data) == unpadded(text(mine))
+        # Block after block from its place, as a program that knows nothing of the others reads it.
+        for at in range(0, len(mine), made.reads):
+            begin = at // made.reads * made.block_bytes
+            here = data[begin : begin + made.block_bytes]
+            assert unpadded(here) == unpadded(text(mine[at : at + made.reads]))
+        whole = len(mine) // made.reads
+        assert len(data) == whole * made.block_bytes + len(text(mine[whole * made.reads :]))
+    assert made.blocks == -(-len(records[0]) // made.reads)
+
+
+def test_the_figure_of_the_paper(tmp_path):
+    """Langmead et al. 2019, figure 2: B = 64, N = 2; where the lines begin in each of the blocked files."""
+    ends = [
+        ("GGTATATATG", "CCATAGCCAT", "CCATAGCCAT"),
+        ("CACCCGTTA", "CGGTTGACC", "CCATAGCCA"),
+    ]
+    files = [
+        write(tmp_path / f"{m}.fq", text([[f"@read{n}", b, "+", "B" * len(b)] for n, b in enumerate(bases, 1)]))
+        for m, bases in enumerate(ends)
+    ]
+    outs = [tmp_path / "1.out", tmp_path / "2.out"]
+    block(inspect(files), outs, block_bytes=64, per_block=2)
+    places = []
+    for out in outs:
+        lines = out.read_bytes().splitlines(keepends=True)
+        places.append([sum(map(len, lines[:n])) for n in range(len(lines))])
+    assert places == [
+        [0, 7, 18, 20, 31, 40, 51, 53, 64, 71, 82, 84],
+        [0, 7, 17, 19, 29, 42, 52, 54, 64, 71, 81, 83],
+    ]
+
+
+def test_small_reads_of_a_pipe(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocked, "_AT_ONCE", 5)
+    out = tmp_path / "out"
+    block(inspect([write(tmp_path / "r.fq", text(GOOD * 10))]), [out], block_bytes=60, per_block=3)
+    assert unpadded(out.read_bytes()) == text(GOOD * 10)
+    assert out.stat().st_size == 600
+
+
+def test_records_that_do_not_fit(tmp_path):
+    reads = inspect([write(tmp_path / "r.fq", text([*GOOD * 3, ["@long", "A" * 50, "+", "I" * 50]]))])
+    out = tmp_path / "out"
+    with pytest.raises(BadInput, match=r"records 9 to 10 of mate 1 take 119 bytes: blocks of 2 records"):
+        block(reads, [out], block_bytes=100, per_block=2)
+    with pytest.raises(BadInput, match="the longest record has 110 bytes: blocks of 100 bytes hold none"):
+        block(reads, [out], block_bytes=100)
+    assert [f.name for f in tmp_path.iterdir()] == ["r.fq"]
+
+
+@pytest.fixture
+def run(capsys):
+    """Returns a function that runs the command: its status and what it printed."""
+
+    def main(*argv):
+        return cli.main(["reads", *map(str, argv)]), *capsys.readouterr()
+
+    return main
+
+
+def test_the_command_blocks(tmp_path, run):
+    files = [write(tmp_path / f"{n}.fq.gz", packed(text(GOOD * 9))) for n in range(2)]
+    outs = [tmp_path / "b1.fq", tmp_path / "b2.fq"]
+    status, out, err = run("block", *files, "-o", *outs, "--block-bytes", "1kB", "--reads-per-block", 9)
+    assert (status, out) == (0, f"{outs[0]}\n{outs[1]}\n")
+    assert "--block-bytes 1000 --reads-per-block 9" in err
+    assert all(unpadded(o.read_bytes()) == text(GOOD * 9) for o in outs)
+    status, out, _ = run("block", *files, "-o", *outs, "--json")
+    assert json.loads(out) == {
+        "files": [str(o) for o in outs],
+        "records": 27,
+        "block_bytes": 12288,
+        "reads_per_block": 12288 // len(text(GOOD[:1])),
+        "blocks": 1,
+    }
+
+
+def test_the_command_refuses(tmp_path, run):
+    file = write(tmp_path / "r.fq", text(GOOD))
+    for outs, reason in (
+        ([tmp_path / "a", tmp_path / "b"], "2 output files, but the reads have 1 mates"),
+        ([file], "outputs are no inputs"),
+        ([tmp_path / "no" / "a"], "the folder of the output does not exist"),
+    ):
+        status, out, err = run("block", file, "-o", *outs)
+        assert (status, out) == (2, "")
+        assert reason in err
+        assert err.count("\n") == 1
+    assert file.read_bytes() == text(GOOD)
+
+
+def test_the_command_checks(tmp_path, run):
+    one = write(tmp_path / "1.fq", text(GOOD, "\r\n"))
+    two = write(tmp_path / "2.fq", packed(text(GOOD)[:-1]))
+    status, out, _ = run("check", one, two, "--batch-bases", 10, "--json")
+    assert status == 0
+    assert json.loads(out) == {
+        "files": [
+            {"file": str(one), "layout": ["CR LF"]},
+            {"file": str(two), "layout": ["gzip", "no newline at the end"]},
+        ],
+        "paired": True,
+        "interleaved": False,
+        "records": 3,
+        "bases": 14,
+        "batches": 2,
+        "as_is": False,
+    }
+    status, out, _ = run("check", one, "--batch-bases", 10)
+    assert status == 0
+    assert out.splitlines() == ["reads    3", "bases    7", "batches  1", f"{one}: CR LF"]
+    status, out, err = run("check", write(tmp_path / "bad.fq", b">s\nACGT\n"))
+    assert (status, out) == (2, "")
+    assert "bad.fq:1: record 1 begins without @: this is FASTA" in err

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict of records by references."""
+
+import dataclasses
+import itertools
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firsttouch.records import Record, append
+from firsttouch.systems import document, model
+from firsttouch.verdict import exit_status, file, judge, undecided, worst
+
+pytestmark = pytest.mark.unit
+
+WORDS = ("pass", "suspect", "invalid", "fail")
+LIMITS = {"higher": {"lower": "-10 %"}, "lower": {"upper": "10 %"}}
+
+
+def system_of(tmp_path, *entries):
+    """Returns a system of one NUMA node with these references."""
+    facts = {
+        "source": "order",
+        "processor": "x",
+        "packages": 1,
+        "numa_nodes": 1,
+        "cores_per_numa_node": 2,
+        "threads_per_core": 1,
+        "memory_per_numa_node": "4 GiB",
+    }
+    data = {"name": "s", "description": "x", "hostnames": ["x"], "facts": facts, "references": list(entries)}
+    data["partitions"] = [{"name": "p", "scheduler": "local"}]
+    path = tmp_path / "s.yaml"
+    return model.build(document.parse(json.dumps(data), path), path=path)
+
+
+@pytest.fixture
+def bandwidth(tmp_path):
+    """A system that is expected to copy 10 GB/s, and at least 9."""
+    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
+    return system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
+
+
+@pytest.fixture
+def latency(tmp_path):
+    """A system that is expected to answer in 100 ns, and at most in 110."""
+    entry = {"check": "latency", "metric": "random_latency", "value": "100 ns", "source": "order"}
+    return system_of(tmp_path, {**entry, "tolerance": LIMITS["lower"]})
+
+
+def rates(*values, host="n1", **more):
+    """Returns a record per value, passes of one case."""
+    times = (f"2026-01-01T00:00:{number:02d}" for number in itertools.count())
+    fields = {"check": "bandwidth", "metric": "copy_bandwidth", "unit": "GB/s", "better": "higher", "system": "s"}
+    fields |= {"parameters": {"bank": 0, "pu_nodes": [0]}, "host": host} | more
+    return [Record(samples=(v,), time=t, **fields) for v, t in zip(values, times, strict=False)]
+
+
+def word(records, system):
+    (found,) = judge(records, system)
+    return found.verdict
+
+
+@pytest.mark.parametrize(
+    ("passes", "expected"),
+    [
+        ((10.0,), "pass"),
+        ((9.0,), "pass"),
+        ((8.9,), "suspect"),
+        ((8.9, 10.0), "suspect"),
+        ((8.9, 8.9), "fail"),
+        ((8.9, 10.0, 10.0), "pass"),
+        ((8.9, 10.0, 8.9), "suspect"),
+        ((8.9, 8.9, 8.9), "fail"),
+        ((20.0,), "pass"),
+    ],
+)
+def test_a_single_pass_condemns_nobody(bandwidth, passes, expected):
+    assert word(rates(*passes), bandwidth) == expected
+
+
+def test_lower_is_better_for_latency(latency):
+    fields = {"check": "latency", "metric": "random_latency", "unit": "ns", "better": "lower"}
+    assert word(rates(50.0, **fields), latency) == "pass"
+    assert word(rates(120.0, 121.0, **fields), latency) == "fail"
+
+
+def test_a_count_has_two_bad_directions_and_a_rate_one(tmp_path):
+    both = {"lower": "-10 %", "upper": "10 %"}
+    entry = {"check": "topology", "metric": "pus", "value": 64, "tolerance": both, "source": "order"}
+    fast = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
+    system = system_of(tmp_path, entry, {**fast, "tolerance": both})
+    fields = {"check": "topology", "metric": "pus", "unit": "1", "better": "neither", "parameters": {}}
+    assert word(rates(32.0, 32.0, **fields), system) == "fail"
+    assert word(rates(128.0, 128.0, **fields), system) == "fail"
+    # Too good to be true condemns no host, but it is no pass either.
+    assert word(rates(12.0, 12.0, 12.0), system) == "suspect"
+
+
+def test_invalid_is_never_slow(bandwidth):
+    bad = rates(1.0, 1.0, status="invalid", reason="pages elsewhere")
+    assert word(bad, bandwidth) == "invalid"
+    # A valid pass is one whatever came of others.
+    assert word([*bad, *rates(10.0)], bandwidth) == "pass"
+
+
+def test_nothing_judged_is_no_pass(bandwidth):
+    other = rates(1.0, check="contention", metric="total_bandwidth")
+    (found,) = judge(other, bandwidth)
+    assert (found.verdict, found.unjudged) == ("suspect", 1)
+    assert "no reference for any of the 1 metrics" in found.line()
+
+
+def test_an_emulated_host_is_not_judged_by_its_speed(bandwidth):
+    (found,) = judge(rates(1.0, 1.0, software={"emulator": "QEMU"}), bandwidth)
+    assert (found.verdict, found.findings) == ("suspect", ())
+
+
+def test_what_is_missing_is_said_and_keeps_a_host_from_passing(bandwidth):
+    (found,) = judge(rates(10.0), bandwidth, missing={"n1": ["latency-0: its host died"]})
+    assert found.verdict == "suspect"
+    assert "missing: latency-0: its host died" in found.line()
+    fails, never = judge(rates(1.0, 1.0), bandwidth, missing={"n1": ["x: y"], "n9": ["it did not come"]})
+    assert (fails.verdict, never.host, never.verdict) == ("fail", "n9", "suspect")
+
+
+def test_what_other_hosts_were_judged_by_is_missing(bandwidth):
+    elsewhere = {"bank": 1, "pu_nodes": [0]}
+    records = [*rates(10.0), *rates(10.0, parameters=elsewhere), *rates(10.0, host="n2")]
+    whole, partial = judge(records, bandwidth)
+    assert (whole.verdict, partial.verdict) == ("pass", "suspect")
+    assert partial.missing == ("bandwidth copy_bandwidth pu_nodes=0 bank=1: other hosts were judged by it",)
+
+
+def test_records_of_another_system_are_left_out(bandwidth):
+    assert judge(rates(1.0, 1.0, system="other"), bandwidth) == []
+
+
+def test_what_came_of_a_run_does_not_make_it_another_case(tmp_path):
+    entry = {"check": "placement", "metric": "alignment_time", "value": "10 s", "source": "x"}
+    system = system_of(tmp_path, {**entry, "tolerance": {"upper": "10 %"}})
+    fields = {"check": "placement", "metric": "alignment_time", "unit": "s", "better": "lower"}
+    runs = [rates(20.0, parameters={"scenario": "8Inst", "cpu_seconds": s}, **fields)[0] for s in (1.0, 2.0)]
+    assert word(runs, system) == "fail"
+
+
+def test_another_pass_is_only_asked_for_where_it_may_decide(bandwidth):
+    assert undecided(rates(1.0), bandwidth)
+    assert undecided(rates(1.0, 10.0), bandwidth)
+    assert not undecided(rates(1.0, 1.0), bandwidth)
+    assert not undecided(rates(1.0, 10.0, 1.0), bandwidth)
+    assert not undecided(rates(10.0), bandwidth)
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=1, max_size=5), st.randoms())
+def test_the_order_of_records_does_not_matter(tmp_path_factory, values, random):
+    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
+    system = system_of(tmp_path_factory.getbasetemp(), {**entry, "tolerance": LIMITS["higher"]})
+    records = rates(*values)
+    mixed = list(records)
+    random.shuffle(mixed)
+    assert judge(mixed, system) == judge(records, system)
+    # One good pass among them, and no host is condemned.
+    if max(values) >= 9:
+        assert word(records, system) != "fail"
+
+
+@given(st.lists(st.sampled_from(WORDS)))
+def test_the_worst_word_counts(words):
+    assert worst(words) == (max(words, key=WORDS.index) if words else "suspect")
+
+
+def test_exit_status(bandwidth):
+    expected = {"pass": 0, "suspect": 3, "invalid": 1, "fail": 1}
+    of = {"pass": rates(10.0), "suspect": rates(1.0), "fail": rates(1.0, 1.0)}
+    of["invalid"] = rates(1.0, status="invalid")
+    for name, records in of.items():
+        assert exit_status(judge(records, bandwidth)) == expected[name]
+    both = [*rates(1.0, 1.0, host="n2"), *rates(10.0)]
+    assert exit_status(judge(both, bandwidth)) == 1
+
+
+@given(st.text())
+def test_a_verdict_file_is_one_line_that_no_shell_looks_at(tmp_path_factory, reason):
+    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
+    system = system_of(tmp_path_factory.getbasetemp(), {**entry, "tolerance": LIMITS["higher"]})
+    (found,) = judge(rates(1.0, status="invalid", reason=reason), system)
+    text = file.line(found, now=1.0)
+    assert text.startswith("invalid 1 n1 s ")
+    assert re.fullmatch(r"[A-Za-z0-9 .,:;%/()=+_-]+", text)
+
+
+def test_a_verdict_is_written_at_once(bandwidth, tmp_path):
+    (found,) = judge(rates(1.0, 1.0), bandwidth)
+    file.write(found, tmp_path / "a" / "n1", tmp_path / "n1")
+    assert (tmp_path / "n1").read_text() == (tmp_path / "a" / "n1").read_text()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "n1"]
+
+
+def test_the_command_says_what_the_function_does(tmp_path, firsttouch):
+    document_of(tmp_path)
+    records = tmp_path / "records.jsonl"
+    append(records, rates(1.0, 1.0))
+    done = firsttouch("validate", "--system", "s", records, "--json", FIRSTTOUCH_SYSTEMS=str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["verdict"] == "fail"
+    append(records, [dataclasses.replace(r, system="t") for r in rates(1.0)])
+    done = firsttouch("validate", "--system", "s", records, FIRSTTOUCH_SYSTEMS=str(tmp_path))
+    assert (done.returncode, "system t among them" in done.stderr) == (2, True)
+
+
+def document_of(folder):
+    """Writes the system of the fixture ``bandwidth`` to a file."""
+    reference = "{check: bandwidth, metric: copy_bandwidth, value: 10 GB/s, tolerance: {lower: -10 %}, source: x}"
+    text = f"""\
+name: s
+description: x
+hostnames: [x]
+facts: {{source: x, processor: x, packages: 1, numa_nodes: 1, cores_per_numa_node: 2, threads_per_core: 1,
+  memory_per_numa_node: 4 GiB}}
+partitions: [{{name: p, scheduler: local}}]
+references: [{reference}]
+"""
+    (folder / "s.yaml").write_text(text)

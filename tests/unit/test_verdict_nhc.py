@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check for LBNL NHC, called as NHC calls it: in its own shell, with its ``die``."""
+
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+
+from firsttouch import folders
+from firsttouch.verdict import file
+from firsttouch.verdict.model import Finding, HostVerdict
+
+pytestmark = pytest.mark.unit
+
+CHECK = folders.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
+SCRIPT = 'die() { echo "died: ${*:2}"; exit "$1"; }; . "$0"; check_firsttouch "$@"; exit $?'
+
+
+@pytest.fixture
+def check(tmp_path):
+    """Returns a function that runs the check and gives its exit status and what it said."""
+
+    def run(*argv):
+        # No program at all is on its PATH.
+        env = {"FIRSTTOUCH_VERDICTS": str(tmp_path), "PATH": ""}
+        bash = shutil.which("bash")
+        done = subprocess.run(
+            [bash, "-c", SCRIPT, CHECK, *argv], env=env, capture_output=True, text=True, check=False
+        )
+        assert done.stderr == ""
+        return done.returncode, done.stdout
+
+    return run
+
+
+def write(folder, word, *, age=0, why="it is slow"):
+    found = HostVerdict(
+        host=socket.gethostname(),
+        system="s",
+        findings=(Finding("latency", "random_latency", {}, "ns", (1.0,), None, word, why),),
+        unjudged=0,
+        missing=(),
+    )
+    line = file.line(found, now=time.time() - age)
+    (folder / found.host).write_text(line + "\n")
+
+
+@pytest.mark.parametrize("word", ["pass", "suspect", "invalid"])
+def test_only_a_fail_is_a_proof_against_a_host(check, tmp_path, word):
+    write(tmp_path, word)
+    assert check() == (0, "")
+    assert check("60") == (0, "")
+
+
+def test_a_fail_dies_with_the_reason(check, tmp_path):
+    write(tmp_path, "fail", why="it's $(slow); `x`")
+    status, said = check()
+    assert status == 1
+    assert said.startswith("died: check_firsttouch:")
+    assert "random_latency: it_s _(slow); _x_" in said
+
+
+def test_an_age_makes_a_verdict_necessary(check, tmp_path):
+    assert check() == (0, "")
+    status, said = check("60")
+    assert (status, "no verdict about this host" in said) == (1, True)
+    write(tmp_path, "pass", age=120)
+    assert check() == (0, "")
+    status, said = check("60")
+    assert (status, "s old, at most 60" in said) == (1, True)
+
+
+@pytest.mark.parametrize("text", ["", "rubbish\n", "pass\n", "good 1 n1 s x\n", "fail x n1 s x\n"])
+def test_what_is_no_verdict(check, tmp_path, text):
+    (tmp_path / socket.gethostname()).write_text(text)
+    status, said = check()
+    assert (status, "is no verdict" in said) == (1, True)
+
+
+def test_an_age_that_is_none(check):
+    assert check("a week")[0] == 1
