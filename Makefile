@@ -5,7 +5,9 @@ SHELL := /bin/bash
 BIN := .venv/bin
 SYSTEM ?= local
 DATASET ?= lambda
+ALIGNER ?=
 SUITE ?=
+BENCH ?=
 export CMD
 
 .PHONY: help setup run test lint bench emulate lock clean
@@ -16,22 +18,25 @@ help: ## list the targets
 setup: ## install what is missing: Debian's packages and .venv (a second time: nothing)
 	@setup/setup.sh run
 
-run: setup ## the main job: characterize this host, report in reports/out/latest (SYSTEM=, DATASET=)
-	@$(BIN)/firsttouch characterize --system $(SYSTEM) --dataset $(DATASET)
+run: setup ## the main job: characterize this host, report in reports/out/latest (SYSTEM=, DATASET=, ALIGNER=|all)
+	@$(BIN)/firsttouch characterize --system $(SYSTEM) --dataset $(DATASET) $(if $(ALIGNER),--aligner $(ALIGNER))
 
-test: ## all tests and lint, or one suite (SUITE=unit|golden|integration|emulated)
+test: ## all tests and lint, or one suite (SUITE=unit|golden|integration|containers|slurm|emulated)
 	@setup/setup.sh test
 	@$(if $(SUITE),,$(MAKE) --no-print-directory lint)
 	@$(BIN)/python -m pytest -q $(if $(SUITE),-m $(SUITE))
 
-lint: setup ## ruff, mypy (strict on src/), shellcheck
+lint: setup ## ruff, mypy (strict on src/), shellcheck, clang-format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
-	@shellcheck setup/*.sh .ci/run
+	@shellcheck setup/*.sh .ci/run slurm/*.sh slurm/*.sbatch slurm/nhc/*.nhc
+	@clang-format --dry-run -Werror $$(find probe -name '*.[ch]')
 
-bench: setup ## what the harness itself costs: seconds per check around the program it runs
-	@$(BIN)/python bench/harness.py
+bench: setup ## what this program costs, and the probe against others: all of bench/, or one (BENCH=probe)
+	@for file in $(or $(BENCH:%=bench/%.py),$(sort $(wildcard bench/*.py))); do \
+	    echo "== $$file"; $(BIN)/python $$file || exit; \
+	done
 
 emulate: ## a shell (or CMD=…) on an emulated NUMA machine (SYSTEM=amd-opteron)
 	@setup/setup.sh test

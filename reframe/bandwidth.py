@@ -6,30 +6,57 @@ from reframe.core.builtins import parameter, run_after, variable
 
 from firsttouch.checks import cases
 from firsttouch.checks.base import FirstTouchCheck
+from firsttouch.cpulist import format_list
 from firsttouch.measure import likwid
 
 
 @rfm.simple_test
 class bandwidth(FirstTouchCheck):  # noqa: N801
-    """copy, scale, add and triad of one PU-set to every bank: a row of the matrix.
+    """STREAM's kernels by the probe: all PU-sets of as many NUMA nodes x every bank, and interleaved.
 
-    ``-S bandwidth.largest_set=1`` leaves out the PU-sets of several NUMA nodes (98 of 107 on the Opteron).
+    One NUMA node gives figures 3.2 and 3.3, two figure 3.4, four figure 3.5. ``-S bandwidth.largest_set=1`` leaves
+    out the PU-sets of several NUMA nodes (98 of 107 on the Opteron).
     """
 
-    pu_set = parameter(cases.pu_sets(), fmt=lambda nodes: "_".join(map(str, nodes)))
+    set_size = parameter(cases.cases().set_sizes())
     largest_set = variable(int, value=1_000_000)
 
     @run_after("init")
     def set_command(self):
-        self.descr = f"bandwidth of the PUs of NUMA nodes {', '.join(map(str, self.pu_set))}"
-        self.skip_if(len(self.pu_set) > self.largest_set, f"PU-sets of up to {self.largest_set} are asked for")
-        self.command = ["measure", "bandwidth", "--pu-nodes", ",".join(map(str, self.pu_set))]
-        banks = cases.banks(*self.pu_set)
-        self.command += ["--banks", ",".join(map(str, banks))]
-        # Those that likwid brings at least: it needs gcc on the host for our own kernels, scale and add.
-        self.least_records = len(set(cases.effort().kernels) - likwid.OWN) * len(banks)
+        self.descr = f"bandwidth of the PUs of {self.set_size} NUMA nodes"
+        self.skip_if(self.set_size > self.largest_set, f"PU-sets of up to {self.largest_set} are asked for")
+        sets = [nodes for nodes in cases.pu_sets() if len(nodes) == self.set_size]
+        self.command = ["measure", "bandwidth", "--set-sizes", str(self.set_size)]
+        self.command += ["--pu-nodes", format_list(node for nodes in sets for node in nodes)]
+        self.command += ["--banks", format_list(cases.cases().host.memory_nodes)]
+        # With data in one bank; those that are interleaved come on top.
+        placements = sum(len(cases.banks(*nodes)) for nodes in sets)
+        self.least_records = len(cases.effort().kernels) * placements
 
     def labels(self, record):
-        """One variable per program, kernel and bank."""
+        """One variable per kernel, NUMA node and bank; those of larger PU-sets are in the records only."""
         p = record.parameters
-        return f"{p['program'].replace('-', '_')}_{p['kernel']}_bank{p['bank']}"
+        if self.set_size > 1 or "bank" not in p:
+            return None
+        return f"{p['kernel']}_from{p['pu_nodes'][0]}_bank{p['bank']}"
+
+
+@rfm.simple_test
+class bandwidth_others(FirstTouchCheck):  # noqa: N801
+    """The same kernels by the field's own programs, every NUMA node on its own bank: what the probe is held by."""
+
+    program = parameter(["likwid-bench", "stream"])
+
+    @run_after("init")
+    def set_command(self):
+        self.descr = f"bandwidth of each NUMA node's own bank by {self.program}"
+        self.command = ["measure", "bandwidth", "--program", self.program, "--set-sizes", "1"]
+        self.command += ["--pu-nodes", format_list(cases.pu_nodes())]
+        # likwid-bench needs gcc on the host for our own kernels, scale and add.
+        kernels = set(cases.effort().kernels) - likwid.OWN
+        self.least_records = len(kernels) * len(cases.pu_nodes())
+
+    def labels(self, record):
+        """One variable per kernel and bank."""
+        p = record.parameters
+        return f"{p['kernel']}_from{p['pu_nodes'][0]}_bank{p['bank']}"

@@ -2,26 +2,46 @@
 """Step 4: contention, 1 to all threads on one bank (thesis section 3.5, figures 3.6 and 3.7)."""
 
 import reframe as rfm
-from reframe.core.builtins import parameter, run_after
+from reframe.core.builtins import run_after
 
 from firsttouch.checks import cases
 from firsttouch.checks.base import FirstTouchCheck
+from firsttouch.cpulist import format_list
 
 
-@rfm.simple_test
-class contention(FirstTouchCheck):  # noqa: N801
-    """Threads fill the NUMA nodes from the nearest to the farthest; all use every bank in turn."""
-
-    threads = parameter(cases.contention_threads())
+class Contention(FirstTouchCheck):
+    """Threads fill the NUMA nodes from the nearest to the farthest and use one bank."""
 
     @run_after("init")
     def set_command(self):
-        banks = cases.banks(*cases.cpu_nodes())
-        self.descr = f"contention of {self.threads} threads"
-        self.command = ["measure", "contention", "--threads", str(self.threads)]
-        self.command += ["--banks", ",".join(map(str, banks))]
-        self.least_records = 2 * len(banks)
+        threads = cases.contention_threads()
+        self.descr = f"contention of {format_list(threads)} threads by {self.program}"
+        self.command = ["measure", "contention", "--program", self.program, "--threads", format_list(threads)]
+        self.command += ["--banks", format_list(self.banks())]
+        self.least_records = 2 * len(threads) * len(self.banks())
 
     def labels(self, record):
-        """The rate of one thread, and of all, per bank."""
-        return f"{record.metric}_bank{record.parameters['bank']}"
+        """The rate of one thread, and of all, per bank; of few threads by themselves on their NUMA node, too."""
+        p = record.parameters
+        few = f"_from{p['pu_nodes'][0]}" if len(p.get("pu_nodes", ())) == 1 else ""
+        return f"{record.metric}_{p['threads']}threads{few}_bank{p['bank']}"
+
+
+@rfm.simple_test
+class contention(Contention):  # noqa: N801
+    """Random accesses by the probe, every bank in turn."""
+
+    program = "firsttouch-probe"
+
+    def banks(self):
+        return cases.banks(*cases.cpu_nodes())
+
+
+@rfm.simple_test
+class contention_likwid(Contention):  # noqa: N801
+    """Sequential accesses by likwid-bench (copy), on one bank: what the probe is seen beside."""
+
+    program = "likwid-bench"
+
+    def banks(self):
+        return cases.banks(cases.cpu_nodes()[0])[:1]

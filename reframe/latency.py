@@ -6,37 +6,56 @@ from reframe.core.builtins import parameter, run_after
 
 from firsttouch.checks import cases
 from firsttouch.checks.base import FirstTouchCheck
+from firsttouch.cpulist import format_list
+
+#: Fewer sizes than this are no curve.
+LEAST_SIZES = 12
 
 
 class LatencyCurve(FirstTouchCheck):
-    """lat_mem_rd from one PU of a NUMA node to all banks."""
-
-    pu_node = parameter(cases.pu_nodes())
-    order = "random"
-
-    @run_after("init")
-    def set_command(self):
-        banks = cases.banks(self.pu_node)
-        self.descr = f"latency from NUMA node {self.pu_node} ({self.order} accesses)"
-        self.command = ["measure", "latency", "--order", self.order, "--pu-nodes", str(self.pu_node)]
-        self.command += ["--banks", ",".join(map(str, banks))]
-        self.least_records = 20 * len(banks)
+    """Curves of latency over size."""
 
     def labels(self, record):
         """The log has the last point of each curve, the memory's latency; the records have all."""
+        p = record.parameters
         largest = max(r.parameters["size_bytes"] for r in self._records())
-        at_end = record.parameters["size_bytes"] == largest
-        return f"latency_bank{record.parameters['bank']}" if at_end else None
+        return f"latency_from{p['pu_nodes'][0]}_bank{p['bank']}" if p["size_bytes"] == largest else None
 
 
 @rfm.simple_test
 class latency(LatencyCurve):  # noqa: N801
-    """Random accesses: the latency that a pointer chase sees; judged."""
+    """A random cycle by the probe, from one PU of a NUMA node to all banks: a row of the matrix."""
+
+    pu_node = parameter(cases.pu_nodes())
+
+    @run_after("init")
+    def set_command(self):
+        banks = cases.banks(self.pu_node)
+        self.descr = f"latency from NUMA node {self.pu_node}"
+        self.command = ["measure", "latency", "--pu-nodes", str(self.pu_node), "--banks", format_list(banks)]
+        self.least_records = LEAST_SIZES * len(banks)
+
+
+@rfm.simple_test
+class latency_lmbench(LatencyCurve):  # noqa: N801
+    """Random accesses by lmbench, every NUMA node to its own bank: what the probe is held by."""
+
+    @run_after("init")
+    def set_command(self):
+        self.descr = "latency of each NUMA node's own bank by lmbench"
+        self.command = ["measure", "latency", "--program", "lmbench", "--pu-nodes", format_list(cases.pu_nodes())]
+        self.least_records = LEAST_SIZES * len(cases.pu_nodes())
 
 
 @rfm.simple_test
 class latency_sequential(LatencyCurve):  # noqa: N801
-    """Accesses at a fixed stride, as in the thesis: prefetchers hide latency, so it is shown and not judged."""
+    """Accesses at a fixed stride by lmbench, as in figure 3.1: prefetchers hide latency, so it is not judged."""
 
-    order = "sequential"
     repetitions = 1
+
+    @run_after("init")
+    def set_command(self):
+        node = cases.pu_nodes()[0]
+        self.descr = f"latency from NUMA node {node} to its own bank (sequential accesses)"
+        self.command = ["measure", "latency", "--order", "sequential", "--pu-nodes", str(node)]
+        self.least_records = LEAST_SIZES

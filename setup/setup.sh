@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Sets up what firsttouch needs: programs from Debian and the virtual environment .venv. A second run does
-# nothing. Usage: setup/setup.sh run|test   (test: also what only the tests need)
+# Sets up what firsttouch needs: programs from Debian, the virtual environment .venv and in it the native probe.
+# A second run does nothing. Usage: setup/setup.sh run|test   (test: also what only the tests need)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 group=${1:-run}
@@ -100,6 +100,22 @@ make_venv() {
     recipe >.venv/recipe
 }
 
+# ---------------------------------------------------------------- the native probe
+probe_recipe() { # also of what installs it: a new .venv is without it
+    { cat .venv/recipe && find probe -type f -print0 | sort -z | xargs -0 sha256sum; } | sha256sum | cut -d' ' -f1
+}
+build_probe() {
+    say "building the native probe (firsttouch-probe)"
+    if ! cmake -S probe -B .cache/probe &>"$log"; then
+        # What an earlier checkout or compiler left there is no reason to fail.
+        rm -rf .cache/probe
+        cmake -S probe -B .cache/probe &>"$log" || fail_with_log "cmake cannot configure probe/"
+    fi
+    cmake --build .cache/probe &>"$log" || fail_with_log "the native probe cannot be built"
+    cmake --install .cache/probe --prefix .venv &>"$log" || fail_with_log "the native probe cannot be installed"
+    probe_recipe >.venv/probe-recipe
+}
+
 # ---------------------------------------------------------------- main
 # Two at once: the second one waits and then finds nothing to do.
 mkdir -p .cache
@@ -115,3 +131,6 @@ if ((${#packages[@]})); then
     if ((${#packages[@]})); then fail "still missing after the installation: ${packages[*]}"; fi
 fi
 if [[ $(cat .venv/recipe 2>/dev/null) != "$(recipe)" ]]; then make_venv; fi
+if [[ ! -x .venv/bin/firsttouch-probe || $(cat .venv/probe-recipe 2>/dev/null) != "$(probe_recipe)" ]]; then
+    build_probe
+fi

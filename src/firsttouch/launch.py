@@ -110,7 +110,11 @@ def prepare(
     aligner.index_bytes(index)
     # The batch of an aligner that knows none changes nothing.
     size = batch_bases if batch_bases is not None and aligner.batch_bases else aligner.batch_bases
-    batches = {"batch_bases": size, "batch_records": aligner.batch_reads}
+    batches = {
+        "batch_bases": size,
+        "batch_records": aligner.batch_reads,
+        "batch_bytes": aligner.batch_bytes,
+    }
     found = reads.inspect(files, **batches, interleaved=interleaved, say=say)
     return Work(aligner, index, found)
 
@@ -156,17 +160,17 @@ def _align(
         (folder / str(number)).mkdir()
     end = None if timeout is None else time.monotonic() + timeout
     # The program as its users run it reads the files itself.
-    alone = scenario.instances == 1 and work.reads.as_is
+    alone = scenario.instances == 1 and work.reads.as_is and not any(map(work.aligner.on_stdin, templates))
     feeder = (reads.Dynamic if work.dynamic and not alone else reads.Static)(work.reads, scenario.instances)
     steps = []
     for step, template in enumerate(templates):
         left = None if end is None else max(0.1, end - time.monotonic())
-        with Pipes(
-            work.reads, scenario.instances, work.aligner.mates_of(template), None if alone else feeder
-        ) as pipes:
+        mates, on_stdin = work.aligner.mates_of(template), work.aligner.on_stdin(template)
+        fed = None if alone else feeder
+        with Pipes(work.reads, scenario.instances, mates, fed, on_stdin=on_stdin) as pipes:
             jobs = []
             for number, placement in enumerate(scenario.placements):
-                files, fds = pipes.of(number)
+                files, fds, stdin = pipes.of(number)
                 scratch = folder / str(number)
                 argv = work.aligner.argv(
                     template,
@@ -179,7 +183,7 @@ def _align(
                 if work.counted:
                     argv = counters.wrap(argv, scratch / f"{step}.counts")
                 out, log = scratch / f"{step}.out", scratch / f"{step}.log"
-                jobs.append(Job(argv, out, log, placement, scenario.threads, fds=fds))
+                jobs.append(Job(argv, out, log, placement, scenario.threads, fds=fds, stdin=stdin))
             pipes.start()
             steps.append(run_together(jobs, timeout=left))
     runs = [[(0, work.reads.records)]] if alone else feeder.runs
@@ -199,8 +203,13 @@ def _gather(work: Work, parts: Sequence[Path], shares: Shares) -> tuple[Alignmen
         )
     pieces = sam.in_order(parts, surveys, [[number for number, _ in mine] for mine in shares])
     if work.summed:
-        found = Alignments(found.primary, found.mapped, sam.sums(pieces, settle=work.aligner.same == "settled"))
+        found = Alignments(found.primary, found.mapped, _sums(work, pieces))
     return found, sam.Piece(parts[0], 0, surveys[0].header_bytes), pieces
+
+
+def _sums(work: Work, pieces: Sequence[sam.Piece]) -> sam.Sums:
+    """Return the checksums of alignments that are kept by these pieces."""
+    return sam.sums(pieces, settle=work.reads.mates if work.aligner.same == "settled" else None)
 
 
 def _survey(work: Work, number: int, file: Path, given: Sequence[reads.Part]) -> sam.Survey:

@@ -32,13 +32,17 @@ class Cases:
         """Return the NUMA nodes with memory that the PU-set of *nodes* is measured with."""
         return self.effort.banks_of(self.host, nodes, self.host.memory_nodes)
 
+    def set_sizes(self) -> list[int]:
+        """Return how many NUMA nodes the PU-sets have: 1, 2, 4, … and all of them."""
+        nodes = len(self.host.cpu_nodes)
+        sizes = sorted({2**i for i in range(nodes.bit_length())} | {nodes})
+        return self.effort.some(self.effort.pu_sets, (size for size in sizes if size <= nodes))
+
     def pu_sets(self) -> list[tuple[int, ...]]:
-        """Return the PU-sets of 1, 2, 4, … NUMA nodes and of all of them (thesis section 3.4, algorithm 1)."""
+        """Return the PU-sets of these sizes (thesis section 3.4, algorithm 1)."""
         nodes = list(self.host.cpu_nodes)
-        sizes = sorted({2**i for i in range(len(nodes).bit_length())} | {len(nodes)})
-        sizes = self.effort.some(self.effort.pu_sets, (size for size in sizes if size <= len(nodes)))
         alone = self.pu_nodes()
-        return [s for size in sizes for s in combinations(nodes, size) if size > 1 or s[0] in alone]
+        return [s for size in self.set_sizes() for s in combinations(nodes, size) if size > 1 or s[0] in alone]
 
     def contention_threads(self) -> list[int]:
         """Return the thread counts of the contention step: 1, and those of the scaling study."""
@@ -56,7 +60,12 @@ class Cases:
 
     def aligners(self) -> list[str]:
         """Return the names of the aligners whose scenarios are run."""
-        return [name for name in aligners_module.aligners() if name in (self.effort.aligners or (name,))]
+        return aligners_of(self.effort)
+
+
+def aligners_of(effort: Effort) -> list[str]:
+    """Return the names of the aligners whose scenarios are run with an effort."""
+    return [name for name in aligners_module.aligners() if name in (effort.aligners or (name,))]
 
 
 def topology_of(facts: Facts) -> Topology:

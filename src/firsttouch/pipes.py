@@ -12,10 +12,16 @@ Feeder = Static | Dynamic
 
 
 class Pipes:
-    """The pipes of one step, from the feeder to each instance; without a feeder the read files themselves."""
+    """The pipes of one step, from the feeder to each instance; without a feeder the read files themselves.
 
-    def __init__(self, reads: Reads, instances: int, mates: Sequence[int], feeder: Feeder | None) -> None:
+    An instance has a pipe for each of *mates*, or (*on_stdin*) one in all, with the records of both in turn.
+    """
+
+    def __init__(
+        self, reads: Reads, instances: int, mates: Sequence[int], feeder: Feeder | None, *, on_stdin: bool = False
+    ) -> None:
         self._reads, self._feeder, self._mates = reads, feeder, mates
+        self._on_stdin, self._in_turn = on_stdin, on_stdin and len(mates) > 1
         self._into: list[list[int | None]] = [[None] * reads.mates for _ in range(instances)]
         self._out: list[list[int | None]] = [[None] * reads.mates for _ in range(instances)]
         self._started = False
@@ -24,25 +30,28 @@ class Pipes:
         if self._feeder is not None:
             try:
                 for into, out in zip(self._into, self._out, strict=True):
-                    for mate in self._mates:
+                    for mate in self._mates[:1] if self._on_stdin else self._mates:
                         out[mate], into[mate] = os.pipe()
             except OSError:
                 self._close(*self._into, *self._out)
                 raise
         return self
 
-    def of(self, number: int) -> tuple[list[str | None], tuple[int, ...]]:
-        """Return what an instance reads, by mate, and the descriptors that have to stay open in it."""
+    def of(self, number: int) -> tuple[list[str | None], tuple[int, ...], int | None]:
+        """Return the files that an instance reads, by mate, descriptors to stay open in it, and its stdin."""
         if self._feeder is None:
-            return [str(f) if m in self._mates else None for m, f in enumerate(self._reads.files)], ()
+            return [str(f) if m in self._mates else None for m, f in enumerate(self._reads.files)], (), None
         ends = self._out[number]
-        return [None if fd is None else f"/dev/fd/{fd}" for fd in ends], tuple(fd for fd in ends if fd is not None)
+        if self._on_stdin:
+            return [None] * len(ends), (), ends[self._mates[0]]
+        names = [None if fd is None else f"/dev/fd/{fd}" for fd in ends]
+        return names, tuple(fd for fd in ends if fd is not None), None
 
     def start(self) -> None:
         """Begin to feed."""
         if self._feeder is not None:
             self._started = True
-            self._feeder.start(self._into)
+            self._feeder.start(self._into, in_turn=self._in_turn)
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._feeder is None:

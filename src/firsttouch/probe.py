@@ -1,32 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""firsttouch-probe, the native program of probe/: finding or building it, running it, reading its JSON lines."""
+"""firsttouch-probe, the native program of probe/: running it, and reading its JSON lines."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import os
-import shutil
+import select
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from firsttouch.cpulist import format_list
-from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed
-from firsttouch.folders import ROOT
+from firsttouch.errors import BadInput, CannotHere, FirstTouchError, RunFailed
+from firsttouch.probe_program import NAME, build, helped, program
 from firsttouch.records import Record, software
+from firsttouch.supervise import guarded
 
-NAME = "firsttouch-probe"
-SOURCE = ROOT / "probe"
+__all__ = ["NAME", "Report", "Result", "build", "follow", "helped", "parse", "program", "run"]
+
 ASPECTS = ("topology", "latency", "bandwidth", "contention", "loaded-latency")
 SCHEMA = 1
 Say = Callable[[str], None]
+#: Longer than any measurement of one placement takes (s).
+SILENCE = 900.0
+_ERROR = f"{NAME}: error: "
 #: What the probe's exit status means; below 0 and above 128 it is a signal.
 _ERRORS: Mapping[int, type[FirstTouchError]] = {2: BadInput, 3: CannotHere}
 #: Fields of a result that are no parameters of the case.
@@ -68,7 +69,9 @@ class Result:
             parameters["stands_for"] = data["stands_for"]
         asked = {"pus": data["pus"], "numa_nodes": data["banks"], "numactl": [], "policy": policy}
         found = {
+            "threads": data["threads"],
             "pus": sorted(data["pus_found"]),
+            "held": sorted(data["pus_found"]),
             "pages": pages["found"],
             "policy": f"{policy}:{format_list(data['banks'])}",
             "verified": pages["verified"],
@@ -118,89 +121,49 @@ class Report:
         return {**head, "results": results, **tail, "status": self.status, "reason": self.reason}
 
 
-def program() -> Path:
-    """Return the probe: of FIRSTTOUCH_PROBE, beside Python, or on PATH; in a checkout it is built if need be.
-
-    Raises Missing where it is not there, or where what its build needs is not.
-    """
-    if given := os.environ.get("FIRSTTOUCH_PROBE"):
-        if not os.access(given, os.X_OK):
-            raise Missing(f"FIRSTTOUCH_PROBE names {given}, which is no program")
-        return Path(given)
-    beside = Path(sys.executable).with_name(NAME)
-    if (SOURCE / "CMakeLists.txt").is_file() and not os.access(beside, os.X_OK):
-        return build(ROOT / ".cache" / "probe")
-    found = beside if os.access(beside, os.X_OK) else shutil.which(NAME)
-    if not found:
-        raise Missing(f"{NAME} is not there: `make setup` builds it, or install it (cmake -S probe)")
-    return Path(found)
-
-
-def build(folder: Path, *, sanitize: str = "", compiler: str = "") -> Path:
-    """Build the probe in *folder* (again only what changed) and return the program.
-
-    *sanitize* are sanitizers ("address,undefined"), *compiler* the C compiler (default: CMake's choice). Two
-    builds in one folder wait for each other. Raises Missing without cmake, RunFailed where the build fails.
-    """
-    if shutil.which("cmake") is None:
-        raise Missing(f"{NAME} is not built, and cmake is not on PATH: `make setup` sees to both")
-    folder.mkdir(parents=True, exist_ok=True)
-    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DSANITIZE={sanitize}"]
-    if compiler:
-        configure.append(f"-DCMAKE_C_COMPILER={compiler}")
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for argv in (configure, ["cmake", "--build", str(folder)]):
-            done = subprocess.run(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-                told = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
-                raise RunFailed(f"{NAME} cannot be built ({' '.join(argv[:2])}): {told}")
-    return folder / NAME
-
-
-def helped() -> int:
-    """Print the probe's own help and return its exit status."""
-    return subprocess.run([program(), "--help"], check=False).returncode
-
-
 def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report:
     """Run the probe and return its report; its progress goes line by line to *say*.
 
     An interruption (KeyboardInterrupt) is handed on to the probe; the report is then partial. Raises BadInput,
     CannotHere or RunFailed with the probe's own reason where it has no result to show for itself.
     """
-    argv = [str(program()), aspect, *options, "--jsonl"]
+    running = follow(aspect, options, say=say)
+    while True:
+        try:
+            next(running)
+        except StopIteration as end:
+            return cast(Report, end.value)
+
+
+def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Generator[list[Record], None, Report]:
+    """Run the probe as :func:`run` does, yield records while it is at work, and return its report.
+
+    A probe that says nothing for SILENCE seconds hangs: it is stopped, and RunFailed says so.
+    """
+    argv = guarded([str(program()), aspect, *options, "--jsonl"])
     lines: list[str] = []
     # Standard error is read here, standard output goes to a file: neither waits for the other.
     with contextlib.ExitStack() as stack:
         read_end, write_end = os.pipe()
-        out = stack.enter_context(os.fdopen(os.memfd_create(NAME), "w+", encoding="utf-8"))
-        errors = stack.enter_context(os.fdopen(read_end, encoding="utf-8", errors="replace"))
+        stack.callback(os.close, read_end)
+        out = os.memfd_create(NAME)
+        stack.callback(os.close, out)
         probe = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=out, stderr=write_end, start_new_session=True
         )
         os.close(write_end)
-        while True:
-            try:
-                for line in errors:
-                    lines.append(line.rstrip("\n"))
-                    if not lines[-1].startswith(f"{NAME}: error: "):
-                        say(lines[-1])
-                status = probe.wait()
-                break
-            except KeyboardInterrupt:
-                probe.send_signal(signal.SIGINT)
-        out.seek(0)
-        text = out.read()
-    said = next((line.split(": error: ", 1)[1] for line in lines if line.startswith(f"{NAME}: error: ")), "")
+        stack.callback(_stop, probe)
+        printed = _Printed(out)
+        for line in _lines(read_end, probe):
+            if line:
+                lines.append(line)
+                if not line.startswith(_ERROR):
+                    say(line)
+            if records := printed.records():
+                yield records
+        status = probe.wait()
+        text = printed.all()
+    said = next((line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)), "")
     if status in _ERRORS:
         raise _ERRORS[status](said or f"{NAME} ended with status {status}")
     if status < 0:
@@ -209,6 +172,60 @@ def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report
     if report.status == "failed":
         raise RunFailed(f"{NAME}: {report.reason}")
     return report
+
+
+def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
+    """Yield what the probe says, line by line, and an empty line at its end."""
+    rest = b""
+    while True:
+        try:
+            if not select.select([read_end], [], [], SILENCE)[0]:
+                raise RunFailed(f"{NAME} said nothing for {SILENCE:.0f} s and was stopped")
+            data = os.read(read_end, 1 << 16)
+        except KeyboardInterrupt:
+            probe.send_signal(signal.SIGINT)
+            continue
+        *whole, rest = (rest + data).split(b"\n")
+        if not data:
+            whole = [rest, b""]
+        yield from (line.decode(errors="replace") for line in whole)
+        if not data:
+            return
+
+
+def _stop(probe: subprocess.Popen[bytes]) -> None:
+    """Leave no probe behind, whatever happened here."""
+    if probe.poll() is None:
+        probe.kill()
+        probe.wait()
+
+
+class _Printed:
+    """The probe's standard output, a file that it is still writing to: its own place in it must not move."""
+
+    def __init__(self, file: int) -> None:
+        self.file = file
+        self.place = self.number = 0
+        self.version = ""
+
+    def records(self) -> list[Record]:
+        """Return the records of the results that have come since the last call, but for those cut short."""
+        data = os.pread(self.file, os.fstat(self.file).st_size - self.place, self.place)
+        *lines, rest = data.split(b"\n")
+        self.place += len(data) - len(rest)
+        found = []
+        for line in lines:
+            self.number += 1
+            data_of = _object(line.decode(errors="replace"), self.number)
+            if self.number == 1:
+                self.version = str(data_of.get("probe", ""))
+            elif data_of.get("type") == "result" and not data_of.get("partial"):
+                found.append(_result(data_of, self.number).record(self.version))
+        return found
+
+    def all(self) -> str:
+        """Return all that was printed."""
+        return os.pread(self.file, os.fstat(self.file).st_size, 0).decode(errors="replace")
 
 
 def parse(text: str) -> Report:

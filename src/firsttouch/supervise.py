@@ -31,7 +31,8 @@ LOOK_SHARE = 0.02
 class Job:
     """One program: its argv, its placement (None: as it is), threads, and where its output goes.
 
-    *fds* stay open in the program (pipes that feed it). *stdout* and *stderr* are files that are written anew.
+    *fds* stay open in the program (pipes that feed it), *stdin* becomes its standard input (None: it is empty).
+    *stdout* and *stderr* are files that are written anew.
     """
 
     argv: Sequence[str]
@@ -42,6 +43,7 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
     fds: tuple[int, ...] = ()
+    stdin: int | None = None
 
 
 @dataclass
@@ -195,7 +197,7 @@ class _Running:
                 self.start = time.monotonic()
                 self.process = subprocess.Popen(
                     argv_of(job),
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL if job.stdin is None else job.stdin,
                     stdout=out,
                     stderr=err,
                     env={**os.environ, **job.env},

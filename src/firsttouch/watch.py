@@ -20,6 +20,7 @@ from firsttouch.policies import mode_of
 from firsttouch.policies import policy as policy_of
 
 _PAGES = re.compile(r" N(\d+)=(\d+)")
+_DEAD = re.compile(r"^State:\s+[ZX]", re.MULTILINE)
 _KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
 #: A transparent huge page lies on one bank: evenness can only be judged to this many 4 KiB pages per bank.
 HUGE_PAGE = 512
@@ -97,7 +98,7 @@ def look(pid: int, found: Found, proc: Path = Path("/proc")) -> None:
         tasks = _affinities(proc / str(member))
         before = sum(pages.values())
         try:
-            _add_pages((proc / str(member) / "numa_maps").read_text(), pages, modes)
+            numa_maps = (proc / str(member) / "numa_maps").read_text()
         except FileNotFoundError:
             if not (proc / "self/numa_maps").exists():
                 found.unreadable = "this kernel has no numa_maps (CONFIG_NUMA is off)"
@@ -107,6 +108,9 @@ def look(pid: int, found: Found, proc: Path = Path("/proc")) -> None:
         except OSError as error:
             found.unreadable = f"/proc/{member}/numa_maps: {error.strerror}"
             continue
+        if _ended(proc / str(member)):
+            continue
+        _add_pages(numa_maps, pages, modes)
         peak += _peak_kilobytes(proc / str(member)) * 1024
         threads += len(tasks)
         pus = pus.union(*tasks)
@@ -136,9 +140,17 @@ def _affinities(process: Path) -> list[frozenset[int]]:
             text = (thread / "status").read_text()
         except OSError:
             continue
-        if not re.search(r"^State:\s+[ZX]", text, re.MULTILINE):
+        if not _DEAD.search(text):
             tasks.append(status_list(text, "Cpus_allowed_list"))
     return tasks
+
+
+def _ended(process: Path) -> bool:
+    """Tell whether a process has ended: what was read last may show its memory with its policy gone already."""
+    try:
+        return bool(_DEAD.search((process / "status").read_text()))
+    except OSError:
+        return True
 
 
 def _online(proc: Path) -> frozenset[int]:

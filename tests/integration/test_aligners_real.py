@@ -9,7 +9,9 @@ import random
 import subprocess
 import threading
 
+import made
 import pytest
+from made import pairs, records
 
 from firsttouch import datasets, index
 from firsttouch.aligners import aligners
@@ -42,32 +44,10 @@ def phage(tmp_path_factory):
     return local.reference, [records(file)[:800] for file in local.reads]
 
 
-def records(file):
-    lines = file.read_bytes().splitlines(keepends=True)
-    return [b"".join(lines[i : i + 4]) for i in range(0, len(lines), 4)]
-
-
 @pytest.fixture(scope="module")
 def repeats(tmp_path_factory):
     """Returns a genome that is half repeats, where many places are equally good, and 500 pairs of it."""
-    rng = random.Random(1)  # noqa: S311
-    unit = "".join(rng.choices("ACGT", k=2000))
-    genome = "".join("".join(rng.choices("ACGT", k=2000)) + unit for _ in range(8))
-    reference = tmp_path_factory.mktemp("repeats") / "repeats.fa"
-    reference.write_text(f">g\n{genome}\n")
-    return reference, pairs(genome, 500, 100, rng)
-
-
-def pairs(genome, count, length, rng, apart=(250, 400)):
-    """Return *count* pairs of reads of *length* bases, without errors, as records of each mate."""
-    complement = str.maketrans("ACGT", "TGCA")
-    mates = [], []
-    for n in range(count):
-        at, size = rng.randrange(len(genome) - apart[1]), rng.randrange(*apart)
-        fragment = genome[at : at + size]
-        for out, bases in zip(mates, (fragment, fragment[::-1].translate(complement)), strict=True):
-            out.append(f"@r{n}\n{bases[:length]}\n+\n{'I' * length}\n".encode())
-    return list(mates)
+    return made.repeats(tmp_path_factory.mktemp("repeats"), 500)
 
 
 def built(one, reference, tmp_path_factory):
@@ -89,14 +69,14 @@ def align(one, prefix, mates, scratch, threads=1):
         names, ends, feeders, stdin = [None] * len(mates), [], [], subprocess.DEVNULL
         wanted = [mates[m] for m in one.mates_of(step)]
         streams = [itertools.chain(*zip(*wanted, strict=True))] if one.on_stdin(step) else wanted
-        for place, records in zip(one.mates_of(step), streams, strict=False):
+        for place, stream in zip(one.mates_of(step), streams, strict=False):
             source, sink = os.pipe()
             ends.append(source)
             if one.on_stdin(step):
                 stdin = source
             else:
                 names[place] = f"/dev/fd/{source}"
-            feeders.append(threading.Thread(target=feed, args=(sink, records), daemon=True))
+            feeders.append(threading.Thread(target=feed, args=(sink, stream), daemon=True))
         argv = one.argv(step, index=prefix, reads=names, threads=threads, batch_bases=BATCH_BASES, scratch=scratch)
         for feeder in feeders:
             feeder.start()
@@ -133,8 +113,8 @@ def in_parts(one, prefix, mates, cut, scratch):
     return [line for half in halves for line in align(one, prefix, half, scratch)]
 
 
-def kept(one, lines):
-    return [settled(line) for line in lines] if one.same == "settled" else lines
+def kept(one, lines, mates):
+    return list(settled(lines, mates)) if one.same == "settled" else lines
 
 
 def primary(lines):
@@ -178,7 +158,7 @@ def test_parts_that_begin_with_a_batch_give_the_whole(one, genome, count, tmp_pa
     prefix = built(one, reference, tmp_path_factory)
     whole = align(one, prefix, mates, tmp_path)
     parts = in_parts(one, prefix, mates, begin[len(begin) // 2], tmp_path)
-    assert kept(one, parts) == kept(one, whole)
+    assert kept(one, parts, count) == kept(one, whole, count)
     # An aligner that is said to choose among equally good places must be seen to, or more could be asked of it.
     assert name == "phage" or (parts == whole) == (one.same == "exact")
 
@@ -197,9 +177,9 @@ def test_batches_that_cannot_be_made_smaller_begin_where_the_file_says(one, phag
     ]
     assert starts(one, mates) == [0, begin]
     prefix = built(one, reference, tmp_path_factory)
-    whole = kept(one, align(one, prefix, mates, tmp_path, threads=2))
-    second = kept(one, align(one, prefix, [m[begin:] for m in mates], tmp_path))
-    other = kept(one, align(one, prefix, [m[begin - 9000 :] for m in mates], tmp_path))
+    whole = kept(one, align(one, prefix, mates, tmp_path, threads=2), 2)
+    second = kept(one, align(one, prefix, [m[begin:] for m in mates], tmp_path), 2)
+    other = kept(one, align(one, prefix, [m[begin - 9000 :] for m in mates], tmp_path), 2)
     found = whole[-len(second) :] == second, whole[-len(other) :] == other
     assert found == (True, False)
 

@@ -4,19 +4,19 @@
 import gzip
 import hashlib
 import itertools
-import random
 import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made import records, repeats, scenario
 
 from firsttouch import launch
 from firsttouch.aligners import aligner
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.outputs import Output
-from firsttouch.placement import Placement, Scenario, plan
+from firsttouch.placement import plan
 from firsttouch.topology import load
 
 pytestmark = pytest.mark.integration
@@ -30,24 +30,8 @@ def prepare(prefix, files, batch=None, *, one=BWA, **options):
     return replace(launch.prepare(one, prefix, files, batch), summed=True, **options)
 
 
-def records(file):
-    """Return the records of a FASTQ file, gzip or plain, as bytes."""
-    data = file.read_bytes()
-    lines = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).splitlines(keepends=True)
-    return [b"".join(lines[i : i + 4]) for i in range(0, len(lines), 4)]
-
-
 def exact(work, *rest):
     return launch.run(work, *rest, timeout=100).alignments.sums.exact
-
-
-def scenario(instances, threads=1):
-    """Make a scenario by hand: all instances may run on all PUs of this host, so that any host can."""
-    host = load()
-    pus, bank = tuple(sorted(host.allowed_pus)), host.memory_nodes[0]
-    numactl = (f"--physcpubind={','.join(map(str, pus))}", f"--membind={bank}")
-    one = Placement(pus, (bank,), numactl, "original", "part")
-    return Scenario(f"{instances}Inst_Original", instances, threads, "original", (one,) * instances)
 
 
 @pytest.fixture(scope="module")
@@ -127,30 +111,13 @@ def test_batches_are_those_of_bwa(few, batch):
     assert [2 * (b - a) for a, b in itertools.pairwise(found)] == counts
 
 
-@pytest.fixture
-def repeats(tmp_path):
-    """Returns an index and pairs of a genome that is half repeats: many places are equally good."""
-    rng = random.Random(1)  # noqa: S311
-    unit = "".join(rng.choices("ACGT", k=2000))
-    genome = "".join("".join(rng.choices("ACGT", k=2000)) + unit for _ in range(8))
-    reference = tmp_path / "repeats.fa"
-    reference.write_text(f">g\n{genome}\n")
-    complement = str.maketrans("ACGT", "TGCA")
-    files = [tmp_path / "1.fq", tmp_path / "2.fq"]
-    with files[0].open("w") as one, files[1].open("w") as other:
-        for n in range(600):
-            at, size = rng.randrange(len(genome) - 400), rng.randrange(250, 400)
-            fragment = genome[at : at + size]
-            mates = fragment[:100], fragment[::-1].translate(complement)[:100]
-            for out, bases in zip((one, other), mates, strict=True):
-                out.write(f"@r{n}\n{bases}\n+\n{'I' * 100}\n")
+def test_the_output_does_not_depend_on_instances_where_places_are_equally_good(tmp_path):
+    reference, mates = repeats(tmp_path, 600)
     BWA.build_index(reference, tmp_path / "idx", tmp_path / "log")
-    return tmp_path / "idx", files
-
-
-def test_the_output_does_not_depend_on_instances_where_places_are_equally_good(repeats):
-    prefix, files = repeats
-    work = prepare(prefix, files, BATCH)
+    files = [tmp_path / "1.fq", tmp_path / "2.fq"]
+    for file, mine in zip(files, mates, strict=True):
+        file.write_bytes(b"".join(mine))
+    work = prepare(tmp_path / "idx", files, BATCH)
     found = [launch.run(work, scenario(n), None, timeout=100).alignments.sums for n in (1, 2, 4)]
     # bwa mem chooses among equally good places by the number of the read within its own run, and every instance
     # counts from 0: this genome has such places, or the test would show nothing.

@@ -81,8 +81,9 @@ def nothing_stays():
     assert held() == before
 
 
-def fed(feeder, instances, mates, *, wanted=None):
-    """Return what each instance reads, for each mate, once everything was fed."""
+def fed(feeder, instances, mates, *, wanted=None, in_turn=False):
+    """Return what each instance reads, for each mate (or in all, of mates in turn), once everything was fed."""
+    mates = 1 if in_turn else mates
     found = [[b""] * mates for _ in range(instances)]
     sinks, readers = [], []
 
@@ -101,7 +102,7 @@ def fed(feeder, instances, mates, *, wanted=None):
             readers.append(threading.Thread(target=read, args=(out_of, instance, mate)))
     for reader in readers:
         reader.start()
-    feeder.start(sinks)
+    feeder.start(sinks, in_turn=in_turn)
     try:
         feeder.join()
     finally:

@@ -32,6 +32,22 @@ def test_an_unknown_effort(monkeypatch):
         effort.chosen()
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("", ("bwa-mem",)), ("bowtie2, snap,bowtie2", ("bowtie2", "snap")), ("all", None), ("snap,all", None)],
+)
+def test_named_aligners_go_before_those_of_an_effort(monkeypatch, said, expected):
+    monkeypatch.setenv(effort.VARIABLE, "quick")
+    monkeypatch.setenv(effort.ALIGNERS_VARIABLE, said)
+    assert effort.chosen().aligners == expected
+
+
+def test_an_unknown_aligner(monkeypatch):
+    monkeypatch.setenv(effort.ALIGNERS_VARIABLE, "bwa")
+    with pytest.raises(BadInput, match=r"FIRSTTOUCH_ALIGNERS is 'bwa': no aligner 'bwa': there are .*bwa-mem"):
+        effort.chosen()
+
+
 def test_every_effort_is_whole():
     for one in effort.efforts().values():
         assert one.title

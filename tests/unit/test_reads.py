@@ -32,15 +32,23 @@ def blocks_of(monkeypatch):
     return change
 
 
-def batch_starts(sizes, batch):
-    """Return where batches begin, one record after the other: a batch is full with its last, not before."""
-    starts, filled = [], batch
-    for number, size in enumerate(sizes):
-        if filled >= batch:
+def batch_starts(records, batch):
+    """Return where batches of records (bases, text) begin, one after the other: all conditions hold at an end."""
+    starts, held = [0], (0, 0, 0)
+    for number, (bases, size) in enumerate(records, start=1):
+        held = held[0] + bases, held[1] + size, held[2] + 1
+        if held[0] >= batch.bases and held[1] >= batch.text and held[2] % max(batch.records, 1) == 0:
             starts.append(number)
-            filled = 0
-        filled += size
-    return starts
+            held = (0, 0, 0)
+    return [s for s in starts if s < len(records)]
+
+
+BATCHES = st.builds(
+    marks.Batch,
+    bases=st.sampled_from((0, 0, 50, 120, 700)),
+    records=st.sampled_from((0, 0, 1, 2, 3, 7)),
+    text=st.sampled_from((0, 0, 100, 1000)),
+)
 
 
 @given(fastq(), layout(), SIZES)
@@ -58,24 +66,33 @@ def test_records_and_bases_are_counted(tmp_path, blocks_of, records, written, si
 
 @given(
     records=fastq(mates=2),
-    batch=st.integers(0, 700),
+    batch=BATCHES,
+    newline=st.sampled_from(("\n", "\r\n")),
     instances=st.integers(1, 5),
     size=SIZES,
     interleaved=st.booleans(),
 )
 @common(150)
-def test_parts_begin_where_batches_begin(tmp_path, blocks_of, *, records, batch, instances, size, interleaved):
+def test_parts_begin_where_batches_begin(
+    tmp_path, blocks_of, *, records, batch, newline, instances, size, interleaved
+):
     blocks_of(size)
     if interleaved:
         alternating = [r for pair in zip(*records, strict=True) for r in pair]
-        files = [write(tmp_path / "i.fq", text(alternating))]
+        files = [write(tmp_path / "i.fq", text(alternating, newline))]
     else:
-        files = [write(tmp_path / f"{n}.fq", text(r)) for n, r in enumerate(records)]
-    reads = inspect(files, batch_bases=batch, interleaved=interleaved)
+        files = [write(tmp_path / f"{n}.fq", text(r, newline)) for n, r in enumerate(records)]
+    reads = inspect(
+        files,
+        batch_bases=batch.bases,
+        batch_records=batch.records,
+        batch_bytes=batch.text,
+        interleaved=interleaved,
+    )
     sizes = [len(a[1]) + len(b[1]) for a, b in zip(*records, strict=True)]
-    starts = batch_starts(sizes, batch)
+    starts = batch_starts([(s, len(text([r]))) for s, r in zip(sizes, records[0], strict=True)], batch)
     assert (reads.records, reads.bases, reads.paired, reads.mates) == (len(sizes), sum(sizes), True, 2)
-    assert reads.as_is is not interleaved
+    assert reads.as_is is (not interleaved and newline == "\n")
     assert list(reads.marks.records) == [*starts, len(sizes)]
     if len(starts) < instances:
         with pytest.raises(CannotHere, match=f"too few for {instances} instances"):
@@ -89,27 +106,26 @@ def test_parts_begin_where_batches_begin(tmp_path, blocks_of, *, records, batch,
     assert len(divide(reads, instances)) == instances
 
 
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=200), st.integers(0, 120), st.booleans(), st.data())
-@common(200)
-def test_batches_do_not_depend_on_how_records_come(sizes, batch, by_records, data):
-    marker, at = marks.Marker(*(0, batch) if by_records else (batch, 0), 1), 0
+@given(st.lists(st.tuples(*[st.integers(0, 50)] * 2), min_size=1, max_size=200), BATCHES, st.data())
+@common(300)
+def test_batches_do_not_depend_on_how_records_come(sizes, batch, data):
+    marker, at = marks.Marker(batch, 1), 0
     while at < len(sizes):
         count = data.draw(st.integers(1, len(sizes) - at))
         here = np.arange(at, at + count)
-        marker.add(np.array(sizes[at : at + count]), [10 * here])
+        marker.add(*np.array(sizes[at : at + count]).T, [10 * here])
         at += count
     found = marker.marks([10 * len(sizes)])
-    expected = range(0, len(sizes), batch or 1) if by_records else batch_starts(sizes, batch)
-    assert list(found.records) == [*expected, len(sizes)]
+    assert list(found.records) == [*batch_starts(sizes, batch), len(sizes)]
     assert list(found.offsets[0]) == [10 * r for r in found.records]
 
 
 @pytest.mark.parametrize("batch", [0, 25])
 def test_marks_stay_few(monkeypatch, batch):
     monkeypatch.setattr(marks, "ENOUGH", 16)
-    marker = marks.Marker(batch, 0, 1)
+    marker = marks.Marker(marks.Batch(batch), 1)
     for at in range(0, 5000, 50):
-        marker.add(np.full(50, 10), [np.arange(at, at + 50)])
+        marker.add(np.full(50, 10), np.full(50, 10), [np.arange(at, at + 50)])
     found = marker.marks([5000])
     step = 3 if batch else 1
     assert found.batches == len(range(0, 5000, step))
@@ -132,11 +148,13 @@ def test_pieces_are_of_their_size(tmp_path, monkeypatch):
     reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 45, "+", "I" * 45]] * 10_000))])
     monkeypatch.setattr(parts, "PIECE", 10_000)
     sizes = [p.ends[0] - p.begins[0] for p in pieces(reads, 2)]
-    # 104 records of 97 bytes.
-    assert set(sizes[:-1]) == {10_088}
-    assert sizes[-1] <= 10_088
-    # Few reads: still some pieces for each.
+    # 103 or 104 records of 97 bytes.
+    assert set(sizes) == {9_991, 10_088}
+    # Few reads: still some pieces for each, but not of a few records.
+    monkeypatch.setattr(parts, "_LEAST", 1000)
     assert len(pieces(reads, 50)) >= 50 * 15
+    assert len(pieces(reads, 700)) == 970
+    assert len(pieces(reads, 1500)) == 1500
 
 
 BAD = [

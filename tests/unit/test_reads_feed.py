@@ -59,6 +59,13 @@ def test_all_is_fed_once_in_step(tmp_path, small, *, records, layouts, form, bat
         for mate in range(mates):
             mine = [r for n, c in feeder.runs[instance] for r in records[mate][begins[n] : begins[n] + c]]
             assert found[instance][mate] == text(mine)
+    if mates == 2:
+        with nothing_stays():
+            found = fed(feeder, instances, mates, in_turn=True)
+        both = [r for pair in zip(*records, strict=True) for r in pair]
+        for instance in range(instances):
+            mine = [r for n, c in feeder.runs[instance] for r in both[2 * begins[n] : 2 * (begins[n] + c)]]
+            assert found[instance] == [text(mine)]
     if kind is Static:
         assert feeder.runs == [[(n, p.records)] for n, p in enumerate(parts.divide(reads, instances))]
 
@@ -255,7 +262,7 @@ def test_an_interrupt_ends_all(tmp_path):
     """A real Ctrl-C, of a program of its own that feeds a program that never ends."""
     file = write(tmp_path / "r.fq.gz", packed(text(GOOD * 500_000)))
     script = f"""
-import os, pathlib
+import os, pathlib, time
 from firsttouch.reads import Static, inspect
 reads = inspect([pathlib.Path({str(file)!r})])
 tasks = len(os.listdir("/proc/self/task"))
@@ -268,6 +275,10 @@ try:
 except KeyboardInterrupt:
     feeder.stop()
     children = pathlib.Path(f"/proc/self/task/{{os.getpid()}}/children").read_text()
+    # Python is told of a thread's end before the kernel is.
+    end = time.monotonic() + 5
+    while len(os.listdir("/proc/self/task")) > tasks and time.monotonic() < end:
+        time.sleep(0.01)
     print(len(os.listdir("/proc/self/task")) - tasks, len(children.split()), flush=True)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as program:

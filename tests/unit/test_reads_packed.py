@@ -64,8 +64,9 @@ def test_parts_of_the_unpacked(tmp_path, kind):
             assert b"".join(f[0] for f in found) == data
         else:
             assert sorted(b"".join(f[0] for f in found).splitlines()) == sorted(data.splitlines())
+    # Whatever its name: not all aligners unpack gzip, and not all that do go by the name.
     write(tmp_path / "r.fq.gz", file.read_bytes())
-    assert inspect([tmp_path / "r.fq.gz"]).as_is
+    assert not inspect([tmp_path / "r.fq.gz"]).as_is
 
 
 @pytest.mark.parametrize("kind", KINDS)

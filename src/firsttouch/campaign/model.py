@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from firsttouch import aligners as aligners_module
 from firsttouch import folders
 from firsttouch.campaign.files import once
 from firsttouch.campaign.journal import Journal, now
@@ -23,7 +22,6 @@ from firsttouch.systems import load
 
 SCHEMA = 1
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -120,12 +118,9 @@ def plan(
     *only* are shell patterns: of all steps, those of such a name.
     """
     wanted = KINDS[kind]
-    thorough = effort_module.chosen()
+    thorough = effort_module.chosen().of_aligners(aligners)
     cases = Cases(topology_of(load(system).facts), thorough)
-    every = cases.aligners()
-    names = every if ALL in aligners or (not aligners and wanted.aligners) else list(aligners)
-    for name in names:
-        aligners_module.aligner(name)
+    names = cases.aligners() if aligners or wanted.aligners else []
     if names:
         manifest.load(dataset)
     count = min(repetitions, thorough.repetitions)

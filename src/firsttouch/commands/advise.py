@@ -12,10 +12,9 @@ from typing import Any
 
 from tabulate import tabulate
 
-from firsttouch import datasets, exclusive, index, launch
+from firsttouch import exclusive, launch
 from firsttouch.aligners import aligner
-from firsttouch.commands import options
-from firsttouch.datasets import store
+from firsttouch.commands import inputs, options
 from firsttouch.errors import BadInput
 from firsttouch.guideline import said
 from firsttouch.guideline.aspects import aspects
@@ -50,14 +49,8 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     made = options.command(subparsers, "advise", "recommend a scenario, after short trials", EXAMPLES)
     made.add_argument("--aligner")
-    made.add_argument("--dataset", help="take index and reads from this dataset")
-    made.add_argument("--index", type=Path, help="prefix of the aligner's index")
-    made.add_argument("--reads", type=Path, help="FASTQ file, plain or gzip")
-    made.add_argument("--reads2", type=Path, help="the second file of a pair")
-    made.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
-    made.add_argument("--threads", type=options.positive, help="threads in total, as for `firsttouch plan`")
+    inputs.add(made)
     made.add_argument("--policies", default="thesis", metavar="LIST", help="as for `firsttouch plan`")
-    made.add_argument("--batch-bases", type=options.positive, help="the aligner's batch size in bases")
     made.add_argument("--budget", type=_budget, default=BUDGET, help=f"part of the whole run (default: {BUDGET})")
     made.add_argument("--records", type=Path, nargs="+", default=(), metavar="PATH", help="this host's, measured")
     made.add_argument("--apply", action="store_true", help="run the recommended scenario; needs --output")
@@ -135,12 +128,12 @@ def _aligner(args: argparse.Namespace) -> int:
         raise BadInput("--apply and --output go together: the whole run needs a place for the alignments")
     one = aligner(args.aligner)
     one.version()
-    prefix, files, batch_bases = _input(args)
-    size = one.index_bytes(prefix)
+    given = inputs.chosen(args, one)
+    size = one.index_bytes(given.index)
     found, expected, usual = _planned(args, one.need(size), size)
     if args.output:
         Output(args.output).check()
-    work = launch.prepare(one, prefix, files, batch_bases, interleaved=args.interleaved, say=say)
+    work = launch.prepare(one, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say)
     with exclusive.measuring(say), exclusive.no_process_left():
         advice = advise(work, found.scenarios, expected, args.budget, default=usual, say=say)
         document = said.document(advice, usual, found.infeasible)
@@ -156,20 +149,6 @@ def _aligner(args: argparse.Namespace) -> int:
         rows = [(r["name"], r["trials"], r["reason"] or r["state"]) for r in document["scenarios"]]
         print(tabulate(rows, ("scenario", "trials", "why"), maxcolwidths=[None, None, 70]))
     return 1 if applied and applied["status"] != "valid" else 0
-
-
-def _input(args: argparse.Namespace) -> tuple[Path, list[Path], int | None]:
-    """Return the index's prefix, the read files and the batch size."""
-    if args.dataset:
-        if args.index or args.reads or args.reads2:
-            raise BadInput("--dataset brings index and reads: leave --index, --reads and --reads2 out")
-        data = datasets.get(args.dataset)
-        prefix = index.built(aligner(args.aligner), data.reference, store.root() / "index", say=say)
-        size = args.batch_bases or data.expect.get("batch_bases")
-        return prefix, list(data.reads), int(size) if size else None
-    if not (args.index and args.reads):
-        raise BadInput("--index and --reads are needed (or --dataset)")
-    return args.index, [f for f in (args.reads, args.reads2) if f], args.batch_bases
 
 
 def _apply(

@@ -16,6 +16,8 @@ from firsttouch.campaign.run import Outcome, run
 from firsttouch.campaign.state import missing_of
 from firsttouch.commands import options
 from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.measure import effort
+from firsttouch.methodology import aligners_of
 from firsttouch.progress import say
 from firsttouch.verdict import STATUS, exit_status
 
@@ -83,7 +85,8 @@ def _add_plan(made: argparse.ArgumentParser) -> None:
         "--aligner",
         action="append",
         metavar="A",
-        help="an aligner's scenarios; may be repeated; 'all' (default: strategy all, others none)",
+        help="an aligner's scenarios; may be repeated; 'all' (default: strategy $FIRSTTOUCH_ALIGNERS or all, "
+        "others none)",
     )
     made.add_argument("--repetitions", type=options.positive, help="timed runs of each case (default: 3)")
     made.add_argument(
@@ -148,7 +151,7 @@ def _campaign(args: argparse.Namespace, job: slurm.Job | None) -> Campaign:
         # What is not said again is as it was.
         campaign = model.read(folder)
         wanted = {"kind": args.kind, "system": args.system, "dataset": args.dataset}
-        wanted |= {"aligners": _names(args.aligner, campaign), "repetitions": args.repetitions}
+        wanted |= {"aligners": _names(args.aligner), "repetitions": args.repetitions}
         model.check(campaign, {k: v for k, v in wanted.items() if v is not None})
         return campaign
     planned = model.plan(
@@ -163,8 +166,8 @@ def _campaign(args: argparse.Namespace, job: slurm.Job | None) -> Campaign:
     return planned if getattr(args, "dry_run", False) else model.create(planned)
 
 
-def _names(given: list[str] | None, campaign: Campaign) -> tuple[str, ...] | None:
-    return campaign.aligners if given and model.ALL in given else tuple(given) if given else None
+def _names(given: list[str] | None) -> tuple[str, ...] | None:
+    return tuple(aligners_of(effort.chosen().of_aligners(given))) if given else None
 
 
 def _collect_later(campaign: Campaign, job: slurm.Job) -> None:

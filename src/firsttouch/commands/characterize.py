@@ -4,15 +4,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from firsttouch import characterize, folders
 from firsttouch.commands import options
+from firsttouch.measure import effort
 from firsttouch.progress import say
+
+#: The aligner of which the thesis has most figures; all of them would take as many times as long.
+ALIGNER = "bwa-mem"
 
 EXAMPLES = """\
   firsttouch characterize
   firsttouch characterize --system local --dataset synthetic
+  firsttouch characterize --aligner all
   firsttouch characterize -- -n latency -n bandwidth      (options after -- are ReFrame's)"""
 
 
@@ -23,6 +29,12 @@ def register(subparsers: options.Subparsers) -> None:
         "--system", default=folders.LOCAL, help="the system that this host belongs to (default: local)"
     )
     made.add_argument("--dataset", default="lambda", help="what the aligners work on (default: lambda)")
+    made.add_argument(
+        "--aligner",
+        action="append",
+        metavar="A",
+        help=f"an aligner's scenarios; may be repeated; 'all' (default: ${effort.ALIGNERS_VARIABLE} or {ALIGNER})",
+    )
     made.add_argument("-o", "--output", type=Path, help="folder of reports (default: reports/out)")
     made.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
     made.set_defaults(run=run)
@@ -30,6 +42,9 @@ def register(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Characterize this host; 1 where a check failed."""
+    # ReFrame and its checks are processes of their own.
+    os.environ[effort.ALIGNERS_VARIABLE] = _aligners(args.aligner)
+    effort.chosen()  # says what there is not, before any work
     out = args.output or folders.results()
     folder, table, passed = characterize.characterize(
         args.system, out, dataset=args.dataset, options=args.reframe_options, say=say
@@ -40,3 +55,7 @@ def run(args: argparse.Namespace) -> int:
         print(table)
         print(f"\nreport: {folder / 'index.html'}")
     return 0 if passed else 1
+
+
+def _aligners(given: list[str] | None) -> str:
+    return ",".join(given or ()) or os.environ.get(effort.ALIGNERS_VARIABLE) or ALIGNER

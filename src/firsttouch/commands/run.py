@@ -7,10 +7,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from firsttouch import datasets, index, launch, run_records
+from firsttouch import launch, run_records
 from firsttouch.aligners import aligner
-from firsttouch.commands import options
-from firsttouch.datasets import store
+from firsttouch.commands import inputs, options
 from firsttouch.errors import BadInput
 from firsttouch.outputs import Form, Output
 from firsttouch.placement import Scenario, plan
@@ -30,12 +29,7 @@ def register(subparsers: options.Subparsers) -> None:
     made = options.command(subparsers, "run", "run one placement scenario for real", EXAMPLES)
     made.add_argument("scenario", help="as `firsttouch plan` names them")
     made.add_argument("--aligner", required=True)
-    made.add_argument("--dataset", help="take index and reads from this dataset")
-    made.add_argument("--index", type=Path, help="prefix of the aligner's index")
-    made.add_argument("--reads", type=Path, help="FASTQ file, plain or gzip")
-    made.add_argument("--reads2", type=Path, help="the second file of a pair")
-    made.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
-    made.add_argument("--threads", type=options.positive, help="threads in total, as for `firsttouch plan`")
+    inputs.add(made)
     made.add_argument("-o", "--output", type=Path, help="the output file (default with --dataset: not kept)")
     form = made.add_mutually_exclusive_group()
     form.add_argument("--striped", action="store_true", help="a SAM file per instance: out.0.sam, out.1.sam, ...")
@@ -44,7 +38,6 @@ def register(subparsers: options.Subparsers) -> None:
         "--dynamic", action="store_true", help="hand batches to whichever instance has room, not one part to each"
     )
     made.add_argument("--repetitions", type=options.positive, default=1, help="timed runs (default: 1)")
-    made.add_argument("--batch-bases", type=int, help="the aligner's batch size in bases, fixed in all scenarios")
     made.add_argument("--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)")
     made.add_argument("--timeout", type=options.seconds, help="seconds after which a run is stopped")
     made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
@@ -86,27 +79,16 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     """Return the scenario, what is to be aligned, and the part of the reads that must map at least."""
     one = aligner(args.aligner)
     one.version()
-    # Aligners keep it in a C int.
-    if args.batch_bases is not None and not 1 <= args.batch_bases < 1 << 31:
-        raise BadInput(f"--batch-bases {args.batch_bases}: 1 to {(1 << 31) - 1}")
-    batch_bases, least_mapped = args.batch_bases, 0.0
-    if args.dataset:
-        if args.index or args.reads or args.reads2:
-            raise BadInput("--dataset brings index and reads: leave --index, --reads and --reads2 out")
-        data = datasets.get(args.dataset)
-        prefix, files = index.built(one, data.reference, store.root() / "index", say=say), list(data.reads)
-        batch_bases = args.batch_bases or data.expect.get("batch_bases")
-        least_mapped = float(data.expect.get("mapped_fraction_min", 0.0))
-    elif not (args.index and args.reads and args.output):
+    if not (args.dataset or args.output):
         raise BadInput("--index, --reads and --output are needed (or --dataset)")
-    else:
-        prefix, files = args.index, [args.reads, *([args.reads2] if args.reads2 else [])]
+    given = inputs.chosen(args, one)
     # What can be said at once is said before all reads are looked through.
-    scenario = plan(load(), one.need(one.index_bytes(prefix)), threads=args.threads).scenario(args.scenario)
+    scenario = plan(load(), one.need(one.index_bytes(given.index)), threads=args.threads).scenario(args.scenario)
     _output(args, scenario)
-    work = launch.prepare(one, prefix, files, batch_bases, interleaved=args.interleaved, say=say)
+    work = launch.prepare(one, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say)
     summed = bool(args.checksum or args.expect_sha256)
-    return scenario, replace(work, dynamic=args.dynamic, counted=args.counters, summed=summed), least_mapped
+    work = replace(work, dynamic=args.dynamic, counted=args.counters, summed=summed)
+    return scenario, work, given.least_mapped
 
 
 def _output(args: argparse.Namespace, scenario: Scenario) -> Output | None:

@@ -26,7 +26,7 @@ class LocalDataset:
     name: str
     reference: Path  #: FASTA, unpacked
     reads: tuple[Path, ...]  #: FASTQ, unpacked: one file single-end, two paired, none for a reference alone
-    expect: dict[str, int | float]  #: reads (per file), read_length, mapped_fraction_min, …
+    expect: dict[str, Any]  #: reads (per file), read_length, mapped_fraction_min, …
     notes: tuple[str, ...] = ()  #: one line on each file whose publisher states no checksum
 
 
@@ -37,7 +37,7 @@ class _Plan:
     dataset: Dataset
     place: Place
     files: tuple[DataFile, ...]
-    expect: dict[str, int | float]
+    expect: dict[str, Any]
     options: synthetic.Options | None
 
 

@@ -7,10 +7,11 @@ import functools
 import os
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal, TypeVar
 
+from firsttouch.aligners import aligner
 from firsttouch.errors import BadInput
 from firsttouch.topology import Topology
 
@@ -19,6 +20,9 @@ Extent = Literal["all", "ends"]
 #: The effort where nothing is said; its records need not say it.
 FULL = "full"
 VARIABLE = "FIRSTTOUCH_EFFORT"
+#: Names the aligners whose scenarios are run (a list with commas, or "all"), instead of the effort's own.
+ALIGNERS_VARIABLE = "FIRSTTOUCH_ALIGNERS"
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,16 @@ class Effort:
         far = sorted(banks, key=lambda bank: (sum(host.distance(node, bank) for node in nodes), bank))
         return sorted({far[0], far[-1]})
 
+    def of_aligners(self, names: Sequence[str]) -> Effort:
+        """Return the effort with these aligners ("all" among them: all), its own where none is named.
+
+        Raises BadInput for an unknown name.
+        """
+        if not names:
+            return self
+        known = [n for n in names if n == ALL or aligner(n)]
+        return replace(self, aligners=None if ALL in known else tuple(dict.fromkeys(known)))
+
     def some(self, extent: Extent, ordered: Iterable[T]) -> list[T]:
         """Return all of *ordered*, or its first and its last one."""
         found = list(ordered)
@@ -73,8 +87,15 @@ def efforts() -> dict[str, Effort]:
 
 
 def chosen() -> Effort:
-    """Return the effort that FIRSTTOUCH_EFFORT names, or the full one; raises BadInput for an unknown name."""
+    """Return the effort that FIRSTTOUCH_EFFORT names, or the full one, with the aligners of FIRSTTOUCH_ALIGNERS.
+
+    Raises BadInput for an unknown name.
+    """
     name = os.environ.get(VARIABLE) or FULL
     if name not in efforts():
         raise BadInput(f"{VARIABLE} is '{name}': there are {', '.join(efforts())}")
-    return efforts()[name]
+    text = os.environ.get(ALIGNERS_VARIABLE, "")
+    try:
+        return efforts()[name].of_aligners([part.strip() for part in text.split(",") if part.strip()])
+    except BadInput as error:
+        raise BadInput(f"{ALIGNERS_VARIABLE} is '{text}': {error}") from error

@@ -22,7 +22,8 @@ _AT, _PLUS, _RETURN = ord("@"), ord("+"), ord("\r")
 class Chunk:
     """Whole records: *data* (with SLACK bytes after the last), *first* is the file's offset of ``data[0]``.
 
-    *starts* (n) and *ends* (n x 4, the lines' newlines) are places in *data*, *bases* (n) counts each record's.
+    *starts* (n) and *ends* (n x 4, the lines' newlines) are places in *data*. Of each record *bases* (n) counts
+    the bases, *text* (n) the bytes, those of its carriage returns left out.
     """
 
     data: Bytes
@@ -30,6 +31,7 @@ class Chunk:
     starts: Ints
     ends: Ints
     bases: Ints
+    text: Ints
 
 
 class Checked:
@@ -79,12 +81,11 @@ class Checked:
         starts = np.concatenate(([0], ends[:-1, 3] + 1))
         bases = ends[:, 1] - ends[:, 0] - 1
         qualities = ends[:, 3] - ends[:, 2] - 1
+        text = ends[:, 3] - starts + 1
         if returns:
-            bases = bases - self._returns(data, ends[:, 0] + 1, ends[:, 1])
-            qualities = qualities - self._returns(data, ends[:, 2] + 1, ends[:, 3])
-            self.crlf |= bool(
-                self._returns(data, starts, ends[:, 0]).any() | (data[ends[:, 2] - 1] == _RETURN).any()
-            )
+            begins = (starts, *(ends[:, line] + 1 for line in range(3)))
+            found = [self._returns(data, begin, ends[:, line]) for line, begin in enumerate(begins)]
+            bases, qualities, text = bases - found[1], qualities - found[3], text - sum(found)
         good = (data[starts] == _AT) & (data[ends[:, 1] + 1] == _PLUS) & (bases == qualities)
         count = len(good)
         if not good.all():
@@ -95,7 +96,7 @@ class Checked:
         if count:
             self.longest = max(self.longest, int((ends[:count, 3] - starts[:count]).max()) + 1)
             first, self.end = self.end, self.end + int(ends[count - 1, 3]) + 1
-            return Chunk(data, first, starts[:count], ends[:count], bases[:count])
+            return Chunk(data, first, starts[:count], ends[:count], bases[:count], text[:count])
         return None
 
     def _returns(self, data: Bytes, begins: Ints, ends: Ints) -> Ints:

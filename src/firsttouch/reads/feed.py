@@ -22,6 +22,8 @@ from firsttouch.reads.scan import Reads
 
 #: The writing ends of each instance's pipes, one for each mate (None: that mate is not wanted).
 Sinks = Sequence[Sequence[int | None]]
+#: What goes through a pipe: one mate's reads, or those of both in turn.
+Mates = tuple[int, ...]
 
 
 class _Feeder:
@@ -41,18 +43,22 @@ class _Feeder:
         self._lock = threading.Lock()
         self._error: Exception | None = None
 
-    def start(self, sinks: Sinks) -> None:
+    def start(self, sinks: Sinks, *, in_turn: bool = False) -> None:
         """Begin to feed *sinks*, which are closed by the feeder, whatever happens; call join() afterwards.
 
-        Raises BadInput for a file that was changed, as join() does.
+        *in_turn*: the sink of mate 1 gets mate 2 as well, record by record, as interleaved files have it. Raises
+        BadInput for a file that was changed, as join() does.
         """
-        self.runs = [[] for _ in range(self._instances)]
+        self.runs = self._first()
         self._error, self._halt, self._threads = None, Halt(), []
         wanted = [
-            (i, mate, fd) for i, mates in enumerate(sinks) for mate, fd in enumerate(mates) if fd is not None
+            (i, (0, 1) if in_turn else (mate,), fd)
+            for i, mates in enumerate(sinks)
+            for mate, fd in enumerate(mates)
+            if fd is not None
         ]
         try:
-            self._prepare({mate for _, mate, _ in wanted}, self._halt)
+            self._prepare({mate for _, mates, _ in wanted for mate in mates}, self._halt)
             for one in wanted:
                 ended = threading.Event()
                 thread = threading.Thread(
@@ -65,6 +71,10 @@ class _Feeder:
                 os.close(fd)
             self.stop()
             raise
+
+    def _first(self) -> list[list[tuple[int, int]]]:
+        """Return the runs that there are before anything is fed."""
+        raise NotImplementedError
 
     def _prepare(self, mates: set[int], halt: Halt) -> None:
         """Open what all instances share."""
@@ -98,11 +108,15 @@ class _Feeder:
             self._halt.close()
             self._halt = None
 
-    def _run(self, instance: int, mate: int, fd: int, halt: Halt, ended: threading.Event) -> None:
+    def _run(self, instance: int, mates: Mates, fd: int, halt: Halt, ended: threading.Event) -> None:
         try:
-            with Outlet(fd, halt) as outlet, self._intake(instance, mate, halt) as intake:
+            with contextlib.ExitStack() as stack:
+                outlet = stack.enter_context(Outlet(fd, halt))
+                # Interleaved pairs come from one file.
+                sources = mates[:1] if self._reads.interleaved else mates
+                intakes = [stack.enter_context(self._intake(instance, mate, halt)) for mate in sources]
                 for piece in self._given(instance, outlet):
-                    self._pour(piece, mate, intake, outlet)
+                    self._pour(piece, mates, intakes, outlet)
         except (BrokenPipeError, Stopped):
             pass
         except Exception as error:
@@ -113,21 +127,25 @@ class _Feeder:
         finally:
             ended.set()
 
-    def _pour(self, piece: Part, mate: int, intake: Intake, outlet: Outlet) -> None:
-        """Write mate *mate* of the piece as plain FASTQ."""
-        number = self._file(mate)
-        layout = self._reads.layouts[number]
-        begin, end = piece.begins[number], piece.ends[number]
-        last = b"\n" if layout.unended and piece.end == self._reads.records else b""
-        if not layout.crlf and not self._reads.interleaved:
-            intake.pour(begin, end, outlet)
-            outlet.write(last)
-            return
-        blocks: Iterator[bytes] = itertools.chain(intake.blocks(begin, end), [last])
-        if layout.crlf:
-            blocks = text.newlines(blocks)
-        if self._reads.interleaved:
-            blocks = text.one_mate(blocks, mate)
+    def _pour(self, piece: Part, mates: Mates, intakes: Sequence[Intake], outlet: Outlet) -> None:
+        """Write the piece's reads of *mates* as plain FASTQ."""
+        streams = []
+        for mate, intake in zip(mates, intakes, strict=False):
+            number = self._file(mate)
+            layout = self._reads.layouts[number]
+            begin, end = piece.begins[number], piece.ends[number]
+            last = b"\n" if layout.unended and piece.end == self._reads.records else b""
+            if len(intakes) == 1 and not layout.crlf and self._reads.interleaved == (len(mates) == 2):
+                intake.pour(begin, end, outlet)
+                outlet.write(last)
+                return
+            blocks: Iterator[bytes] = itertools.chain(intake.blocks(begin, end), [last])
+            streams.append(text.newlines(blocks) if layout.crlf else blocks)
+        blocks = streams[0]
+        if len(streams) == 2:
+            blocks = text.in_turn(*streams)
+        elif self._reads.interleaved and len(mates) == 1:
+            blocks = text.one_mate(blocks, mates[0])
         for block in blocks:
             outlet.write(block)
 
@@ -150,10 +168,8 @@ class Static(_Feeder):
         super().__init__(reads, instances)
         self.parts = divide(reads, instances) if parts is None else parts
 
-    def start(self, sinks: Sinks) -> None:
-        """Begin to feed *sinks*, which are closed by the feeder, whatever happens; call join() afterwards."""
-        super().start(sinks)
-        self.runs = [[(number, part.records)] for number, part in enumerate(self.parts)]
+    def _first(self) -> list[list[tuple[int, int]]]:
+        return [[(number, part.records)] for number, part in enumerate(self.parts)]
 
     def _intake(self, instance: int, mate: int, halt: Halt) -> contextlib.AbstractContextManager[Intake]:
         number = self._file(mate)
@@ -169,7 +185,8 @@ class Static(_Feeder):
 class Dynamic(_Feeder):
     """Pieces of the reads are given to whichever instance has room for more, as load balancers do (Langmead et al.
 
-    2019, section 1.2, call that dynamic load balancing of several processes).
+    2019, section 1.2, call that dynamic load balancing of several processes). Each gets one for a start: some
+    aligners take an input without reads for a mistake.
     """
 
     def __init__(self, reads: Reads, instances: int) -> None:
@@ -179,10 +196,9 @@ class Dynamic(_Feeder):
         self._next = 0
         self._shared: dict[int, Shared] = {}
 
-    def start(self, sinks: Sinks) -> None:
-        """Begin to feed *sinks*, which are closed by the feeder, whatever happens; call join() afterwards."""
-        self._next = 0
-        super().start(sinks)
+    def _first(self) -> list[list[tuple[int, int]]]:
+        self._next = self._instances
+        return [[(number, self.parts[number].records)] for number in range(self._instances)]
 
     def _given(self, instance: int, outlet: Outlet) -> Iterator[Part]:
         given = self.runs[instance]

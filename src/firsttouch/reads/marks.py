@@ -27,23 +27,33 @@ class Marks:
     stride: int
 
 
-class Marker:
-    """Finds the batches while records go by.
+@dataclass(frozen=True)
+class Batch:
+    """When a batch is full: with the first record (pair) at which all of this holds.
 
-    A batch ends with the record (pair) at which its bases reach *batch_bases*, or (where that is not 0) holds
-    *batch_records* of them; with 0 for both every record is one.
+    Its bases are at least *bases*, the text of its records of mate 1 has at least *text* bytes, and their number
+    is a multiple of *records*. 0 is no condition.
     """
 
-    def __init__(self, batch_bases: int, batch_records: int, files: int) -> None:
+    bases: int = 0
+    records: int = 0
+    text: int = 0
+
+
+class Marker:
+    """Finds the batches while records go by."""
+
+    def __init__(self, batch: Batch, files: int) -> None:
         self.records = self.bases = self.batches = 0
-        self._size, self._filled, self._stride = batch_bases, batch_bases, 1
-        self._batch_records = batch_records
+        self._batch, self._stride = batch, 1
+        # Records, bases and text of the batch that is open; None: the last one is full.
+        self._open: tuple[int, int, int] | None = None
         self._kept = [np.empty((files + 1, 0), np.int64)]
         self._count = 0
 
-    def add(self, bases: Ints, offsets: list[Ints]) -> None:
-        """Take further records: the bases of each, over both mates, and where it begins in each file."""
-        starts = self._starts(bases)
+    def add(self, bases: Ints, text: Ints, offsets: list[Ints]) -> None:
+        """Take further records: the bases of each, over both mates, its text (mate 1), its place in each file."""
+        starts = self._starts(bases, text)
         numbers = np.arange(self.batches, self.batches + len(starts))
         starts = starts[numbers % self._stride == 0]
         if len(starts):
@@ -57,23 +67,34 @@ class Marker:
             self._count = self._kept[0].shape[1]
             self._stride *= 2
 
-    def _starts(self, bases: Ints) -> Ints:
+    def _starts(self, bases: Ints, text: Ints) -> Ints:
         """Return which of the records begin a batch."""
-        count = len(bases)
-        if self._batch_records:
-            return np.arange(-self.records % self._batch_records, count, self._batch_records)
-        if self._filled >= self._size and int(bases.min()) >= self._size:
-            self._filled = int(bases[-1])
+        full, count = self._batch, len(bases)
+        each = full.records < 2 and int(bases.min()) >= full.bases and int(text.min()) >= full.text
+        if self._open is None and each:
             return np.arange(count)
-        sums = np.cumsum(bases)
+        sums, texts = np.cumsum(bases), np.cumsum(text)
         found = []
-        before = -self._filled  # of the sums: where the batch that is open began
-        at = 0 if self._filled >= self._size else int(np.searchsorted(sums, before + self._size)) + 1
-        while at < count:
+        at = 0
+        # Records, bases and text before the batch, counted from the first record here.
+        before = (0, 0, 0)
+        if self._open is None:
+            found.append(0)
+        else:
+            before = (-self._open[0], -self._open[1], -self._open[2])
+        while True:
+            enough = np.searchsorted(sums, before[1] + full.bases), np.searchsorted(texts, before[2] + full.text)
+            last = max(at, *map(int, enough))
+            last += -(last + 1 - before[0]) % max(1, full.records)
+            if last >= count:
+                self._open = (count - before[0], int(sums[-1]) - before[1], int(texts[-1]) - before[2])
+                break
+            at = last + 1
+            if at == count:
+                self._open = None
+                break
             found.append(at)
-            before = int(sums[at - 1]) if at else 0
-            at = int(np.searchsorted(sums, before + self._size)) + 1
-        self._filled = int(sums[-1]) - before
+            before = (at, int(sums[last]), int(texts[last]))
         return np.array(found, np.int64)
 
     def marks(self, ends: list[int]) -> Marks:

@@ -7,6 +7,7 @@ rapidgzip runs as a program of its own: its memory is its own, and so are its th
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO
 
+from firsttouch.errors import Missing
 from firsttouch.reads.outlet import enlarge
 from firsttouch.reads.source import Source
 from firsttouch.supervise import guarded
@@ -36,6 +38,8 @@ class Unpacker:
     """A running rapidgzip: *stream* is a pipe's reading end, with all bytes or a range of the unpacked ones."""
 
     def __init__(self, source: Source, argv: list[str], keep: tuple[int, ...] = ()) -> None:
+        if importlib.util.find_spec("rapidgzip") is None:
+            raise Missing("the Python package rapidgzip is not installed: `make setup` installs it")
         fd = source.open()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with this)
         try:

@@ -6,8 +6,6 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-import numpy as np
-
 from firsttouch.errors import CannotHere
 from firsttouch.reads.scan import Reads
 
@@ -15,6 +13,9 @@ from firsttouch.reads.scan import Reads
 PIECE = 1 << 20
 #: An instance gets at least about as many, so that none waits long for the others at the end.
 _EACH = 16
+#: Not smaller for that: aligners read a file in portions too, and bowtie 1.3.1 with two threads or more loses all
+#: reads of an input of less than one.
+_LEAST = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -53,16 +54,11 @@ def divide(reads: Reads, parts: int) -> list[Part]:
 def pieces(reads: Reads, instances: int) -> list[Part]:
     """Return pieces of about PIECE bytes, or of one batch where that is larger, to be handed to *instances*.
 
-    Raises CannotHere where there are fewer batches than instances.
+    They are as many as the instances at least. Raises CannotHere where there are fewer batches than that.
     """
-    divide(reads, instances)
-    places = reads.marks.offsets[0]
-    size = min(PIECE, int(places[-1]) // (_EACH * instances))
-    cuts = [0]
-    while cuts[-1] < len(places) - 1:
-        at = int(np.searchsorted(places, places[cuts[-1]] + size))
-        cuts.append(min(max(at, cuts[-1] + 1), len(places) - 1))
-    return _between(reads, cuts)
+    total = int(reads.marks.offsets[0][-1])
+    size = min(PIECE, max(_LEAST, total // (_EACH * instances)))
+    return divide(reads, max(instances, min(total // size, len(reads.marks.records) - 1)))
 
 
 def _between(reads: Reads, cuts: list[int]) -> list[Part]:

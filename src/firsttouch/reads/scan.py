@@ -16,7 +16,7 @@ from firsttouch.errors import BadInput
 from firsttouch.reads import pairs
 from firsttouch.reads.blocks import blocks
 from firsttouch.reads.check import Checked, Chunk
-from firsttouch.reads.marks import Marker, Marks
+from firsttouch.reads.marks import Batch, Marker, Marks
 from firsttouch.reads.source import Source, source
 from firsttouch.units import format_bytes
 
@@ -48,9 +48,8 @@ class Layout:
 
     @property
     def as_is(self) -> bool:
-        """Whether a program reads the same from the file as from us; programs go by a gzip file's name."""
-        clean = not (self.crlf or self.unended or self.blank)
-        return clean and self.source.packed == (self.source.file.suffix == ".gz")
+        """Whether a program reads the same from the file as from us; not all of them unpack gzip."""
+        return not (self.crlf or self.unended or self.blank or self.source.packed)
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,15 @@ def inspect(
     *,
     batch_bases: int = 0,
     batch_records: int = 0,
+    batch_bytes: int = 0,
     interleaved: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Reads:
     """Read *files* (one, or two of a pair) once: check every record, count, and find where parts may begin.
 
-    A batch ends with the record (pair) at which its bases, over both mates, reach *batch_bases*, or (where that
-    is not 0) holds *batch_records* of them; with 0 for both every record is one. *say* is told how far it is.
+    A batch ends with the first record (pair) at which its bases, over both mates, reach *batch_bases*, the text
+    of its records of mate 1 reaches *batch_bytes* and their number is a multiple of *batch_records*; with 0 for
+    all of them every record is one. *say* is told how far it is.
     Raises BadInput, which names file, record and line, for what is no FASTQ, for no record at all, and for pairs
     that are not in step.
     """
@@ -103,7 +104,7 @@ def inspect(
         raise BadInput(f"{len(files)} read files: one, or two of a pair that is not interleaved, are needed")
     sources = [source(file) for file in files]
     indexes = [_unnamed() if s.packed else None for s in sources]
-    marker = Marker(batch_bases, batch_records, len(files))
+    marker = Marker(Batch(batch_bases, batch_records, batch_bytes), len(files))
     threads = max(1, min(4, len(os.sched_getaffinity(0))) // len(files))
     tell = _telling(say)
     with contextlib.ExitStack() as stack:
@@ -115,7 +116,7 @@ def inspect(
             _compare(checked, windows, marker.records)
             bases = sum((w.chunk.bases[w.mine] for w in windows[1:]), windows[0].chunk.bases[windows[0].mine])
             places = [w.chunk.first + w.chunk.starts[w.mine] for w in windows[: len(files)]]
-            marker.add(bases, places)
+            marker.add(bases, windows[0].chunk.text[windows[0].mine], places)
             tell(checked)
     if not marker.records:
         raise BadInput("no reads", file=files[0])

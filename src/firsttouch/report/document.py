@@ -8,7 +8,7 @@ from typing import Any
 
 import firsttouch
 from firsttouch.records import Record
-from firsttouch.report import speedups
+from firsttouch.report import speedups, theoretical
 from firsttouch.report.headlines import Headline
 from firsttouch.report.hosts import HostView
 from firsttouch.report.model import Problem, References
@@ -55,7 +55,7 @@ def _host(view: HostView, lines: Sequence[Headline], references: References | No
     records = (*view.valid, *view.invalid)
     checks: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        checks.setdefault(record.check, []).append(_metric(record, references))
+        checks.setdefault(record.check, []).append(_metric(view, record, references))
     return {
         "host": view.host,
         "system": view.system,
@@ -69,9 +69,10 @@ def _host(view: HostView, lines: Sequence[Headline], references: References | No
     }
 
 
-def _metric(record: Record, references: References | None) -> dict[str, Any]:
+def _metric(view: HostView, record: Record, references: References | None) -> dict[str, Any]:
     valid = record.status == "valid"
     reference = references(record) if references and valid else None
+    share = theoretical.fraction(view, record) if valid and record.check == "bandwidth" else None
     return {
         "metric": record.metric,
         "parameters": dict(record.parameters),
@@ -84,6 +85,7 @@ def _metric(record: Record, references: References | None) -> dict[str, Any]:
         "maximum": max(record.samples) if valid else None,
         "spread": record.spread if valid else None,
         "repetitions": record.repetitions,
+        "theoretical_percent": None if share is None else 100 * share,
         "time": record.time,
         "software": dict(record.software),
         "reference": {

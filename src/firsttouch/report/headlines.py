@@ -11,7 +11,7 @@ from typing import Any
 from tabulate import tabulate
 
 from firsttouch.records import Record
-from firsttouch.report import contention, levels, matrices, speedups
+from firsttouch.report import agreement, contention, levels, matrices, speedups, theoretical
 from firsttouch.report.hosts import HostView, banks
 from firsttouch.report.model import Problem
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
@@ -102,7 +102,11 @@ def _topology(view: HostView) -> Iterator[Headline]:
         yield Headline("topology", ", ".join(parts))
     if "theoretical_bandwidth" in found:
         record = found["theoretical_bandwidth"]
-        yield Headline("theoretical bandwidth", quantity(record.value, record.unit))
+        source = record.parameters.get("source")
+        compared = f"of one package, from {source}" if source else ""
+        yield Headline("theoretical bandwidth", quantity(record.value, record.unit), compared=compared)
+    elif why := theoretical.unknown(view):
+        yield Headline("theoretical bandwidth", "unknown", compared=why)
 
 
 def _latency(view: HostView) -> Iterator[Headline]:
@@ -110,7 +114,7 @@ def _latency(view: HostView) -> Iterator[Headline]:
     local = next((c for c in known if c.local), None)
     if local is None:
         return
-    remote = levels.worst_remote(known)
+    remote = levels.worst_remote([c for c in known if c.compares(local)])
     for level in levels.by_level(local, levels.cache_levels(view.topology, local.pu_nodes)):
         record = level.record
         compared = f"at {format_bytes(level.size_bytes)}"
@@ -125,6 +129,8 @@ def _latency(view: HostView) -> Iterator[Headline]:
             )
             if size != level.size_bytes:
                 compared += f" (at {format_bytes(size)})"
+        if level.cache_bytes is None:
+            compared += _by_others(view, record)
         yield Headline(name, quantity(record.value, record.unit), record, compared)
 
 
@@ -144,24 +150,30 @@ def _bandwidth(view: HostView) -> Iterator[Headline]:
                 f"worst remote {quantity(far.value, far.unit)}, {nodes(pus)} to bank "
                 f"{','.join(map(str, bank))}{factor(record.value, far.value, 'less')}; {way.name}"
             )
+        share = theoretical.fraction(view, record)
+        compared += f"; {percent(share)} of theoretical" if share is not None else ""
+        compared += _by_others(view, record)
         yield Headline(f"{kernel} bandwidth, local", quantity(record.value, record.unit), record, compared)
 
 
 def _contention(view: HostView) -> Iterator[Headline]:
-    totals = contention.series(view, contention.TOTAL)
-    for key, each in contention.series(view, contention.EACH).items():
-        total = totals.get(key, {})
-        name = "contention" if not key else f"contention, {key}"
-        few, many = min(each), max(each)
-        for threads in dict.fromkeys((few, many)):
-            record = each[threads]
-            compared = [f"bank {','.join(map(str, banks(record)))}"] if banks(record) else []
-            if threads != few:
-                compared.append(f"{percent(record.value / each[few].value)} of {count(few, 'thread')}")
-            if threads in total and threads > 1:
-                compared.append(f"{quantity(total[threads].value, total[threads].unit)} in total")
-            text = f"{quantity(record.value, record.unit)} per thread"
-            yield Headline(f"{name}, {count(threads, 'thread')}", text, record, ", ".join(compared))
+    # Other programs are there to hold the probe's figures against: they are in the figures.
+    for way in contention.ways(view)[:1]:
+        for key, each in way.each.items():
+            yield from _of_threads(f"contention, {key}" if key else "contention", each, way.total.get(key, {}))
+
+
+def _of_threads(name: str, each: dict[int, Record], total: dict[int, Record]) -> Iterator[Headline]:
+    few, many = min(each), max(each)
+    for threads in dict.fromkeys((few, many)):
+        record = each[threads]
+        compared = [f"bank {','.join(map(str, banks(record)))}"] if banks(record) else []
+        if threads != few:
+            compared.append(f"{percent(record.value / each[few].value)} of {count(few, 'thread')}")
+        if threads in total and threads > 1:
+            compared.append(f"{quantity(total[threads].value, total[threads].unit)} in total")
+        text = f"{quantity(record.value, record.unit)} per thread"
+        yield Headline(f"{name}, {count(threads, 'thread')}", text, record, ", ".join(compared))
 
 
 def _scenarios(view: HostView) -> Iterator[Headline]:
@@ -183,6 +195,12 @@ def _scenarios(view: HostView) -> Iterator[Headline]:
             if gain is not None:
                 compared += f": {times(gain.value)} ({times(gain.low)} to {times(gain.high)})"
         yield Headline(f"{study.name}: fastest", what, best, compared)
+
+
+def _by_others(view: HostView, record: Record) -> str:
+    """Return ``; likwid-bench 10.1 GB/s`` and the like: the same case by other programs."""
+    found = (f"{agreement.program(r)} {quantity(r.value, r.unit)}" for r in agreement.beside(view, record))
+    return "".join(f"; {text}" for text in found)
 
 
 def factor(larger: float, smaller: float, words: str) -> str:

@@ -103,7 +103,12 @@ def pu_nodes(record: Record) -> tuple[int, ...]:
 
 def banks(record: Record) -> tuple[int, ...]:
     """Return the NUMA nodes that held the record's memory; empty where it does not say."""
-    return node_set(record.parameters.get("bank")) or ()
+    return node_set(_bank(record)) or ()
+
+
+def _bank(record: Record) -> Any:
+    """Return the parameter that names the memory: one bank, or those that it is interleaved over."""
+    return record.parameters.get("bank", record.parameters.get("banks"))
 
 
 def varying(records: Iterable[Record], *, ignore: Iterable[str] = ()) -> list[str]:
@@ -182,7 +187,7 @@ def _malformed(record: Record) -> str:
 def _misplaced(record: Record) -> str:
     """Return what keeps the record out of its figure, or an empty text."""
     for name, kind in NEEDED.get(record.check, {}).items():
-        value = record.parameters.get(name)
+        value = _bank(record) if name == "bank" else record.parameters.get(name)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < math.inf
         good = {"number": is_number, "nodes": node_set(value) is not None, "text": isinstance(value, str)}
         if not good[kind]:

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+from firsttouch.probe_program import NAME
 from firsttouch.records import Record
 from firsttouch.report.hosts import HostView, banks, pu_nodes, whole
 from firsttouch.topology import Topology
@@ -16,20 +18,39 @@ RANDOM = "random_latency"
 SEQUENTIAL = "sequential_latency"
 
 
+#: What a curve's records have in common: parameter and value.
+Way = tuple[tuple[str, Any], ...]
+_WAY = ("stride_bytes", "order", "pages", "effort")
+
+
 @dataclass(frozen=True)
 class Curve:
-    """Latency over size (bytes, ascending) for loads from the PUs of some NUMA nodes to one bank."""
+    """Latency over size (bytes, ascending) for loads from the PUs of some NUMA nodes to one bank.
+
+    *program* measured it; *way* is how (stride, order of the accesses, pages): curves of one way compare.
+    """
 
     metric: str
     pu_nodes: tuple[int, ...]
     bank: tuple[int, ...]
-    stride_bytes: int | None
+    program: str
+    way: Way
     points: tuple[tuple[int, Record], ...]
 
     @property
     def local(self) -> bool:
         """Whether the memory is on the NUMA node of the PUs."""
         return self.pu_nodes == self.bank
+
+    @property
+    def stride_bytes(self) -> int | None:
+        """Bytes from one load to the next in the order of the addresses, None where the records do not say."""
+        stride = dict(self.way).get("stride_bytes")
+        return stride if isinstance(stride, int) else None
+
+    def compares(self, other: Curve) -> bool:
+        """Tell whether two curves were measured in the same way."""
+        return (self.program, self.way) == (other.program, other.way)
 
     @property
     def largest(self) -> tuple[int, Record]:
@@ -48,14 +69,15 @@ class Level:
 
 
 def curves(view: HostView, metric: str) -> list[Curve]:
-    """Return the latency curves of *metric*: local ones first, then by NUMA nodes and stride."""
-    grouped: dict[tuple[tuple[int, ...], tuple[int, ...], int | None], dict[int, Record]] = {}
+    """Return the latency curves of *metric*: local ones first, the probe's first, then by NUMA nodes and way."""
+    grouped: dict[tuple[tuple[int, ...], tuple[int, ...], str, Way], dict[int, Record]] = {}
     for record in view.of("latency", metric=metric):
-        stride = record.parameters.get("stride_bytes")
-        key = (pu_nodes(record), banks(record), stride if isinstance(stride, int) else None)
+        known = record.parameters
+        way = tuple((name, known[name]) for name in _WAY if isinstance(known.get(name), (int, str)))
+        key = (pu_nodes(record), banks(record), str(known.get("program", "")), way)
         grouped.setdefault(key, {})[whole(record, "size_bytes")] = record
     found = [Curve(metric, *key, tuple(sorted(points.items()))) for key, points in grouped.items()]
-    return sorted(found, key=lambda c: (not c.local, c.pu_nodes, c.bank, c.stride_bytes or 0))
+    return sorted(found, key=lambda c: (not c.local, c.program != NAME, c.pu_nodes, c.bank, c.program, str(c.way)))
 
 
 def worst_remote(known: Sequence[Curve]) -> Curve | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from firsttouch.probe_program import NAME
 from firsttouch.records import Record
 from firsttouch.report.hosts import HostView, banks, pu_nodes
 from firsttouch.report.text import plain
@@ -15,7 +16,7 @@ from firsttouch.report.text import plain
 #: STREAM's order; other kernels follow in alphabetical order.
 KERNELS = ("copy", "scale", "add", "triad")
 #: Parameters that vary within a matrix (or with the size of the PU-set), so do not tell two matrices apart.
-_WITHIN = ("kernel", "pu_nodes", "bank", "threads", "array_bytes", "pus")
+_WITHIN = ("kernel", "pu_nodes", "bank", "banks", "threads", "array_bytes", "pus", "stands_for")
 
 Nodes = tuple[int, ...]
 
@@ -60,12 +61,17 @@ class Variant:
         for key, value in self.parameters.items():
             if key in {"program", "policy"}:
                 words.append(plain(value))
-            elif key in {"instructions", "stores"}:
+            elif key in {"instructions", "stores", "pages"}:
                 # "compiler": what it made of the loops is not known from outside.
                 words.append(f"{key} by the compiler" if value == "compiler" else f"{plain(value)} {key}")
             else:
                 words.append(f"{key.replace('_', ' ')} {plain(value)}")
         return ", ".join(filter(None, words)) or "bandwidth"
+
+    @property
+    def by_probe(self) -> bool:
+        """Whether the probe measured."""
+        return self.parameters.get("program") == NAME
 
     def records(self) -> Iterator[Record]:
         """Yield the records of all matrices."""
@@ -97,20 +103,33 @@ def variants(view: HostView) -> list[Variant]:
     return found
 
 
+def drawn(ways: list[Variant]) -> list[Variant]:
+    """Return the ways that are worth matrices of their own: others hold the probe's local cells up to theirs."""
+    probe = [way for way in ways if way.by_probe]
+    rest = [way for way in ways if way not in probe]
+    return [
+        *probe,
+        *(way for way in rest if not probe or any(m.cells.keys() - dict(m.local()) for m in way.matrices)),
+    ]
+
+
 def best_local(known: list[Variant], kernel: str) -> tuple[Variant, Nodes, Record] | None:
     """Return the way, NUMA nodes and record of the highest local bandwidth of *kernel*.
 
-    The PU-sets compared are the smallest ones that were measured: more PUs are not a better bank.
+    The PU-sets compared are the smallest ones that were measured: more PUs are not a better bank. Of several ways
+    of measuring it is the one with most of its cells.
     """
     found = [
-        (variant, place[0], record)
+        (variant, place[0], record, len(matrix.cells))
         for variant in known
         for matrix in variant.matrices
         if matrix.kernel == kernel
         for place, record in matrix.local()
-        if len(place[0]) == min(len(other[0]) for other, _ in matrix.local())
     ]
-    return max(found, key=lambda item: item[2].value, default=None)
+    smallest = min((len(nodes) for _, nodes, _, _ in found), default=0)
+    found = [item for item in found if len(item[1]) == smallest]
+    best = max(found, key=lambda item: (item[3], item[0].by_probe, item[2].value), default=None)
+    return best[:3] if best else None
 
 
 def worst_remote(variant: Variant, kernel: str) -> tuple[Nodes, Nodes, Record] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from firsttouch.cpulist import format_list
 from firsttouch.records import Record
-from firsttouch.report import contention, levels, speedups
+from firsttouch.report import contention, levels, speedups, theoretical
 from firsttouch.report.hosts import HostView, case_of, common
 from firsttouch.report.model import Problem, References, Table
 from firsttouch.report.text import case, count, number, percent, quantity, span
@@ -217,10 +217,11 @@ def topology_facts(view: HostView) -> list[tuple[str, str]]:
     """Return the metrics of the topology check as (name, value)."""
     names = {"numa_nodes": "NUMA nodes", "pus": "PUs", "memory": "memory"}
     known = {r.metric: r for r in view.of("topology")}
-    return [
+    unknown = [("theoretical bandwidth", f"unknown: {why}")] if (why := theoretical.unknown(view)) else []
+    return unknown + [
         (
             names.get(metric, metric.replace("_", " ")),
             quantity(known[metric].value, "" if metric in {"numa_nodes", "pus"} else known[metric].unit),
         )
-        for metric in sorted(known, key=lambda m: ([*names, m].index(m), m))
+        for metric in sorted(known.keys() - {theoretical.KNOWN}, key=lambda m: ([*names, m].index(m), m))
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from firsttouch.sam.join import Piece
@@ -16,6 +16,7 @@ _MATES = 0x22
 #: Unmapped, first or last of its pair.
 _READ = 0xC4
 _SCORE = re.compile(rb"\tAS:i:(-?\d+)")
+_ALONE = re.compile(rb"\tSM:i:(\d+)")
 _BLOCK_BYTES = 4 << 20
 
 
@@ -33,33 +34,74 @@ class Sums:
     common: str
 
 
-def settled(line: bytes) -> bytes:
-    """Return what of an alignment line does not depend on a choice among equally good places.
+def settled(lines: Iterable[bytes], mates: int) -> Iterator[bytes]:
+    """Yield what of each read (or pair, with 2 *mates*) does not depend on choices among equally good places.
 
-    BWA-MEM chooses among them by the number of the read within its own run (a hash of it), and every instance
-    counts from 0. Of a record with mapping quality 0, that is, with another place as good, the read, whether it
-    is mapped and its score (AS) count; of a better one its place and CIGAR as well. The mate's fields and
-    flags follow the mate's own record.
+    BWA-MEM chooses by the number of the read within its own run (a hash of it), and every instance counts from 0;
+    bwa samse and sampe draw lots. A mapping quality of 0 says that another place is as good. Where no primary
+    record has it, place, CIGAR and flags of all records with a better one count; the mate's fields follow the
+    mate's own record. Else a mate's choice may have led to the other's, and it only counts whether each is mapped
+    and what the pair scores (AS) together.
     """
-    name, flag, reference, position, quality, cigar, rest = line.split(b"\t", 6)
-    score = _SCORE.search(rest)
-    kept = [name, score[1] if score else b""]
-    if quality != b"0":
-        return b"\t".join([*kept, str(int(flag) & ~_MATES).encode(), reference, position, quality, cigar, b"\n"])
-    if int(flag) & SECONDARY_OR_SUPPLEMENTARY:
-        return b""  # further places of a read that has no settled one
-    return b"\t".join([*kept, str(int(flag) & _READ).encode(), b"\n"])
+    for fields in _together(lines, mates):
+        primary = [f for f in fields if not int(f[1]) & SECONDARY_OR_SUPPLEMENTARY]
+        if all(_quality(f) for f in primary):
+            kept = [(_score(f), int(f[1]) & ~_MATES, f[2], f[3], f[4], f[5]) for f in fields if _quality(f)]
+            yield b"%b\t%b\n" % (fields[0][0], repr(kept).encode())
+        else:
+            flags = [int(f[1]) & _READ for f in primary]
+            yield b"%b\t%b\t%d\n" % (fields[0][0], repr(flags).encode(), sum(map(_score, primary)))
 
 
-def sums(pieces: Sequence[Piece], *, settle: bool) -> Sums:
-    """Return the sums of all alignments in *pieces*, in that order; *settle*: *common* is of what is settled."""
+def _together(lines: Iterable[bytes], mates: int) -> Iterator[list[list[bytes]]]:
+    """Yield the lines, as fields, of one read or pair after the other."""
+    held: list[list[bytes]] = []
+    primary = 0
+    for line in lines:
+        fields = line.split(b"\t", 6)
+        is_primary = not int(fields[1]) & SECONDARY_OR_SUPPLEMENTARY
+        # Reads of one name may follow each other.
+        if held and (fields[0] != held[0][0] or (is_primary and primary == mates)):
+            yield held
+            held, primary = [], 0
+        held.append(fields)
+        primary += is_primary
+    if held:
+        yield held
+
+
+def _quality(fields: Sequence[bytes]) -> int:
+    """Return the mapping quality of the read by itself, where the record has it (SM): a mate may lend its own."""
+    alone = _ALONE.search(fields[6])
+    return int(alone[1] if alone else fields[4])
+
+
+def _score(fields: Sequence[bytes]) -> int:
+    score = _SCORE.search(fields[6])
+    return int(score[1]) if score else 0
+
+
+def sums(pieces: Sequence[Piece], *, settle: int | None) -> Sums:
+    """Return the sums of all alignments in *pieces*, in that order.
+
+    *settle* is how many mates a read has where *common* is of what is settled, None where it is of all.
+    """
     exact, sure = hashlib.sha256(), hashlib.sha256()
     for piece in pieces:
-        for block in _blocks(piece):
-            exact.update(block)
-            if settle:
-                sure.update(b"".join(map(settled, block.splitlines(keepends=True))))
+        if settle is None:
+            for block in _blocks(piece):
+                exact.update(block)
+            continue
+        for text in settled(_lines(piece, exact), settle):
+            sure.update(text)
     return Sums(exact.hexdigest(), sure.hexdigest() if settle else exact.hexdigest())
+
+
+def _lines(piece: Piece, exact: hashlib._Hash) -> Iterator[bytes]:
+    """Yield the lines of a piece, which go into *exact* as well."""
+    for block in _blocks(piece):
+        exact.update(block)
+        yield from block.splitlines(keepends=True)
 
 
 def _blocks(piece: Piece) -> Iterator[bytes]:

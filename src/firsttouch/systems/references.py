@@ -22,7 +22,8 @@ class Reference:
     """What to expect of one metric of a check wherever all *parameters* are those of the record.
 
     *value* is in *unit*, the record's; *lower* (<= 0) and *upper* (>= 0) are fractions of it, as ReFrame
-    takes them, or None where that side has no limit. *line* is where the system's file says so.
+    takes them, or None where that side has no limit. *line* is where the system's file says so. *error* is the
+    relative standard deviation of one measurement, None where it is unknown.
     """
 
     check: str
@@ -34,6 +35,7 @@ class Reference:
     unit: str
     source: str
     line: int
+    error: float | None = None
 
     def matches(self, parameters: Mapping[str, Any]) -> bool:
         """Tell whether all parameters of the reference are among *parameters* with the same values."""
@@ -133,12 +135,13 @@ class _Entry:
             self.problem(reason, "parameters", "relation")
         tolerance = self.entry["tolerance"]
         lower, upper = (None if t is None else percent(t) for t in map(tolerance.get, ("lower", "upper")))
+        error = percent(self.entry["error"]) if "error" in self.entry else None
         for check, metric, unit in self.targets:
             value = self._value(unit)
             if value is not None:
                 source, line = self.entry["source"], self.document.line(*self.where)
                 for case in cases:
-                    yield Reference(check, metric, case, value, lower, upper, unit, source, line)
+                    yield Reference(check, metric, case, value, lower, upper, unit, source, line, error)
 
     def _value(self, unit: str) -> float | None:
         """Return the entry's value in *unit*, None (and a problem) where it has none."""
@@ -241,6 +244,7 @@ class _Entry:
                 unit=unit,
                 source=f"{entry['source']} ({row.file.name}, line {row.line})",
                 line=self.document.line(*self.where),
+                error=None if error is None else error / 100,
             )
 
 

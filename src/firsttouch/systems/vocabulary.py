@@ -14,7 +14,13 @@ RELATIONS: tuple[Relation, ...] = ("local", "neighbour", "near", "between", "far
 
 #: check -> metric -> unit of its records ("1": a plain count).
 METRICS: dict[str, dict[str, str]] = {
-    "topology": {"numa_nodes": "1", "pus": "1", "memory": "GiB", "theoretical_bandwidth": "GB/s"},
+    "topology": {
+        "numa_nodes": "1",
+        "pus": "1",
+        "memory": "GiB",
+        "theoretical_bandwidth": "GB/s",
+        "theoretical_bandwidth_known": "1",
+    },
     "latency": {"random_latency": "ns", "sequential_latency": "ns"},
     "bandwidth": {f"{kernel}_bandwidth": "GB/s" for kernel in ("copy", "scale", "add", "triad")},
     "contention": {"thread_bandwidth": "GB/s", "total_bandwidth": "GB/s"},
@@ -22,15 +28,15 @@ METRICS: dict[str, dict[str, str]] = {
     "placement": {"alignment_time": "s"},
 }
 
-_MEASURED = ("program", "pu_nodes", "bank", "relation", "threads", "policy")
+_MEASURED = ("program", "pu_nodes", "bank", "banks", "relation", "threads", "policy", "pages")
 _ALIGNED = ("aligner", "dataset", "scenario", "instances", "threads", "policy")
 
 #: check -> the parameters of its records, and ``relation``, which is derived from pu_nodes and bank.
 PARAMETERS: dict[str, tuple[str, ...]] = {
-    "topology": (),
-    "latency": (*_MEASURED, "size_bytes", "stride_bytes"),
+    "topology": ("source",),
+    "latency": (*_MEASURED, "size_bytes", "stride_bytes", "order"),
     "bandwidth": (*_MEASURED, "kernel", "instructions", "stores", "array_bytes"),
-    "contention": (*_MEASURED, "kernel", "instructions", "stores", "array_bytes", "mode"),
+    "contention": (*_MEASURED, "kernel", "instructions", "stores", "array_bytes", "access", "mode"),
     "scaling": _ALIGNED,
     "placement": _ALIGNED,
 }

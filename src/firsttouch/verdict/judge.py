@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges records by a system's references: tolerance, better direction, and never by a single noisy pass.
+"""Judges records by a system's references and by the fleet: better direction, and never by a single noisy pass.
 
-Records of one host and case are passes: the same thing measured again.
+Records of one host and case are passes: the same thing measured again. Where the error of a pass is known, the
+verdict says how sure it is.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,12 +15,16 @@ from typing import Any
 from firsttouch.records import Record
 from firsttouch.systems import Reference, System
 from firsttouch.systems.vocabulary import PARAMETERS
-from firsttouch.verdict.model import Finding, HostVerdict, Word
+from firsttouch.verdict import sure
+from firsttouch.verdict.fleet import learn
+from firsttouch.verdict.model import ORDER, Finding, HostVerdict, Word
 
 #: Parameters that name a case beside those that a reference may name.
 _BESIDE = ("effort", "division", "reads")
-#: A metric is measured this often before it stays suspect.
-MOST_PASSES = 3
+#: A metric is measured this often before it stays as it is, and this often where its error is known and one more
+#: pass makes the verdict surer.
+_MOST_TOLD = 3
+MOST_PASSES = 12
 
 
 def judge(
@@ -27,17 +33,19 @@ def judge(
     """Return the verdict of every host that has records of *system*, or that is among *missing*, by name.
 
     *missing* holds, by host, what should have been measured and was not. What some hosts were measured and
-    judged by and another one was not is missing of that one, too.
+    judged by and another one was not is missing of that one, too. A metric whose reference tells no error of a
+    pass, or that has none, is judged by what the majority of the hosts reach, if they are enough.
     """
     by_host: dict[str, dict[str, list[Record]]] = {host: {} for host in missing or ()}
     for record in records:
         if record.system == system.name:
             by_host.setdefault(record.host, {}).setdefault(_key(record), []).append(record)
+    expected = _fleet(by_host)
     found: dict[str, list[Finding]] = {}
     unjudged: dict[str, int] = {}
     names: dict[str, dict[str, str]] = {}
     for host, cases in by_host.items():
-        every = {key: _finding(passes, system) for key, passes in cases.items()}
+        every = {key: _finding(passes, system, expected.get(key)) for key, passes in cases.items()}
         found[host] = [f for f in every.values() if f.reference or f.verdict != "pass"]
         unjudged[host] = len(every) - len(found[host])
         names[host] = {key: f.name for key, f in every.items() if f.reference}
@@ -55,8 +63,13 @@ def judge(
 
 
 def undecided(passes: Sequence[Record], system: System) -> bool:
-    """Tell whether the passes of one case leave it suspect, and one more may decide."""
-    return len(passes) < MOST_PASSES and _finding(passes, system).verdict == "suspect"
+    """Tell whether the passes of one case leave it suspect or unsure, and one more may decide."""
+    found = _finding(passes, system)
+    if found.evidence is None:
+        return len(passes) < _MOST_TOLD and found.verdict == "suspect"
+    return len(passes) < MOST_PASSES and (
+        sure.PASS_AT < found.evidence < sure.FAIL_AT or found.verdict == "suspect"
+    )
 
 
 def cases(records: Iterable[Record]) -> Iterator[list[Record]]:
@@ -83,29 +96,47 @@ def _key(record: Record) -> str:
     return json.dumps([record.check, record.metric, _case(record)], sort_keys=True, default=str)
 
 
-def _finding(passes: Sequence[Record], system: System) -> Finding:
+def _fleet(by_host: Mapping[str, Mapping[str, Sequence[Record]]]) -> dict[str, Reference]:
+    """Return, by case, what to expect by the fleet's majority."""
+    values: dict[str, dict[str, list[float]]] = {}
+    sample: dict[str, Record] = {}
+    for host, cases in by_host.items():
+        for key, passes in cases.items():
+            if valid := [r for r in passes if r.status == "valid" and r.judged]:
+                sample[key] = valid[0]
+                values.setdefault(key, {})[host] = [r.value for r in sorted(valid, key=lambda r: r.time)]
+    found = {}
+    for key, mine in values.items():
+        if level := learn(mine):
+            one, limit = sample[key], level.limit()
+            source = f"{level.hosts} of {len(mine)} hosts of this fleet"
+            told = (level.value, -limit, limit, one.unit, source, 0, level.error)
+            found[key] = Reference(one.check, one.metric, _case(one), *told)
+    return found
+
+
+def _finding(passes: Sequence[Record], system: System, fleet: Reference | None = None) -> Finding:
     """Return the finding of one case; its reference is None where nothing judges it."""
     ordered = sorted(passes, key=lambda r: r.time)
     valid = [r for r in ordered if r.status == "valid"]
     last = ordered[-1]
-    judging = system.reference(last.check, last.metric, last.parameters) if last.judged else None
-    word: Word
-    if not valid:
-        word, why = "invalid", last.reason or "its placement did not hold"
-    elif judging is None:
-        word, why = "pass", "no reference"
-    else:
-        word, why = _by_reference(valid, judging)
+    told = system.reference(last.check, last.metric, last.parameters) if last.judged else None
+    # What was learnt of a fleet is better known than what is left of it here.
+    judging = [r for r in (told, fleet if told is None or told.error is None else None) if r is not None]
     values = tuple(r.value for r in valid)
-    return Finding(last.check, last.metric, _case(last), last.unit, values, judging, word, why)
+    make = functools.partial(Finding, last.check, last.metric, _case(last), last.unit, values)
+    if not valid:
+        return make(next(iter(judging), None), "invalid", last.reason or "its placement did not hold")
+    if not judging:
+        return make(None, "pass", "no reference")
+    found = [make(r, *_by_reference(valid, r)) for r in judging]
+    return max(found, key=lambda f: ORDER.index(f.verdict))
 
 
-def _by_reference(passes: Sequence[Record], reference: Reference) -> tuple[Word, str]:
-    """Return the verdict of some passes, and why.
+def _by_reference(passes: Sequence[Record], reference: Reference) -> tuple[Word, str, float | None]:
+    """Return the verdict of some passes, why, and the evidence where the error of a pass is known.
 
-    Outside in at least two passes and in all of them: fail. Outside in less than half of them: pass. Anything
-    between is suspect. Better than the tolerance is never a fail, but something is wrong with the measurement
-    or with the reference.
+    Better than the tolerance is never a fail, but something is wrong with the measurement or with the reference.
     """
     minimum, maximum, better = reference.minimum, reference.maximum, passes[0].better
     low = [r for r in passes if minimum is not None and r.value < minimum]
@@ -116,10 +147,38 @@ def _by_reference(passes: Sequence[Record], reference: Reference) -> tuple[Word,
     limits = [f"at least {minimum:.4g}"] if minimum is not None else []
     limits += [f"at most {maximum:.4g}"] if maximum is not None else []
     why = f"{shown}, {' and '.join(limits) or 'any value'} expected ({reference.source})"
-    if len(bad) == len(passes) > 1:
+    weighed = _weighed(passes, reference)
+    if weighed is not None:
+        word: Word = "fail" if weighed >= sure.FAIL_AT else "suspect" if weighed > 0 else "pass"
+        why += f"; {sure.certainty(weighed):.2%} sure"
+    else:
+        word, why = _counted(len(bad), len(passes), why)
+    if word == "pass" and 2 * len(good) >= len(passes) and reference.line:
+        return "suspect", f"{why}; better than it can be: a wrong measurement or reference", weighed
+    return word, why, weighed
+
+
+def _counted(bad: int, passes: int, why: str) -> tuple[Word, str]:
+    """Return the verdict by how many passes are outside.
+
+    Outside in at least two passes and in all of them: fail. Outside in less than half of them: pass. Anything
+    between is suspect.
+    """
+    if bad == passes > 1:
         return "fail", why
-    if 2 * len(bad) >= len(passes):
-        return "suspect", f"{why}; outside in {len(bad)} of {len(passes)} passes"
-    if 2 * len(good) >= len(passes):
-        return "suspect", f"{why}; better than it can be: a wrong measurement or reference"
+    if 2 * bad >= passes:
+        return "suspect", f"{why}; outside in {bad} of {passes} passes"
     return "pass", why
+
+
+def _weighed(passes: Sequence[Record], reference: Reference) -> float | None:
+    """Return the evidence against the passes, on the worse side; None where the error of a pass is unknown."""
+    if reference.error is None:
+        return None
+    changes = [r.value / reference.value - 1 for r in passes]
+    sides = []
+    if passes[0].better != "lower" and reference.lower:
+        sides.append(sure.weight([-c for c in changes], -reference.lower, reference.error))
+    if passes[0].better != "higher" and reference.upper:
+        sides.append(sure.weight(changes, reference.upper, reference.error))
+    return max(sides, default=None)

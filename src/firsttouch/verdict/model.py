@@ -9,26 +9,28 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from firsttouch.systems import Reference
+from firsttouch.verdict import sure
 
 Word = Literal["pass", "suspect", "invalid", "fail"]
 #: Verdict -> exit status, of a command and of a job. Suspect: measurements are missing that would decide.
 STATUS: Mapping[Word, int] = {"pass": 0, "suspect": 3, "invalid": 1, "fail": 1}
 #: From good to bad.
-_ORDER: Sequence[Word] = ("pass", "suspect", "invalid", "fail")
+ORDER: Sequence[Word] = ("pass", "suspect", "invalid", "fail")
 #: Findings that a host's line names.
 _NAMED = 2
 
 
 def worst(words: Iterable[Word]) -> Word:
     """Return the worst of some verdicts; of none: suspect, as nothing was judged."""
-    return max(words, key=_ORDER.index, default="suspect")
+    return max(words, key=ORDER.index, default="suspect")
 
 
 @dataclass(frozen=True)
 class Finding:
     """The verdict of one metric in one case of one host, and *why*.
 
-    *values* are those of the passes, oldest first, in *unit*; *case* are the parameters that name the case.
+    *values* are those of the passes, oldest first, in *unit*; *case* are the parameters that name the case. The
+    *evidence* is against the host (see :mod:`firsttouch.verdict.sure`), None where no error of a pass is known.
     """
 
     check: str
@@ -39,6 +41,7 @@ class Finding:
     reference: Reference | None
     verdict: Word
     why: str
+    evidence: float | None = None
 
     @property
     def name(self) -> str:
@@ -68,6 +71,7 @@ class Finding:
             "passes": list(self.values),
             "reference": expected,
             "verdict": self.verdict,
+            "certainty": None if self.evidence is None else sure.certainty(self.evidence),
             "why": self.why,
         }
 
@@ -96,7 +100,7 @@ class HostVerdict:
     def evidence(self) -> list[str]:
         """Return what the verdict rests on, the worst first: a line for each finding that is no pass."""
         bad = [f for f in self.findings if f.verdict != "pass"]
-        bad.sort(key=lambda f: _ORDER.index(f.verdict), reverse=True)
+        bad.sort(key=lambda f: ORDER.index(f.verdict), reverse=True)
         nothing = [] if self.findings else [_NOTHING.format(system=self.system, unjudged=self.unjudged)]
         return [f"{f.verdict}: {f.text()}" for f in bad] + nothing + [f"missing: {m}" for m in self.missing]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from firsttouch.cpulist import format_list
 from firsttouch.records import Record
-from firsttouch.report import matrices
+from firsttouch.report import agreement, matrices, theoretical
 from firsttouch.report.hosts import HostView
 from firsttouch.report.matrices import Matrix, Variant
 from firsttouch.report.model import Absent, Figure, Panel, Table
@@ -27,10 +27,11 @@ def figures(view: HostView) -> list[Figure | Absent]:
     ways = matrices.variants(view)
     if not ways:
         return [Absent(_TITLE, view.why_absent("bandwidth"))]
-    return [_figure(f"{view.key}-bandwidth-{i}", way) for i, way in enumerate(ways, start=1)]
+    shown = matrices.drawn(ways)
+    return [_figure(f"{view.key}-bandwidth-{i}", view, way) for i, way in enumerate(shown, start=1)]
 
 
-def _figure(name: str, way: Variant) -> Figure:
+def _figure(name: str, view: HostView, way: Variant) -> Figure:
     records = list(way.records())
     unit = records[0].unit
     highest = max(r.value for r in records)
@@ -51,7 +52,7 @@ def _figure(name: str, way: Variant) -> Figure:
             _panel(f"{name}-{i}", matrix, unit=unit, highest=highest)
             for i, matrix in enumerate(way.matrices, start=1)
         ),
-        tables=(_table(way, unit),),
+        tables=tuple(filter(None, (agreement.table(view, records), _table(view, way, unit)))),
     )
 
 
@@ -93,23 +94,27 @@ def _panel(name: str, matrix: Matrix, *, unit: str, highest: float) -> Panel:
     )
 
 
-def _table(way: Variant, unit: str) -> Table:
+def _table(view: HostView, way: Variant, unit: str) -> Table:
     places = sorted(
         {place for m in way.matrices for place in m.cells}, key=lambda p: (len(p[0]), p[0], len(p[1]), p[1])
     )
     kernels = [m.kernel for m in way.matrices]
-    header = ("PU-set", "bank", "threads", *(h for k in kernels for h in (k, "spread", "n")))
+    shares = any(theoretical.fraction(view, r) is not None for r in way.records())
+    heads = ("of theoretical", "spread", "n") if shares else ("spread", "n")
+    header = ("PU-set", "bank", "threads", *(h for k in kernels for h in (k, *heads)))
     rows = []
     for place in places:
         records = [m.cells.get(place) for m in way.matrices]
         threads = next((str(r.parameters["threads"]) for r in records if r and "threads" in r.parameters), "")
-        cells = [cell for r in records for cell in _cell(r)]
+        cells = [cell for r in records for cell in _cell(view, r, shares=shares)]
         rows.append((format_list(place[0]), format_list(place[1]), threads, *cells))
     return Table(f"{way.name} ({unit}, medians)", header, rows, frozenset(range(2, len(header))))
 
 
-def _cell(record: Record | None) -> tuple[str, str, str]:
+def _cell(view: HostView, record: Record | None, *, shares: bool) -> tuple[str, ...]:
     if record is None:
-        return ("", "", "")
+        return ("",) * (4 if shares else 3)
     spread = percent(record.spread) if record.repetitions > 1 else ""
-    return (number(record.value), spread, str(record.repetitions))
+    share = theoretical.fraction(view, record)
+    of = (percent(share) if share is not None else "",) if shares else ()
+    return (number(record.value), *of, spread, str(record.repetitions))

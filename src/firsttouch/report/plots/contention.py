@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from firsttouch.cpulist import format_list
 from firsttouch.records import Record
 from firsttouch.report import contention
-from firsttouch.report.hosts import HostView
+from firsttouch.report.contention import Series, Way
+from firsttouch.report.hosts import HostView, banks, pu_nodes
 from firsttouch.report.model import Absent, Figure, Panel, Table
 from firsttouch.report.plots import style
 from firsttouch.report.tables import VALUE_HEADER, measured, values
@@ -17,32 +19,48 @@ _HOW = (
     "bank's bandwidth. The total stops rising where the bank, or the way to it, is full."
 )
 _HEIGHT = 300
-Series = dict[str, dict[int, Record]]
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
-    """Return the contention figure of the host, or why there is none."""
-    each = contention.series(view, contention.EACH)
-    total = contention.series(view, contention.TOTAL)
-    if not each and not total:
+    """Return a figure per way of measuring the host's contention, or why there is none."""
+    ways = contention.ways(view)
+    if not ways:
         return [Absent(_TITLE, view.why_absent("contention"))]
-    name = f"{view.key}-contention"
-    parts = ((1, "Per thread", each), (2, "All threads together", total))
-    shows = _shows(each, total)
-    return [
-        Figure(
-            name=name,
-            title=_TITLE,
-            how=_HOW,
-            shows=shows,
-            measured=measured(
-                (r for s in (each, total) for points in s.values() for r in points.values()),
-                "the bars show all of them",
-            ),
-            panels=tuple(_panel(f"{name}-{i}", title, s, " ".join(shows)) for i, title, s in parts if s),
-            tables=tuple(_table(title, key, points) for _, title, s in parts for key, points in s.items()),
-        )
+    return [_figure(f"{view.key}-contention-{i}", way) for i, way in enumerate(ways, start=1)]
+
+
+def _figure(name: str, way: Way) -> Figure:
+    parts = ((1, "Per thread", way.each), (2, "All threads together", way.total))
+    shows = _shows(way.each, way.total)
+    by_position = [_positions(way)] if way.positions else []
+    return Figure(
+        name=name,
+        title=f"{_TITLE}: {way.name}" if way.name else _TITLE,
+        how=_HOW,
+        shows=shows,
+        measured=measured(
+            (r for s in (way.each, way.total) for points in s.values() for r in points.values()),
+            "the bars show all of them",
+        ),
+        panels=tuple(_panel(f"{name}-{i}", title, s, " ".join(shows)) for i, title, s in parts if s),
+        tables=(
+            *(_table(title, key, points) for _, title, s in parts for key, points in s.items()),
+            *by_position,
+        ),
+    )
+
+
+def _positions(way: Way) -> Table:
+    """Return the table of few threads by themselves on one NUMA node, at every bank."""
+    rows = [
+        (format_list(pu_nodes(r)), format_list(banks(r)), str(r.parameters["threads"]), *values(r))
+        for r in sorted(way.positions, key=lambda r: (r.parameters["threads"], pu_nodes(r), banks(r)))
     ]
+    header = ("NUMA node", "bank", "threads", *VALUE_HEADER)
+    unit = way.positions[0].unit
+    return Table(
+        f"Few threads on one NUMA node, per thread ({unit})", header, rows, frozenset(range(2, len(header)))
+    )
 
 
 def _shows(each: Series, total: Series) -> tuple[str, ...]:

@@ -9,14 +9,14 @@ from math import ceil, floor, log2
 
 from matplotlib.axes import Axes
 
-from firsttouch.report import levels
+from firsttouch.report import agreement, levels
 from firsttouch.report.hosts import HostView
 from firsttouch.report.levels import Curve
 from firsttouch.report.model import Absent, Figure, Panel, Table
 from firsttouch.report.plots import style
 from firsttouch.report.svg import INK, MUTED, SERIES
 from firsttouch.report.tables import VALUE_HEADER, measured, values
-from firsttouch.report.text import count, listed, nodes, quantity, times
+from firsttouch.report.text import clean, count, listed, nodes, quantity, times
 from firsttouch.units import format_bytes
 
 _TITLE = "Latency of a load, by size of the memory it walks"
@@ -49,24 +49,38 @@ def figures(view: HostView) -> list[Figure | Absent]:
             shows=tuple(shows),
             measured=measured((r for c in drawn for _, r in c.points), "the bands show all of them"),
             panels=(_panel(f"{view.key}-latency", drawn, caches, " ".join(shows)),),
-            tables=tuple(_table(c) for c in (*random, *sequential)),
+            tables=tuple(
+                filter(
+                    None,
+                    (
+                        agreement.table(view, [c.largest[1] for c in random]),
+                        *(_table(c) for c in (*random, *sequential)),
+                    ),
+                )
+            ),
         )
     ]
 
 
 def _chosen(random: Sequence[Curve], sequential: Sequence[Curve]) -> list[Curve]:
-    """Return what is drawn: the first local curve, the worst remote one, and the first sequential one."""
+    """Return what is drawn: the first local curve, the worst remote one, and those beside the first one.
+
+    These are another program's and the first sequential one, on the same NUMA node and bank.
+    """
     first = random[0]
-    remote = levels.worst_remote([c for c in random if c.stride_bytes == first.stride_bytes])
-    hidden = [c for c in sequential if (c.pu_nodes, c.bank) == (first.pu_nodes, first.bank)]
-    return [first, *([remote] if remote and remote is not first else []), *hidden[:1]]
+    remote = levels.worst_remote([c for c in random if c.compares(first)])
+    here = [c for c in (*random, *sequential) if (c.pu_nodes, c.bank) == (first.pu_nodes, first.bank)]
+    others = [c for c in here if c.metric == levels.RANDOM and c.program != first.program]
+    hidden = [c for c in here if c.metric == levels.SEQUENTIAL]
+    return [first, *([remote] if remote and remote is not first else []), *others[:1], *hidden[:1]]
 
 
 def _label(curve: Curve) -> str:
     kind = "random" if curve.metric == levels.RANDOM else "sequential"
+    by = f"; {clean(curve.program)}" if curve.program else ""
     if curve.local:
-        return f"{kind}, local ({nodes(curve.bank)})"
-    return f"{kind}, {nodes(curve.pu_nodes)} to bank {listed(map(str, curve.bank))}"
+        return f"{kind}, local ({nodes(curve.bank)}{by})"
+    return f"{kind}, {nodes(curve.pu_nodes)} to bank {listed(map(str, curve.bank))}{by}"
 
 
 def _shows(random: Sequence[Curve], sequential: Sequence[Curve], caches: Sequence[tuple[str, int]]) -> list[str]:
@@ -91,7 +105,7 @@ def _shows(random: Sequence[Curve], sequential: Sequence[Curve], caches: Sequenc
             f"and {quantity(high.value, high.unit)} at {format_bytes(large)}."
         ]
     here = dict(first.points)
-    remote = levels.worst_remote([c for c in random if c.stride_bytes == first.stride_bytes])
+    remote = levels.worst_remote([c for c in random if c.compares(first)])
     if remote is not None and first.local:
         size, far = remote.largest
         if size in here and here[size].value > 0:

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs firsttouch and its probe from the checkout that this script is in.
+#   containers/install.sh PREFIX PYTHON TARGET
+# PREFIX/bin gets the programs, PREFIX/share/firsttouch what they read (systems, datasets, checks). TARGET is the
+# instruction set that the rest of PREFIX is built for, by archspec's name. Python's packages are those of
+# setup/requirements.lock: from the folder wheels/ of the checkout where it is there, else from the network.
+set -euo pipefail
+umask 022
+root=$(cd "$(dirname "$0")/.." && pwd)
+prefix=$1 python=$2 target=$3
+share=$prefix/share/firsttouch
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() { tail -n 20 "$work/log" >&2; echo "install: $1" >&2; exit 1; }
+
+mkdir -p "$share" "$prefix/bin"
+tar -C "$root" -cf - --exclude=__pycache__ --exclude=reports/out --exclude=datasets/store --exclude=local.yaml \
+    pyproject.toml README.md LICENSE setup src reframe datasets reports | tar -xf - -C "$share" --no-same-owner
+
+{
+    cmake -S "$root/probe" -B "$work/probe" -DCMAKE_INSTALL_PREFIX="$prefix" &&
+        cmake --build "$work/probe" && cmake --install "$work/probe"
+} >"$work/log" 2>&1 || fail "the probe cannot be built"
+
+"$python" -m venv "$prefix/venv" >"$work/log" 2>&1 || fail "$python cannot make a virtual environment"
+pip=("$prefix/venv/bin/python" -m pip --disable-pip-version-check --no-cache-dir -q)
+wheels=$root/wheels
+if [[ ! -d $wheels ]]; then
+    wheels=$work/wheels
+    "${pip[@]}" download --require-hashes --no-deps --only-binary :all: -r "$share/setup/requirements.lock" \
+        -d "$wheels" >"$work/log" 2>&1 || fail "Python's packages cannot be had: no network, and no folder wheels/"
+fi
+# Of all that is locked, only what running needs is installed.
+for what in "hatchling editables" "-e $share"; do
+    # shellcheck disable=SC2086  # words
+    "${pip[@]}" install --no-index --find-links "$wheels" --no-build-isolation $what >"$work/log" 2>&1 ||
+        fail "firsttouch cannot be installed from $wheels"
+done
+"$prefix/venv/bin/python" -m firsttouch.systems.activate >/dev/null
+"$prefix/venv/bin/python" -m firsttouch.origin "$root" "$share/origin.json" "$target"
+"${pip[@]}" uninstall -y pip setuptools >"$work/log" 2>&1 || fail "pip cannot be taken out again"
+for program in firsttouch reframe; do
+    ln -sf "../venv/bin/$program" "$prefix/bin/$program"
+done
+ln -sf "../../bin/firsttouch-probe" "$prefix/venv/bin/firsttouch-probe"

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GEM3, which Spack does not have."""
+
+from spack_repo.builtin.build_systems.autotools import AutotoolsPackage
+
+from spack.package import *
+
+
+class Gem3Mapper(AutotoolsPackage):
+    """A read mapper with an FM-index and adaptive gapped search (S. Marco-Sola et al.)."""
+
+    homepage = "https://github.com/smarco/gem3-mapper"
+    url = "https://github.com/smarco/gem3-mapper/archive/v3.6.1.tar.gz"
+
+    license("GPL-3.0-only")
+
+    version("3.6.1", sha256="195f158691fe85bacc90b9cf848f203aeba1c56332516261da3774fee3f7ddbf")
+
+    depends_on("c", type="build")
+    depends_on("zlib-api")
+    depends_on("bzip2")
+
+    parallel = False
+
+    def flag_handler(self, name, flags):
+        # It defines globals in headers, which GCC 10 and newer link no more by themselves.
+        if name == "cflags":
+            flags.append("-fcommon")
+        return (flags, None, None)
+
+    def install(self, spec, prefix):
+        mkdirp(prefix.bin)
+        for program in ("gem-indexer", "gem-mapper", "gem-retriever"):
+            install(join_path("bin", program), prefix.bin)

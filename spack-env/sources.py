@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sources.lock: every source by name, version, SHA-256 and upstream URL, and a mirror that holds them for Spack."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+LOCK = Path(__file__).resolve().with_name("sources.lock")
+#: Seconds without a byte after which a server is given up.
+PATIENCE = 60
+
+
+class Wrong(Exception):
+    """What is wrong, in one line; *status* is the exit status (2: input, 3: missing here)."""
+
+    def __init__(self, reason: str, *, status: int = 2) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that a recipe builds from (or patches with): *path* is where it lies in a mirror of Spack."""
+
+    name: str
+    version: str
+    sha256: str
+    url: str
+    path: str
+
+
+def read(lock: Path) -> list[Source]:
+    """Return the sources of a lock file (one JSON object a line); raises Wrong with the line that is none."""
+    found = []
+    try:
+        lines = lock.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise Wrong(f"{lock}: {error.strerror}") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            source = Source(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise Wrong(f"{lock}:{number}: no source: {error}") from error
+        _check(source, f"{lock}:{number}")
+        found.append(source)
+    return found
+
+
+def _check(source: Source, where: str) -> None:
+    if len(source.sha256) != 64 or set(source.sha256) - set("0123456789abcdef"):
+        raise Wrong(f"{where}: '{source.sha256}' is no SHA-256")
+    if not source.url.startswith(("https://", "http://", "ftp://")):
+        raise Wrong(f"{where}: '{source.url}' is no URL")
+    path = Path(source.path)
+    if path.is_absolute() or ".." in path.parts or source.sha256 not in path.name:
+        raise Wrong(f"{where}: '{source.path}' is no place in a mirror")
+
+
+def write(lock: Path, sources: Sequence[Source]) -> None:
+    """Write a lock file, beside it first."""
+    head = "# SPDX-License-Identifier: Apache-2.0\n# Made by `spack-env/stack.py lock`: one source a line.\n"
+    lines = sorted({json.dumps(asdict(source)) for source in sources})
+    partial = lock.with_suffix(".partial")
+    partial.write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+    partial.replace(lock)
+
+
+def fill(
+    lock: Path, mirror: Path, given: Path | None, only: Sequence[str], *, say: Callable[[str], None]
+) -> int:
+    """Put every source of *lock* into *mirror*, verified, and return 0, or 1 where some are missing.
+
+    The files come from the directory *given* (known by their checksums, whatever they are called), or by
+    download. What is in the mirror already is verified again: a file with another checksum is replaced. Raises
+    Wrong where a name in *only* is none of the lock's, or where the directory is not there.
+    """
+    sources = read(lock)
+    if unknown := set(only) - {source.name for source in sources}:
+        raise Wrong(f"{lock.name} has no source of {', '.join(sorted(unknown))}")
+    sources = [s for s in sources if not only or s.name in only]
+    by_sum = _sums(given) if given else None
+    missing = 0
+    for number, source in enumerate(sources, start=1):
+        place = mirror / source.path
+        text = f"({number}/{len(sources)}) {source.name} {source.version}"
+        if place.is_file() and _sum(place) == source.sha256:
+            say(f"{text}: verified")
+            continue
+        try:
+            if by_sum is None:
+                _place(place, source.sha256, lambda out, url=source.url: _download(url, out))
+            elif source.sha256 in by_sum:
+                _place(place, source.sha256, lambda out, file=by_sum[source.sha256]: _copy(file, out))
+            else:
+                raise Wrong(f"no file with its checksum in {given}")
+            say(f"{text}: {'downloaded' if by_sum is None else 'taken'}, verified")
+        except (Wrong, OSError) as error:
+            missing += 1
+            say(f"{text}: MISSING: {error} ({source.url})")
+    say(f"{mirror}: {len(sources) - missing} of {len(sources)} sources are there and verified")
+    return 1 if missing else 0
+
+
+def _sums(folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        raise Wrong(f"{folder} is no directory")
+    return {_sum(file): file for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def _sum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _place(place: Path, sha256: str, get: Callable[[Any], None]) -> None:
+    """Write *place* beside it first, and only where the checksum is right."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=place.parent, prefix=".")
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            get(out)
+        if (found := _sum(partial)) != sha256:
+            raise Wrong(f"its SHA-256 is {found}, not {sha256}")
+        partial.chmod(0o644)
+        partial.replace(place)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _download(url: str, out: Any) -> None:
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310  (read() lets URLs through alone)
+        shutil.copyfileobj(answer, out)
+
+
+def _copy(file: Path, out: Any) -> None:
+    with file.open("rb") as stream:
+        shutil.copyfileobj(stream, out)

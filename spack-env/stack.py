@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the whole stack with Spack: one environment, made for a profile and a target.
+
+  online   a site with internet: recipes and sources come from where they are published
+  airgap   a site without: SPACK_PACKAGES is a clone of the recipes, --mirror a directory that `mirror` filled
+  debian   a developer's Debian 12: as airgap, and what the distribution has is not built again
+
+SPACK_ROOT is a clone of Spack at tag v1.1.0, SPACK_PACKAGES one of spack-packages at tag v2026.03.0. Spack needs
+the Python package clingo: SPACK_PYTHON is an interpreter that has it (default: the one that runs this).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sources import LOCK, Wrong, fill
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PROFILES = ("online", "airgap", "debian")
+SPACK = "1.1"
+EXAMPLES = """
+examples:
+  spack-env/stack.py mirror /data/mirror                      # where there is internet: download and verify
+  spack-env/stack.py mirror /data/mirror --from /media/usb    # tarballs that were handed in, whatever their names
+  spack-env/stack.py install --profile airgap --mirror /data/mirror --system amd-opteron
+  spack-env/stack.py spack --profile debian -- find -l        # any command of Spack on the environment
+  firsttouch characterize --backend spack                     # the checks with the programs of its view"""
+
+
+def main() -> int:
+    """Run one command and return its exit status: Spack's own, 2 for bad input, 3 for what is missing."""
+    args = _parser().parse_args()
+    try:
+        return int(args.run(args))
+    except Wrong as error:
+        print(f"stack: error: {error}", file=sys.stderr)
+        return error.status
+
+
+def _parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    for name, run, text in (
+        ("concretize", concretize, "decide on every package, and write the profile's lock file"),
+        ("install", install, "concretize where need be, and build all (or the packages named)"),
+        ("audit", audit, "let Spack check our recipes"),
+        ("lock", lock, "write sources.lock from what is concretized"),
+        ("spack", spack, "run another command of Spack on the environment (after --)"),
+    ):
+        made = commands.add_parser(name, help=text)
+        made.add_argument("--profile", choices=PROFILES, default="online", help="default: online")
+        chosen = made.add_mutually_exclusive_group()
+        chosen.add_argument("--system", help="build for the hosts of this system (targets.yaml)")
+        chosen.add_argument("--target", help="build for this target, as archspec calls it")
+        made.add_argument("--mirror", type=Path, help="directory of sources (default: .cache/mirror)")
+        made.add_argument("--prefix", type=Path, help="where all is installed (default: .cache/spack)")
+        made.add_argument("words", nargs="*", metavar="WORD", help="packages, or Spack's own arguments")
+        made.set_defaults(run=run)
+    made = commands.add_parser("mirror", help="fill a directory with the sources of sources.lock, and verify them")
+    made.add_argument("directory", type=Path)
+    made.add_argument("--from", dest="source", type=Path, help="take the files from here, not from the network")
+    made.add_argument("--only", action="append", default=[], metavar="NAME", help="only this package (repeatable)")
+    made.set_defaults(run=lambda a: fill(LOCK, a.directory, a.source, a.only, say=_say))
+    return top
+
+
+def concretize(args: argparse.Namespace) -> int:
+    """Concretize, and keep the lock file with the profile."""
+    folder = environment(args)
+    status = _spack(args, folder, ["concretize", "--force"])
+    if status == 0:
+        kept = HERE / "profiles" / args.profile / f"spack-{target(args)}.lock"
+        partial = kept.with_suffix(".partial")
+        partial.write_bytes((folder / "spack.lock").read_bytes())
+        partial.replace(kept)
+        _say(f"wrote {kept.relative_to(ROOT)}")
+    return status
+
+
+def install(args: argparse.Namespace) -> int:
+    """Install all, or the packages named with what they need."""
+    folder = environment(args)
+    if not (folder / "spack.lock").exists() and (status := concretize(args)):
+        return status
+    named = ["--only-concrete", *args.words]
+    status = _spack(args, folder, ["install", "--fail-fast", "--show-log-on-error", *named])
+    if status == 0:
+        _say(f"programs: {folder / 'view' / 'bin'}")
+    return status
+
+
+def audit(args: argparse.Namespace) -> int:
+    """Check our recipes with Spack's own audit."""
+    recipes = sorted(p.parent.name for p in (HERE / "repo").rglob("package.py"))
+    return _spack(args, environment(args), ["audit", "packages", *(f"firsttouch.{n}" for n in map(_dashed, recipes))])
+
+
+def lock(args: argparse.Namespace) -> int:
+    """Write sources.lock: every source of what is concretized, by version, sha256 and upstream URL."""
+    return _spack(args, environment(args), ["python", str(HERE / "list_sources.py"), str(LOCK)])
+
+
+def spack(args: argparse.Namespace) -> int:
+    """Run any command of Spack on the environment."""
+    if not args.words:
+        raise Wrong("no command of Spack: give it after --")
+    return _spack(args, environment(args), args.words)
+
+
+def environment(args: argparse.Namespace) -> Path:
+    """Write the environment of *args* and return its folder; what is there already stays as it is."""
+    wanted = target(args)
+    described = yaml.safe_load((HERE / "spack.yaml").read_text(encoding="utf-8"))
+    made = described["spack"]
+    without = _targets()["leave_out"].get(_family(wanted), {})
+    made["specs"] = [spec for spec in made["specs"] if spec.split("@")[0] not in without]
+    for name, why in without.items():
+        _say(f"without {name} on {_family(wanted)}: {why}")
+    prefix = (args.prefix or ROOT / ".cache" / "spack").absolute()
+    folder = prefix / f"{args.profile}-{wanted}"
+    made["include"] = [str(HERE / "profiles" / args.profile)]
+    made["packages"]["all"]["require"] = [f"target={wanted}"]
+    made["view"] = {"default": {"root": str(folder / "view"), "link": "roots"}}
+    made["develop"] = {"firsttouch": {"path": str(ROOT), "spec": "firsttouch@=0.1.0"}}
+    made["config"] |= {
+        "install_tree": {"root": str(prefix / "store")},
+        "build_stage": [str(prefix / "stage")],
+        "source_cache": str(prefix / "sources"),
+        "misc_cache": str(prefix / "misc"),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "spack.yaml"
+    text = "# Made by spack-env/stack.py: changes here are lost.\n" + yaml.safe_dump(described, sort_keys=False)
+    if not file.exists() or file.read_text(encoding="utf-8") != text:
+        file.write_text(text, encoding="utf-8")
+        (folder / "spack.lock").unlink(missing_ok=True)
+    return folder
+
+
+def target(args: argparse.Namespace) -> str:
+    """Return the target's name of --target, of --system, or the default of this host's architecture."""
+    if args.target:
+        return str(args.target)
+    systems, default = _targets()["systems"], _targets()["default"]
+    if args.system:
+        if args.system not in systems:
+            raise Wrong(f"targets.yaml names no target of system '{args.system}': add it, or give --target")
+        return str(systems[args.system])
+    machine = platform.machine()
+    if machine not in default:
+        raise Wrong(f"targets.yaml has no default for {machine}: give --target")
+    return str(default[machine])
+
+
+def _targets() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((HERE / "targets.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def _family(name: str) -> str:
+    import archspec.cpu  # noqa: PLC0415  (comes with ReFrame; `mirror` does without)
+
+    if name not in archspec.cpu.TARGETS:
+        raise Wrong(f"'{name}' is no target that archspec knows")
+    return str(archspec.cpu.TARGETS[name].family)
+
+
+def _dashed(module: str) -> str:
+    return module.replace("_", "-")
+
+
+def _spack(args: argparse.Namespace, folder: Path, words: list[str]) -> int:
+    """Run Spack on the environment, apart from any configuration of this user or host."""
+    root = os.environ.get("SPACK_ROOT")
+    program = Path(root or "", "bin", "spack")
+    if not root or not program.is_file():
+        raise Wrong("SPACK_ROOT names no clone of Spack (git clone -b v1.1.0 …/spack)", status=3)
+    if args.profile != "online" and not Path(os.environ.get("SPACK_PACKAGES", ""), "repos").is_dir():
+        raise Wrong("SPACK_PACKAGES names no clone of spack-packages (git clone -b v2026.03.0 …)", status=3)
+    prefix = folder.parent
+    python = os.environ.get("SPACK_PYTHON", sys.executable)
+    # Spack would otherwise build or download its solver first.
+    solver = subprocess.run([python, "-c", "import clingo"], capture_output=True, check=False).returncode == 0
+    own = prefix / "config"
+    own.mkdir(parents=True, exist_ok=True)
+    (own / "bootstrap.yaml").write_text(f"bootstrap: {{enable: {str(not solver).lower()}}}\n", encoding="utf-8")
+    env = {
+        **os.environ,
+        "SPACK_PYTHON": python,
+        "SPACK_DISABLE_LOCAL_CONFIG": "1",
+        "SPACK_USER_CACHE_PATH": str(prefix / "cache"),
+        "FIRSTTOUCH_ROOT": str(ROOT),
+        "FIRSTTOUCH_MIRROR": str((args.mirror or ROOT / ".cache" / "mirror").absolute()),
+    }
+    version = subprocess.run([program, "--version"], env=env, capture_output=True, text=True, check=False).stdout
+    if not version.startswith(f"{SPACK}."):
+        raise Wrong(f"{root} is Spack {version.split(' ')[0].strip() or 'that does not run'}, not {SPACK}", status=3)
+    return subprocess.run([program, "-C", own, "-e", folder, *words], env=env, check=False).returncode
+
+
+def _say(text: str) -> None:
+    print(f"stack: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

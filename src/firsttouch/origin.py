@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an installed copy of firsttouch was made from: a container's or Spack's, which may be older than the checkout.
+
+``python -m firsttouch.origin CHECKOUT FILE TARGET`` writes it down where such a copy is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from firsttouch import __version__
+from firsttouch.errors import BadInput
+
+#: What decides how a copy measures; the rest of a checkout (tests, reports, documentation) does not.
+_PARTS = ("src/firsttouch", "probe", "datasets", "setup/requirements.lock")
+_SUFFIXES = frozenset({".py", ".toml", ".json", ".c", ".h", ".txt", ".lock", ".css", ".j2", ".js"})
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A copy's source.
+
+    *source* is the digest of the checkout's files, *revision* Git's (with ``+`` where the checkout differed from
+    it, empty without Git), *machine* the architecture as ``uname`` says and *target* the instruction set by
+    archspec's name that its programs are built for.
+    """
+
+    version: str
+    source: str
+    revision: str
+    machine: str
+    target: str
+
+
+def of(checkout: Path, target: str) -> Origin:
+    """Return the origin of a copy that is made of *checkout* for *target* now."""
+    stored = checkout / "REVISION"
+    revision = stored.read_text(encoding="utf-8").strip() if stored.is_file() else _revision(checkout)
+    return Origin(__version__, digest(checkout), revision, platform.machine(), target)
+
+
+def read(file: Path) -> Origin:
+    """Return the origin that was written to *file*; raises BadInput where it is none."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        return Origin(**{key: str(value) for key, value in data.items()})
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise BadInput(f"tells no origin of a copy of firsttouch: {error}", file=file) from error
+
+
+def digest(checkout: Path) -> str:
+    """Return the SHA-256 of what decides how a copy of *checkout* measures: names and contents of its files."""
+    total = hashlib.sha256()
+    for file in _files(checkout):
+        total.update(f"{file.relative_to(checkout)}\0{file.stat().st_size}\0".encode())
+        total.update(file.read_bytes())
+    return total.hexdigest()
+
+
+def _files(checkout: Path) -> Iterator[Path]:
+    for part in _PARTS:
+        place = checkout / part
+        found = sorted(place.rglob("*")) if place.is_dir() else [place]
+        for file in found:
+            inside = file.relative_to(checkout).parts
+            if file.is_file() and file.suffix in _SUFFIXES and "store" not in inside:
+                yield file
+
+
+def _revision(checkout: Path) -> str:
+    def git(*argv: str) -> str:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(checkout), *argv], capture_output=True, text=True, check=False, timeout=60
+            )
+        except FileNotFoundError:
+            return ""
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    found = git("rev-parse", "--short=12", "HEAD")
+    return found + ("+" if found and git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def main(argv: list[str]) -> int:
+    """Write the origin of CHECKOUT for TARGET to FILE."""
+    checkout, file, target = argv
+    text = json.dumps(asdict(of(Path(checkout), target)), indent=1) + "\n"
+    Path(file).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

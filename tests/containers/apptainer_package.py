@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installs Apptainer on a test host with Debian 12, which does not have it: Debian's own package of the next releases.
+
+    python tests/containers/apptainer_package.py
+
+The package is fetched with apt from the mirror that this host has its packages from, by a configuration of its own:
+the host's sources stay as they are. It asks for a newer C library only because of the names that C23 gave strtol and
+its kin; these are turned back into the names that every version has. For test hosts: a site installs Apptainer as
+its documentation says.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Where Debian keeps a version of Apptainer.
+SUITE = "sid"
+#: What C23 puts before the names of strtol and its kin.
+PREFIX = b"__isoc23_"
+#: The version of the C library that the old names have, on this architecture.
+OLD, NEW = b"GLIBC_2.2.5", b"GLIBC_2.38"
+_SYMBOLS, _NEEDS = 11, 0x6FFFFFFE  # ELF: SHT_DYNSYM, SHT_GNU_verneed
+
+
+class CannotInstall(Exception):
+    """Why Apptainer cannot be had on this host, in one line."""
+
+
+def ensure() -> str:
+    """Return the path of ``apptainer``, installed where it is not there yet; raises CannotInstall."""
+    if found := shutil.which("apptainer"):
+        return found
+    if os.geteuid() != 0:
+        raise CannotInstall("apptainer is not on PATH, and only root can install it")
+    if shutil.which("apt-get") is None or os.uname().machine != "x86_64":
+        raise CannotInstall("apptainer is not on PATH, and this is no Debian host of x86_64")
+    with tempfile.TemporaryDirectory(prefix="apptainer-") as folder:
+        install(Path(folder))
+    found = shutil.which("apptainer")
+    if found is None:
+        raise CannotInstall("apptainer's package was installed, but there is no such program on PATH")
+    return found
+
+
+def install(folder: Path) -> None:
+    """Fetch, adapt and install the package, with all intermediate files in *folder*."""
+    package, root = download(folder), folder / "root"
+    call("dpkg-deb", "-R", package, root)
+    for file in (root / "usr").rglob("*"):
+        if file.is_file() and not file.is_symlink() and file.read_bytes()[:4] == b"\x7fELF":
+            file.write_bytes(relinked(file.read_bytes()))
+    control = root / "DEBIAN/control"
+    control.write_text(control.read_text().replace("libc6 (>= 2.38)", "libc6 (>= 2.34)"))
+    # Other files than the package lists are in it now.
+    (root / "DEBIAN/md5sums").unlink(missing_ok=True)
+    call("dpkg-deb", "-Znone", "-b", root, folder / "apptainer.deb")
+    call("apt-get", "install", "-y", "-qq", "--no-install-recommends", folder / "apptainer.deb")
+
+
+def download(folder: Path) -> Path:
+    """Return the package's file, fetched from this host's own mirror."""
+    listed = call(
+        *("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)"),
+        *("Identifier: Packages", "Origin: Debian", "Label: Debian"),
+    )
+    mirrors = [row[0] for row in map(str.split, listed.splitlines()) if row[2] == "main" and "-" not in row[1]]
+    if not mirrors:
+        raise CannotInstall("no Debian mirror in this host's apt sources")
+    key = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+    signed = f"[signed-by={key}] " if key.exists() else ""
+    (folder / "sources.list").write_text(f"deb {signed}{mirrors[0]} {SUITE} main\n")
+    for needed in ("lists/partial", "cache/archives/partial"):
+        (folder / needed).mkdir(parents=True)
+    options = {
+        "Dir::Etc::SourceList": folder / "sources.list",
+        "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State::Lists": folder / "lists",
+        "Dir::Cache": folder / "cache",
+        "APT::Sandbox::User": "root",
+        "Acquire::Languages": "none",
+        "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
+        # A mirror of a fixed day is as old as that day.
+        "Acquire::Check-Valid-Until": "false",
+    }
+    apt = ["apt-get", "-qq", *(o for key, value in options.items() for o in ("-o", f"{key}={value}"))]
+    call(*apt, "update")
+    call(*apt, "download", "apptainer", cwd=folder)
+    return next(folder.glob("apptainer_*.deb"))
+
+
+def relinked(program: bytes) -> bytes:
+    """Return an ELF *program* that asks for the old names of strtol and its kin (64 bits, little-endian)."""
+    if program[:6] != b"\x7fELF\x02\x01":
+        raise CannotInstall("Debian's apptainer is not a program of 64 bits")
+    made = bytearray(program)
+    sections = list(_sections(made))
+    symbols = next((s for s in sections if s[1] == _SYMBOLS), None)
+    needs = next((s for s in sections if s[1] == _NEEDS), None)
+    if symbols is None or needs is None:
+        return program
+    names = sections[symbols[6]][4]
+    for at in range(symbols[4], symbols[4] + symbols[5], 24):
+        (name,) = struct.unpack_from("<I", made, at)
+        if made.startswith(PREFIX, names + name):
+            struct.pack_into("<I", made, at, name + len(PREFIX))
+    versions = {_name(made, names + name): (at, hashed, name) for at, hashed, name in _versions(made, needs)}
+    if NEW in versions:
+        if OLD not in versions:
+            raise CannotInstall(f"Debian's apptainer names {NEW.decode()} alone: it cannot be adapted")
+        at, (_, hashed, name) = versions[NEW][0], versions[OLD]
+        struct.pack_into("<I", made, at, hashed)
+        struct.pack_into("<I", made, at + 8, name)
+    return bytes(made)
+
+
+def _sections(elf: bytearray) -> Iterator[tuple[int, ...]]:
+    """Yield the section headers: name, type, flags, address, offset, size, link, ..."""
+    (start,) = struct.unpack_from("<Q", elf, 40)
+    size, count = struct.unpack_from("<HH", elf, 58)
+    for number in range(count):
+        yield struct.unpack_from("<IIQQQQIIQQ", elf, start + number * size)
+
+
+def _versions(elf: bytearray, section: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """Yield (offset, hash, name) of each version that the program needs of its libraries."""
+    at = section[4]
+    for _ in range(section[7]):
+        _, count, _, first, following = struct.unpack_from("<HHIII", elf, at)
+        entry = at + first
+        for _ in range(count):
+            hashed, _, _, name, further = struct.unpack_from("<IHHII", elf, entry)
+            yield entry, hashed, name
+            entry += further
+        at += following
+
+
+def _name(elf: bytearray, at: int) -> bytes:
+    return bytes(elf[at : elf.index(0, at)])
+
+
+def call(*argv: object, cwd: Path | None = None) -> str:
+    """Return what a program printed; raises CannotInstall with its last line where it failed."""
+    done = subprocess.run(
+        [str(a) for a in argv],
+        cwd=cwd,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+        raise CannotInstall(f"apptainer cannot be installed: {argv[0]} {argv[1]}: {lines[-1]}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    try:
+        print(ensure())
+    except CannotInstall as error:
+        print(error, file=sys.stderr)
+        sys.exit(3)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Genomes, reads and scenarios that several tests make."""
+
+import gzip
+import random
+
+from firsttouch.placement import Placement, Scenario
+from firsttouch.topology import load
+
+_COMPLEMENT = str.maketrans("ACGT", "TGCA")
+
+
+def records(file):
+    """Return the records of a FASTQ file, gzip or plain, as bytes."""
+    data = file.read_bytes()
+    lines = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).splitlines(keepends=True)
+    return [b"".join(lines[i : i + 4]) for i in range(0, len(lines), 4)]
+
+
+def pairs(genome, count, length, rng, apart=(250, 400)):
+    """Return *count* pairs of reads of *length* bases, without errors, as records of each mate."""
+    mates = [], []
+    for n in range(count):
+        at, size = rng.randrange(len(genome) - apart[1]), rng.randrange(*apart)
+        fragment = genome[at : at + size]
+        for out, bases in zip(mates, (fragment, fragment[::-1].translate(_COMPLEMENT)), strict=True):
+            out.append(f"@r{n}\n{bases[:length]}\n+\n{'I' * length}\n".encode())
+    return list(mates)
+
+
+def repeats(folder, count):
+    """Return a genome (FASTA) that is half repeats, where many places are equally good, and pairs of it."""
+    rng = random.Random(1)  # noqa: S311
+    unit = "".join(rng.choices("ACGT", k=2000))
+    genome = "".join("".join(rng.choices("ACGT", k=2000)) + unit for _ in range(8))
+    reference = folder / "repeats.fa"
+    reference.write_text(f">g\n{genome}\n")
+    return reference, pairs(genome, count, 100, rng)
+
+
+def scenario(instances, threads=1):
+    """Make a scenario by hand: all instances may run on all PUs of this host, so that any host can."""
+    host = load()
+    pus, bank = tuple(sorted(host.allowed_pus)), host.memory_nodes[0]
+    numactl = (f"--physcpubind={','.join(map(str, pus))}", f"--membind={bank}")
+    one = Placement(pus, (bank,), numactl, "original", "part")
+    return Scenario(f"{instances}Inst_Original", instances, threads, "original", (one,) * instances)

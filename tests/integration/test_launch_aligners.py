@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every aligner that is here, launched for real: whatever the scenario, the alignments of one instance."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from made import pairs, records, repeats, scenario
+
+from firsttouch import datasets, index, launch
+from firsttouch.aligners import aligners
+from firsttouch.errors import CannotHere, Missing
+from firsttouch.outputs import Output
+
+pytestmark = pytest.mark.integration
+
+BATCH_BASES = 20_000
+COUNT = 600
+
+
+@pytest.fixture(scope="module", params=sorted(aligners()))
+def one(request):
+    """Returns each aligner whose program is here."""
+    found = aligners()[request.param]
+    try:
+        found.version()
+    except Missing as error:
+        pytest.skip(f"{found.name}: {error}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def phage(tmp_path_factory):
+    """Returns the reference and pairs of the dataset ``lambda``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FIRSTTOUCH_DATA", str(tmp_path_factory.mktemp("data")))
+        local = datasets.get("lambda")
+    return local.reference, [records(file)[:COUNT] for file in local.reads]
+
+
+@pytest.fixture(scope="module", params=["phage", "repeats"])
+def genome(request, tmp_path_factory):
+    """Returns a reference and pairs of real reads, or of a genome where many places are equally good."""
+    if request.param == "phage":
+        return request.getfixturevalue("phage")
+    return repeats(tmp_path_factory.mktemp("repeats"), COUNT)
+
+
+def built(one, reference, tmp_path_factory):
+    return index.built(one, reference, tmp_path_factory.getbasetemp() / "index", say=lambda _: None)
+
+
+def written(folder, mates, *, interleaved=False):
+    """Write the records of each mate (or both to one file), and return the files."""
+    lists = [[r for pair in zip(*mates, strict=True) for r in pair]] if interleaved else mates
+    files = [folder / f"{'both' if interleaved else n}.fq" for n in range(len(lists))]
+    for file, mine in zip(files, lists, strict=True):
+        file.write_bytes(b"".join(mine))
+    return files
+
+
+def names(lines, mates):
+    """Return names of primary records, each with its mate where there are two, pairs with mate 1 first.
+
+    Some programs leave /1 and /2 out, some give the mate first that they could map.
+    """
+    fields = [line.split("\t", 2)[:2] for line in lines]
+    found = [(n.removesuffix("/1").removesuffix("/2"), int(f) & 0x80) for n, f in fields if not int(f) & 0x900]
+    return [read for at in range(0, len(found), mates) for read in sorted(found[at : at + mates])]
+
+
+@pytest.mark.parametrize("form", ["single", "files", "interleaved"])
+def test_the_output_is_that_of_one_instance(one, genome, form, tmp_path, tmp_path_factory):
+    reference, mates = genome
+    mates = mates[:1] if form == "single" else mates
+    files = written(tmp_path, mates, interleaved=form == "interleaved")
+    prefix = built(one, reference, tmp_path_factory)
+    work = launch.prepare(one, prefix, files, BATCH_BASES, interleaved=form == "interleaved")
+    work = replace(work, summed=True)
+    expected = [
+        (r.split(b"\n")[0][1:].split()[0].decode(), n) for p in zip(*mates, strict=True) for n, r in enumerate(p)
+    ]
+    expected = [(n.removesuffix("/1").removesuffix("/2"), 0x80 * mate) for n, mate in expected]
+    whole = None
+    for instances, threads, dynamic in ((1, 2, False), (2, 1, False), (3, 2, True)):
+        out = tmp_path / f"{instances}.sam"
+        now = replace(work, dynamic=dynamic and len(one.steps(len(mates))) == 1)
+        if instances > work.reads.marks.batches:
+            with pytest.raises(CannotHere, match="too few for"):
+                launch.run(now, scenario(instances, threads), Output(out), timeout=100)
+            assert one.batch_reads
+            continue
+        result = launch.run(now, scenario(instances, threads), Output(out), timeout=100)
+        lines = [line for line in out.read_text().splitlines() if line[:1] != "@" or line[3:4] != "\t"]
+        assert names(lines, len(mates)) == expected
+        whole = whole or result.alignments.sums
+        assert result.alignments.sums.common == whole.common
+        assert len(result.outcomes) == instances
+        assert all(o.peak_bytes > 0 for o in result.outcomes)
+
+
+def test_batches_that_cannot_be_made_smaller(one, phage, tmp_path, tmp_path_factory):
+    """Two instances, the second with its own batch: its pairs are further apart than those before."""
+    if not (one.batch_bytes or one.batch_reads):
+        pytest.skip(f"batches of {one.name} are of any size")
+    reference, _ = phage
+    genome = "".join(reference.read_text().split("\n")[1:])
+    rng = random.Random(2)  # noqa: S311
+    near = pairs(genome, max(one.batch_reads, one.batch_bytes // 60), 36, rng)
+    far = pairs(genome, 3000, 36, rng, apart=(800, 950))
+    files = written(tmp_path, [n + f for n, f in zip(near, far, strict=True)])
+    work = replace(launch.prepare(one, built(one, reference, tmp_path_factory), files), summed=True)
+    assert work.reads.marks.batches == 2
+    found = [launch.run(work, scenario(n), None, timeout=250).alignments for n in (1, 2)]
+    assert found[0].sums.common == found[1].sums.common
