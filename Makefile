@@ -6,11 +6,13 @@ BIN := .venv/bin
 SYSTEM ?= local
 DATASET ?= lambda
 ALIGNER ?=
+BACKEND ?=
+IMAGE ?=
 SUITE ?=
 BENCH ?=
 export CMD
 
-.PHONY: help setup run test lint bench emulate lock clean
+.PHONY: help setup run images test lint bench emulate lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -18,8 +20,14 @@ help: ## list the targets
 setup: ## install what is missing: Debian's packages and .venv (a second time: nothing)
 	@setup/setup.sh run
 
-run: setup ## the main job: characterize this host, report in reports/out/latest (SYSTEM=, DATASET=, ALIGNER=|all)
-	@$(BIN)/firsttouch characterize --system $(SYSTEM) --dataset $(DATASET) $(if $(ALIGNER),--aligner $(ALIGNER))
+# Where the programs come from an image or a view, Debian's packages are not needed.
+run: ## the main job: characterize this host, report in reports/out/latest (SYSTEM=, DATASET=, ALIGNER=|all, BACKEND=apptainer|spack)
+	@setup/setup.sh $(if $(filter apptainer spack,$(BACKEND)),venv,run)
+	@$(BIN)/firsttouch characterize --system $(SYSTEM) --dataset $(DATASET) $(if $(ALIGNER),--aligner $(ALIGNER)) \
+	    $(if $(BACKEND),--backend $(BACKEND)) $(if $(IMAGE),--image $(IMAGE))
+
+images: setup ## the Apptainer images of containers/, with checksums and lists of packages (IMAGE=aligners|membench|firsttouch)
+	@$(BIN)/python containers/images.py $(IMAGE)
 
 test: ## all tests and lint, or one suite (SUITE=unit|golden|integration|containers|slurm|emulated)
 	@setup/setup.sh test

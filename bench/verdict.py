@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well verdicts find a host that loses 5 % of one metric, and how often they blame a good one, beside others' ways.
+"""How well verdicts find a host that loses 5 % of one metric, and how often they blame good ones.
 
-Method. A fleet of HOSTS hosts, each with METRICS metrics; good hosts differ by SPREAD in each (a normal deviation);
-one host loses LOSS of one metric. How much the passes of a metric scatter is drawn from the 320 errors of the
-published tables (median 4.9 %, up to 26 %), and in what shape for every other metric from real repeated passes of
-the probe on a busy virtual machine (bench/data/repeated_passes.csv, brought to the same deviation), for the others
-from the normal distribution. One pass in a hundred is disturbed and 5 to 30 % worse. All ways see the same passes.
+Method. A fleet of HOSTS hosts, each with METRICS metrics; good hosts differ by SPREAD in each (a normal
+deviation); one host loses LOSS of one metric. How much the passes of a metric scatter is drawn from the 320 errors
+of the published tables (median 4.9 %, up to 26 %), and in what shape for every other metric from real repeated
+passes of the probe on a busy virtual machine (bench/data/repeated_passes.csv, brought to the same deviation), for
+the others from the normal distribution. One pass in a hundred is disturbed and 5 to 30 % worse.
 
-firsttouch: `baseline` asks for passes of the fleet until it knows a metric well enough; the reference that it learns
-judges every host afresh, which is measured again until the verdict is sure. The others, as they are used:
+firsttouch: `baseline` asks for passes of the fleet until it knows a metric well enough; the reference that it
+learns judges every host afresh, which is measured again until the verdict is sure. The others, as they are used:
 
 - threshold: Azure's node health checks compare one pass of STREAM with a constant: 320 GB/s where 350 are told of
   the host (conf/hb120rs_v3.conf of Azure/azurehpc-health-checks).
 - ReFrame: one pass against a reference with a tolerance of 5 %; and of 10 %, as in its tutorial's STREAM test.
-- SuperBench's repository: the mean of all hosts, again and again without those that lose more than 5 % of it, is the
-  baseline (superbench/analyzer/baseline_generation.py, algorithm fix_threshold); a host fails by the same rule.
+- SuperBench's repository: the mean of all hosts, again and again without those that lose more than 5 % of it, is
+  the baseline (superbench/analyzer/baseline_generation.py, algorithm fix_threshold); a host fails by that rule.
 - SuperBench's paper (Y. Xiong et al., USENIX ATC 2024): the same with the similarity of distributions: one minus
   the area between two cumulative distributions, as a share of the larger mean; the criterion is the host that is
   most similar to all others, hosts less similar than 0.95 are left out, again and again. As read in public
@@ -48,7 +48,7 @@ Draw = Callable[[], float]
 
 @dataclass
 class Metric:
-    """A metric of a trial: levels of its hosts (1: good), how a pass of one is drawn, and which host is the bad one."""
+    """A metric of a trial: levels of its hosts (1: good), how a pass of one is drawn, and which host is bad."""
 
     error: float
     levels: Sequence[float]
@@ -124,9 +124,10 @@ def baseline(metric: Metric) -> tuple[Level, list[list[float]]]:
     """Return what is learnt of a metric, and the passes that it took."""
     seen = [[metric.one(host) for _ in range(FIRST_PASSES)] for host in range(HOSTS)]
     while True:
-        level = learn({str(host): values for host, values in enumerate(seen)})
-        assert level is not None
-        more = level.more_passes()
+        level = learn({str(host): values for host, values in enumerate(seen)}, "higher")
+        if level is None:
+            raise SystemExit("nothing was learnt of this fleet")
+        more = level.more_passes
         if not more or len(seen[0]) > MOST:
             return level, seen
         for host, values in enumerate(seen):
@@ -136,12 +137,11 @@ def baseline(metric: Metric) -> tuple[Level, list[list[float]]]:
 def ours(metric: Metric, level: Level) -> tuple[set[int], float]:
     """Return the hosts that fail, and the passes per host."""
     failing, passes = set(), 0
-    limit = level.limit()
     for host in range(HOSTS):
         evidence = 0.0
         for _ in range(MOST):
             passes += 1
-            evidence += sure.weight([1 - metric.one(host) / level.value], limit, level.error)
+            evidence += sure.weight([1 - metric.one(host) / level.value], level.limit, level.error)
             if not sure.PASS_AT < evidence < sure.FAIL_AT:
                 break
         if evidence >= sure.FAIL_AT:
@@ -198,7 +198,7 @@ def run(trials: int, seed: int, *, similarity: int) -> dict[str, Score]:
         score.passes.append(passes)
 
     for trial in range(trials):
-        rng = random.Random(f"{seed}/{trial}")
+        rng = random.Random(f"{seed}/{trial}")  # noqa: S311
         metrics = fleet(rng)
         failing: dict[str, set[tuple[int, int]]] = {}
         passes: dict[str, list[float]] = {}

@@ -46,6 +46,7 @@ class bandwidth_others(FirstTouchCheck):  # noqa: N801
     """The same kernels by the field's own programs, every NUMA node on its own bank: what the probe is held by."""
 
     program = parameter(["likwid-bench", "stream"])
+    repetitions = 1  # likwid-bench's is of 20 passes, STREAM's the best of ten
 
     @run_after("init")
     def set_command(self):

@@ -42,6 +42,7 @@ class contention_likwid(Contention):  # noqa: N801
     """Sequential accesses by likwid-bench (copy), on one bank: what the probe is seen beside."""
 
     program = "likwid-bench"
+    repetitions = 1  # of 20 passes
 
     def banks(self):
         return cases.banks(cases.cpu_nodes()[0])[:1]

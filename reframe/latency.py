@@ -40,6 +40,8 @@ class latency(LatencyCurve):  # noqa: N801
 class latency_lmbench(LatencyCurve):  # noqa: N801
     """Random accesses by lmbench, every NUMA node to its own bank: what the probe is held by."""
 
+    repetitions = 1
+
     @run_after("init")
     def set_command(self):
         self.descr = "latency of each NUMA node's own bank by lmbench"

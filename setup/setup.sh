@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Sets up what firsttouch needs: programs from Debian, the virtual environment .venv and in it the native probe.
-# A second run does nothing. Usage: setup/setup.sh run|test   (test: also what only the tests need)
+# A second run does nothing. Usage: setup/setup.sh run|test|venv
+# (test: also what only the tests need; venv: no packages of Debian, for programs of a container or of Spack)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 group=${1:-run}
@@ -20,6 +21,7 @@ present() { # what
 }
 missing() {
     local of package what
+    [[ $group != venv ]] || return 0
     while read -r of package what; do
         if [[ $of != '#' ]] && { [[ $of == run ]] || [[ $of == "$group" ]]; } && ! present "$what"; then
             echo "$package"
@@ -131,6 +133,7 @@ if ((${#packages[@]})); then
     if ((${#packages[@]})); then fail "still missing after the installation: ${packages[*]}"; fi
 fi
 if [[ $(cat .venv/recipe 2>/dev/null) != "$(recipe)" ]]; then make_venv; fi
+if [[ $group == venv ]]; then exit; fi
 if [[ ! -x .venv/bin/firsttouch-probe || $(cat .venv/probe-recipe 2>/dev/null) != "$(probe_recipe)" ]]; then
     build_probe
 fi

@@ -17,7 +17,8 @@ def sources(package):
     for stage in package.stage:
         fetcher = stage.default_fetcher
         digest = getattr(fetcher, "digest", None)
-        if digest:
+        # A file: address is a part of the recipes themselves.
+        if digest and not fetcher.url.startswith("file:"):
             path = stage.mirror_layout.digest_path or stage.mirror_layout.path
             yield Source(package.name, version, digest, fetcher.url, path)
 
@@ -28,10 +29,7 @@ def main():
     for spec in spack.environment.active_environment().all_specs():
         if spec.external or not spec.package.has_code or spec.is_develop:
             continue
-        before = len(found)
         found += sources(spec.package)
-        if len(found) == before:
-            print(f"stack: {spec.name} {spec.version} has no source with a checksum", file=sys.stderr)
     write(Path(sys.argv[1]), found)
     print(f"stack: {sys.argv[1]}: {len(set(found))} sources", file=sys.stderr)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sources.lock: every source by name, version, SHA-256 and upstream URL, and a mirror that holds them for Spack."""
+"""sources.lock: every source by version, SHA-256 and upstream URL, and a mirror that holds them for Spack."""
 
 from __future__ import annotations
 
@@ -76,9 +76,7 @@ def write(lock: Path, sources: Sequence[Source]) -> None:
     partial.replace(lock)
 
 
-def fill(
-    lock: Path, mirror: Path, given: Path | None, only: Sequence[str], *, say: Callable[[str], None]
-) -> int:
+def fill(lock: Path, mirror: Path, given: Path | None, only: Sequence[str], *, say: Callable[[str], None]) -> int:
     """Put every source of *lock* into *mirror*, verified, and return 0, or 1 where some are missing.
 
     The files come from the directory *given* (known by their checksums, whatever they are called), or by

@@ -27,6 +27,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PROFILES = ("online", "airgap", "debian")
 SPACK = "1.1"
+#: What stands for the path of this checkout in the lock files that are kept.
+CHECKOUT = "$FIRSTTOUCH_ROOT"
 EXAMPLES = """
 examples:
   spack-env/stack.py mirror /data/mirror                      # where there is internet: download and verify
@@ -65,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         chosen.add_argument("--target", help="build for this target, as archspec calls it")
         made.add_argument("--mirror", type=Path, help="directory of sources (default: .cache/mirror)")
         made.add_argument("--prefix", type=Path, help="where all is installed (default: .cache/spack)")
+        made.add_argument("--locks", type=Path, default=HERE, help="where lock files are kept (default: here)")
         made.add_argument("words", nargs="*", metavar="WORD", help="packages, or Spack's own arguments")
         made.set_defaults(run=run)
     made = commands.add_parser("mirror", help="fill a directory with the sources of sources.lock, and verify them")
@@ -80,11 +83,13 @@ def concretize(args: argparse.Namespace) -> int:
     folder = environment(args)
     status = _spack(args, folder, ["concretize", "--force"])
     if status == 0:
-        kept = HERE / "profiles" / args.profile / f"spack-{target(args)}.lock"
+        kept = _kept(args)
+        kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_suffix(".partial")
-        partial.write_bytes((folder / "spack.lock").read_bytes())
+        text = (folder / "spack.lock").read_text(encoding="utf-8").replace(str(ROOT), CHECKOUT)
+        partial.write_text(text, encoding="utf-8")
         partial.replace(kept)
-        _say(f"wrote {kept.relative_to(ROOT)}")
+        _say(f"wrote {kept}")
     return status
 
 
@@ -103,12 +108,14 @@ def install(args: argparse.Namespace) -> int:
 def audit(args: argparse.Namespace) -> int:
     """Check our recipes with Spack's own audit."""
     recipes = sorted(p.parent.name for p in (HERE / "repo").rglob("package.py"))
-    return _spack(args, environment(args), ["audit", "packages", *(f"firsttouch.{n}" for n in map(_dashed, recipes))])
+    return _spack(
+        args, environment(args), ["audit", "packages", *(f"firsttouch.{n}" for n in map(_dashed, recipes))]
+    )
 
 
 def lock(args: argparse.Namespace) -> int:
     """Write sources.lock: every source of what is concretized, by version, sha256 and upstream URL."""
-    return _spack(args, environment(args), ["python", str(HERE / "list_sources.py"), str(LOCK)])
+    return _spack(args, environment(args), ["python", str(HERE / "list_sources.py"), str(args.locks / LOCK.name)])
 
 
 def spack(args: argparse.Namespace) -> int:
@@ -145,7 +152,15 @@ def environment(args: argparse.Namespace) -> Path:
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         file.write_text(text, encoding="utf-8")
         (folder / "spack.lock").unlink(missing_ok=True)
+        if _kept(args).exists():
+            locked = _kept(args).read_text(encoding="utf-8").replace(CHECKOUT, str(ROOT))
+            (folder / "spack.lock").write_text(locked, encoding="utf-8")
     return folder
+
+
+def _kept(args: argparse.Namespace) -> Path:
+    """Return the lock file of a profile and target: what was decided once is built everywhere."""
+    return Path(args.locks, "profiles", args.profile, f"spack-{target(args)}.lock")
 
 
 def target(args: argparse.Namespace) -> str:
@@ -205,7 +220,9 @@ def _spack(args: argparse.Namespace, folder: Path, words: list[str]) -> int:
     }
     version = subprocess.run([program, "--version"], env=env, capture_output=True, text=True, check=False).stdout
     if not version.startswith(f"{SPACK}."):
-        raise Wrong(f"{root} is Spack {version.split(' ')[0].strip() or 'that does not run'}, not {SPACK}", status=3)
+        raise Wrong(
+            f"{root} is Spack {version.split(' ')[0].strip() or 'that does not run'}, not {SPACK}", status=3
+        )
     return subprocess.run([program, "-C", own, "-e", folder, *words], env=env, check=False).returncode
 
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from firsttouch import datasets, exclusive, folders, records, reframe_run, topology
+from firsttouch import backend, datasets, exclusive, folders, records, reframe_run, topology
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.measure import effort
 from firsttouch.systems import draft, load
@@ -20,14 +20,26 @@ _PARTIAL = ".partial-"
 
 
 def characterize(
-    system: str, out: Path, *, dataset: str = "lambda", options: Sequence[str] = (), say: Say = print
+    system: str,
+    out: Path,
+    *,
+    dataset: str = "lambda",
+    programs: str = "",
+    image: str = "",
+    options: Sequence[str] = (),
+    say: Say = print,
 ) -> tuple[Path, str, bool]:
     """Run all checks on *system* and write a report into a new folder of *out*.
 
+    *programs* is the backend that they come from (empty: what the partition says) and *image* its image or view;
     *options* are passed on to ReFrame. Returns the report's folder, its summary as a table, and whether all
     checks passed (skipped ones aside). Nothing half-written stays, whatever happens.
     """
     out.mkdir(parents=True, exist_ok=True)
+    chosen = ["-S", f"dataset={dataset}"]
+    if programs:
+        backend.prepared(programs, image, ["--version"])  # says what does not fit here, before any work
+        chosen += ["-S", f"backend={programs}", *(["-S", f"image={image}"] if image else [])]
     with exclusive.measuring(say), exclusive.no_process_left():
         for left in out.glob(f"{_PARTIAL}*"):
             shutil.rmtree(left)  # of a run that was killed: we alone are measuring now
@@ -35,7 +47,7 @@ def characterize(
         name = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
         partial = out / f"{_PARTIAL}{name}"
         try:
-            table, passed = _measure(system, partial, [*options, "-S", f"dataset={dataset}"], say)
+            table, passed = _measure(system, partial, [*options, *chosen], say)
             final = _free(out / name)
             partial.rename(final)
         except OSError as error:

@@ -19,7 +19,7 @@ from firsttouch import counters, reads, sam
 from firsttouch.aligners import Aligner
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.outputs import Output
-from firsttouch.pipes import Pipes
+from firsttouch.pipes import Feeder, Pipes
 from firsttouch.placement import Scenario
 from firsttouch.reads import Reads
 from firsttouch.supervise import Job, Outcome, run_together
@@ -34,14 +34,16 @@ Shares = Sequence[Sequence[tuple[int, reads.Part]]]
 class Work:
     """What is aligned: the aligner, its index (prefix) and the reads, which were checked.
 
-    *dynamic*: instances get batches as they have room for them, instead of one part each. *counted*: every
-    instance runs under perf stat. *summed*: the alignments' checksums are wanted.
+    *dynamic*: instances get batches as they have room for them, instead of one part each. *per_thread*: how many
+    reads (pairs) each thread aligns, the same ones again and again if need be; 0: all reads are aligned once.
+    *counted*: every instance runs under perf stat. *summed*: the alignments' checksums are wanted.
     """
 
     aligner: Aligner
     index: Path
     reads: Reads
     dynamic: bool = False
+    per_thread: int = 0
     counted: bool = False
     summed: bool = False
 
@@ -64,12 +66,14 @@ class Alignments:
 class Result:
     """One run of a scenario.
 
-    *seconds* are those of its steps, each from the first start to the last end. *steps* are the outcomes of all
-    instances in each. *counts* are the sums over all of them by perf's event names, empty where nothing was
+    *seconds* are those of its steps, each from the first start to the last end; *aligning* those of the instance
+    that took longest in each, from when it began to read: the index was loaded then. *steps* are the outcomes of
+    all instances in each. *counts* are the sums over all of them by perf's event names, empty where nothing was
     counted.
     """
 
     seconds: float
+    aligning: float
     steps: tuple[tuple[Outcome, ...], ...]
     alignments: Alignments
     counts: Mapping[str, int]
@@ -128,7 +132,7 @@ def run(work: Work, scenario: Scenario, output: Output | None, *, timeout: float
     if output is not None:
         output.check()
     with _scratch(output.path.parent if output is not None else None) as folder:
-        steps, shares = _align(work, scenario, folder, timeout)
+        steps, aligning, shares = _align(work, scenario, folder, timeout)
         counts = Counter[str]()
         for log in folder.glob("*/*.counts"):
             counts.update(counters.parse(log.read_text()))
@@ -136,7 +140,7 @@ def run(work: Work, scenario: Scenario, output: Output | None, *, timeout: float
         alignments, header, pieces = _gather(work, parts, shares)
         if output is not None:
             output.deliver(parts, header, pieces, folder)
-    return Result(sum(map(_span, steps)), tuple(map(tuple, steps)), alignments, counts)
+    return Result(sum(map(_span, steps)), aligning, tuple(map(tuple, steps)), alignments, counts)
 
 
 @contextlib.contextmanager
@@ -151,8 +155,8 @@ def _scratch(beside: Path | None) -> Iterator[Path]:
 
 def _align(
     work: Work, scenario: Scenario, folder: Path, timeout: float | None
-) -> tuple[list[list[Outcome]], Shares]:
-    """Run all steps of all instances; return the outcomes and what each instance was given."""
+) -> tuple[list[list[Outcome]], float, Shares]:
+    """Run all steps of all instances; return the outcomes, the seconds without set-up, and what each was given."""
     templates = work.aligner.steps(work.reads.mates)
     if work.dynamic and len(templates) > 1:
         raise CannotHere(f"{work.aligner.name} reads its reads in {len(templates)} steps: batches need one")
@@ -160,9 +164,10 @@ def _align(
         (folder / str(number)).mkdir()
     end = None if timeout is None else time.monotonic() + timeout
     # The program as its users run it reads the files itself.
-    alone = scenario.instances == 1 and work.reads.as_is and not any(map(work.aligner.on_stdin, templates))
-    feeder = (reads.Dynamic if work.dynamic and not alone else reads.Static)(work.reads, scenario.instances)
-    steps = []
+    alone = scenario.instances == 1 and work.reads.as_is and not work.per_thread
+    alone = alone and not any(map(work.aligner.on_stdin, templates))
+    feeder = _feeder(work, scenario, alone=alone)
+    steps, aligning = [], 0.0
     for step, template in enumerate(templates):
         left = None if end is None else max(0.1, end - time.monotonic())
         mates, on_stdin = work.aligner.mates_of(template), work.aligner.on_stdin(template)
@@ -186,8 +191,16 @@ def _align(
                 jobs.append(Job(argv, out, log, placement, scenario.threads, fds=fds, stdin=stdin))
             pipes.start()
             steps.append(run_together(jobs, timeout=left))
+        begun = [None] * scenario.instances if alone else feeder.begun
+        aligning += max(o.started + o.seconds - (at or o.started) for o, at in zip(steps[-1], begun, strict=True))
     runs = [[(0, work.reads.records)]] if alone else feeder.runs
-    return steps, [[(number, feeder.parts[number]) for number, _ in mine] for mine in runs]
+    return steps, aligning, [[(number, feeder.parts[number]) for number, _ in mine] for mine in runs]
+
+
+def _feeder(work: Work, scenario: Scenario, *, alone: bool) -> Feeder:
+    if work.per_thread:
+        return reads.Repeated(work.reads, scenario.instances, work.per_thread * scenario.threads)
+    return (reads.Dynamic if work.dynamic and not alone else reads.Static)(work.reads, scenario.instances)
 
 
 def _gather(work: Work, parts: Sequence[Path], shares: Shares) -> tuple[Alignments, sam.Piece, list[sam.Piece]]:

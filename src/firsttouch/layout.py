@@ -63,18 +63,19 @@ class Layout:
             for threads in sorted({min(t, self.threads // instances) for t in (room, cores)}):
                 yield self._shares(instances, threads), threads
 
-    def division(self, instances: int, threads: int | None) -> tuple[list[Share], int]:
+    def division(self, instances: int, threads: int | None, *, bound: bool = True) -> tuple[list[Share], int]:
         """Return the shares of any number of *instances* of *threads* threads each, None for all usable PUs.
 
-        Raises CannotHere where the host cannot carry them, with the reason.
+        Each has PUs of its own, or (not *bound*) everything. Raises CannotHere where the host cannot carry them,
+        with the reason.
         """
         if threads is None and self.total % instances:
             raise CannotHere(f"the {self.total} PUs that may be used do not divide into {instances} equal parts")
         each = threads or self.total // instances
         if instances * each > self.threads:
             raise CannotHere(f"{instances} x {each} threads are more than {self.threads}, the PUs to be used")
-        if instances == 1:
-            return [self._everything()], each
+        if instances == 1 or not bound:
+            return [self._everything()] * instances, each
         if instances <= len(self.pus) and each <= min(len(s.pus) for s in self._shares(instances)):
             return self._shares(instances, each), each
         if instances > (most := sum(len(p) // each for p in self.pus.values())):

@@ -16,6 +16,9 @@ from firsttouch.placement import SCALING_EIGHTHS, plan
 from firsttouch.systems import Facts
 from firsttouch.topology import NumaNode, Pu, Topology
 
+#: Threads of each process of the multiprocessing baseline.
+BASELINE_THREADS = 16
+
 
 @dataclass(frozen=True)
 class Cases:
@@ -57,6 +60,22 @@ class Cases:
             return [s.name for s in found if s.threads in threads]
         instances = self.effort.some(self.effort.instances, sorted({s.instances for s in found}))
         return [s.name for s in found if s.instances in instances]
+
+    def weak_scaling(self) -> list[str]:
+        """Return the names of the scenarios with as many reads for each thread whatever the number of threads.
+
+        They are one process, and as many of BASELINE_THREADS side by side, bound by nobody (Langmead et al. 2018,
+        sections 2.5 and 3.1). On a host with fewer PUs than two of them need, each has half of the PUs.
+        """
+        if not self.effort.weak_scaling:
+            return []
+        pus = len(self.host.allowed_pus)
+        each = min(BASELINE_THREADS, max(1, pus // 2))
+        counts = self.effort.some(self.effort.threads, sorted({max(1, pus * e // 8) for e in SCALING_EIGHTHS}))
+        names = [f"1Inst_Original_{threads}t" for threads in counts]
+        names += [f"{t // each}Inst_Unbound_{each}t" for t in counts if t > each and t % each == 0]
+        every = plan(self.host)
+        return [every.scenario(name).name for name in names]
 
     def aligners(self) -> list[str]:
         """Return the names of the aligners whose scenarios are run."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an installed copy of firsttouch was made from: a container's or Spack's, which may be older than the checkout.
+"""What an installed copy of firsttouch was made from: an image's or Spack's may be older than the checkout.
 
 ``python -m firsttouch.origin CHECKOUT FILE TARGET`` writes it down where such a copy is made.
 """
@@ -11,16 +11,15 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from firsttouch import __version__
+from firsttouch import __version__, folders
 from firsttouch.errors import BadInput
 
 #: What decides how a copy measures; the rest of a checkout (tests, reports, documentation) does not.
 _PARTS = ("src/firsttouch", "probe", "datasets", "setup/requirements.lock")
-_SUFFIXES = frozenset({".py", ".toml", ".json", ".c", ".h", ".txt", ".lock", ".css", ".j2", ".js"})
+_SUFFIXES = frozenset({".py", ".toml", ".json", ".c", ".h", ".txt", ".lock", ".css", ".j2", ".js", ".def", ".sh"})
 
 
 @dataclass(frozen=True)
@@ -57,21 +56,19 @@ def read(file: Path) -> Origin:
 
 def digest(checkout: Path) -> str:
     """Return the SHA-256 of what decides how a copy of *checkout* measures: names and contents of its files."""
+    return files_digest(*(checkout / part for part in _PARTS), below=checkout)
+
+
+def files_digest(*places: Path, below: Path = folders.ROOT) -> str:
+    """Return the SHA-256 of the names (as seen from *below*) and contents of all source files in *places*."""
     total = hashlib.sha256()
-    for file in _files(checkout):
-        total.update(f"{file.relative_to(checkout)}\0{file.stat().st_size}\0".encode())
-        total.update(file.read_bytes())
+    for place in places:
+        for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            name = file.relative_to(below)
+            if file.is_file() and file.suffix in _SUFFIXES and "store" not in name.parts:
+                total.update(f"{name}\0{file.stat().st_size}\0".encode())
+                total.update(file.read_bytes())
     return total.hexdigest()
-
-
-def _files(checkout: Path) -> Iterator[Path]:
-    for part in _PARTS:
-        place = checkout / part
-        found = sorted(place.rglob("*")) if place.is_dir() else [place]
-        for file in found:
-            inside = file.relative_to(checkout).parts
-            if file.is_file() and file.suffix in _SUFFIXES and "store" not in inside:
-                yield file
 
 
 def _revision(checkout: Path) -> str:

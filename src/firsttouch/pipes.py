@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from firsttouch.reads import Dynamic, Reads, Static
+from firsttouch.reads import Dynamic, Reads, Repeated, Static
 
-Feeder = Static | Dynamic
+Feeder = Static | Dynamic | Repeated
 
 
 class Pipes:

@@ -96,11 +96,14 @@ class Plan:
             raise BadInput(f"no scenario '{name}': {have}")
         if self._planner is None:
             raise CannotHere(f"scenario {name}: {have}")
+        policy = policies()[found[2].lower()]
         try:
-            shares, threads = self._planner.layout.division(int(found[1]), int(found[3]) if found[3] else None)
+            shares, threads = self._planner.layout.division(
+                int(found[1]), int(found[3]) if found[3] else None, bound=policy.binds
+            )
         except CannotHere as error:
             raise CannotHere(f"scenario {name}: {error}; {have}") from error
-        scenario, reason = self._planner.scenario(shares, threads, policies()[found[2].lower()])
+        scenario, reason = self._planner.scenario(shares, threads, policy)
         if reason:
             raise CannotHere(f"scenario {scenario.name}: {reason}")
         return scenario
@@ -145,6 +148,8 @@ class _Planner:
     def scenario(self, shares: list[Share], threads: int, policy: Policy) -> tuple[Scenario, str]:
         topology = self.layout.topology
         extent: Extent = "whole" if len(shares) == 1 else "part"
+        if not policy.binds:
+            shares, _ = self.layout.division(len(shares), threads, bound=False)
         placements = tuple(self._placement(share, extent, policy) for share in shares)
         suffix = "" if threads * len(shares) == self.layout.total else f"_{threads}t"
         name = f"{len(shares)}Inst_{policy.name.capitalize()}{suffix}"

@@ -44,6 +44,7 @@ _POLICY: dict[str, Any] = {
         "pages": _both({"enum": list(PAGES)}),
         "tolerance": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
         "since": {"type": "string"},
+        "unlisted": {"type": "boolean"},
         "setting": {**_OPTIONS, "minItems": 2, "maxItems": 2},
     },
 }
@@ -59,7 +60,8 @@ SCHEMA: dict[str, Any] = {
 class Policy:
     """One policy: numactl's options and what the kernel must show, for one instance and for several.
 
-    *since* is empty for the thesis's own; *setting* a kernel file and the value that it must hold, or empty.
+    *since* is empty for the thesis's own; *setting* a kernel file and the value that it must hold, or empty;
+    *unlisted* ones are asked for by name.
     """
 
     name: str
@@ -71,6 +73,12 @@ class Policy:
     tolerance: float
     since: str = ""
     setting: tuple[str, ...] = ()
+    unlisted: bool = False
+
+    @property
+    def binds(self) -> bool:
+        """Whether each of several instances is bound to PUs of its own."""
+        return any("{bind}" in option for option in self.part)
 
     def numactl(self, extent: Extent, *, bind: str, numa_nodes: str) -> tuple[str, ...]:
         """Return numactl's options, with the placeholders of policies.toml filled in."""
@@ -127,7 +135,8 @@ def policy(name: str) -> Policy:
 def chosen(text: str) -> tuple[Policy, ...]:
     """Return the policies that *text* names: ``thesis``, ``all``, or names with commas; raises BadInput."""
     if text in {"thesis", "all"}:
-        return tuple(p for p in policies().values() if text == "all" or not p.since)
+        listed = [p for p in policies().values() if not p.unlisted]
+        return tuple(p for p in listed if text == "all" or not p.since)
     return tuple(policy(name) for name in dict.fromkeys(text.split(",")))
 
 

@@ -168,6 +168,8 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
         raise _ERRORS[status](said or f"{NAME} ended with status {status}")
     if status < 0:
         raise RunFailed(f"{NAME} ended with signal {signal.Signals(-status).name}")
+    if 1 < status < 128:
+        raise RunFailed(f"{NAME} ended with status {status}: {lines[-1] if lines else 'it said nothing'}")
     report = parse(text)
     if report.status == "failed":
         raise RunFailed(f"{NAME}: {report.reason}")

@@ -94,9 +94,11 @@ class Record:
 
 
 def software(**versions: str) -> dict[str, str]:
-    """Return *versions* of measured programs, with those of Linux, of firsttouch itself, and of an emulator."""
+    """Return *versions* of measured programs, with those of Linux and firsttouch, an emulator and a backend."""
     emulator = machine.emulator()
     below = {"emulator": emulator} if emulator else {}
+    if backend := os.environ.get("FIRSTTOUCH_BACKEND"):
+        below["backend"] = backend
     return {**versions, "linux": platform.release(), "firsttouch": __version__, **below}
 
 

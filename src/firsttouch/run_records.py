@@ -26,6 +26,8 @@ def records(
     differ: between repetitions, or from the checksum *wanted*.
     """
     record = _times(work, scenario, results, dataset, _reason(results, least_mapped, wanted))
+    if work.per_thread:
+        return [_throughput(work, record, results)]
     if not work.counted:
         return [record]
     # A counted run takes longer than the scenario does: its time stays out of the scenarios' times.
@@ -79,6 +81,20 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
         status="invalid" if reason else "valid",
         reason=reason,
         software=software(**{work.aligner.name: work.aligner.version()}),
+    )
+
+
+def _throughput(work: Work, record: Record, results: Sequence[Result]) -> Record:
+    """Return the record of thousands of reads per second, each mate counted, from when the indexes were loaded."""
+    seconds = {"seconds": [r.seconds for r in results], "aligning_seconds": [r.aligning for r in results]}
+    return replace(
+        record,
+        check="weak_scaling",
+        metric="throughput",
+        unit="kreads/s",
+        better="higher",
+        samples=tuple(r.alignments.primary / 1000 / r.aligning for r in results),
+        parameters={**record.parameters, "reads_per_thread": work.per_thread, "division": "repeated", **seconds},
     )
 
 

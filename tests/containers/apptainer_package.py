@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installs Apptainer on a test host with Debian 12, which does not have it: Debian's own package of the next releases.
+"""Installs Apptainer on a test host with Debian 12, which does not have it: the package of a later Debian.
 
     python tests/containers/apptainer_package.py
 
-The package is fetched with apt from the mirror that this host has its packages from, by a configuration of its own:
-the host's sources stay as they are. It asks for a newer C library only because of the names that C23 gave strtol and
-its kin; these are turned back into the names that every version has. For test hosts: a site installs Apptainer as
-its documentation says.
+The package is fetched with apt from the mirror that this host has its packages from, by a configuration of its
+own: the host's sources stay as they are. It asks for a newer C library only because of the names that C23 gave
+strtol and its kin; these are turned back into the names that every version has. For test hosts: a site installs
+Apptainer as its documentation says.
 """
 
 from __future__ import annotations

@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs scenarios inside the guest with firsttouch's own launcher: `inside.py ORDER.json` prints one JSON document.
 
-The order names scenarios (none: those that tell most of the machine) and either ``touch`` (program and MiB: what
-touches and holds memory as each instance) or ``align`` (index and reads for BWA-MEM). A scenario may be a list: its
-name, and what is put before each instance's argv. The document has a result for each scenario, in that order.
+The order names scenarios (none: those that tell most of the machine) and either ``touch`` (a program that touches and
+holds memory as each instance, and how many MiB for each NUMA node that the instance may use) or ``align`` (index and
+reads for BWA-MEM). A scenario may be a list: its name, and what is put before each instance's argv. The document has a
+result for each scenario, in that order.
 """
 
 import contextlib
 import json
 import sys
 import tempfile
+import types
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from firsttouch import supervise, watch
-from firsttouch.placement import Plan, Scenario, plan
-from firsttouch.supervise import Job, run_together
-from firsttouch.topology import of_this_host
+# Emulated, loading the validator takes as long as all scenarios. What it would look at in here are the package's own
+# data files, and whoever starts firsttouch outside has them looked at.
+validator = types.ModuleType("jsonschema")
+validator.Draft202012Validator = lambda schema: types.SimpleNamespace(iter_errors=lambda data: ())
+sys.modules["jsonschema"] = validator
+
+from firsttouch import supervise, watch  # noqa: E402
+from firsttouch.placement import Plan, Scenario, plan  # noqa: E402
+from firsttouch.supervise import Job, run_together  # noqa: E402
+from firsttouch.topology import of_this_host  # noqa: E402
 
 # Emulated, a look takes a tenth of a second: at the usual share of the time there would be hardly any.
 supervise.LOOK_SHARE = 0.5
@@ -26,7 +34,9 @@ PAGES_PER_MIB = 256
 
 def touched(scenario: Scenario, wrap: list[str], order: dict) -> dict:
     """Return what was found of instances that touch and hold memory, and the verdict on each."""
-    program, mebibytes = order["touch"]
+    program, each = order["touch"]
+    # Enough on every bank for the verdict to judge evenness, and no more.
+    mebibytes = each * max(len(placement.numa_nodes) for placement in scenario.placements)
     with tempfile.TemporaryDirectory() as name, looking(Path(name) / "seen", scenario, mebibytes) as seen:
         jobs = []
         for number, placement in enumerate(scenario.placements):

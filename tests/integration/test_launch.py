@@ -139,6 +139,21 @@ def test_every_scenario_of_this_host(few):
         assert result.seconds > 0
 
 
+def test_reads_for_each_thread_are_repeated(few, stand_in):
+    """And the time until an aligner begins to read is the index's, not the reads'."""
+    prefix, files = few
+    bwa = subprocess.run(["which", "bwa"], capture_output=True, text=True, check=True).stdout.strip()
+    stand_in("bwa", f'[ $# = 0 ] && exec {bwa}\nsleep 1\nexec {bwa} "$@"')
+    work = replace(prepare(prefix, files, BATCH), per_thread=900, summed=False)
+    for instances, threads in ((1, 1), (1, 2), (2, 2)):
+        result = launch.run(work, scenario(instances, threads), None, timeout=100)
+        assert abs(result.alignments.primary / 2 - 900 * instances * threads) <= BATCH / 200
+        assert result.alignments.mapped_fraction > 0.9
+        assert 0 < result.aligning <= result.seconds - 0.9
+    with pytest.raises(CannotHere, match="3 records for each instance are too few: a batch of the aligner has 54"):
+        launch.run(replace(work, per_thread=3), scenario(2), None)
+
+
 def test_too_few_batches(few):
     prefix, files = few
     work = prepare(prefix, files)

@@ -2,12 +2,18 @@
 """``firsttouch measure`` with the real benchmarks, and with broken ones."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from firsttouch import records
+from firsttouch import probe, records
+from firsttouch.folders import ROOT
 from firsttouch.measure import likwid, lmbench
 from firsttouch.topology import load
 
@@ -18,14 +24,22 @@ STORED = Path(__file__).parents[1] / "golden"
 NODE, BANK = HOST.cpu_nodes[0], HOST.memory_nodes[0]
 
 
+@pytest.fixture(scope="session")
+def native():
+    """Returns the probe, built from this checkout."""
+    return probe.build(ROOT / ".cache" / "probe")
+
+
 @pytest.fixture
-def measure(firsttouch, tmp_path):
-    """Returns a function that measures one aspect once, and the file of its records."""
+def measure(firsttouch, tmp_path, native):
+    """Returns a function that measures one aspect once, on one bank, and the file of its records."""
     file = tmp_path / "records.jsonl"
 
     def run(aspect, *more, environment=None):
-        options = ["--repetitions=1", f"--records={file}", f"--banks={BANK}", "--json", *more]
-        return firsttouch("measure", aspect, *options, **(environment or {})), file
+        options = ["--repetitions=1", f"--records={file}", "--json", *more]
+        options += [f"--banks={BANK}"] if aspect != "topology" else []
+        environment = {"FIRSTTOUCH_PROBE": str(native), "FIRSTTOUCH_EFFORT": "quick"} | (environment or {})
+        return firsttouch("measure", aspect, *options, **environment), file
 
     return run
 
@@ -42,27 +56,173 @@ def checked(done, file):
 
 
 def test_topology(measure):
-    found = {r.metric: r.value for r in checked(*measure("topology"))}
-    assert found["numa_nodes"] == len(HOST.numa_nodes)
-    assert found["pus"] == len(HOST.allowed_pus)
-    assert found["memory"] > 0
+    found = {r.metric: r for r in checked_topology(*measure("topology"))}
+    assert found["numa_nodes"].value == len(HOST.numa_nodes)
+    assert found["pus"].value == len(HOST.allowed_pus)
+    assert found["memory"].value > 0
+    # What the firmware tells depends on the host: either there is a figure, or the reason why there is none.
+    known = found["theoretical_bandwidth_known"]
+    assert known.value in {0, 1}
+    assert ("theoretical_bandwidth" in found) == bool(known.value)
+    assert known.parameters.keys() == ({"source"} if known.value else {"reason"})
 
 
-@pytest.mark.skipif(shutil.which("likwid-bench") is None, reason="likwid-bench is not on PATH")
-@pytest.mark.parametrize("threads", sorted({1, len(HOST.allowed_pus)}))
-def test_contention(measure, threads):
-    found = {r.metric: r for r in checked(*measure("contention", f"--threads={threads}"))}
-    total, each = found["total_bandwidth"], found["thread_bandwidth"]
-    assert total.value == pytest.approx(threads * each.value)
-    assert total.parameters["threads"] == threads
-    for asked, seen in zip(total.placement_asked, total.placement_found, strict=True):
-        assert len(asked["pus"]) == threads
-        assert set(seen["pus"]) <= set(asked["pus"])
-        assert seen["policy"].startswith("bind:")
-        assert set(seen["pages"]) == {str(BANK)}
+def checked_topology(done, file):
+    assert done.returncode == 0, done
+    found = records.read(file)
+    assert [json.loads(json.dumps(r.to_dict())) for r in found] == json.loads(done.stdout)
+    return found
 
 
-PROGRAMS = {"latency": "lat_mem_rd", "bandwidth": "likwid-bench", "contention": "likwid-bench"}
+def test_theoretical_bandwidth_of_the_modules(measure, stand_in):
+    """Formula 3.1 gives that of one package; the probe's rates are held against it in the report."""
+    stand_in("dmidecode", f"cat {STORED / 'dmidecode_type_17.txt'}")
+    found = {r.metric: r for r in checked_topology(*measure("topology"))}
+    packages = len({pu.package for pu in HOST.pus})
+    theoretical = found["theoretical_bandwidth"]
+    assert theoretical.value == pytest.approx(102.4 / packages)
+    assert theoretical.parameters["source"] == "SMBIOS"
+    assert theoretical.parameters["packages"] == packages
+
+
+def test_theoretical_bandwidth_of_the_systems_facts(measure, stand_in):
+    stand_in("dmidecode", "echo 'Permission denied' >&2; exit 1")
+    found = {
+        r.metric: r
+        for r in checked_topology(*measure("topology", environment={"FIRSTTOUCH_SYSTEM": "amd-opteron"}))
+    }
+    packages = len({pu.package for pu in HOST.pus})
+    assert found["theoretical_bandwidth"].value == pytest.approx(4 * 51.2 / packages)
+    assert found["theoretical_bandwidth"].parameters["source"] == "facts of the system 'amd-opteron'"
+
+
+def test_latency_by_the_probe_is_a_whole_curve(measure):
+    found = checked(*measure("latency", f"--pu-nodes={NODE}"))
+    sizes = [r.parameters["size_bytes"] for r in found]
+    assert sizes == sorted(set(sizes))
+    assert sizes[0] == 4096
+    assert len(sizes) >= 12
+    assert {r.metric for r in found} == {"random_latency"}
+    assert {r.parameters["program"] for r in found} == {"firsttouch-probe"}
+    assert {(tuple(r.parameters["pu_nodes"]), r.parameters["bank"]) for r in found} == {((NODE,), BANK)}
+    assert {r.parameters["effort"] for r in found} == {"quick"}
+
+
+def test_bandwidth_by_the_probe(measure):
+    found = checked(*measure("bandwidth", f"--pu-nodes={NODE}"))
+    assert [r.metric for r in found] == ["copy_bandwidth", "triad_bandwidth"]  # those of a quick look
+    for record in found:
+        known = record.parameters
+        assert known["threads"] == len(HOST.usable_pus(NODE)) == len(record.placement_asked[0]["pus"])
+        assert (known["stores"], known["policy"], known["bank"]) == ("regular", "membind", BANK)
+        assert known["array_bytes"] > 0
+        assert record.placement_found[0]["verified"]
+        assert record.repetitions == 3
+        assert record.software["firsttouch-probe"]
+
+
+@pytest.mark.parametrize("program", ["firsttouch-probe", "likwid-bench"])
+def test_contention(measure, program):
+    if program == "likwid-bench" and shutil.which("likwid-bench") is None:
+        pytest.skip("likwid-bench is not on PATH")
+    counts = sorted({1, len(HOST.allowed_pus)})
+    threads = ",".join(map(str, counts))
+    found = checked(*measure("contention", f"--program={program}", f"--threads={threads}"))
+    assert sorted({r.parameters["threads"] for r in found}) == counts
+    by_case = {(r.metric, r.parameters["threads"], str(r.parameters.get("pu_nodes"))): r for r in found}
+    for (metric, number, nodes), total in by_case.items():
+        if metric != "total_bandwidth":
+            continue
+        each = by_case["thread_bandwidth", number, nodes]
+        assert total.value == pytest.approx(number * each.value)
+        for asked, seen in zip(total.placement_asked, total.placement_found, strict=True):
+            assert len(asked["pus"]) == number
+            assert set(seen["pus"]) <= set(asked["pus"])
+            assert seen["policy"].startswith("bind:")
+            assert set(seen["pages"]) == {str(BANK)}
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (["latency", "--program=stream"], "stream does not measure latency: firsttouch-probe and lmbench can"),
+        (["latency", "--program=firsttouch-probe", "--order=sequential"], "in sequential order: lmbench can"),
+        (["bandwidth", "--set-sizes=99"], "--set-sizes: 99; there are"),
+        (["bandwidth", "--threads=1"], "--threads is no option of bandwidth, but of contention"),
+        (["contention", "--threads=0,1"], "0 threads: this process may use 1 to"),
+    ],
+)
+def test_what_cannot_be_asked_for(measure, argv, reason):
+    done, file = measure(*argv)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert reason in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not file.exists()
+
+
+def test_a_probe_that_is_not_built(measure, tmp_path):
+    done, file = measure("bandwidth", environment={"FIRSTTOUCH_PROBE": str(tmp_path / "none")})
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "which is no program" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("exit 7", "ended with status 7"),
+        ("echo 'firsttouch-probe: error: no room' >&2; exit 3", "no room"),
+        ("kill -SEGV $$", "ended with signal SIGSEGV"),
+        ("echo nonsense", "line 1: not JSON"),
+        ('$native "$@" 2>&1 | head -c 1200; exit 0', "firsttouch-probe"),
+    ],
+)
+def test_a_broken_probe(measure, native, tmp_path, script, reason):
+    file = tmp_path / "probe"
+    file.write_text("#!/bin/sh\n" + script.replace("$native", str(native)) + "\n")
+    file.chmod(0o755)
+    done, _ = measure("contention", "--threads=1", environment={"FIRSTTOUCH_PROBE": str(file)})
+    assert done.returncode in {1, 3}, done
+    assert done.stdout == ""
+    assert reason in done.stderr.splitlines()[-1], done
+
+
+def test_an_interrupted_probe_leaves_what_it_measured(native, tmp_path):
+    """What was measured before is in the file; nothing of what was cut short is, and the status says so."""
+    file = tmp_path / "records.jsonl"
+    argv = [
+        Path(sys.executable).with_name("firsttouch"),
+        "measure",
+        "latency",
+        f"--banks={BANK}",
+        f"--records={file}",
+    ]
+    with subprocess.Popen(
+        [*argv, f"--pu-nodes={NODE}"],
+        env={**os.environ, "FIRSTTOUCH_PROBE": str(native)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1] == "firsttouch: interrupted"
+    found = records.read(file)
+    assert 0 < len(found) < 31
+    assert {r.status for r in found} == {"valid"}
+
+
+PROGRAMS = {
+    "latency": ("lmbench", "lat_mem_rd"),
+    "bandwidth": ("likwid-bench",) * 2,
+    "contention": ("likwid-bench",) * 2,
+}
 LIST = '[ "$1" = -a ] && printf "copy - x\\nstream - x\\n" && exit 0\n'
 
 
@@ -81,8 +241,9 @@ LIST = '[ "$1" = -a ] && printf "copy - x\\nstream - x\\n" && exit 0\n'
 def test_broken_benchmarks(measure, stand_in, aspect, broken):
     script, reason = broken
     stored = STORED / ("lat_mem_rd_random.txt" if aspect == "latency" else "likwid_scale_avx512.txt")
-    stand_in(PROGRAMS[aspect], LIST + script.replace("$golden", str(stored)))
-    done, file = measure(aspect)
+    name, program = PROGRAMS[aspect]
+    stand_in(program, LIST + script.replace("$golden", str(stored)))
+    done, file = measure(aspect, f"--program={name}")
     assert (done.returncode, done.stdout) == (1, "")
     last = done.stderr.splitlines()[-1]
     assert last.startswith("firsttouch: error: ")
@@ -92,19 +253,29 @@ def test_broken_benchmarks(measure, stand_in, aspect, broken):
 
 @pytest.mark.skipif(shutil.which("likwid-bench") is None, reason="likwid-bench is not on PATH")
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="likwid-bench assembles our kernels with gcc")
-def test_bandwidth_and_a_broken_stream(measure, stand_in):
-    """likwid-bench's records are there; STREAM gives none, and the command says so."""
-    stand_in("stream", "echo 'Copy:  100.0  0.1 0.1 0.1'")
-    done, file = measure("bandwidth", f"--pu-nodes={NODE}")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "stream printed no rates" in done.stderr.splitlines()[-1]
-    found = records.read(file)
+def test_bandwidth_by_likwid_bench(measure):
+    done = measure(
+        "bandwidth", "--program=likwid-bench", f"--pu-nodes={NODE}", environment={"FIRSTTOUCH_EFFORT": ""}
+    )
+    found = checked(*done)
     assert {r.parameters["program"] for r in found} == {"likwid-bench"}
     wide = likwid.widest(likwid.processor_flags(), likwid.available())
     assert {r.parameters["kernel"] for r in found} == set(likwid.KERNELS if wide else ("copy", "triad"))
     assert {r.metric for r in found} == {f"{r.parameters['kernel']}_bandwidth" for r in found}
     assert all(r.parameters["instructions"] == (wide or "scalar") for r in found)
-    assert {(r.status, r.reason) for r in found} == {("valid", "")}
+
+
+def test_a_broken_stream_and_none(measure, stand_in):
+    argv = ("bandwidth", "--program=stream", f"--pu-nodes={NODE}")
+    if shutil.which("stream") is None:
+        done, file = measure(*argv)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr.startswith("firsttouch: cannot be done here: there is no program 'stream' on PATH")
+    stand_in("stream", "echo 'Copy:  100.0  0.1 0.1 0.1'")
+    done, file = measure(*argv)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "stream printed no rates" in done.stderr.splitlines()[-1]
+    assert not file.exists()
 
 
 def test_benchmarks_that_are_missing(measure, tmp_path):
@@ -112,7 +283,7 @@ def test_benchmarks_that_are_missing(measure, tmp_path):
     for program in ("lstopo-no-graphics", "numactl", "gcc"):
         if shutil.which(program):
             (tmp_path / "bare" / program).symlink_to(shutil.which(program))
-    done, file = measure("bandwidth", environment={"PATH": str(tmp_path / "bare")})
+    done, file = measure("bandwidth", "--program=likwid-bench", environment={"PATH": str(tmp_path / "bare")})
     assert (done.returncode, done.stdout) == (3, "")
     assert "firsttouch: error: 'likwid-bench' is not on PATH" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -126,7 +297,7 @@ def test_a_benchmark_that_moves_itself_is_invalid(measure, stand_in):
     real, (pu, other) = shutil.which("likwid-bench"), HOST.usable_pus(NODE)[:2]
     stand_in("likwid-bench", f'[ "$1" = -a ] && exec {real} -a\nexec taskset -c {other} {real} "$@"')
     # Asked for is the first PU alone: the other one is a stray.
-    done, file = measure("contention", "--threads=1")
+    done, file = measure("contention", "--program=likwid-bench", "--threads=1")
     assert done.returncode == 1, done
     assert {r.status for r in records.read(file)} == {"invalid"}
     assert f"threads may run on PUs {other}, asked for were {pu}" in done.stderr.splitlines()[-1]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import folders
+from firsttouch import folders, probe
 from firsttouch.systems import draft
 
 pytestmark = pytest.mark.integration
@@ -42,7 +42,10 @@ partitions:
 
 @pytest.fixture
 def reframe(tmp_path, lambda_work):
-    """Returns a function that runs checks on a system and returns (result, reason) by the checks' names."""
+    """Returns a function that runs checks on a system and returns (result, reason) by the checks' names.
+
+    Its *probe* is the native one, built from this checkout.
+    """
     systems = tmp_path / "systems"
     systems.mkdir()
     (systems / "local.yaml").write_text(draft.of_this_host("local"))
@@ -62,6 +65,7 @@ def reframe(tmp_path, lambda_work):
                 "FIRSTTOUCH_SYSTEMS": str(systems),
                 "FIRSTTOUCH_OUT": str(tmp_path / "out"),
                 "FIRSTTOUCH_DATA": str(prefix.parents[2]),
+                "FIRSTTOUCH_ALIGNERS": "bwa-mem",  # each would be broken in the same way
                 **environment,
             },
             capture_output=True,
@@ -76,15 +80,21 @@ def reframe(tmp_path, lambda_work):
         return found, done.stdout
 
     run.systems = systems
+    run.probe = str(probe.build(folders.ROOT / ".cache" / "probe"))
     return run
 
 
 def test_what_works_passes(reframe, tmp_path):
-    found, said = reframe("^topology$|^scaling%scenario=1Inst_Original%", "topology", "scaling")
+    chosen = "^topology$|^bandwidth%set_size=1$|^latency%|^contention$|^scaling%scenario=1Inst_Original%"
+    files = ("topology", "bandwidth", "latency", "contention", "scaling")
+    found, said = reframe(chosen, *files, FIRSTTOUCH_EFFORT="quick", FIRSTTOUCH_PROBE=reframe.probe)
+    assert len(found) >= len(files), said
     assert {result for result, _ in found.values()} == {"pass"}, said
     assert any(name.startswith("scaling %scenario=1Inst_Original ") for name in found)
     assert "topology" in found
     assert "P: alignment_time: " in said
+    assert "P: copy_from" in said
+    assert "P: latency_from" in said
     kept = list((tmp_path / "out").rglob("records.jsonl"))
     assert len(kept) >= len(found)
 
@@ -96,7 +106,7 @@ def assert_failed(found, said):
 
 
 CHECKS = (
-    "^bandwidth%pu_set=0$|^contention%threads=1$|^latency_sequential%pu_node=0$|^scaling%scenario=1Inst_Original%"
+    "^bandwidth_others%program=likwid-bench$|^contention$|^latency_sequential$|^scaling%scenario=1Inst_Original%"
 )
 FILES = ("bandwidth", "contention", "latency", "scaling")
 LIST = '[ "$1" = -a ] && printf "copy - x\\nstream - x\\n" && exit 0\n'
@@ -105,9 +115,12 @@ LIST = '[ "$1" = -a ] && printf "copy - x\\nstream - x\\n" && exit 0\n'
 @pytest.mark.parametrize(
     ("script", "reasons"),
     [
-        ("exit 7", {"ended with status 7"}),
-        ("echo nonsense; echo nonsense >&2", {"did not use", "no curve", "not a SAM record"}),
-        ('$real "$@" 2> $err | head -c 200; head -c 200 $err >&2', {"likwid-bench", "lat_mem_rd", "aligned 0 of"}),
+        ("exit 7", {"likwid-bench ended with status 7", "firsttouch-probe ended with status 7"}),
+        ("echo nonsense; echo nonsense >&2", {"did not use", "no curve", "not a SAM record", "not JSON"}),
+        (
+            '$real "$@" 2> $err | head -c 200; head -c 200 $err >&2',
+            {"likwid-bench", "lat_mem_rd", "aligned 0 of", "printed no report"},
+        ),
     ],
     ids=["status", "nonsense", "partial"],
 )
@@ -118,6 +131,7 @@ def test_what_is_broken_fails(reframe, stand_in, tmp_path, script, reasons):
         "bwa": shutil.which("bwa"),
         "likwid-bench": shutil.which("likwid-bench") or "likwid-bench",
         "lat_mem_rd": str(hidden[0]) if hidden else "lat_mem_rd",
+        "probe": reframe.probe,
     }
     version = f"[ $# = 0 ] && exec {real['bwa']}\n"
     for program, head in (("bwa", version), ("likwid-bench", LIST), ("lat_mem_rd", "")):
@@ -125,7 +139,10 @@ def test_what_is_broken_fails(reframe, stand_in, tmp_path, script, reasons):
         if "$real" in script and program == "lat_mem_rd":  # the whole curve takes minutes
             text = "printf '\"stride=256\\n0.00049 1.000\\n0.000' >&2"
         stand_in(program, head + text.replace("$real", real[program]).replace("$err", str(tmp_path / program)))
-    found, said = reframe(CHECKS, *FILES)
+    broken = stand_in(
+        "broken-probe", script.replace("$real", real["probe"]).replace("$err", str(tmp_path / "probe"))
+    )
+    found, said = reframe(CHECKS, *FILES, FIRSTTOUCH_PROBE=str(broken))
     assert_failed(found, said)
     for check in FILES:
         assert any(name.startswith(check) for name in found), said
@@ -148,12 +165,15 @@ def test_what_is_missing_fails(reframe, tmp_path):
     for program in ("bash", "sh", "lstopo-no-graphics", "cat", "hostname", "numactl"):
         if shutil.which(program):
             (folder / program).symlink_to(shutil.which(program))
-    checks = CHECKS.replace("|^latency_sequential%pu_node=0$", "")
-    found, said = reframe(checks, *FILES, PATH=str(folder))
+    checks = CHECKS.replace("|^latency_sequential$", "")
+    found, said = reframe(checks, *FILES, PATH=str(folder), FIRSTTOUCH_PROBE=str(folder / "none"))
     assert_failed(found, said)
     text = " ".join(reason for _, reason in found.values())
     assert "exit status 3: firsttouch: error: 'likwid-bench' is not on PATH" in text
     assert "exit status 3: firsttouch: error: 'bwa' is not on PATH" in text
+    assert (
+        f"exit status 3: firsttouch: error: FIRSTTOUCH_PROBE names {folder / 'none'}, which is no program" in text
+    )
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one PU only")

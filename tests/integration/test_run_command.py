@@ -64,6 +64,27 @@ def whole(lambda_work):
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
+def test_throughput(align, tmp_path):
+    given = {"output": None, "reads_per_thread": 2000, "repetitions": 2, "records": tmp_path / "r.jsonl"}
+    done = align("1Inst_Unbound", "--json", **given)
+    assert done.returncode == 0, done.stderr
+    (record,) = records.read(tmp_path / "r.jsonl")
+    assert (record.check, record.metric, record.unit, record.better) == (
+        *("weak_scaling", "throughput"),
+        *("kreads/s", "higher"),
+    )
+    p = record.parameters
+    assert abs(p["reads"] / 2 - 2000 * p["threads"]) <= 500
+    assert record.samples == tuple(p["reads"] / 1000 / s for s in p["aligning_seconds"])
+    assert all(a <= s for a, s in zip(p["aligning_seconds"], p["seconds"], strict=True))
+    refused(
+        align("1Inst_Original", reads_per_thread=2000),
+        2,
+        "repeats reads to measure throughput: leave --output out",
+        align.folder,
+    )
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario(align, whole, tmp_path, name):
     done = align(name, "--checksum", "--json", f"--records={tmp_path / 'records.jsonl'}")

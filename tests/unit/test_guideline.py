@@ -73,6 +73,17 @@ def test_aspects_of_records():
     assert aspects(HOST).contention is None
 
 
+def test_the_latency_ratio_is_of_one_program():
+    """Another one measured the local bank alone, and otherwise: it says nothing of the distance."""
+    size = {"size_bytes": 1 << 30, "pu_nodes": [0]}
+    found = [
+        *(record("random_latency", 80.0 * (1 + b), bank=b, program="firsttouch-probe", **size) for b in (0, 1)),
+        record("random_latency", 40.0, bank=0, program="lmbench", **size),
+    ]
+    for records in (found, found[::-1]):
+        assert aspects(HOST, records).latency_ratio == 2.0
+
+
 def test_the_default_run_asks_for_nothing_and_uses_all():
     assert NAMES[default(SCENARIOS)] == "1Inst_Original"
     assert index_banks(HOST, 0) == 0

@@ -454,3 +454,20 @@ def test_a_scenario_that_needs_another_host_is_no_bad_input():
 def test_threads_that_are_not_there(threads):
     with pytest.raises(BadInput, match="--threads"):
         plan(machine((0, 2, GIB)), threads=threads)
+
+
+def test_instances_that_nobody_binds(opteron):
+    """The multiprocessing baseline: T/16 processes of 16 threads that may go anywhere."""
+    found = plan(opteron)
+    for name, instances in (("2Inst_Unbound_16t", 2), ("4Inst_Unbound", 4), ("4Inst_Unbound_16t", 4)):
+        one = found.scenario(name)
+        assert (one.instances, one.threads, one.policy) == (instances, 16, "unbound")
+        assert {(p.pus, p.numa_nodes, p.numactl) for p in one.placements} == {
+            (tuple(range(64)), tuple(range(8)), ())
+        }
+    # Six of ten threads have no place within NUMA nodes of eight PUs: they need none.
+    assert found.scenario("6Inst_Unbound_10t").instances == 6
+    with pytest.raises(CannotHere, match="5 x 16 threads are more than 64"):
+        found.scenario("5Inst_Unbound_16t")
+    assert not any("Unbound" in s.name for s in found.scenarios)
+    assert all(p.name != "unbound" for p in (*chosen("thesis"), *chosen("all")))

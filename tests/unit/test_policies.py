@@ -46,7 +46,9 @@ def test_their_order_and_an_unknown_one():
 
 def test_a_choice_of_them():
     assert [p.name for p in policies.chosen("thesis")] == ["original", "localalloc", "interleave"]
-    assert [p.name for p in policies.chosen("all")] == list(policies.policies())
+    listed = [name for name, p in policies.policies().items() if not p.unlisted]
+    assert [p.name for p in policies.chosen("all")] == listed
+    assert set(policies.policies()) - set(listed) == {"unbound"}
     assert [p.name for p in policies.chosen("balancing,original,balancing")] == ["balancing", "original"]
     for text in ("", "original,", "thesis,original", "best"):
         with pytest.raises(BadInput, match=r"no policy '.*': there are original, "):
@@ -59,7 +61,7 @@ def test_all_of_them_have_what_numactl_takes(name):
     for extent in ("whole", "part"):
         found = policy.numactl(extent, bind="--cpunodebind=1", numa_nodes="1,3")
         assert all(re.fullmatch(r"--[a-z-]+(=[0-9,]+)?", option) for option in found)
-    assert policies.policy(name).part[0] == "{bind}"
+    assert policies.policy(name).binds == (policies.policy(name).part[:1] == ("{bind}",)) == (name != "unbound")
 
 
 MAPS = "7f00 {mode} anon=1 dirty=1 N0=1 kernelpagesize_kB=4"

@@ -2,6 +2,7 @@
 """Reading the native probe's JSON lines, and the command around it."""
 
 import json
+import os
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,69 @@ def test_records_are_whole(golden, tmp_path):
     assert first.parameters["threads"] == len(first.placement_asked[0]["pus"])
     assert first.placement_found[0]["pages"].keys() == {"0"}
     assert first.software["firsttouch-probe"] == report.version
+
+
+@pytest.mark.parametrize(
+    ("aspect", "metrics", "parameters"),
+    [
+        ("bandwidth", ["copy_bandwidth", "triad_bandwidth"], {"stores": "regular", "array_bytes": 1 << 20}),
+        ("latency", ["random_latency"] * 2, {"order": "random", "stride_bytes": 64}),
+        (
+            "contention",
+            ["total_bandwidth", "thread_bandwidth"] * 2,
+            {"access": "random read-modify-write", "array_bytes": 1 << 20},
+        ),
+    ],
+)
+def test_records_of_every_aspect(golden, aspect, metrics, parameters):
+    found = list(probe.parse(golden(f"probe_{aspect}.jsonl")).records())
+    assert [r.metric for r in found] == metrics
+    for record in found:
+        shared = {"program": "firsttouch-probe", "pu_nodes": [0], "bank": 0, "policy": "membind", "pages": "base"}
+        assert (shared | parameters).items() <= record.parameters.items()
+        assert set(record.parameters) - {"size_bytes", "kernel", "instructions"} == {
+            *shared,
+            *parameters,
+            "threads",
+        }
+        (asked,), (seen,) = record.placement_asked, record.placement_found
+        assert seen["pus"] == seen["held"] == asked["pus"]
+        assert seen["threads"] == record.parameters["threads"] == len(asked["pus"])
+        assert (seen["policy"], seen["verified"]) == ("bind:0", True)
+
+
+def test_records_come_while_the_probe_is_at_work(fake, tmp_path):
+    """Each batch is there before the probe goes on, which here waits for it."""
+    go = tmp_path / "go"
+    wait = f"while [ ! -e {go} ]; do sleep 0.01; done"
+    fake(f"report | head -n 2; echo one >&2; {wait}; report | tail -n 2; echo two >&2")
+    said = []
+    running = probe.follow("bandwidth", say=said.append)
+    assert [r.metric for r in next(running)] == ["copy_bandwidth"]
+    assert said == ["one"]
+    go.touch()
+    assert [r.metric for r in next(running)] == ["triad_bandwidth"]
+    with pytest.raises(StopIteration) as end:
+        next(running)
+    assert end.value.value.status == "complete"
+    assert said == ["one", "two"]
+
+
+def test_a_probe_is_not_left_behind(fake, tmp_path):
+    fake(f"echo $$ > {tmp_path}/pid; report | head -n 2; echo one >&2; exec sleep 600")
+    running = probe.follow("bandwidth", say=lambda _: None)
+    next(running)
+    pid = int((tmp_path / "pid").read_text())
+    running.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_silent_probe_is_stopped(fake, monkeypatch):
+    monkeypatch.setattr(probe, "SILENCE", 0.2)
+    fake("exec sleep 600")
+    with pytest.raises(RunFailed, match="firsttouch-probe said nothing for 0 s and was stopped"):
+        probe.run("bandwidth", say=lambda _: None)
 
 
 def test_interleaved_and_pruned_results_say_so(lines):
@@ -113,6 +177,16 @@ def test_a_result_without(lines, key):
 def test_any_text_is_a_report_or_refused(found):
     with pytest.raises(RunFailed):
         probe.parse(found)
+
+
+def test_the_program_that_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.delenv("FIRSTTOUCH_PROBE", raising=False)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Missing, match="is not there: `make setup` builds it"):
+        probe.program()
+    (tmp_path / "firsttouch-probe").touch(mode=0o755)
+    assert probe.program() == tmp_path / "firsttouch-probe"
 
 
 def test_the_program_is_the_one_that_the_environment_names(monkeypatch, tmp_path):

@@ -3,6 +3,7 @@
 
 import errno
 import hashlib
+import itertools
 import os
 import signal
 import subprocess
@@ -15,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_reads import GOOD, common, fastq, fed, layout, nothing_stays, packed, text, write
 
-from firsttouch.errors import BadInput
-from firsttouch.reads import Dynamic, Static, inspect, intake, outlet, parts
+from firsttouch.errors import BadInput, CannotHere
+from firsttouch.reads import Dynamic, Repeated, Static, inspect, intake, outlet, parts
 
 pytestmark = pytest.mark.unit
 
@@ -75,6 +76,55 @@ def _sums(values):
     for value in values:
         total += value
         yield total
+
+
+@given(
+    records=fastq(mates=2),
+    batch=st.sampled_from((0, 0, 100, 400)),
+    instances=st.integers(1, 4),
+    each=st.integers(1, 40),
+    gz=st.sampled_from((False,) * 7 + (True,)),
+)
+@common(50)
+def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each, gz):
+    """Each instance gets as many as batches allow, and goes on where the one before it ended."""
+    files = [write(tmp_path / f"{n}.fq", packed(text(r), 2) if gz else text(r)) for n, r in enumerate(records)]
+    reads = inspect(files, batch_bases=batch)
+    largest = max(b - a for a, b in itertools.pairwise(reads.marks.records.tolist()))
+    try:
+        feeder = Repeated(reads, instances, each)
+    except CannotHere:
+        # An instance would have no batch.
+        assert each < 2 * largest
+        return
+    with nothing_stays():
+        found = fed(feeder, instances, 2)
+    at = 0
+    for instance, runs in enumerate(feeder.runs):
+        count = sum(n for _, n in runs)
+        assert abs(count - each) <= largest
+        for mate, mine in enumerate(records):
+            assert found[instance][mate] == text([mine[n % len(mine)] for n in range(at, at + count)])
+        at += count
+        assert at % len(records[0]) in reads.marks.records
+    assert abs(at - instances * each) <= largest
+
+
+def test_when_a_reader_began(tmp_path):
+    """It loads its index first, so to speak; and one to which a page is enough is not seen."""
+    reads = inspect([write(tmp_path / "r.fq", text(GOOD * 1000))])
+    for feeder in (Static(reads, 1), Dynamic(reads, 1), Repeated(reads, 1, 3000)):
+        out_of, into = os.pipe()
+        feeder.start([[into]])
+        time.sleep(0.2)
+        before = time.monotonic()
+        with os.fdopen(out_of, "rb") as stream:
+            assert len(stream.read()) == len(text(GOOD * 1000))
+        feeder.join()
+        assert before <= feeder.begun[0] <= time.monotonic()
+    few = Static(inspect([write(tmp_path / "few.fq", text(GOOD))]), 1)
+    assert fed(few, 1, 1) == [[text(GOOD)]]
+    assert few.begun == [None]
 
 
 @pytest.mark.parametrize("kind", [Static, Dynamic])

@@ -222,6 +222,7 @@ hostnames: [x]
 facts: {{source: x, processor: x, packages: 1, numa_nodes: 1, cores_per_numa_node: 2, threads_per_core: 1,
   memory_per_numa_node: 4 GiB}}
 partitions: [{{name: p, scheduler: local}}]
-references: [{reference}]
+references:
+  - {reference}
 """
     (folder / "s.yaml").write_text(text)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from firsttouch import exclusive, records
+from firsttouch import exclusive, records, settings
 from firsttouch.campaign import slurm
 from firsttouch.campaign.claims import Beating, Claim, Claims, Holder
 from firsttouch.campaign.files import is_full, room
@@ -51,6 +51,8 @@ def run(campaign: Campaign, say: Say) -> Outcome:
     with room(campaign.folder), exclusive.measuring(say), exclusive.no_process_left():
         runner = _Runner(campaign, say)
         runner.journal.open()
+        if campaign.judged:
+            runner.look()
         runner.go()
         if campaign.judged:
             runner.judge()
@@ -186,6 +188,11 @@ class _Runner:
             except subprocess.TimeoutExpired:
                 process.kill()
             raise
+
+    def look(self) -> None:
+        """Write down the host's settings, which name the cause of a bad verdict."""
+        begin, end = self.journal.add(list(settings.records()))
+        self._note(Step("settings", ()), "done", begin=begin, end=end)
 
     def judge(self) -> None:
         """Give this host its verdict; what is suspect is measured again before."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-import sys
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from reframe.core.exceptions import SanityError
 from reframe.core.logging import getlogger
 from reframe.core.pipeline import RunOnlyRegressionTest
 
+from firsttouch import backend
 from firsttouch.checks import cases
 from firsttouch.errors import CANNOT_HERE
 from firsttouch.measure import effort
@@ -35,12 +36,15 @@ class FirstTouchCheck(RunOnlyRegressionTest):
     repetitions = variable(int, value=3)
     #: Fewer records than this mean that the command did less than it should.
     least_records = variable(int, value=1)
+    #: Where the programs come from: native, apptainer or spack (default: what the partition says).
+    backend = variable(str, value="")
+    #: The image or the view (default: the partition's, or the backend's own).
+    image = variable(str, value="")
 
     valid_systems = ["*"]
     valid_prog_environs = ["*"]
     exclusive_access = True
     time_limit = "2h"
-    executable = str(Path(sys.executable).with_name("firsttouch"))
     keep_files = ["records.jsonl"]
 
     def labels(self, record: Record) -> str | None:
@@ -57,6 +61,11 @@ class FirstTouchCheck(RunOnlyRegressionTest):
             "--records",
             "records.jsonl",
         ]
+        partition = next((p for p in cases.system().partitions if p.name == self.current_partition.name), None)
+        chosen = self.backend or (partition.backend if partition else backend.NATIVE)
+        # The partition's image is that of its own backend.
+        image = self.image or (partition.image if partition and partition.backend == chosen else "")
+        self.executable = shlex.join(backend.command(chosen, image))
         # Schedulers need not hand on the environment that ReFrame was started with.
         self.env_vars[effort.VARIABLE] = cases.effort().name
         self.num_tasks = 1

@@ -60,6 +60,11 @@ def scenarios(*, single: bool) -> list[str]:
     return cases().scenarios(single=single)
 
 
+def weak_scaling() -> list[str]:
+    """Return the names of the scenarios with as many reads for each thread."""
+    return cases().weak_scaling()
+
+
 def aligners() -> list[str]:
     """Return the names of the aligners whose scenarios are run."""
     return cases().aligners()

@@ -7,7 +7,7 @@ import argparse
 import os
 from pathlib import Path
 
-from firsttouch import characterize, folders
+from firsttouch import backend, characterize, folders
 from firsttouch.commands import options
 from firsttouch.measure import effort
 from firsttouch.progress import say
@@ -19,6 +19,7 @@ EXAMPLES = """\
   firsttouch characterize
   firsttouch characterize --system local --dataset synthetic
   firsttouch characterize --aligner all
+  firsttouch characterize --backend apptainer            (the programs of containers/firsttouch.sif)
   firsttouch characterize -- -n latency -n bandwidth      (options after -- are ReFrame's)"""
 
 
@@ -35,6 +36,10 @@ def register(subparsers: options.Subparsers) -> None:
         metavar="A",
         help=f"an aligner's scenarios; may be repeated; 'all' (default: ${effort.ALIGNERS_VARIABLE} or {ALIGNER})",
     )
+    made.add_argument(
+        "--backend", choices=backend.NAMES, help="where the programs come from (default: what the partition says)"
+    )
+    made.add_argument("--image", default="", metavar="PATH", help="the backend's image or view")
     made.add_argument("-o", "--output", type=Path, help="folder of reports (default: reports/out)")
     made.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
     made.set_defaults(run=run)
@@ -47,7 +52,13 @@ def run(args: argparse.Namespace) -> int:
     effort.chosen()  # says what there is not, before any work
     out = args.output or folders.results()
     folder, table, passed = characterize.characterize(
-        args.system, out, dataset=args.dataset, options=args.reframe_options, say=say
+        args.system,
+        out,
+        dataset=args.dataset,
+        programs=args.backend or "",
+        image=args.image and str(Path(args.image).absolute()),
+        options=args.reframe_options,
+        say=say,
     )
     if args.json:
         print((folder / "summary.json").read_text(encoding="utf-8"), end="")

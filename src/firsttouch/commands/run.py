@@ -21,13 +21,14 @@ EXAMPLES = """\
   firsttouch run 1Inst_Interleave --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz -o out.sam
   firsttouch run 4Inst_Original --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam --json
   firsttouch run 8Inst_Original --aligner snap --index idx/hg --reads pairs.fq --interleaved --sorted -o out.bam
+  firsttouch run 4Inst_Unbound_16t --aligner bowtie2 --dataset lambda --reads-per-thread 100000
   firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl"""
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     made = options.command(subparsers, "run", "run one placement scenario for real", EXAMPLES)
-    made.add_argument("scenario", help="as `firsttouch plan` names them")
+    made.add_argument("scenario", help="as `firsttouch plan` names them; NInst_Unbound_Tt: N x T, bound by nobody")
     made.add_argument("--aligner", required=True)
     inputs.add(made)
     made.add_argument("-o", "--output", type=Path, help="the output file (default with --dataset: not kept)")
@@ -36,6 +37,12 @@ def register(subparsers: options.Subparsers) -> None:
     form.add_argument("--sorted", action="store_true", help="one BAM file, by `samtools sort`")
     made.add_argument(
         "--dynamic", action="store_true", help="hand batches to whichever instance has room, not one part to each"
+    )
+    made.add_argument(
+        "--reads-per-thread",
+        type=options.positive,
+        metavar="N",
+        help="measure throughput: N reads (pairs) for each thread, taken again and again; no output",
     )
     made.add_argument("--repetitions", type=options.positive, default=1, help="timed runs (default: 1)")
     made.add_argument("--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)")
@@ -79,7 +86,9 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     """Return the scenario, what is to be aligned, and the part of the reads that must map at least."""
     one = aligner(args.aligner)
     one.version()
-    if not (args.dataset or args.output):
+    if args.reads_per_thread:
+        _refuse(args, "output", "dynamic", "checksum", "expect_sha256", "counters")
+    elif not (args.dataset or args.output):
         raise BadInput("--index, --reads and --output are needed (or --dataset)")
     given = inputs.chosen(args, one)
     # What can be said at once is said before all reads are looked through.
@@ -87,8 +96,18 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     _output(args, scenario)
     work = launch.prepare(one, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say)
     summed = bool(args.checksum or args.expect_sha256)
-    work = replace(work, dynamic=args.dynamic, counted=args.counters, summed=summed)
+    per_thread = args.reads_per_thread or 0
+    work = replace(work, dynamic=args.dynamic, per_thread=per_thread, counted=args.counters, summed=summed)
     return scenario, work, given.least_mapped
+
+
+def _refuse(args: argparse.Namespace, *names: str) -> None:
+    """Raise BadInput for the options that a run of repeated reads has no use for."""
+    for name in names:
+        if getattr(args, name):
+            raise BadInput(
+                f"--reads-per-thread repeats reads to measure throughput: leave --{name.replace('_', '-')} out"
+            )
 
 
 def _output(args: argparse.Namespace, scenario: Scenario) -> Output | None:

@@ -21,17 +21,22 @@ def aspects(host: Topology, records: Iterable[Record] = ()) -> Aspects:
 
 
 def _latency_ratio(records: Iterable[Record]) -> float | None:
-    """Return the median remote over the median local latency, of the largest arrays."""
-    found: dict[tuple[int, int], tuple[int, float]] = {}
+    """Return the median remote over the median local latency, of the largest arrays.
+
+    Only what one program measured in one way compares: of several, those are taken that have most remote pairs.
+    """
+    found: dict[tuple[str, ...], dict[tuple[int, int], tuple[int, float]]] = defaultdict(dict)
     for r in records:
         nodes, bank = r.parameters.get("pu_nodes"), r.parameters.get("bank")
         size = r.parameters.get("size_bytes")
         if r.metric != "random_latency" or not isinstance(nodes, list) or len(nodes) != 1:
             continue
-        if isinstance(bank, int) and isinstance(size, int) and size >= found.get((nodes[0], bank), (0, 0))[0]:
-            found[nodes[0], bank] = (size, r.value)
-    local = [value for (node, bank), (_, value) in found.items() if node == bank]
-    remote = [value for (node, bank), (_, value) in found.items() if node != bank]
+        way = found[tuple(str(r.parameters.get(name)) for name in ("program", "stride_bytes", "order", "pages"))]
+        if isinstance(bank, int) and isinstance(size, int) and size >= way.get((nodes[0], bank), (0, 0))[0]:
+            way[nodes[0], bank] = (size, r.value)
+    pairs = max(found.values(), key=lambda way: sum(node != bank for node, bank in way), default={})
+    local = [value for (node, bank), (_, value) in pairs.items() if node == bank]
+    remote = [value for (node, bank), (_, value) in pairs.items() if node != bank]
     return statistics.median(remote) / statistics.median(local) if local and remote else None
 
 
@@ -49,7 +54,11 @@ def _contention(records: Iterable[Record]) -> float | None:
     for r in records:
         threads = r.parameters.get("threads")
         if r.metric == "thread_bandwidth" and isinstance(threads, int):
-            rest = (f"{k}={v}" for k, v in sorted(r.parameters.items()) if k not in {"threads", "pus", "pu_nodes"})
+            rest = (
+                f"{k}={v}"
+                for k, v in sorted(r.parameters.items())
+                if k not in {"threads", "pus", "pu_nodes", "array_bytes"}
+            )
             series[tuple(rest)][threads] = r.value
     falls = []
     for one in series.values():

@@ -32,7 +32,8 @@ class Effort:
     *repetitions* is the most of a case, whatever its check says. *pu_nodes*, *banks*, *pu_sets*, *threads* and
     *instances* are all of the methodology's or those at the ends: the NUMA nodes with the lowest and the
     highest number, the nearest and the farthest bank of a PU-set, the PU-sets of one NUMA node and of all, the
-    fewest and the most threads and instances. *aligners* may be None: all.
+    fewest and the most threads and instances. *weak_scaling*: throughput with as many reads for each thread is
+    measured too. *aligners* may be None: all.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Effort:
     instances: Extent
     kernels: tuple[str, ...]
     point_microseconds: int
+    weak_scaling: bool
     aligners: tuple[str, ...] | None = None
 
     @property

@@ -89,4 +89,3 @@ def _run(aspect: str, options: Sequence[str], repetitions: int, say: probe.Say) 
                 raise KeyboardInterrupt from None
             return
         yield [replace(r, parameters={**r.parameters, **chosen.parameters}) for r in found]
-

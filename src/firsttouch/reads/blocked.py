@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The blocked form of FASTQ: every N records fill exactly B bytes, so that a program reads them with one call.
 
-Langmead et al. 2019 (section 2.2, figure 2: L-parsing). Spaces after the name of each block's last record fill it
+Langmead et al. 2018 (section 2.2, figure 2: L-parsing). Spaces after the name of each block's last record fill it
 up; names end at blanks, so that every aligner takes the file. The last block is as short as its records are.
 """
 

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from firsttouch.reads import text
-from firsttouch.reads.intake import Intake, Plain, Shared, Unpacked
+from firsttouch.reads.intake import Anew, Intake, Plain, Shared, Unpacked
 from firsttouch.reads.outlet import Halt, Outlet, Stopped
-from firsttouch.reads.parts import Part, divide, pieces
+from firsttouch.reads.parts import Part, divide, pieces, repeated
 from firsttouch.reads.scan import Reads
 
 #: The writing ends of each instance's pipes, one for each mate (None: that mate is not wanted).
@@ -30,13 +30,14 @@ class _Feeder:
     """What both feeders do.
 
     *parts* are the pieces of the reads, *runs* (n instances) those that each was given, as (number of the piece,
-    its records).
+    its records). *begun* (n) is when each began to read (monotonic clock), None where that could not be seen.
     """
 
     parts: Sequence[Part]
 
     def __init__(self, reads: Reads, instances: int) -> None:
         self.runs: list[list[tuple[int, int]]] = [[] for _ in range(instances)]
+        self.begun: list[float | None] = [None] * instances
         self._reads, self._instances = reads, instances
         self._halt: Halt | None = None
         self._threads: list[tuple[threading.Thread, threading.Event]] = []
@@ -49,7 +50,7 @@ class _Feeder:
         *in_turn*: the sink of mate 1 gets mate 2 as well, record by record, as interleaved files have it. Raises
         BadInput for a file that was changed, as join() does.
         """
-        self.runs = self._first()
+        self.runs, self.begun = self._first(), [None] * self._instances
         self._error, self._halt, self._threads = None, Halt(), []
         wanted = [
             (i, (0, 1) if in_turn else (mate,), fd)
@@ -117,6 +118,7 @@ class _Feeder:
                 intakes = [stack.enter_context(self._intake(instance, mate, halt)) for mate in sources]
                 for piece in self._given(instance, outlet):
                     self._pour(piece, mates, intakes, outlet)
+                    self._saw(instance, outlet)
         except (BrokenPipeError, Stopped):
             pass
         except Exception as error:
@@ -126,6 +128,12 @@ class _Feeder:
             halt.ask()
         finally:
             ended.set()
+
+    def _saw(self, instance: int, outlet: Outlet) -> None:
+        """Note when the instance began to read."""
+        with self._lock:
+            seen = [at for at in (self.begun[instance], outlet.begun) if at is not None]
+            self.begun[instance] = min(seen, default=None)
 
     def _pour(self, piece: Part, mates: Mates, intakes: Sequence[Intake], outlet: Outlet) -> None:
         """Write the piece's reads of *mates* as plain FASTQ."""
@@ -182,10 +190,36 @@ class Static(_Feeder):
         yield self.parts[instance]
 
 
+class Repeated(_Feeder):
+    """Every instance is fed as many reads, over again from the first where there are no more.
+
+    So there can be as many reads per thread with any number of threads (Langmead et al. 2018, section 3.1).
+    """
+
+    def __init__(self, reads: Reads, instances: int, records: int) -> None:
+        """Give each *records* of them, whole batches; raises CannotHere where that is less than a batch."""
+        super().__init__(reads, instances)
+        given = repeated(reads, instances, records)
+        self.parts = [part for mine in given for part in mine]
+        numbers = itertools.count()
+        self._given_to = [[(next(numbers), part.records) for part in mine] for mine in given]
+
+    def _first(self) -> list[list[tuple[int, int]]]:
+        return self._given_to
+
+    def _given(self, instance: int, outlet: Outlet) -> Iterator[Part]:  # noqa: ARG002
+        for number, _ in self._given_to[instance]:
+            yield self.parts[number]
+
+    def _intake(self, instance: int, mate: int, halt: Halt) -> contextlib.AbstractContextManager[Intake]:  # noqa: ARG002
+        layout = self._reads.layouts[self._file(mate)]
+        return contextlib.closing((Anew if layout.source.packed else Plain)(layout, halt))
+
+
 class Dynamic(_Feeder):
     """Pieces of the reads are given to whichever instance has room for more, as load balancers do (Langmead et al.
 
-    2019, section 1.2, call that dynamic load balancing of several processes). Each gets one for a start: some
+    2018, section 1.2, call that dynamic load balancing of several processes). Each gets one for a start: some
     aligners take an input without reads for a mistake.
     """
 

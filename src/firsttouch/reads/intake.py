@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -91,6 +92,26 @@ class Unpacked(Flow):
     def close(self) -> None:
         """Free what it holds."""
         self._unpacker.close()
+
+
+class Anew:
+    """A gzip file, unpacked anew from where each piece begins."""
+
+    def __init__(self, layout: Layout, halt: Halt) -> None:
+        self._layout, self._halt = layout, halt
+
+    def pour(self, begin: int, end: int, outlet: Outlet) -> None:
+        """Write bytes to *outlet* as they are."""
+        with contextlib.closing(Unpacked(self._layout, self._halt, begin, end)) as unpacked:
+            unpacked.pour(begin, end, outlet)
+
+    def blocks(self, begin: int, end: int) -> Iterator[bytes]:
+        """Yield bytes."""
+        with contextlib.closing(Unpacked(self._layout, self._halt, begin, end)) as unpacked:
+            yield from unpacked.blocks(begin, end)
+
+    def close(self) -> None:
+        """Free what it holds: nothing, between two pieces."""
 
 
 class Shared:

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import select
+import time
 from types import TracebackType
 
 #: A larger pipe means fewer changes between who writes and who reads; the kernel's usual limit for users.
@@ -44,15 +45,21 @@ class Halt:
 
 
 class Outlet:
-    """The writing end *fd* of a pipe, owned: it is closed at the end. Waiting ends with Stopped on *halt*."""
+    """The writing end *fd* of a pipe, owned: it is closed at the end. Waiting ends with Stopped on *halt*.
+
+    *begun* is when its reader began to read (monotonic clock), None as long as a page was enough for it. A
+    program loads its index first: until it reads, the pipe is the smallest there is, or nobody would see it.
+    """
 
     def __init__(self, fd: int, halt: Halt) -> None:
+        self.begun: float | None = None
         self._fd, self._halt, self._splices = fd, halt, True
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
         self._poll.register(halt.fd, select.POLLIN)
         os.set_blocking(fd, False)
-        enlarge(fd)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, select.PIPE_BUF)
 
     def __enter__(self) -> Outlet:
         return self
@@ -70,6 +77,13 @@ class Outlet:
         if events.get(self._fd, 0) & select.POLLERR:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
+    def _wait_for_room(self) -> None:
+        """Wait as the pipe is full."""
+        self.wait()
+        if self.begun is None:
+            self.begun = time.monotonic()
+            enlarge(self._fd)
+
     def _wait_for(self, fd: int) -> None:
         waiting = select.poll()
         waiting.register(fd, select.POLLIN)
@@ -83,7 +97,7 @@ class Outlet:
             try:
                 rest = rest[os.write(self._fd, rest) :]
             except BlockingIOError:
-                self.wait()
+                self._wait_for_room()
 
     def splice(self, fd: int, offset: int | None, size: int) -> int | None:
         """Move up to *size* bytes from a file's *offset* (or from a pipe) without copying them.
@@ -99,7 +113,7 @@ class Outlet:
             try:
                 return os.splice(fd, self._fd, size, offset_src=offset, flags=os.SPLICE_F_NONBLOCK)
             except BlockingIOError:
-                self.wait()
+                self._wait_for_room()
             except OSError as error:
                 if error.errno not in _CANNOT:
                     raise

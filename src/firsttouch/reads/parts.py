@@ -6,6 +6,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+import numpy as np
+
 from firsttouch.errors import CannotHere
 from firsttouch.reads.scan import Reads
 
@@ -59,6 +61,35 @@ def pieces(reads: Reads, instances: int) -> list[Part]:
     total = int(reads.marks.offsets[0][-1])
     size = min(PIECE, max(_LEAST, total // (_EACH * instances)))
     return divide(reads, max(instances, min(total // size, len(reads.marks.records) - 1)))
+
+
+def repeated(reads: Reads, instances: int, records: int) -> list[list[Part]]:
+    """Return for each of *instances* parts of *records* in all, as near as batches allow.
+
+    Each begins where the one before it ended, after the last record with the first one. Raises CannotHere where
+    that leaves an instance without a batch.
+    """
+    marks = reads.marks.records
+    last = len(marks) - 1
+    # Numbers of marks, counted on through the repetitions.
+    cuts = []
+    for at in range(0, (instances + 1) * records, records):
+        whole, rest = divmod(at, reads.records)
+        nearest = int(np.abs(marks - rest).argmin())
+        cuts.append(whole * last + nearest)
+    if any(a == b for a, b in itertools.pairwise(cuts)):
+        batch = reads.records / reads.marks.batches
+        raise CannotHere(
+            f"{records} records for each instance are too few: a batch of the aligner has {batch:.0f}"
+        )
+    return [
+        [
+            part
+            for first in range(a // last * last, b, last)
+            for part in _between(reads, [max(a - first, 0), min(b - first, last)])
+        ]
+        for a, b in itertools.pairwise(cuts)
+    ]
 
 
 def _between(reads: Reads, cuts: list[int]) -> list[Part]:

@@ -22,7 +22,8 @@ class Partition:
     """Hosts of a system that one scheduler hands out in one way.
 
     *access* are the scheduler's options for every job, *time_limit* is as ReFrame writes it ("1h30m"; None:
-    the scheduler's own), *backend* is how the programs come onto the hosts.
+    the scheduler's own), *backend* is how the programs come onto the hosts, *image* the file or folder that it
+    takes them from (empty: its own default).
     """
 
     name: str
@@ -35,6 +36,7 @@ class Partition:
     prepare_cmds: tuple[str, ...]
     environs: tuple[str, ...]
     backend: str
+    image: str
 
 
 @dataclass(frozen=True)
@@ -109,4 +111,5 @@ def _partition(data: dict[str, Any]) -> Partition:
         prepare_cmds=tuple(data.get("prepare_cmds", [])),
         environs=tuple(data.get("environs", ["builtin"])),
         backend=data.get("backend", "native"),
+        image=data.get("image", ""),
     )

@@ -26,6 +26,7 @@ METRICS: dict[str, dict[str, str]] = {
     "contention": {"thread_bandwidth": "GB/s", "total_bandwidth": "GB/s"},
     "scaling": {"alignment_time": "s"},
     "placement": {"alignment_time": "s"},
+    "weak_scaling": {"throughput": "kreads/s"},
 }
 
 _MEASURED = ("program", "pu_nodes", "bank", "banks", "relation", "threads", "policy", "pages")
@@ -39,4 +40,5 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "contention": (*_MEASURED, "kernel", "instructions", "stores", "array_bytes", "access", "mode"),
     "scaling": _ALIGNED,
     "placement": _ALIGNED,
+    "weak_scaling": (*_ALIGNED, "reads_per_thread"),
 }

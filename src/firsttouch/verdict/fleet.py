@@ -13,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from firsttouch.records import Better
+from firsttouch.verdict import sure
+
 #: Fewer hosts than these say nothing about a fleet.
 FEWEST_HOSTS = 5
-#: The loss that has to be found; the limit, at which it is told from none, is half of it.
+#: The loss that has to be found.
 LOSS = 0.05
 #: Standard deviations beyond which a host is no good one, and within which good hosts have to be of the limit:
 #: of a million good ones, as many as 1 lie beyond 4.9.
@@ -33,36 +36,26 @@ _TWICE = 5
 class Level:
     """A metric of a fleet: the *value* that good hosts reach, in the metric's unit.
 
-    *error* is the relative standard deviation of one pass, *spread* that of good hosts' own levels, *doubt* that
-    of *value*. *hosts* are as many good ones with so many *passes* each on average, *outliers* the others with
-    their relative differences from the value.
+    A host is no good one beyond the relative difference *limit*; *error* is that of one pass (see
+    :func:`firsttouch.verdict.sure.fitted`). *spread* is the relative standard deviation of good hosts' own
+    levels, *doubt* that of *value*. *hosts* are as many good ones with so many *passes* each on average,
+    *outliers* the others with their relative differences from the value. *more_passes* per host are missing until
+    the value is known well enough.
     """
 
     value: float
+    limit: float
     error: float
     spread: float
     doubt: float
     hosts: int
     passes: float
     outliers: Mapping[str, float]
-
-    def limit(self, loss: float = LOSS) -> float:
-        """Return the relative difference beyond which a host is no good one: half of *loss*.
-
-        More, where good hosts differ so much that half of it would condemn some.
-        """
-        return max(loss / 2, _WITHIN * self.spread)
-
-    def more_passes(self, loss: float = LOSS) -> int:
-        """Return how many passes per host are missing until the value is known well enough to find *loss*."""
-        steady = 1.05 * self.spread / math.sqrt(self.hosts)
-        wanted = math.sqrt(max((loss * _DOUBT) ** 2 - steady**2, (loss * _DOUBT / 2) ** 2))
-        moving = math.sqrt(max(self.doubt**2 - steady**2, 0.0))
-        return math.ceil(self.passes * ((moving / wanted) ** 2 - 1)) if moving > wanted else 0
+    more_passes: int
 
 
-def learn(passes: Mapping[str, Sequence[float]]) -> Level | None:
-    """Return the level of a metric from its *passes* by host.
+def learn(passes: Mapping[str, Sequence[float]], better: Better, loss: float = LOSS) -> Level | None:
+    """Return the level of a metric from its *passes* by host, and how to find a *loss* of it.
 
     None for too few hosts, or for values of which none can be a share (0 or less).
     """
@@ -83,19 +76,53 @@ def learn(passes: Mapping[str, Sequence[float]]) -> Level | None:
         centre = _location(pooled, own)
         scale = _deviation([levels[host] - centre for host in good])
     typical = statistics.median(len(found[host]) for host in good)
-    # What the passes' error makes of the hosts' levels is no difference between hosts, nor is what it may make
-    # of it (the variance of a deviation by medians of so many: 1.36 / hosts).
-    noise = own**2 / typical * (1 + 2 * 2 * math.sqrt(1.36 / len(good)))
-    spread = 0.0 if error is None else math.sqrt(max(0.0, scale**2 - noise))
+    spread = 0.0 if error is None else _spread({host: found[host] for host in good}, own)
+    # Where good hosts differ so much that the loss would be one of theirs, a larger one is looked for.
+    wanted = max(loss, 2 * _WITHIN * spread)
+    centre, moving, fitted, wanted = _centred(pooled, centre, own * _few(len(good)), better, wanted)
+    steady = spread / math.sqrt(len(good))
     return Level(
         value=centre * unit,
-        error=own * _few(len(good)),
+        limit=wanted / 2,
+        error=fitted,
         spread=spread,
-        doubt=1.05 * math.hypot(own / math.sqrt(len(pooled)), spread / math.sqrt(len(good))),
+        doubt=math.hypot(moving, steady),
         hosts=len(good),
         passes=len(pooled) / len(good),
         outliers={host: level / centre - 1 for host, level in levels.items() if host not in set(good)},
+        more_passes=max(0, math.ceil(typical * ((moving / (wanted * _DOUBT)) ** 2 - 1))),
     )
+
+
+def _centred(
+    pooled: Sequence[float], centre: float, error: float, better: Better, loss: float
+) -> tuple[float, float, float, float]:
+    """Return the value about which passes are no evidence either way, its doubt, their error, and the loss.
+
+    Passes are not alike on both sides: of what most of them reach, their mean may be far. The loss is a larger
+    one where no number of such passes would tell it.
+    """
+    found = None
+    for _ in range(4):
+        changes = [v / centre - 1 for v in pooled]
+        found = _fitted(changes, error, better, loss)
+        most = sure.reach(loss / 2, found or error)
+        near = [min(max(c, -most), most) for c in changes]
+        centre *= 1 + statistics.fmean(near)
+        doubt = statistics.pstdev(near) / math.sqrt(len(near))
+    while (found := _fitted([v / centre - 1 for v in pooled], error, better, loss)) is None:
+        loss *= 1.25
+    return centre, doubt, found, loss
+
+
+def _fitted(changes: Sequence[float], error: float, better: Better, loss: float) -> float | None:
+    """Return the error that counts in the worse direction, or the larger one where both are bad."""
+    found = []
+    if better != "lower":
+        found.append(sure.fitted([-c for c in changes], error, loss))
+    if better != "higher":
+        found.append(sure.fitted(changes, error, loss))
+    return None if None in found else max(f for f in found if f is not None)
 
 
 def _half(ordered: Sequence[float]) -> tuple[float, float]:
@@ -126,6 +153,29 @@ def _error(found: Mapping[str, Sequence[float]]) -> float | None:
     if sum(len(values) > 1 for values in found.values()) < _TWICE:
         return None
     return _deviation(steps) / math.sqrt(2)
+
+
+def _spread(found: Mapping[str, Sequence[float]], error: float) -> float:
+    """Return the standard deviation of good hosts' own levels.
+
+    A host's passes are halved: what both halves have in common is the host's, what they differ by is chance. What
+    chance may also make of the halves' sum, four of its standard deviations, is no difference between hosts.
+    """
+    halves = [
+        (_location(values[::2], error), _location(values[1::2], error))
+        for values in found.values()
+        if len(values) > 1
+    ]
+    common = _variance([(a + b) / 2 for a, b in halves])
+    chance = _variance([(a - b) / 2 for a, b in halves])
+    return math.sqrt(max(0.0, common - chance * math.exp(4 * math.sqrt(2 * 2.2 / len(halves)))))
+
+
+def _variance(values: Sequence[float]) -> float:
+    """Return the variance about the median, of far values that of nearer ones."""
+    middle = statistics.median(values)
+    far = 2.5 * _deviation([v - middle for v in values])
+    return statistics.fmean(min(abs(v - middle), far) ** 2 for v in values)
 
 
 def _few(count: int) -> float:

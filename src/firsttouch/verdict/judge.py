@@ -10,12 +10,15 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from firsttouch.records import Record
+from firsttouch.settings import METRICS as SETTINGS
 from firsttouch.systems import Reference, System
 from firsttouch.systems.vocabulary import PARAMETERS
 from firsttouch.verdict import sure
+from firsttouch.verdict.causes import Signs, causes
 from firsttouch.verdict.fleet import learn
 from firsttouch.verdict.model import ORDER, Finding, HostVerdict, Word
 
@@ -37,8 +40,13 @@ def judge(
     pass, or that has none, is judged by what the majority of the hosts reach, if they are enough.
     """
     by_host: dict[str, dict[str, list[Record]]] = {host: {} for host in missing or ()}
+    settings: dict[str, dict[str, float]] = {}
     for record in records:
-        if record.system == system.name:
+        if record.system != system.name:
+            continue
+        if record.check == "topology":
+            settings.setdefault(record.host, {})[record.metric] = record.value
+        if record.metric not in SETTINGS:
             by_host.setdefault(record.host, {}).setdefault(_key(record), []).append(record)
     expected = _fleet(by_host)
     found: dict[str, list[Finding]] = {}
@@ -51,15 +59,26 @@ def judge(
         names[host] = {key: f.name for key, f in every.items() if f.reference}
     fleet = {key: name for mine in names.values() for key, name in mine.items()}
     return [
-        HostVerdict(
-            host,
-            system.name,
-            tuple(found[host]),
-            unjudged[host],
-            (*(missing or {}).get(host, ()), *_absent(fleet, by_host[host])),
+        _explained(
+            HostVerdict(
+                host,
+                system.name,
+                tuple(found[host]),
+                unjudged[host],
+                (*(missing or {}).get(host, ()), *_absent(fleet, by_host[host])),
+            ),
+            settings.get(host, {}),
+            system,
         )
         for host in sorted(by_host)
     ]
+
+
+def _explained(verdict: HostVerdict, values: Mapping[str, float], system: System) -> HostVerdict:
+    """Return a verdict with its causes, where it is not good."""
+    if all(f.verdict == "pass" for f in verdict.findings):
+        return verdict
+    return replace(verdict, causes=tuple(causes(Signs(verdict.findings, values, system.facts))))
 
 
 def undecided(passes: Sequence[Record], system: System) -> bool:
@@ -107,10 +126,10 @@ def _fleet(by_host: Mapping[str, Mapping[str, Sequence[Record]]]) -> dict[str, R
                 values.setdefault(key, {})[host] = [r.value for r in sorted(valid, key=lambda r: r.time)]
     found = {}
     for key, mine in values.items():
-        if level := learn(mine):
-            one, limit = sample[key], level.limit()
+        one = sample[key]
+        if level := learn(mine, one.better):
             source = f"{level.hosts} of {len(mine)} hosts of this fleet"
-            told = (level.value, -limit, limit, one.unit, source, 0, level.error)
+            told = (level.value, -level.limit, level.limit, one.unit, source, 0, level.error)
             found[key] = Reference(one.check, one.metric, _case(one), *told)
     return found
 
@@ -124,7 +143,7 @@ def _finding(passes: Sequence[Record], system: System, fleet: Reference | None =
     # What was learnt of a fleet is better known than what is left of it here.
     judging = [r for r in (told, fleet if told is None or told.error is None else None) if r is not None]
     values = tuple(r.value for r in valid)
-    make = functools.partial(Finding, last.check, last.metric, _case(last), last.unit, values)
+    make = functools.partial(Finding, last.check, last.metric, _case(last), last.unit, values, better=last.better)
     if not valid:
         return make(next(iter(judging), None), "invalid", last.reason or "its placement did not hold")
     if not judging:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from firsttouch.records import Better
 from firsttouch.systems import Reference
 from firsttouch.verdict import sure
 
@@ -42,12 +43,12 @@ class Finding:
     verdict: Word
     why: str
     evidence: float | None = None
+    better: Better = "higher"
 
     @property
     def name(self) -> str:
         """The metric with what tells its case from others of the check."""
-        told = [f"{k}={_short(v)}" for k, v in self.case.items() if k in _TELLING]
-        return " ".join([self.check, self.metric, *told])
+        return case_name(self.check, self.metric, self.case)
 
     def text(self) -> str:
         """Return the evidence as one line."""
@@ -81,7 +82,8 @@ class HostVerdict:
     """The verdict of a *host*: the worst of its *findings*.
 
     *unjudged* counts the metrics without a reference; *missing* names what should have been measured and was
-    not, with the reason. A host of which something is missing, or nothing was judged, never passes.
+    not, with the reason. A host of which something is missing, or nothing was judged, never passes. *causes* are
+    what explains a verdict that is no pass, where its signature is known.
     """
 
     host: str
@@ -89,6 +91,7 @@ class HostVerdict:
     findings: tuple[Finding, ...]
     unjudged: int
     missing: tuple[str, ...]
+    causes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Word:
@@ -102,7 +105,8 @@ class HostVerdict:
         bad = [f for f in self.findings if f.verdict != "pass"]
         bad.sort(key=lambda f: ORDER.index(f.verdict), reverse=True)
         nothing = [] if self.findings else [_NOTHING.format(system=self.system, unjudged=self.unjudged)]
-        return [f"{f.verdict}: {f.text()}" for f in bad] + nothing + [f"missing: {m}" for m in self.missing]
+        why = [f"cause: {cause}" for cause in self.causes]
+        return why + [f"{f.verdict}: {f.text()}" for f in bad] + nothing + [f"missing: {m}" for m in self.missing]
 
     def line(self) -> str:
         """Return the one-line verdict."""
@@ -121,6 +125,7 @@ class HostVerdict:
             "system": self.system,
             "verdict": self.verdict,
             "line": self.line(),
+            "causes": list(self.causes),
             "evidence": self.evidence,
             "findings": [f.to_dict() for f in self.findings],
             "unjudged": self.unjudged,
@@ -138,6 +143,11 @@ _NOTHING = "nothing was judged: system {system} has no reference for any of the 
 _TELLING = frozenset(
     {"pu_nodes", "bank", "threads", "size_bytes", "program", "kernel", "aligner", "dataset", "scenario", "mode"}
 )
+
+
+def case_name(check: str, metric: str, case: Mapping[str, Any]) -> str:
+    """Return a metric with what tells its case from others of the check."""
+    return " ".join([check, metric, *(f"{k}={_short(v)}" for k, v in case.items() if k in _TELLING)])
 
 
 def _short(value: Any) -> str:

@@ -2,24 +2,31 @@
 """How sure a verdict is: a sequential test of passes that no single noisy pass decides.
 
 Two hypotheses are weighed (A. Wald, Sequential tests of statistical hypotheses, 1945): that a host loses nothing
-of a metric, and that it loses twice the *limit*. Each pass adds its log-likelihood ratio, for a normal error of
-the size that the fleet's passes have. What one pass can add is bounded (P. J. Huber, A robust version of the
-probability ratio test, 1965): a fail takes three passes at least, a pass one.
+of a metric, and that it loses as much as has to be found. A pass that loses more than the *limit* speaks for the
+second one, in proportion. What one pass can add is bounded (P. J. Huber, A robust version of the probability ratio
+test, 1965): a fail takes three passes at least, a pass one.
+
+Passes are not normal: they are slow now and then, and never fast. So limit and error are made of real ones:
+whatever their distribution, Wald's bounds hold where the mean of exp(evidence) is 1 for a good host, and that of
+exp(-evidence) for a bad one.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 #: A good metric fails in no more than this share of validations; a host may have thousands of metrics.
 FALSE_ALARM = 1e-7
-#: A loss of twice the limit is overlooked in no more than this share.
+#: The loss that has to be found is overlooked in no more than this share.
 OVERLOOKED = 2e-3
-#: Passes that a fail takes at least.
-FEWEST_TO_FAIL = 3
+#: Passes that a fail takes at least. With so many, one in 25 may be disturbed, however badly.
+FEWEST_TO_FAIL = 5
 #: A smaller error than this share of the limit decides nothing more, and no error is known that well.
 _LEAST_ERROR = 0.05
+#: Passes are summed up by about so many values.
+_VALUES = 96
 
 FAIL_AT = math.log((1 - OVERLOOKED) / FALSE_ALARM)
 PASS_AT = -math.log((1 - FALSE_ALARM) / OVERLOOKED)
@@ -30,10 +37,15 @@ def weight(losses: Sequence[float], limit: float, error: float) -> float:
     """Return the evidence of some passes: at FAIL_AT or above it is a fail, at PASS_AT or below a pass.
 
     *losses* are fractions of what is expected (above 0: worse); the *error* is the relative standard deviation
-    of one pass.
+    of one pass, or what takes its place (see :func:`fitted`).
     """
-    factor = 2 * limit / max(error, _LEAST_ERROR * limit) ** 2
-    return sum(min(max(factor * (loss - limit), PASS_AT), _MOST) for loss in losses)
+    gain = 2 * limit / max(error, _LEAST_ERROR * limit) ** 2
+    return sum(_bounded(gain * (loss - limit)) for loss in losses)
+
+
+def reach(limit: float, error: float) -> float:
+    """Return the loss from which on a pass adds no more evidence."""
+    return limit + _MOST * max(error, _LEAST_ERROR * limit) ** 2 / (2 * limit)
 
 
 def certainty(evidence: float) -> float:
@@ -41,7 +53,46 @@ def certainty(evidence: float) -> float:
     return 1 / (1 + math.exp(-min(abs(evidence), 700)))
 
 
-def passes_needed(limit: float, error: float) -> int:
-    """Return how many passes a good metric takes on average until it is sure (Wald's approximation)."""
-    gain = 2 * (limit / max(error, _LEAST_ERROR * limit)) ** 2
-    return max(1, math.ceil(-PASS_AT / gain))
+def fitted(losses: Sequence[float], error: float, loss: float) -> float | None:
+    """Return the error with which passes such as *losses* of good hosts find *loss*, half of which is the limit.
+
+    *error* is their standard deviation, far ones aside. What is returned is that of a normal distribution of which
+    a pass would tell as much; None where no number of passes would tell.
+    """
+    normal = statistics.NormalDist(0, max(error, _LEAST_ERROR * loss / 2))
+    # Few passes tell little of the shape: as many more as one would expect.
+    sample = _summed([*losses, *(normal.inv_cdf((i + 0.5) / 32) for i in range(32))])
+    mirrored = [(-x, share) for x, share in sample]
+    best, gain = 0.0, loss / normal.stdev**2
+    step = gain / 2
+    for _ in range(10):
+        if _holds(sample, gain, loss / 2, 1) and _holds(mirrored, gain, loss / 2, -1):
+            best = gain
+            gain += step
+        else:
+            gain -= step
+        step /= 2
+        if best == loss / normal.stdev**2:
+            break
+    return math.sqrt(loss / best) if best else None
+
+
+def _bounded(evidence: float) -> float:
+    return min(max(evidence, PASS_AT), _MOST)
+
+
+def _summed(values: Sequence[float]) -> list[tuple[float, float]]:
+    """Return (value, share) of a sample; those at the ends, which matter most, one by one."""
+    ordered = sorted(values)
+    ends = _VALUES // 4
+    if len(ordered) <= _VALUES:
+        return [(v, 1 / len(ordered)) for v in ordered]
+    inner, size = ordered[ends:-ends], math.ceil((len(ordered) - 2 * ends) / (2 * ends))
+    parts = [[v] for v in (*ordered[:ends], *ordered[-ends:])]
+    parts += [inner[i : i + size] for i in range(0, len(inner), size)]
+    return [(statistics.fmean(part), len(part) / len(ordered)) for part in parts]
+
+
+def _holds(sample: Sequence[tuple[float, float]], gain: float, limit: float, sign: int) -> bool:
+    """Tell whether exp(evidence) of good passes is at most 1 on average (sign -1: exp(-evidence) of bad ones)."""
+    return sum(share * math.exp(sign * _bounded(sign * gain * (x - limit))) for x, share in sample) <= 1

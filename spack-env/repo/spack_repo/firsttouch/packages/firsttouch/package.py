@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: F403, F405, D102
 """firsttouch itself with its probe, from this checkout (spack-env/stack.py names it as the source)."""
 
-from spack_repo.builtin.build_systems.generic import Package
-
 from spack.package import *
+from spack_repo.builtin.build_systems.generic import Package
 
 
 class Firsttouch(Package):

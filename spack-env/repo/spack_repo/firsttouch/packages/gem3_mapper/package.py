@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: F403, F405, D102, ARG002
 """GEM3, which Spack does not have."""
 
-from spack_repo.builtin.build_systems.autotools import AutotoolsPackage
-
 from spack.package import *
+from spack_repo.builtin.build_systems.autotools import AutotoolsPackage
 
 
 class Gem3Mapper(AutotoolsPackage):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: F403, F405, D102, ARG002
 """lmbench, of its last release: Spack's recipe takes whatever a fork's branch holds today."""
 
 from pathlib import Path
 
-from spack_repo.builtin.build_systems.makefile import MakefilePackage
-
 from spack.package import *
+from spack_repo.builtin.build_systems.makefile import MakefilePackage
 
 
 class Lmbench(MakefilePackage):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: F403, F405, D102
 """STREAM, of the author's own file and checksum: Spack's recipe takes whatever a fork's branch holds today."""
 
-from spack_repo.builtin.build_systems.generic import Package
-
 from spack.package import *
+from spack_repo.builtin.build_systems.generic import Package
 
 
 class Stream(Package):
@@ -18,7 +18,10 @@ class Stream(Package):
 
     variant("openmp", default=True, description="Build with OpenMP")
     variant(
-        "stream_array_size", default="80000000", values=lambda text: text.isdigit(), description="Elements per array"
+        "stream_array_size",
+        default="80000000",
+        values=lambda text: text.isdigit(),
+        description="Elements per array",
     )
     variant("ntimes", default="10", values=lambda text: text.isdigit(), description="Passes over the arrays")
 

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the Apptainer images of this folder (`make images`), a SHA-256 and an SPDX list of packages beside each.
+
+Two stages: the build image has the toolchain and makes /opt/firsttouch, a run image is a base without one, the
+packages that it needs (packages.toml) and that folder. What does not change is kept in .cache/images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import sbom
+from debian import CannotBuild, call, root
+
+from firsttouch import origin
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+STORE = ROOT / ".cache" / "images"
+#: What the images are made of, of the checkout.
+PARTS = ("src", "probe", "datasets", "reframe", "reports", "setup", "containers", "spack-env")
+FILES = ("pyproject.toml", "README.md", "LICENSE")
+PACKAGES = tomllib.loads((HERE / "packages.toml").read_text(encoding="utf-8"))
+IMAGES = tuple(PACKAGES["images"])
+EXAMPLES = """
+examples:
+  make images                                         # all, of Debian's packages
+  make images IMAGE=membench
+  containers/images.py --base docker://debian:12      # with internet: the base from a registry of images
+  containers/images.py --base /data/debian.sif        # the base handed in; packages from its own apt sources
+  apptainer run containers/firsttouch.sif topology"""
+
+
+def main() -> int:
+    """Build what the command line asks for; 3 where something needed is missing or fails."""
+    args = _parser().parse_args()
+    start = time.monotonic()
+    try:
+        for number, name in enumerate(args.images, start=1):
+            say(f"({number}/{len(args.images)}) {name}", start)
+            build(name, args.output.absolute(), base=args.base, target=args.target, start=start)
+    except CannotBuild as error:
+        print(f"images: error: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("images", nargs="*", default=list(IMAGES), metavar="IMAGE", help=f"of {', '.join(IMAGES)}")
+    made.add_argument("--base", default="", help="base of both stages (default: Debian's, of this host's mirror)")
+    made.add_argument(
+        "--target", default=platform.machine(), help="instruction set (default: any of this machine's)"
+    )
+    made.add_argument(
+        "-o", "--output", type=Path, default=HERE, help="folder of the images (default: containers/)"
+    )
+    return made
+
+
+def build(name: str, output: Path, *, base: str, target: str, start: float) -> Path:
+    """Build one image and return its file; raises CannotBuild."""
+    if name not in IMAGES:
+        raise CannotBuild(f"there is no image '{name}': there are {', '.join(IMAGES)}")
+    if shutil.which("apptainer") is None:
+        raise CannotBuild("apptainer is not on PATH")
+    STORE.mkdir(parents=True, exist_ok=True)
+    output.mkdir(parents=True, exist_ok=True)
+    packages = [
+        *PACKAGES["packages"]["base"],
+        *(p for k in PACKAGES["images"][name] for p in PACKAGES["packages"][k]),
+    ]
+    found = origin.of(ROOT, target)
+    build_image = _build_image(found, base, start)
+    run_base = base or str(_root(packages, start))
+    say(f"{name}: the run image, of {run_base}", start)
+    image = output / f"{name}.sif"
+    with tempfile.TemporaryDirectory(dir=STORE, prefix="run-") as folder:
+        partial = Path(folder) / image.name
+        arguments = {
+            **_based(run_base),
+            "build": str(build_image),
+            "checkout": str(ROOT),
+            "packages": " ".join(packages),
+            "version": found.version,
+            "revision": found.revision or "unknown",
+            "source": found.source,
+            "machine": found.machine,
+            "target": target,
+            "profile": "debian",
+        }
+        _apptainer(HERE / f"{name}.def", partial, arguments, Path(folder))
+        partial.replace(image)
+    _describe(image, found.version, start)
+    return image
+
+
+def _build_image(found: origin.Origin, base: str, start: float) -> Path:
+    """Return the build image, a folder: of this state of the checkout, base and target."""
+    packages = PACKAGES["packages"]["build"]
+    key = hashlib.sha256(f"{found.source} {found.target} {base} {packages}".encode()).hexdigest()[:16]
+    made = STORE / f"build-{key}"
+    if made.is_dir():
+        say(f"the build image is there: {made.name}", start)
+        return made
+    wheels = _wheels(start)
+    build_base = base or str(_root(packages, start))
+    say(f"the build image, of {build_base}: firsttouch {found.version} {found.revision} for {found.target}", start)
+    for old in STORE.glob("build-*"):
+        shutil.rmtree(old, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder:
+        checkout = Path(folder) / "checkout"
+        _copy(checkout, wheels)
+        (checkout / "REVISION").write_text(found.revision + "\n", encoding="utf-8")
+        arguments = {
+            **_based(build_base),
+            "checkout": str(checkout),
+            "packages": " ".join(packages),
+            "target": found.target,
+        }
+        _apptainer(HERE / "build.def", Path(folder) / "image", arguments, Path(folder), "--sandbox")
+        (Path(folder) / "image").rename(made)
+    return made
+
+
+def _root(packages: Sequence[str], start: float) -> Path:
+    debian = PACKAGES["debian"]
+    return root(STORE, debian["suite"], debian["components"], packages, lambda text: say(text, start))
+
+
+def _based(base: str) -> dict[str, str]:
+    """Return the arguments of a definition file for a base: AGENT://NAME, or a file or folder."""
+    agent, found, name = base.partition("://")
+    return {"bootstrap": agent, "base": name} if found else {"bootstrap": "localimage", "base": base}
+
+
+def _wheels(start: float) -> Path:
+    """Return the folder with Python's packages, of the versions and checksums that are locked."""
+    lock = ROOT / "setup" / "requirements.lock"
+    version = PACKAGES["debian"]["python"]
+    key = hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
+    made = STORE / f"wheels-{version}-{platform.machine()}-{key}"
+    if made.is_dir():
+        return made
+    say(f"Python's packages for Python {version}, of setup/requirements.lock", start)
+    platforms = [f"--platform=manylinux_2_{n}_{platform.machine()}" for n in (36, 34, 31, 28, 27, 24, 17, 12, 5)]
+    with tempfile.TemporaryDirectory(dir=STORE, prefix="wheels-") as folder:
+        call(
+            *(
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "-q",
+                "--require-hashes",
+                "--no-deps",
+                "--only-binary=:all:",
+            ),
+            *(f"--python-version={version}", *platforms, "-r", lock, "-d", folder),
+        )
+        shutil.copytree(folder, made)
+    return made
+
+
+def _copy(checkout: Path, wheels: Path) -> None:
+    """Copy what an image is made of, and nothing that was made or fetched here."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.sif*", "*.pyc", "out", "store", "local.yaml")
+    for part in PARTS:
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, checkout / part, ignore=ignored)
+    for name in FILES:
+        shutil.copy2(ROOT / name, checkout / name)
+    shutil.copytree(wheels, checkout / "wheels", copy_function=os.link)
+
+
+def _apptainer(definition: Path, image: Path, arguments: dict[str, str], scratch: Path, *options: str) -> None:
+    """Build *image*; its %test is part of it. Raises CannotBuild with what the build said last."""
+    given = [f"--build-arg={key}={value}" for key, value in arguments.items()]
+    log = STORE / f"{definition.stem}.log"
+    env = {**os.environ, "APPTAINER_TMPDIR": str(scratch), "APPTAINER_CACHEDIR": str(STORE / "apptainer")}
+    argv = ["apptainer", "build", "--fakeroot", *options, *given, str(image), str(definition)]
+    with log.open("wb") as out:
+        done = subprocess.run(
+            argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False
+        )
+    if done.returncode:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        raise CannotBuild(f"{definition.name} cannot be built ({log}): {' | '.join(lines[-3:])}")
+
+
+def _describe(image: Path, version: str, start: float) -> None:
+    """Write the checksum and the list of packages beside the image."""
+    with image.open("rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    # A root that lacks capabilities can only start an image without any.
+    options = ["--no-privs"] if os.geteuid() == 0 else []
+    listing = call("apptainer", "--silent", "exec", *options, "--cleanenv", image, "/bin/sh", "-c", sbom.LISTING)
+    found = sbom.packages(listing)
+    sbom.write(image.with_name(f"{image.name}.spdx.json"), sbom.document(image, sha256, found, version))
+    image.with_name(f"{image.name}.sha256").write_text(f"{sha256}  {image.name}\n", encoding="ascii")
+    say(
+        f"{image}: {image.stat().st_size / 1e6:.0f} MB, {sbom.kinds(found)} packages, sha256 {sha256[:16]}…", start
+    )
+
+
+def say(text: str, start: float) -> None:
+    """Tell what is being done, with the seconds since the beginning."""
+    print(f"images: [{time.monotonic() - start:4.0f} s] {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of what is in an image, as SPDX 2.3 in JSON: Debian's packages, Python's, Spack's, and firsttouch."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: Run inside an image: prints one line for each package, its fields separated by tabs.
+LISTING = r"""
+command -v dpkg-query >/dev/null &&
+    dpkg-query -W -f 'deb\t${source:Package}\t${Package}\t${Version}\t${Architecture}\n'
+for info in /opt/firsttouch/venv/lib/python*/site-packages/*.dist-info; do
+    [ -f "$info/METADATA" ] && awk -F': ' '$1=="Name"{n=$2} $1=="Version"{v=$2; exit}
+        END{printf "pypi\t%s\t%s\t%s\t\n", n, n, v}' "$info/METADATA"
+done
+for spec in /opt/firsttouch/spack/store/*/*/.spack/spec.json; do
+    [ -f "$spec" ] && printf 'spack\t%s\n' "$(basename "$(dirname "$(dirname "$spec")")")"
+done
+true
+"""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package: *kind* as package URLs call it (deb, pypi; spack for Spack's), its name and version."""
+
+    kind: str
+    name: str
+    version: str
+    architecture: str = ""
+
+
+def packages(listing: str) -> list[Package]:
+    """Return the packages that LISTING printed."""
+    found = []
+    for line in listing.splitlines():
+        fields = line.split("\t")
+        if fields[0] == "spack" and (match := re.fullmatch(r"(.+)-([0-9][^-]*|[0-9].*)-[a-z0-9]{32}", fields[1])):
+            found.append(Package("spack", match[1], match[2]))
+        elif len(fields) == 5:
+            found.append(Package(fields[0], fields[2], fields[3], fields[4]))
+    return sorted(set(found), key=lambda p: (p.kind, p.name, p.version))
+
+
+def document(image: Path, sha256: str, found: Iterable[Package], version: str) -> dict[str, Any]:
+    """Return the SPDX document of *image*, whose one root package is firsttouch's image itself."""
+    root = {
+        **_entry("SPDXRef-image", image.name, version),
+        "packageFileName": image.name,
+        "checksums": [{"algorithm": "SHA256", "checksumValue": sha256}],
+        "primaryPackagePurpose": "CONTAINER",
+    }
+    entries = [root]
+    for number, package in enumerate(found, start=1):
+        entry = _entry(f"SPDXRef-{number}", package.name, package.version)
+        if package.kind != "spack":
+            vendor = "debian/" if package.kind == "deb" else ""
+            suffix = f"?arch={package.architecture}" if package.architecture else ""
+            locator = f"pkg:{package.kind}/{vendor}{package.name}@{package.version}{suffix}"
+            reference = {
+                "referenceCategory": "PACKAGE-MANAGER",
+                "referenceType": "purl",
+                "referenceLocator": locator,
+            }
+            entry["externalRefs"] = [reference]
+        entries.append(entry)
+    return {
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": image.name,
+        "documentNamespace": f"urn:firsttouch:image:{sha256}",
+        "creationInfo": {
+            "created": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "creators": [f"Tool: firsttouch-{version}"],
+        },
+        "packages": entries,
+        "relationships": [
+            _relation("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-image"),
+            *(_relation("SPDXRef-image", "CONTAINS", e["SPDXID"]) for e in entries[1:]),
+        ],
+    }
+
+
+def write(file: Path, made: dict[str, Any]) -> None:
+    """Write the document, beside it first."""
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    partial.replace(file)
+
+
+def kinds(found: Sequence[Package]) -> str:
+    """Return how many packages of each kind there are, in words."""
+    names = {"deb": "Debian's", "pypi": "Python's", "spack": "Spack's"}
+    counts = {k: sum(p.kind == k for p in found) for k in names}
+    return ", ".join(f"{count} of {names[kind]}" for kind, count in counts.items() if count)
+
+
+def _entry(identifier: str, name: str, version: str) -> dict[str, Any]:
+    said = "NOASSERTION"
+    licences = {"licenseConcluded": said, "licenseDeclared": said, "copyrightText": said}
+    common = {"downloadLocation": said, "filesAnalyzed": False, **licences}
+    return {"SPDXID": identifier, "name": name, "versionInfo": version, **common}
+
+
+def _relation(one: str, kind: str, other: str) -> dict[str, str]:
+    return {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend ``apptainer``: commands run in an image of containers/, and what sites lack is said in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from firsttouch import backend, folders
+from firsttouch.backend import Start
+from firsttouch.errors import BadInput, CannotHere, Missing, RunFailed
+from firsttouch.origin import Origin
+
+#: The image where none is named.
+IMAGE = folders.ROOT / "containers" / "firsttouch.sif"
+#: Where an image tells what it was made of.
+_ORIGIN = "/opt/firsttouch/share/firsttouch/origin.json"
+#: Seconds that the trial start may take: a cold image on a shared file system takes some.
+_PATIENCE = 120
+#: The architectures of SIF's header (its field of 3 characters after the version).
+_MACHINES = {b"01": "i686", b"02": "x86_64", b"04": "aarch64", b"06": "ppc64le", b"11": "s390x", b"12": "riscv64"}
+_CAP_SYS_RESOURCE = 24
+#: What the trial prints for a folder that is not there, or not writable, inside.
+_LACKING = "firsttouch-lacks "
+_TRIAL = """\
+cat "$1"; shift
+for folder; do
+    if ! [ -d "$folder" ] || ! [ -x "$folder" ]; then echo "firsttouch-lacks $folder"; fi
+done
+"""
+
+
+def prepared(image: str, argv: Sequence[str]) -> Start:
+    """Return how ``firsttouch ARGV`` is started in *image* (empty: FIRSTTOUCH_IMAGE or IMAGE).
+
+    The image is started once for a trial, with all that the command needs to see. Raises Missing without
+    Apptainer or image, CannotHere for what the site does not allow, BadInput for a path that cannot be bound.
+    """
+    program = shutil.which("apptainer") or shutil.which("singularity")
+    if program is None:
+        raise Missing("backend apptainer: neither 'apptainer' nor 'singularity' is on PATH")
+    file = Path(image or os.environ.get("FIRSTTOUCH_IMAGE") or IMAGE).absolute()
+    if not file.exists():
+        raise Missing(f"{file}: there is no such image: `make images` builds it, FIRSTTOUCH_IMAGE names another")
+    check_machine(file)
+    variables = backend.variables()
+    seen = folders_seen(argv, variables)
+    flags = [*_privileges(), *_format(file), "--cleanenv", "--pwd", str(Path.cwd())]
+    flags += [word for folder in seen for word in ("--bind", folder)]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("APPTAINERENV_", "SINGULARITYENV_"))}
+    found = _trial([program, "--silent", "exec", *flags, str(file)], seen, env)
+    backend.judge(found, str(file))
+    variables[backend.VARIABLE] = f"apptainer: {file.name}, {found.revision or found.version}"
+    env |= {f"APPTAINERENV_{key}": value for key, value in variables.items()}
+    return Start([program, "--silent", "exec", *flags, str(file), "firsttouch", *argv], env)
+
+
+def check_machine(image: Path) -> None:
+    """Raise CannotHere where *image* is a SIF of another architecture, BadInput where it is no image at all."""
+    if image.is_dir():
+        return
+    with image.open("rb") as stream:
+        head = stream.read(48)
+    # 32 bytes that start it as a script, "SIF_MAGIC" and a zero, the version and the architecture.
+    if head[32:41] != b"SIF_MAGIC":
+        raise BadInput("is no image of Apptainer (neither SIF nor a folder): is its download whole?", file=image)
+    machine = _MACHINES.get(head[45:47], "another architecture")
+    if machine != os.uname().machine:
+        raise CannotHere(f"{image} is for {machine}, and this host is {os.uname().machine}")
+
+
+def folders_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
+    """Return the folders that a command needs inside: the checkout, where it is, and those of its paths.
+
+    Homes and scratch file systems are not mounted everywhere; whatever is bound by name is. Raises BadInput for a
+    path with a comma or a colon, which Apptainer reads as its own.
+    """
+    wanted = {folders.ROOT, Path.cwd(), folders.results()}
+    texts = [*argv, *(a.partition("=")[2] for a in argv), *variables.values(), os.environ.get("TMPDIR", "")]
+    wanted |= {Path(part) for text in texts for part in text.split(":") if part.startswith("/")}
+    found: set[Path] = set()
+    for path in wanted:
+        place = next(p for p in (path, *path.parents) if p.exists())
+        found.add(place if place.is_dir() else place.parent)
+    kept = [
+        p for p in sorted(found) if not _in_every_image(p) and not any(p.is_relative_to(q) for q in found - {p})
+    ]
+    for path in kept:
+        if re.search("[,:]", str(path)):
+            raise BadInput(f"{path}: Apptainer cannot bind a folder with a comma or a colon in its name")
+    return [str(path) for path in kept]
+
+
+def _in_every_image(path: Path) -> bool:
+    """Tell whether *path* is the root, or below what Apptainer mounts or an image has of its own."""
+    return path == Path("/") or path.parts[1] in {"dev", "proc", "sys", "usr", "bin", "lib", "lib64", "etc", "opt"}
+
+
+def _privileges() -> list[str]:
+    """Return the options for a root that lacks a capability (in a container or a virtual machine)."""
+    if os.geteuid() != 0:
+        return []
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    mask = int(re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)[1], 16)  # type: ignore[index]
+    return [] if mask >> _CAP_SYS_RESOURCE & 1 else ["--no-privs"]
+
+
+def _format(image: Path) -> list[str]:
+    """Return the options for an image file that this host cannot mount: it is unpacked at every start, then."""
+    mounts = image.is_dir() or os.geteuid() == 0 or setuid() or not fuse_trouble()
+    return [] if mounts else ["--unsquash"]
+
+
+def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Origin:
+    """Start the image once and return its origin; raises CannotHere with what the site or the image lacks."""
+    argv = [*start, "/bin/sh", "-c", _TRIAL, "sh", _ORIGIN, *seen]
+    try:
+        done = subprocess.run(
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunFailed(f"{start[-1]} did not start within {_PATIENCE} s") from error
+    lacking = [line.removeprefix(_LACKING) for line in done.stdout.splitlines() if line.startswith(_LACKING)]
+    if done.returncode == 0 and lacking:
+        raise CannotHere(f"not mounted in the container: {', '.join(lacking)} (bind path in apptainer.conf)")
+    if done.returncode:
+        raise CannotHere(trouble(done.stderr, start[-1]))
+    try:
+        return Origin(**json.loads(done.stdout))
+    except (ValueError, TypeError) as error:
+        raise CannotHere(f"{start[-1]} is no image of firsttouch: it has no {_ORIGIN}") from error
+
+
+def trouble(said: str, image: str) -> str:
+    """Return in one line why an image did not start here: what the site lacks, then what Apptainer said."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in said.splitlines()]
+    last = next((line for line in reversed(lines) if line), "it said nothing")
+    last = re.sub(r"^(FATAL|ERROR)\s*:\s*", "", last)
+    if "No such file or directory" in last and "origin.json" in last:
+        return f"{image} is no image of firsttouch: it has no {_ORIGIN}"
+    found = site_troubles() if not Path(image).is_dir() else user_namespace_trouble()
+    return f"{image} does not start: {'; '.join([*([found] if found else []), last])}"
+
+
+def site_troubles() -> str:
+    """Return what an image file needs and this site lacks, in one line, or an empty string."""
+    if setuid():
+        return ""
+    return "; ".join(filter(None, (user_namespace_trouble(), fuse_trouble())))
+
+
+def setuid() -> bool:
+    """Tell whether Apptainer is installed with its set-user-ID program, which mounts images itself."""
+    program = shutil.which("apptainer") or shutil.which("singularity")
+    if program is None:
+        return False
+    prefix = Path(program).resolve().parents[1]
+    places = prefix.glob("lib*/**/apptainer/bin/starter-suid")
+    return any(place.stat().st_mode & 0o4000 and place.stat().st_uid == 0 for place in places)
+
+
+def user_namespace_trouble() -> str:
+    """Return why this user can make no user namespace, or an empty string."""
+    if os.geteuid() == 0:
+        return ""
+    done = subprocess.run(["unshare", "--user", "true"], capture_output=True, check=False)
+    if done.returncode == 0:
+        return ""
+    for name in ("user/max_user_namespaces", "kernel/unprivileged_userns_clone"):
+        file = Path("/proc/sys", name)
+        if file.exists() and file.read_text(encoding="ascii").strip() == "0":
+            return f"no user namespaces ({name.replace('/', '.')} is 0), and Apptainer is not set-user-ID"
+    return "this user may make no user namespaces, and Apptainer is not set-user-ID"
+
+
+def fuse_trouble() -> str:
+    """Return why an image file cannot be mounted without privileges, or an empty string."""
+    fuse = Path("/dev/fuse")
+    if not fuse.exists():
+        return "no /dev/fuse on this host"
+    if not os.access(fuse, os.R_OK | os.W_OK):
+        return "/dev/fuse is not open to this user"
+    if shutil.which("squashfuse") is None and shutil.which("squashfuse_ll") is None:
+        return "squashfuse is not installed"
+    return ""

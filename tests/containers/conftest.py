@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Apptainer, one real image built of this checkout, and a short way to run firsttouch in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import apptainer_package
+import pytest
+
+from firsttouch import folders, origin
+
+CONTAINERS = folders.ROOT / "containers"
+#: The image of the tests: with firsttouch, its probe and aligners it has all that a backend must do.
+IMAGE = "aligners"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark this folder's tests."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.containers)
+
+
+def module(name: str, folder: Path) -> ModuleType:
+    """Load a module of a folder that is no package (containers/, spack-env/)."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture(scope="session")
+def apptainer() -> str:
+    """The path of a real Apptainer, installed where this host can have it."""
+    try:
+        return apptainer_package.ensure()
+    except apptainer_package.CannotInstall as error:
+        pytest.skip(f"NO CONTAINER IS TESTED: {error}")
+
+
+@pytest.fixture(scope="session")
+def image(apptainer: str) -> Path:
+    """An image of this checkout with Debian's packages, built where .cache has none of the same state."""
+    output = folders.ROOT / ".cache" / "images" / "tested"
+    made, state = output / f"{IMAGE}.sif", output / "state"
+    wanted = origin.digest(folders.ROOT) + origin.files_digest(CONTAINERS)
+    if made.exists() and state.exists() and state.read_text() == wanted:
+        return made
+    state.unlink(missing_ok=True)
+    done = subprocess.run(
+        [sys.executable, CONTAINERS / "images.py", IMAGE, "-o", output],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    if done.returncode == 3 and "mmdebstrap" in done.stderr:
+        pytest.skip(f"NO CONTAINER IS TESTED: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    state.write_text(wanted)
+    return made
+
+
+@pytest.fixture
+def inside(image: Path, firsttouch, lambda_work):
+    """Returns a function that runs a command of firsttouch in the image, on datasets of its own."""
+    store = lambda_work[0].parents[2]
+
+    def run(*argv, timeout=240, **environment):
+        given = {"FIRSTTOUCH_DATA": str(store), **environment}
+        return firsttouch("inside", "--image", image, "apptainer", "--", *argv, timeout=timeout, **given)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def in_image(apptainer: str, image: Path):
+    """Returns a function that runs a shell command in the image, without firsttouch."""
+    options = ["--no-privs"] if os.geteuid() == 0 else []
+
+    def run(script: str) -> str:
+        argv = [apptainer, "--silent", "exec", *options, "--cleanenv", image, "/bin/sh", "-c", script]
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real image of Debian's packages: what is in it, and that all is inside as it is outside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from firsttouch import folders, origin, records
+from firsttouch.aligners import aligner
+from firsttouch.systems import draft
+
+pytestmark = pytest.mark.timeout(900)
+
+REFRAME = Path(sys.executable).with_name("reframe")
+
+
+def test_its_labels_tell_what_it_was_made_of(image, in_image):
+    labels = json.loads(in_image("cat /.singularity.d/labels.json"))
+    found = origin.of(folders.ROOT, os.uname().machine)
+    wanted = {"version": found.version, "source": found.source, "machine": found.machine, "target": found.target}
+    assert {key: labels[f"org.firsttouch.{key}"] for key in wanted} == wanted
+    assert labels["org.firsttouch.revision"]
+    inside = json.loads(in_image("cat /opt/firsttouch/share/firsttouch/origin.json"))
+    assert inside["source"] == found.source
+
+
+def test_its_own_test_passes(apptainer, image):
+    options = ["--no-privs"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [apptainer, "test", *options, image], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_toolchain_is_in_it(in_image):
+    assert in_image("for p in gcc cc cmake make ld as pip; do command -v $p; done; true") == ""
+
+
+def test_help_and_an_app_for_each_tool(apptainer, image):
+    def inspect(*options):
+        argv = [apptainer, "inspect", *options, image]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    assert "firsttouch characterize --backend apptainer" in inspect("--helpfile")
+    apps = set(inspect("--list-apps").split())
+    assert {"bwa", "bowtie", "bowtie2", "hisat2", "snap"} <= apps
+    options = ["--no-privs"] if os.geteuid() == 0 else []
+    argv = [apptainer, "run", *options, "--app", "bwa", image]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert "Version: 0.7" in done.stderr
+
+
+def test_checksum_and_packages_lie_beside_it(image, in_image):
+    said = image.with_name(f"{image.name}.sha256").read_text().split()
+    assert said == [hashlib.sha256(image.read_bytes()).hexdigest(), image.name]
+    document = json.loads(image.with_name(f"{image.name}.spdx.json").read_text())
+    assert document["spdxVersion"] == "SPDX-2.3"
+    names = {(p["name"], p["versionInfo"]) for p in document["packages"]}
+    assert ("bwa", in_image("dpkg-query -W -f '${Version}' bwa")) in names
+    assert any(name.lower() == "reframe-hpc" for name, _ in names)
+    ids = {p["SPDXID"] for p in document["packages"]} | {document["SPDXID"]}
+    assert len(ids) == len(document["packages"]) + 1
+    for relation in document["relationships"]:
+        assert {relation["spdxElementId"], relation["relatedSpdxElement"]} <= ids
+
+
+def test_it_sees_the_topology_that_the_host_sees(inside, firsttouch):
+    done = inside("topology", "--json")
+    assert done.returncode == 0, done.stderr
+    outside = json.loads(firsttouch("topology", "--json").stdout)
+    assert json.loads(done.stdout) == outside
+
+
+def test_placements_are_verified_inside_and_alignments_are_the_same(inside, firsttouch, tmp_path, lambda_work):
+    argv = ("--aligner", "bwa-mem", "--dataset", "lambda", "--checksum", "--repetitions", "1")
+    first, second = tmp_path / "outside.jsonl", tmp_path / "inside.jsonl"
+    store = str(lambda_work[0].parents[2])
+    done = firsttouch("run", "1Inst_Original", *argv, "--records", first, FIRSTTOUCH_DATA=store)
+    assert done.returncode == 0, done.stderr
+    done = inside("run", "1Inst_Localalloc", *argv, "--records", second)
+    assert done.returncode == 0, done.stderr
+    (outside,), (found,) = records.read(first), records.read(second)
+    assert found.status == "valid"
+    assert found.software["backend"].startswith("apptainer: aligners.sif")
+    assert "backend" not in outside.software
+    assert found.parameters["common_sha256"] == outside.parameters["common_sha256"]
+    assert found.placement_found[0]["pus"] == outside.placement_found[0]["pus"]
+    assert found.placement_found[0]["pages"]
+    assert found.software["bwa-mem"] == aligner("bwa-mem").version()  # Debian's, inside and outside
+
+
+def test_the_probe_verifies_its_pages_inside(inside, tmp_path):
+    file = tmp_path / "records.jsonl"
+    done = inside("probe", "bandwidth", "--pu-nodes=0", "--banks=0", "--json")
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)["results"]
+    assert results
+    for result in results:
+        assert result["status"] == "valid"
+        assert result["pages"]["verified"]
+    assert not file.exists()
+
+
+def test_a_failing_command_fails_as_it_does_outside(inside):
+    done = inside("run", "1Inst_Original", "--aligner", "no-such", "--dataset", "lambda")
+    assert done.returncode == 2
+    assert "no-such" in done.stderr
+
+
+@pytest.fixture
+def reframe(tmp_path, lambda_work, image):
+    """Returns a function that runs the checks on a system of this host, and gives (results, records, output)."""
+    systems = tmp_path / "systems"
+    systems.mkdir()
+
+    def run(text, *options):
+        (systems / "local.yaml").write_text(text)
+        files = [o for f in ("topology", "scaling") for o in ("-c", folders.ROOT / "reframe" / f"{f}.py")]
+        pattern = "^topology$|^scaling%scenario=1Inst_Original%"
+        argv = [REFRAME, "--nocolor", *files, "-r", "--system", "local", "-n", pattern, "--exec-policy", "serial"]
+        argv += ["-S", "repetitions=1", "--report-file", tmp_path / "report.json", *options]
+        done = subprocess.run(
+            argv,
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "RFM_CONFIG_FILES": str(folders.SETTINGS),
+                "FIRSTTOUCH_SYSTEMS": str(systems),
+                "FIRSTTOUCH_OUT": str(tmp_path / "out"),
+                "FIRSTTOUCH_DATA": str(lambda_work[0].parents[2]),
+                "FIRSTTOUCH_EFFORT": "smoke",
+            },
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        cases = [c for r in json.loads((tmp_path / "report.json").read_text())["runs"] for c in r["testcases"]]
+        return {c["display_name"]: c["result"] for c in cases}, records.collect([tmp_path / "out"]), done.stdout
+
+    return run
+
+
+def test_every_check_runs_inside_where_reframe_is_told_so(reframe, image):
+    found, measured, said = reframe(draft.of_this_host("local"), "-S", "backend=apptainer", "-S", f"image={image}")
+    assert set(found.values()) == {"pass"}, said
+    assert {m.check for m in measured} >= {"topology", "scaling"}
+    for record in measured:
+        assert record.software["backend"].startswith("apptainer: aligners.sif"), record.check
+
+
+def test_every_check_runs_inside_where_the_partition_says_so(reframe, image):
+    text, count = re.subn(
+        "backend: native", f"backend: apptainer\n    image: {image}", draft.of_this_host("local")
+    )
+    assert count == 1
+    found, measured, said = reframe(text)
+    assert set(found.values()) == {"pass"}, said
+    assert {record.software["backend"].split(",")[0] for record in measured} == {"apptainer: aligners.sif"}
+    # And one run is native all the same where it is asked for.
+    found, measured, said = reframe(text, "-S", "backend=native", "-n", "^topology$")
+    assert found == {"topology": "pass"}, said

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong at sites is told in one line, before any work: without an image, and most without Apptainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from archspec import cpu
+
+from firsttouch import backend, backend_apptainer, folders, origin
+from firsttouch.errors import BadInput, CannotHere, Missing
+from firsttouch.origin import Origin
+from firsttouch.systems import draft, load
+
+#: The first bytes of a SIF: what starts it, its magic, version 01 and the architecture.
+HEAD = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\x0001\x00%s\x00"
+OTHER = {"x86_64": b"04", "aarch64": b"02"}
+
+
+@pytest.fixture
+def here() -> Origin:
+    """The origin of a copy that is just right."""
+    return origin.of(folders.ROOT, os.uname().machine)
+
+
+def test_a_copy_of_this_checkout_fits(here):
+    backend.judge(here, "image")
+    backend.judge(replace(here, target=cpu.host().name), "image")
+
+
+def test_newer_instructions_than_the_host_has_are_refused(here):
+    newer = {"x86_64": "sapphirerapids", "aarch64": "neoverse_v2"}[os.uname().machine]
+    if cpu.host() >= cpu.TARGETS[newer]:
+        pytest.skip(f"this host has all that {newer} has")
+    with pytest.raises(CannotHere, match=f"x.sif is for {newer}, and this host .* lacks "):
+        backend.judge(replace(here, target=newer), "x.sif")
+
+
+def test_another_architecture_is_refused(here):
+    with pytest.raises(CannotHere, match=r"x.sif is for riscv64, and this host is "):
+        backend.judge(replace(here, machine="riscv64"), "x.sif")
+
+
+def test_a_stale_copy_is_refused(here):
+    with pytest.raises(CannotHere, match=r"x.sif is stale: it is of revision abc, .*build it again"):
+        backend.judge(replace(here, source="0" * 64, revision="abc"), "x.sif")
+
+
+def test_the_digest_follows_what_measures_and_nothing_else(tmp_path):
+    (tmp_path / "src/firsttouch").mkdir(parents=True)
+    (tmp_path / "setup").mkdir()
+    (tmp_path / "setup/requirements.lock").write_text("a==1\n")
+    code = tmp_path / "src/firsttouch/a.py"
+    code.write_text("one")
+    first = origin.digest(tmp_path)
+    (tmp_path / "README.md").write_text("words")
+    (tmp_path / "src/firsttouch/a.pyc").write_text("made")
+    assert origin.digest(tmp_path) == first
+    code.write_text("two")
+    assert origin.digest(tmp_path) != first
+    code.write_text("one")
+    code.rename(code.with_name("b.py"))
+    assert origin.digest(tmp_path) != first
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "1"}', "no JSON"])
+def test_what_tells_no_origin_is_said(tmp_path, text):
+    file = tmp_path / "origin.json"
+    file.write_text(text)
+    with pytest.raises(BadInput, match="tells no origin"):
+        origin.read(file)
+
+
+def test_a_file_that_is_no_image(tmp_path):
+    file = tmp_path / "x.sif"
+    file.write_bytes(b"<html>not found</html>")
+    with pytest.raises(BadInput, match="no image of Apptainer"):
+        backend_apptainer.check_machine(file)
+
+
+def test_a_sif_of_another_architecture(tmp_path):
+    file = tmp_path / "x.sif"
+    machine = os.uname().machine
+    file.write_bytes(HEAD % OTHER[machine])
+    with pytest.raises(
+        CannotHere, match=f"is for {'aarch64' if machine == 'x86_64' else 'x86_64'}, and this host is"
+    ):
+        backend_apptainer.check_machine(file)
+
+
+def test_no_image(firsttouch, stand_in, tmp_path):
+    stand_in("apptainer", "exit 9")
+    done = firsttouch("inside", "--image", tmp_path / "no.sif", "apptainer", "--", "topology")
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert "no.sif: there is no such image: `make images` builds it" in done.stderr
+
+
+def test_no_apptainer(firsttouch, tmp_path):
+    done = firsttouch("inside", "apptainer", "--", "topology", PATH=str(tmp_path))
+    assert done.returncode == 3
+    assert "neither 'apptainer' nor 'singularity' is on PATH" in done.stderr
+
+
+def test_an_image_that_does_not_start_says_why(firsttouch, stand_in, tmp_path):
+    stand_in("apptainer", "echo 'FATAL:   while extracting: no loop devices' >&2; exit 255")
+    (tmp_path / "image").mkdir()
+    done = firsttouch("inside", "--image", tmp_path / "image", "apptainer", "--", "topology")
+    assert done.returncode == 3
+    assert "image does not start: while extracting: no loop devices" in done.stderr
+
+
+def test_no_command(firsttouch):
+    done = firsttouch("inside", "apptainer", "--image", "x")
+    assert "go before the backend" in done.stderr
+    done = firsttouch("inside", "apptainer")
+    assert done.returncode == 2
+    assert "no command" in done.stderr
+
+
+def test_what_a_command_names_is_bound(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "index").mkdir()
+    seen = backend_apptainer.folders_seen(
+        ["run", "--index", f"{tmp_path}/index/prefix", f"--output={tmp_path}/new/out.sam", "--records", "r.jsonl"],
+        {},
+    )
+    assert str(tmp_path) in seen  # what is below it is bound with it
+    assert not any(other != str(tmp_path) and other.startswith(str(tmp_path)) for other in seen)
+    assert any(folders.ROOT.is_relative_to(folder) for folder in seen)
+
+
+@pytest.mark.parametrize("name", ["a,b", "a:b"])
+def test_a_path_that_cannot_be_bound(tmp_path, monkeypatch, name):
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    with pytest.raises(BadInput, match="comma or a colon"):
+        backend_apptainer.folders_seen([], {})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_without_user_namespaces_is_told_so():
+    """In a user namespace of its own, which may make no further one, as kernels can be set."""
+    script = (
+        "import os, sys; open('/proc/sys/user/max_user_namespaces', 'w').write('0'); os.geteuid = lambda: 1000\n"
+        "from firsttouch import backend_apptainer\n"
+        "print(backend_apptainer.user_namespace_trouble())"
+    )
+    argv = ["unshare", "--user", "--map-root-user", sys.executable, "-c", script]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        pytest.skip(f"no user namespace can be made here: {done.stderr.splitlines()[-1]}")
+    assert "no user namespaces (user.max_user_namespaces is 0), and Apptainer is not set-user-ID" in done.stdout
+
+
+def test_what_mounting_an_image_lacks_is_told(monkeypatch, tmp_path):
+    fuse = Path("/dev/fuse")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = backend_apptainer.fuse_trouble()
+    if not fuse.exists():
+        assert said == "no /dev/fuse on this host"
+    elif not os.access(fuse, os.R_OK | os.W_OK):
+        assert "not open to this user" in said
+    else:
+        assert said == "squashfuse is not installed"
+        program = tmp_path / "squashfuse"
+        program.write_text("")
+        program.chmod(stat.S_IRWXU)
+        assert backend_apptainer.fuse_trouble() == ""
+
+
+def test_a_view_of_spack(tmp_path, here, firsttouch):
+    """A view whose firsttouch is this one: it is started, with its programs first."""
+    with pytest.raises(Missing, match="no such view"):
+        backend.prepared("spack", str(tmp_path / "view"), ["--version"])
+    view = tmp_path / "view"
+    (view / "bin").mkdir(parents=True)
+    with pytest.raises(Missing, match="has no firsttouch"):
+        backend.prepared("spack", str(view), ["--version"])
+    real = Path(sys.executable).with_name("firsttouch")
+    for name in ("numactl", "lstopo-no-graphics"):
+        (view / "bin" / name).symlink_to(shutil.which(name) or "/bin/true")
+    (view / "bin" / "firsttouch").symlink_to(real)
+    (view / "share/firsttouch").mkdir(parents=True)
+    file = view / "share/firsttouch/origin.json"
+    file.write_text(json.dumps({**here.__dict__, "source": "0" * 64}))
+    with pytest.raises(CannotHere, match="is stale"):
+        backend.prepared("spack", str(view), ["--version"])
+    file.write_text(json.dumps(here.__dict__))
+    start = backend.prepared("spack", str(view), ["--version"])
+    assert start.argv == [str(view / "bin" / "firsttouch"), "--version"]
+    assert start.env["PATH"].startswith(f"{view / 'bin'}:")
+    assert start.env[backend.VARIABLE].startswith("spack: ")
+    done = firsttouch("inside", "--image", view, "spack", "--", "topology")
+    assert done.returncode == 0, done.stderr
+    assert "NUMA node" in done.stdout
+
+
+def test_a_partition_names_its_backend_and_image(tmp_path):
+    text = draft.of_this_host("local")
+    file = tmp_path / "local.yaml"
+    file.write_text(text.replace("backend: native", "backend: apptainer\n    image: /images/a.sif"))
+    (partition,) = load(file).partitions
+    assert (partition.backend, partition.image) == ("apptainer", "/images/a.sif")
+    file.write_text(text.replace("backend: native", "backend: docker"))
+    with pytest.raises(BadInput, match="'docker' is not one of native, apptainer, spack"):
+        load(file)
+
+
+def test_no_such_backend():
+    with pytest.raises(BadInput, match="no backend 'docker': there are native, apptainer, spack"):
+        backend.command("docker")
+
+
+def test_characterize_says_first_what_does_not_fit(firsttouch, tmp_path):
+    argv = ("characterize", "--backend", "apptainer", "--image", tmp_path / "no.sif", "-o", tmp_path / "out")
+    done = firsttouch(*argv, timeout=60)
+    assert done.returncode == 3
+    assert "firsttouch: error: " in done.stderr
+    assert list((tmp_path / "out").iterdir()) == []

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Spack environment: its files always, and with a real Spack where SPACK_ROOT and SPACK_PACKAGES name one."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import yaml
+from archspec import cpu
+
+from conftest import module
+from firsttouch import __version__, folders
+from firsttouch.systems import available
+
+SPACK = folders.ROOT / "spack-env"
+PROFILES = ("online", "airgap", "debian")
+RECIPES = sorted((SPACK / "repo").rglob("package.py"))
+sources = module("sources", SPACK)
+stack = module("stack", SPACK)
+DESCRIBED = yaml.safe_load((SPACK / "spack.yaml").read_text())["spack"]
+SPECS = {spec.split("@")[0]: spec.split("@")[1].split()[0] for spec in DESCRIBED["specs"]}
+
+needs_spack = pytest.mark.skipif(
+    not (os.environ.get("SPACK_ROOT") and os.environ.get("SPACK_PACKAGES")),
+    reason="NO SPACK IS TESTED: SPACK_ROOT and SPACK_PACKAGES name no clones of it",
+)
+
+
+def arguments(folder, **given):
+    chosen = {
+        "profile": "airgap",
+        "target": None,
+        "system": None,
+        "prefix": folder,
+        "mirror": None,
+        "locks": SPACK,
+        "words": [],
+    }
+    return argparse.Namespace(**{**chosen, **given})
+
+
+def test_versions_are_pinned_in_one_place():
+    assert all("@" in spec for spec in DESCRIBED["specs"])
+    assert SPECS["firsttouch"] == __version__
+    for recipe in RECIPES:
+        name = recipe.parent.name.replace("_", "-")
+        assert f'version("{SPECS[name]}"' in recipe.read_text()
+
+
+def test_profiles_differ_in_packages_mirrors_and_repositories_only():
+    for name in PROFILES:
+        files = {f.name for f in (SPACK / "profiles" / name).iterdir() if f.suffix == ".yaml"}
+        assert files == {"packages.yaml", "mirrors.yaml", "repos.yaml"}
+        for file in files:
+            data = yaml.safe_load((SPACK / "profiles" / name / file).read_text())
+            assert {key.rstrip(":") for key in data} == {file.removesuffix(".yaml")}
+
+
+def test_every_recipe_of_ours_has_a_checksum():
+    for recipe in RECIPES:
+        calls = [n for n in ast.walk(ast.parse(recipe.read_text())) if isinstance(n, ast.Call)]
+        versions = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "version"]
+        assert versions
+        for call in versions:
+            pinned = {k.arg for k in call.keywords} & {"sha256", "commit"}
+            assert pinned or recipe.parent.name == "firsttouch", recipe
+
+
+def test_targets_are_archspecs_and_name_every_system():
+    targets = yaml.safe_load((SPACK / "targets.yaml").read_text())
+    assert targets["systems"] == {"amd-opteron": "piledriver", "intel-xeon": "sandybridge"}
+    assert set(targets["systems"]) <= set(available())
+    for name in (*targets["systems"].values(), *targets["default"].values()):
+        assert name in cpu.TARGETS
+    for family, without in targets["leave_out"].items():
+        assert family in cpu.TARGETS
+        assert set(without) <= set(SPECS)
+
+
+def test_an_environment_is_made_for_a_system(tmp_path):
+    folder = stack.environment(arguments(tmp_path, system="amd-opteron"))
+    made = yaml.safe_load((folder / "spack.yaml").read_text())["spack"]
+    assert folder.name == "airgap-piledriver"
+    assert made["packages"]["all"]["require"] == ["target=piledriver"]
+    assert made["specs"] == DESCRIBED["specs"]
+    assert made["include"] == [str(SPACK / "profiles" / "airgap")]
+    arm = stack.environment(arguments(tmp_path, target="neoverse_n1"))
+    made = yaml.safe_load((arm / "spack.yaml").read_text())["spack"]
+    assert not any(spec.startswith("gem3-mapper") for spec in made["specs"])
+    assert any(spec.startswith("bwa@") for spec in made["specs"])
+
+
+def test_an_environment_takes_the_lock_of_its_profile(tmp_path):
+    kept = SPACK / "profiles" / "debian" / "spack-x86_64_v3.lock"
+    folder = stack.environment(arguments(tmp_path, profile="debian", target="x86_64_v3"))
+    locked = json.loads((folder / "spack.lock").read_text())
+    assert {root["spec"] for root in locked["roots"]} == {s.replace(" ", "") for s in DESCRIBED["specs"]} or {
+        root["spec"].split("@")[0] for root in locked["roots"]
+    } == set(SPECS)
+    assert str(folders.ROOT) not in kept.read_text()
+    dev = [s for s in locked["concrete_specs"].values() if s["name"] == "firsttouch"]
+    assert dev[0]["parameters"]["dev_path"] == str(folders.ROOT)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"target": "pentium9"}, "no target that archspec knows"),
+        ({"system": "no-such"}, "names no target of system 'no-such'"),
+    ],
+)
+def test_what_there_is_no_target_for(tmp_path, given, reason):
+    with pytest.raises(sources.Wrong, match=reason):
+        stack.environment(arguments(tmp_path, **given))
+
+
+def test_spack_that_is_not_there_is_said(tmp_path):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SPACK_")}
+    argv = [sys.executable, SPACK / "stack.py", "concretize", "--prefix", tmp_path]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert "SPACK_ROOT names no clone of Spack" in done.stderr
+
+
+# ---------------------------------------------------------------- sources
+def test_the_lock_names_every_package_with_a_source():
+    found = sources.read(sources.LOCK)
+    assert {s.name for s in found} >= set(SPECS) - {"firsttouch"}
+    for source in found:
+        if source.name in SPECS:
+            assert source.version == SPECS[source.name]
+        assert source.path.startswith(f"_source-cache/archive/{source.sha256[:2]}/{source.sha256}")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("sha256", "abc", "is no SHA-256"),
+        ("url", "file:///etc/passwd", "is no URL"),
+        ("path", "../../outside", "is no place in a mirror"),
+        ("path", "/etc/passwd", "is no place in a mirror"),
+    ],
+)
+def test_a_lock_that_is_wrong(tmp_path, field, value, reason):
+    good = json.loads((sources.LOCK.read_text().splitlines())[-1])
+    file = tmp_path / "sources.lock"
+    file.write_text(f"# comment\n{json.dumps({**good, field: value})}\n")
+    with pytest.raises(sources.Wrong, match=rf"sources.lock:2: .*{reason}"):
+        sources.read(file)
+    file.write_text("{}\n")
+    with pytest.raises(sources.Wrong, match=r"sources.lock:1: no source"):
+        sources.read(file)
+
+
+@pytest.fixture
+def lock(tmp_path):
+    """A lock of two sources, and the texts of their files."""
+    texts = {name: f"the source of {name}\n".encode() for name in ("one", "two")}
+    made = []
+    for name, text in texts.items():
+        digest = hashlib.sha256(text).hexdigest()
+        path = f"_source-cache/archive/{digest[:2]}/{digest}.tar.gz"
+        made.append(sources.Source(name, "1", digest, f"https://example.org/{name}", path))
+    file = tmp_path / "sources.lock"
+    sources.write(file, made)
+    return file, texts
+
+
+def test_a_mirror_is_filled_from_files_of_any_name_and_verified(tmp_path, lock):
+    file, texts = lock
+    given, mirror, said = tmp_path / "given", tmp_path / "mirror", []
+    (given / "deep").mkdir(parents=True)
+    (given / "deep" / "what.ever").write_bytes(texts["one"])
+    (given / "two-1.tar.gz").write_bytes(b"another text")
+    assert sources.fill(file, mirror, given, [], say=said.append) == 1
+    assert "MISSING: no file with its checksum" in " ".join(said)
+    (given / "two-1.tar.gz").write_bytes(texts["two"])
+    assert sources.fill(file, mirror, given, [], say=said.append) == 0
+    assert sorted(f.read_bytes() for f in mirror.rglob("*.tar.gz")) == sorted(texts.values())
+    # A file that was spoilt since is found and replaced.
+    spoilt = next(mirror.rglob("*.tar.gz"))
+    spoilt.write_bytes(b"spoilt")
+    assert sources.fill(file, mirror, given, [], say=said.append) == 0
+    assert spoilt.read_bytes() in texts.values()
+    with pytest.raises(sources.Wrong, match="no source of three"):
+        sources.fill(file, mirror, given, ["three"], say=said.append)
+    with pytest.raises(sources.Wrong, match="is no directory"):
+        sources.fill(file, mirror, tmp_path / "no", [], say=said.append)
+
+
+def test_a_mirror_is_filled_by_download_and_a_wrong_file_never_stays(tmp_path, lock):
+    file, texts = lock
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / "one").write_bytes(texts["one"])
+    (served / "two").write_bytes(b"somebody else's")
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(served))
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        text = file.read_text().replace("https://example.org", f"http://127.0.0.1:{server.server_port}")
+        file.write_text(text)
+        mirror, said = tmp_path / "mirror", []
+        assert sources.fill(file, mirror, None, [], say=said.append) == 1
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert [f.read_bytes() for f in mirror.rglob("*") if f.is_file()] == [texts["one"]]
+    assert any("two 1: MISSING: its SHA-256 is" in line for line in said)
+
+
+# ---------------------------------------------------------------- a real Spack
+@needs_spack
+@pytest.mark.timeout(900)
+def test_a_real_spack_concretizes_all_and_finds_no_fault_in_our_recipes(tmp_path):
+    locks = tmp_path / "locks"
+    for words in ("audit", "concretize", "lock"):
+        argv = [
+            sys.executable,
+            SPACK / "stack.py",
+            words,
+            "--profile",
+            "debian",
+            "--prefix",
+            tmp_path,
+            "--locks",
+            locks,
+        ]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=800, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert set(sources.read(locks / "sources.lock")) == set(sources.read(sources.LOCK))
+    (locked,) = tmp_path.glob("debian-*/spack.lock")
+    assert {s["name"] for s in json.loads(locked.read_text())["concrete_specs"].values()} >= set(SPECS)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where aspects are measured: PU-sets, banks, and what one run of the probe does of them."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firsttouch.errors import BadInput
+from firsttouch.measure import aspects, effort, places
+from firsttouch.methodology import Cases, topology_of
+from firsttouch.systems import load
+
+pytestmark = pytest.mark.unit
+
+OPTERON = topology_of(load("amd-opteron").facts)
+
+
+@settings(deadline=None)
+@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from(["all", "ends"]), st.sets(st.integers(0, 7), min_size=1))
+def test_every_placement_is_in_one_run(size, extent, banks):
+    """What the effort has of PU-sets x banks, each once; a run's PU-sets are all of its size of their nodes."""
+    thorough = replace(effort.efforts()["full"], banks=extent)
+    sets = places.sets_of(range(8), [size])
+    measured = []
+    for some, targets in places.rows(OPTERON, sets, sorted(banks), thorough):
+        every = sorted({node for nodes in some for node in nodes})
+        assert sorted(some) == list(combinations(every, size))
+        measured += [(nodes, bank) for nodes in some for bank in targets]
+    wanted = [(s, b) for s in sets for b in thorough.banks_of(OPTERON, s, sorted(banks))]
+    assert sorted(measured) == sorted(wanted)
+
+
+@pytest.mark.parametrize(("size", "number"), [(1, 64), (2, 224), (4, 560)])
+def test_the_full_matrix_of_a_size_is_one_run(size, number):
+    """Thesis section 3.4: 64, 224 and 560 placements."""
+    ((sets, banks),) = places.rows(OPTERON, places.sets_of(range(8), [size]), range(8), effort.efforts()["full"])
+    assert len(sets) * len(banks) == number
+
+
+@pytest.mark.parametrize("size", [0, 9])
+def test_sizes_that_there_are_not(size):
+    with pytest.raises(BadInput, match=f"--set-sizes: {size}; there are 8 NUMA nodes"):
+        places.sets_of(range(8), [size])
+
+
+@pytest.mark.parametrize("bank", range(8))
+def test_threads_fill_the_nearest_nodes_first(bank):
+    pus = places.filling(OPTERON, bank, 64)
+    node_of = {pu.index: pu.numa_node for pu in OPTERON.pus}
+    distances = [OPTERON.distance(node_of[pu], bank) for pu in pus]
+    assert distances == sorted(distances)
+    assert {node_of[pu] for pu in pus[:8]} == {bank} == {places.nearest(OPTERON, [bank])}
+    assert places.filling(OPTERON, bank, 9) == pus[:9]
+    for threads in (0, 65):
+        with pytest.raises(BadInput, match=f"{threads} threads: this process may use 1 to 64 PUs"):
+            places.filling(OPTERON, bank, threads)
+
+
+def test_set_sizes_are_those_of_the_pu_sets():
+    for name, one in effort.efforts().items():
+        cases = Cases(OPTERON, one)
+        assert cases.set_sizes() == sorted({len(s) for s in cases.pu_sets()}), name
+    assert Cases(OPTERON, effort.efforts()["full"]).set_sizes() == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("asked", "program"),
+    [
+        (aspects.Asked("latency"), "firsttouch-probe"),
+        (aspects.Asked("latency", random=False), "lmbench"),
+        (aspects.Asked("bandwidth", random=False), "firsttouch-probe"),
+        (aspects.Asked("bandwidth", program="stream"), "stream"),
+        (aspects.Asked("topology"), ""),
+    ],
+)
+def test_the_program_that_measures(asked, program):
+    assert asked.by() == program
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (aspects.Asked("topology", program="stream"), "stream does not measure topology: nothing can"),
+        (aspects.Asked("contention", program="lmbench"), "firsttouch-probe and likwid-bench can"),
+        (aspects.Asked("latency", program="firsttouch-probe", random=False), "in sequential order: lmbench can"),
+    ],
+)
+def test_a_program_that_cannot(asked, reason):
+    with pytest.raises(BadInput, match=reason):
+        asked.by()

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cases of the methodology on a system, from its facts and an effort."""
+
+from dataclasses import replace
+
+import pytest
+
+from firsttouch.measure.effort import efforts
+from firsttouch.methodology import Cases, topology_of
+from firsttouch.systems import load
+
+pytestmark = pytest.mark.unit
+
+
+def cases(effort="full", **facts):
+    found = load("amd-opteron").facts
+    return Cases(topology_of(replace(found, **facts)), efforts()[effort])
+
+
+def test_weak_scaling_is_one_process_and_processes_of_16_threads():
+    assert cases().weak_scaling() == [
+        *(f"1Inst_Original_{t}t" for t in (8, 16, 32, 48)),
+        "1Inst_Original",
+        *("2Inst_Unbound_16t", "3Inst_Unbound_16t", "4Inst_Unbound"),
+    ]
+    assert cases("quick").weak_scaling() == []
+
+
+def test_weak_scaling_where_there_are_not_32_pus():
+    small = {
+        "numa_node_numbers": (0,),
+        "package_of_numa_node": (0,),
+        "cores_per_numa_node": (2,),
+        "memory_per_numa_node": (1 << 34,),
+        "distances": None,
+        "threads_per_core": 1,
+    }
+    assert cases(**small).weak_scaling() == ["1Inst_Original_1t", "1Inst_Original", "2Inst_Unbound"]

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of the probe's records: matrices and interleaved data, contention by position, others beside it."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_report_machines import Machine, made
+
+from firsttouch.records import Record
+from firsttouch.report import agreement, contention, levels, matrices, theoretical
+from firsttouch.report.hosts import HostView, split
+
+pytestmark = pytest.mark.unit
+PROBE = {"program": "firsttouch-probe", "pages": "base"}
+
+
+def rate(value: float, nodes: tuple[int, ...], banks: tuple[int, ...], **more: Any) -> Record:
+    parameters = {**PROBE, "kernel": "copy", "stores": "regular", "instructions": "avx2", "pu_nodes": list(nodes)}
+    parameters |= {"threads": 8 * len(nodes), "array_bytes": 1 << 28, "policy": "membind"}
+    parameters |= {"bank": banks[0]} if len(banks) == 1 else {"banks": list(banks), "policy": "interleave"}
+    samples = (value, value * 1.01, value * 0.99)
+    return Record("bandwidth", "copy_bandwidth", "GB/s", "higher", samples, {**parameters, **more}, host="n1")
+
+
+def sweep(nodes: int = 4) -> list[Record]:
+    """All PU-sets of one and two NUMA nodes, by bank and interleaved: the more banks, the faster."""
+    sets = [s for size in (1, 2) for s in combinations(range(nodes), size)]
+    banks = [(b,) for b in range(nodes)] + [(0, b) for b in range(1, nodes)] + [tuple(range(nodes))]
+    return [rate(4.0 * len(s) * (1 + (set(b) <= set(s))) + len(b), s, b) for s in sets for b in banks]
+
+
+def thread(value: float, threads: int, nodes: list[int], bank: int, metric: str = "thread_bandwidth") -> Record:
+    parameters = {**PROBE, "access": "random read-modify-write", "policy": "membind", "array_bytes": 1 << 26}
+    parameters |= {"threads": threads, "pu_nodes": nodes, "bank": bank}
+    return Record("contention", metric, "GB/s", "higher", (value,), parameters, host="n1")
+
+
+def theory(value: float = 51.2) -> list[Record]:
+    known = {"source": "SMBIOS", "packages": 4, "banks": 8}
+    return [
+        Record("topology", "theoretical_bandwidth_known", "1", "higher", (1.0,), {"source": "SMBIOS"}, host="n1"),
+        Record("topology", "theoretical_bandwidth", "GB/s", "neither", (value,), known, host="n1"),
+    ]
+
+
+def view(records: list[Record]) -> HostView:
+    (found,) = split(records, (), None)
+    return found
+
+
+def test_membind_and_interleaved_are_matrices_of_their_own() -> None:
+    ways = matrices.variants(view(sweep()))
+    assert [way.parameters["policy"] for way in ways] == ["interleave", "membind"]
+    interleaved, bound = ways
+    assert len(bound.matrices[0].cells) == 10 * 4
+    assert len(interleaved.matrices[0].cells) == 10 * 4
+    assert interleaved.matrices[0].columns == [(0, 1), (0, 2), (0, 3), (0, 1, 2, 3)]
+
+
+def test_the_local_bandwidth_is_that_of_one_bank() -> None:
+    best = matrices.best_local(matrices.variants(view(sweep())), "copy")
+    assert best is not None
+    way, nodes, record = best
+    assert (way.parameters["policy"], len(nodes), record.value) == ("membind", 1, 9.0)
+
+
+def test_the_sweep_goes_before_a_single_cell_that_is_faster() -> None:
+    faster = rate(99.0, (0,), (0,), program="likwid-bench")
+    ways = matrices.variants(view([*sweep(), faster]))
+    best = matrices.best_local(ways, "copy")
+    assert best is not None
+    assert best[2].parameters["program"] == "firsttouch-probe"
+    # One cell is no matrix; it stands beside the probe's in a table.
+    assert "likwid-bench" not in {way.parameters["program"] for way in matrices.drawn(ways)}
+    remote = rate(3.0, (0,), (1,), program="likwid-bench")
+    drawn = matrices.drawn(matrices.variants(view([*sweep(), faster, remote])))
+    assert "likwid-bench" in {way.parameters["program"] for way in drawn}
+
+
+def test_records_of_other_programs_alone_are_drawn() -> None:
+    ways = matrices.variants(view([rate(9.0, (0,), (0,), program="stream")]))
+    assert matrices.drawn(ways) == ways
+
+
+def test_other_programs_stand_beside_the_probe() -> None:
+    probe, likwid = rate(10.0, (0,), (0,)), rate(8.0, (0,), (0,), program="likwid-bench", pages=None)
+    stream = rate(5.0, (0,), (0,), program="stream", stores="compiler")
+    elsewhere, fewer = rate(1.0, (0,), (1,), program="stream"), rate(1.0, (0,), (0,), program="x", threads=1)
+    streaming = rate(7.0, (0,), (0,), program="likwid-bench", stores="streaming")
+    host = view([probe, likwid, stream, elsewhere, fewer, streaming])
+    assert [r.value for r in agreement.beside(host, probe)] == [8.0, 5.0]
+    table = agreement.table(host, [probe])
+    assert table is not None
+    assert [(row[5], row[-1]) for row in table.rows] == [("likwid-bench", "1.25"), ("stream", "2.00")]
+    assert agreement.table(view([probe]), [probe]) is None
+
+
+def test_the_share_of_the_theoretical_bandwidth() -> None:
+    local, both = rate(12.8, (0,), (0,)), rate(12.8, (0, 1), (0, 1))
+    host = view([*theory(), local, both])
+    # 4 packages of 51.2 GB/s are 25.6 GB/s for each of 8 banks.
+    assert theoretical.fraction(host, local) == pytest.approx(0.5)
+    assert theoretical.fraction(host, both) == pytest.approx(0.25)
+    assert theoretical.unknown(host) == ""
+    assert theoretical.fraction(view([local]), local) is None
+    # Records of before tell nothing of packages and banks.
+    old = Record("topology", "theoretical_bandwidth", "GB/s", "neither", (51.2,), host="n1")
+    assert theoretical.fraction(view([old, local]), local) is None
+
+
+def test_the_report_says_shares_or_why_there_are_none(tmp_path: Path) -> None:
+    summary, page, document = made(tmp_path, [*theory(), rate(12.8, (0,), (0,))])
+    assert "50.0 % of theoretical" in " ".join(summary.table().split())
+    assert "of theoretical" in page
+    (record,) = document["hosts"][0]["checks"]["bandwidth"]
+    assert record["theoretical_percent"] == pytest.approx(50)
+    why = {"reason": "dmidecode is not installed"}
+    unknown = Record("topology", "theoretical_bandwidth_known", "1", "higher", (0.0,), why, host="n1")
+    summary, page, document = made(tmp_path, [unknown, rate(12.8, (0,), (0,))])
+    assert "unknown" in summary.table()
+    assert "dmidecode is not installed" in page
+    assert document["hosts"][0]["checks"]["bandwidth"][0]["theoretical_percent"] is None
+
+
+def test_few_threads_are_those_nearest_to_the_bank() -> None:
+    """The probe measures one thread and two on every NUMA node; the curve begins with the bank's own."""
+    records = [
+        thread(value, threads, [node], 1)
+        for threads, value in ((1, 2.0), (2, 1.5))
+        for node, value in ((0, value / 2), (1, value), (2, value * 3))  # the farthest one is an outlier
+    ]
+    records.append(thread(0.5, 8, [1, 0, 2], 1))
+    (way,) = contention.ways(view(records))
+    ((_, points),) = way.each.items()
+    assert {threads: r.value for threads, r in points.items()} == {1: 2.0, 2: 1.5, 8: 0.5}
+    assert len(way.positions) == 6
+
+
+def test_contention_by_two_programs_are_two_ways(tmp_path: Path) -> None:
+    mine = [thread(2.0, 1, [0], 0), thread(1.0, 4, [0], 0)]
+    others = [
+        Record(
+            "contention",
+            "thread_bandwidth",
+            "GB/s",
+            "higher",
+            (value,),
+            {"program": "likwid-bench", "kernel": "copy", "bank": 0, "threads": threads},
+            host="n1",
+        )
+        for threads, value in ((1, 9.0), (4, 4.0))
+    ]
+    ways = contention.ways(view([*others, *mine]))
+    assert [way.name.split(",")[0] for way in ways] == ["firsttouch-probe", "likwid-bench"]
+    summary, page, _ = made(tmp_path, [*others, *mine])
+    assert "Contention for one memory bank: firsttouch-probe, random read-modify-write" in page
+    assert "Contention for one memory bank: likwid-bench, copy" in page
+    assert "9.00 GB/s per thread" not in summary.table()
+
+
+def curve(program: str, nodes: int, bank: int, factor: float, **more: Any) -> list[Record]:
+    return [
+        Record(
+            "latency",
+            "random_latency",
+            "ns",
+            "lower",
+            (factor * ns,),
+            {"program": program, "size_bytes": size, "pu_nodes": [nodes], "bank": bank, **more},
+            host="n1",
+        )
+        for size, ns in ((1 << 14, 2.0), (1 << 28, 100.0))
+    ]
+
+
+def test_curves_of_programs_and_ways_stay_apart(tmp_path: Path) -> None:
+    probe = [curve("firsttouch-probe", 0, bank, 1 + bank, order="random", pages="base") for bank in (0, 1)]
+    huge = curve("firsttouch-probe", 0, 0, 0.8, order="random", pages="thp")
+    lmbench = curve("lmbench", 0, 0, 1.1, stride_bytes=256) + curve("lmbench", 0, 1, 9.0, stride_bytes=256)
+    records = [*lmbench, *huge, *(r for one in probe for r in one)]
+    known = levels.curves(view(records), levels.RANDOM)
+    assert len(known) == 5
+    assert (known[0].program, known[0].local) == ("firsttouch-probe", True)
+    summary, page, _ = made(tmp_path, records)
+    # The worst remote one is of the same program and way, and the other program stands beside.
+    text = " ".join(summary.table().split())
+    assert "worst remote 200 ns" in text
+    assert "lmbench 110 ns" in text
+    assert "The probe beside other programs (ns, medians)" in page
+
+
+def test_a_whole_machine_with_records_of_before(tmp_path: Path) -> None:
+    """lat_mem_rd's, likwid-bench's and STREAM's matrices of an older version are drawn as they were."""
+    _, page, document = made(tmp_path, Machine(2, 4).everything())
+    assert "likwid-bench, avx512 instructions, regular stores, membind" in page
+    assert document["records"]["invalid"] == 0
+    assert not document["problems"]

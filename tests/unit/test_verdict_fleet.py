@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is learnt of a fleet, how sure a verdict by it is, and the system's file that it is written into."""
+
+import json
+import random
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_verdict import LIMITS, document_of, rates, system_of
+
+from firsttouch.records import append
+from firsttouch.systems import load
+from firsttouch.verdict import baseline, judge, sure, undecided
+from firsttouch.verdict.fleet import learn
+
+pytestmark = pytest.mark.unit
+
+
+def passes(hosts=40, count=4, error=0.01, spread=0.0, seed=1, **levels):
+    """Returns passes by host; *levels* are those of some hosts (n3=0.9), others have 1."""
+    rng = random.Random(seed)  # noqa: S311
+    own = {f"n{i}": levels.get(f"n{i}", 1 + rng.gauss(0, spread)) for i in range(hosts)}
+    return {host: [100 * level * (1 + rng.gauss(0, error)) for _ in range(count)] for host, level in own.items()}
+
+
+class TestLearn:
+    def test_bad_hosts_are_left_out_and_named_up_to_almost_half_of_all(self):
+        bad = {f"n{i}": 0.7 for i in range(16)}
+        level = learn(passes(**bad), "higher")
+        assert set(level.outliers) == set(bad)
+        assert level.value == pytest.approx(100, rel=0.005)
+        assert level.outliers["n3"] == pytest.approx(-0.3, abs=0.02)
+        assert level.hosts == 24
+
+    def test_error_is_that_of_a_pass_and_spread_that_of_hosts(self):
+        alike = learn(passes(error=0.02, count=6), "higher")
+        assert alike.spread == 0
+        assert 0.01 < alike.error < 0.04
+        unlike = learn(passes(hosts=100, error=0.002, spread=0.02), "higher")
+        assert 0.01 < unlike.spread < 0.03
+        # What good hosts differ by condemns none of them.
+        assert unlike.limit > 4 * unlike.spread > 0.025
+        assert alike.limit == pytest.approx(0.025)
+
+    def test_noise_asks_for_more_passes_and_these_are_enough(self):
+        few = learn(passes(error=0.1, count=3), "higher")
+        assert few.more_passes > 0
+        assert learn(passes(error=0.1, count=3 + 2 * few.more_passes), "higher").more_passes == 0
+        assert learn(passes(error=0.005, count=3), "higher").more_passes == 0
+
+    @pytest.mark.parametrize("wrong", [{}, {"n1": [1.0]}, {f"n{i}": [] for i in range(9)}])
+    def test_too_few_hosts_are_no_fleet(self, wrong):
+        assert learn(wrong, "higher") is None
+
+    def test_values_that_are_no_rates_are_not_learnt(self):
+        assert learn({f"n{i}": [float(i)] for i in range(9)}, "higher") is None
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.dictionaries(st.text(max_size=3), st.lists(st.floats(1e-3, 1e6), max_size=4), max_size=12))
+    def test_anything_is_learnt_or_not_without_an_error(self, found):
+        level = learn(found, "neither")
+        if level is not None:
+            values = [v for mine in found.values() for v in mine]
+            assert min(values) <= level.value * 1.0001
+            assert level.value <= max(values) * 1.0001
+            assert level.limit > 0 < level.error
+            assert level.hosts + len(level.outliers) == sum(bool(mine) for mine in found.values())
+
+
+class TestSure:
+    def test_one_pass_condemns_nobody_however_bad(self):
+        for count in range(1, sure.FEWEST_TO_FAIL):
+            assert sure.weight([0.99] * count, 0.025, 0.001) < sure.FAIL_AT
+        assert sure.weight([0.99] * sure.FEWEST_TO_FAIL, 0.025, 0.001) >= sure.FAIL_AT
+        # But one good pass is enough where passes are alike.
+        assert sure.weight([0.0], 0.025, 0.005) <= sure.PASS_AT
+
+    @given(st.lists(st.floats(-0.5, 0.9), min_size=1), st.floats(0.005, 0.2), st.floats(0.001, 0.3))
+    def test_more_loss_is_more_evidence(self, losses, limit, error):
+        worse = sure.weight([loss + 0.01 for loss in losses], limit, error)
+        assert worse >= sure.weight(losses, limit, error)
+        assert 0.5 <= sure.certainty(worse) <= 1
+
+    def test_disturbed_passes_make_it_slower_and_not_wrong(self):
+        rng = random.Random(2)  # noqa: S311
+        calm = [rng.gauss(0, 0.02) for _ in range(500)]
+        disturbed = [loss + (0.4 if rng.random() < 0.1 else 0) for loss in calm]
+        middle = sum(disturbed) / 500
+        plain = sure.fitted(calm, 0.02, 0.05)
+        careful = sure.fitted([loss - middle for loss in disturbed], 0.02, 0.05)
+        assert careful > plain == pytest.approx(0.02, rel=0.5)
+        alarms = 0
+        for _ in range(300):
+            evidence = 0.0
+            while sure.PASS_AT < evidence < sure.FAIL_AT:
+                loss = rng.gauss(0, 0.02) + (0.4 if rng.random() < 0.1 else 0) - middle
+                evidence += sure.weight([loss], 0.025, careful)
+            alarms += evidence >= sure.FAIL_AT
+        assert alarms == 0
+
+
+def fleet(hosts=20, count=5, **levels):
+    """Returns records of a fleet."""
+    made = passes(hosts, count, **levels)
+    return [r for host, values in made.items() for r in rates(*values, host=host)]
+
+
+class TestFleet:
+    def test_a_slow_host_fails_by_the_fleet_without_any_reference(self, tmp_path):
+        system = system_of(tmp_path)
+        found = {v.host: v for v in judge(fleet(n7=0.95), system)}
+        assert found.pop("n7").verdict == "fail"
+        assert {v.verdict for v in found.values()} == {"pass"}
+
+    def test_after_a_single_pass_it_is_suspect(self, tmp_path):
+        found = {v.host: v for v in judge(fleet(count=1, n7=0.9), system_of(tmp_path))}
+        assert found.pop("n7").verdict == "suspect"
+        assert {v.verdict for v in found.values()} == {"pass"}
+        assert found["n1"].findings[0].to_dict()["certainty"] > 0.9
+
+    def test_faster_than_the_fleet_is_no_fault(self, tmp_path):
+        found = {v.host: v.verdict for v in judge(fleet(n7=1.2), system_of(tmp_path))}
+        assert set(found.values()) == {"pass"}
+
+    def test_a_missing_value_and_invalid_ones_do_not_touch_others(self, tmp_path):
+        records = [r for r in fleet(n7=0.9) if r.host != "n3"]
+        records += rates(10.0, host="n3", status="invalid", reason="pages elsewhere")
+        found = {v.host: v.verdict for v in judge(records, system_of(tmp_path))}
+        assert (found.pop("n7"), found.pop("n3")) == ("fail", "invalid")
+        assert set(found.values()) == {"pass"}
+
+    def test_the_worse_of_reference_and_fleet_counts(self, tmp_path):
+        entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "60 GB/s", "source": "order"}
+        system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
+        found = {v.host: v for v in judge(fleet(n7=0.9), system)}
+        assert found["n7"].verdict == "fail"
+        assert "of this fleet" in found["n7"].evidence[0]
+
+    def test_a_learnt_reference_says_when_to_measure_again(self, tmp_path):
+        entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "100 GB/s", "source": "fleet"}
+        system = system_of(tmp_path, {**entry, "tolerance": {"lower": "-2.5 %"}, "error": "0.5 %"})
+        assert undecided(rates(94.0), system)
+        assert undecided(rates(94.0, 94.0, 94.0), system)
+        assert not undecided(rates(*[94.0] * 5), system)
+        assert not undecided(rates(100.0), system)
+        (found,) = judge(rates(94.0, 100.0, 100.0), system)
+        assert found.verdict == "pass"
+
+
+class TestBaseline:
+    def test_the_file_that_is_written_judges_the_next_host(self, tmp_path, firsttouch):
+        document_of(tmp_path)
+        file = tmp_path / "s.yaml"
+        before = file.read_text()
+        records = tmp_path / "records.jsonl"
+        append(records, fleet(n7=0.8))
+        argv = ("baseline", "--system", "s", records)
+        done = firsttouch(*argv, FIRSTTOUCH_SYSTEMS=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert "left out: n7: bandwidth copy_bandwidth pu_nodes=0 bank=0 -" in done.stdout
+        system = load(file)
+        (learnt,) = [r for r in system.references if r.error]
+        assert learnt.value == pytest.approx(100, rel=0.01)
+        assert "fleet of 19 hosts" in learnt.source
+        assert system.reference("bandwidth", "copy_bandwidth", {"pu_nodes": [0], "bank": 0}) == learnt
+        assert judge(rates(*[95.0] * 5, host="new"), system)[0].verdict == "fail"
+        assert judge(rates(100.5, host="new"), system)[0].verdict == "pass"
+        # A second time it takes the place of the first, and all else stays.
+        once = file.read_text()
+        assert firsttouch(*argv, FIRSTTOUCH_SYSTEMS=str(tmp_path)).returncode == 0
+        assert file.read_text() == once
+        assert yaml.safe_load(baseline.without(once)) == yaml.safe_load(before)
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["records.jsonl", "s.yaml"]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "a: 1\nreferences: []\n",
+            "a: 1\n",
+            "references:\n  - {x: 1}\nb: 2\n",
+            "references: []\nb: 2\n",
+            "references:\n  # none\n  - {x: 1}  # one\n\n# end\n",
+        ],
+    )
+    def test_what_was_in_a_file_stays(self, text):
+        found = baseline.baseline(fleet(), _without_references())
+        made = baseline.put(text, found)
+        old, new = yaml.safe_load(text), yaml.safe_load(made)
+        assert new.pop("references")[1:] == (old.pop("references", None) or [])
+        assert old == new
+        again = yaml.safe_load(baseline.without(made))
+        assert (again.pop("references") or []) == (yaml.safe_load(text).get("references") or [])
+        assert again == old
+
+    def test_what_the_file_says_itself_is_not_learnt(self, tmp_path):
+        entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "60 GB/s", "source": "order"}
+        same = {"pu_nodes": [0], "bank": 0}
+        system = system_of(tmp_path, {**entry, "parameters": same, "tolerance": LIMITS["higher"]})
+        found = baseline.baseline(fleet(), system)
+        assert not found.learnt
+        assert "reference of its own" in next(iter(found.not_learnt.values()))
+
+    def test_only_the_ends_of_a_curve_are_learnt(self):
+        sizes = (4096, 65536, 1 << 20, 1 << 27)
+        fields = {"check": "latency", "metric": "random_latency", "unit": "ns", "better": "lower"}
+        records = []
+        for size in sizes:
+            for host, values in passes(seed=size).items():
+                case = {"pu_nodes": [0], "bank": 0, "size_bytes": size}
+                records += rates(*values, host=host, parameters=case, **fields)
+        found = baseline.baseline(records, _without_references())
+        assert sorted(one.case["size_bytes"] for one in found.learnt) == [sizes[0], sizes[-1]]
+
+    def test_nothing_learnt_is_an_error_that_says_why(self, tmp_path, firsttouch):
+        document_of(tmp_path)
+        records = tmp_path / "records.jsonl"
+        append(records, fleet(hosts=3))
+        before = (tmp_path / "s.yaml").read_text()
+        done = firsttouch("baseline", "--system", "s", records, FIRSTTOUCH_SYSTEMS=str(tmp_path))
+        assert (done.returncode, "3 hosts have it, 5 are needed" in done.stderr) == (2, True)
+        assert (tmp_path / "s.yaml").read_text() == before
+
+    def test_json_has_all(self, tmp_path, firsttouch):
+        document_of(tmp_path)
+        append(tmp_path / "r.jsonl", fleet(n7=0.8))
+        argv = ("baseline", "--system", "s", tmp_path / "r.jsonl", "--json", "-o", tmp_path / "new.yaml")
+        done = firsttouch(*argv, FIRSTTOUCH_SYSTEMS=str(tmp_path))
+        told = json.loads(done.stdout)
+        assert (told["hosts"], len(told["references"]), list(told["outliers"])) == (20, 1, ["n7"])
+        assert (tmp_path / "new.yaml").is_file()
+
+
+def _without_references():
+    class System:
+        def reference(self, *_):
+            return None
+
+    return System()
+
+
+def test_a_loss_that_is_none_is_refused(firsttouch, tmp_path):
+    done = firsttouch("baseline", "--system", "s", tmp_path, "--loss", "0")
+    assert (done.returncode, "no loss" in done.stderr or "not a loss" in done.stderr) == (2, True)
