@@ -38,7 +38,7 @@ lint: setup ## ruff, mypy (strict on src/), shellcheck, clang-format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
-	@shellcheck setup/*.sh .ci/run slurm/*.sh slurm/*.sbatch slurm/nhc/*.nhc
+	@shellcheck setup/*.sh containers/*.sh .ci/run slurm/*.sh slurm/*.sbatch slurm/nhc/*.nhc
 	@clang-format --dry-run -Werror $$(find probe -name '*.[ch]')
 
 bench: setup ## what this program costs, and the probe against others: all of bench/, or one (BENCH=probe)

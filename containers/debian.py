@@ -50,7 +50,7 @@ def root(store: Path, suite: str, components: Sequence[str], packages: Sequence[
     try:
         call(
             *("mmdebstrap", "--quiet", "--mode=unshare", "--variant=minbase", f"--include={','.join(packages)}"),
-            *("--dpkgopt=path-include=/usr/share/doc/bowtie2/*", suite, tarball, *lines),
+            *("--dpkgopt=force-unsafe-io", suite, tarball, *lines),
         )
         without = [f"--exclude={name}" for name in _WITHOUT]
         # Its other users are not there in the name space that an image is built in.

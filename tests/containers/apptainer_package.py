@@ -35,6 +35,8 @@ class CannotInstall(Exception):
 
 def ensure() -> str:
     """Return the path of ``apptainer``, installed where it is not there yet; raises CannotInstall."""
+    if os.geteuid() == 0:
+        map_root()
     if found := shutil.which("apptainer"):
         return found
     if os.geteuid() != 0:
@@ -47,6 +49,14 @@ def ensure() -> str:
     if found is None:
         raise CannotInstall("apptainer's package was installed, but there is no such program on PATH")
     return found
+
+
+def map_root() -> None:
+    """Give root a range of users in name spaces, as other users have one: images are built in one."""
+    for file, option in (("/etc/subuid", "--add-subuids"), ("/etc/subgid", "--add-subgids")):
+        text = Path(file).read_text(encoding="utf-8") if Path(file).exists() else ""
+        if not any(line.startswith(("root:", "0:")) for line in text.splitlines()):
+            call("usermod", option, "1000000-1065535", "root")
 
 
 def install(folder: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from firsttouch.errors import BadInput, Missing
 
-from . import image, kvm, machine
+from . import image, kvm, machine, services
 
 pytestmark = pytest.mark.unit
 
@@ -72,6 +72,11 @@ def test_a_wrong_file_is_refused(tmp_path: Path, old: str, new: str, line: int |
 def test_an_unknown_machine_is_refused() -> None:
     with pytest.raises(BadInput, match="there are amd-opteron"):
         machine.load("../../setup")
+
+
+def test_slurm_is_for_machines_of_systems_that_are_used_through_it() -> None:
+    assert services.has_slurm("amd-opteron")
+    assert not services.has_slurm("small")
 
 
 def test_a_missing_program_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

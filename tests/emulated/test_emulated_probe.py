@@ -119,8 +119,11 @@ def test_huge_pages_of_one_bank(guest: Guest, native: Path) -> None:
 def test_pages_that_are_moved_away_are_an_error(guest: Guest, native: Path) -> None:
     """Somebody migrates the process, as numactl's migratepages does, while it measures."""
     options = "bandwidth --array-bytes=4MiB --banks=1 --pu-nodes=1 --interleave=none --kernels=triad --jsonl"
-    repeat = "--min-repetitions=1000 --max-repetitions=1000 --pages=base"
-    script = f"{native} {options} {repeat} & sleep 3; migratepages $! 1 3; wait $!"
+    # Several seconds, of which moving the pages takes less than one.
+    repeat = "--min-repetitions=200 --max-repetitions=200 --pages=base"
+    touched = "grep -q ' N1=[0-9][0-9][0-9][0-9]' /proc/$!/numa_maps"
+    wait = f"while kill -0 $! && ! {touched}; do sleep 0.1; done"
+    script = f"{native} {options} {repeat} & {wait}; migratepages $! 1 3; wait $!"
     done = guest.run(["sh", "-c", script], timeout=300)
     assert done.returncode == 1, done.error_text
     report = probe.parse(done.text)

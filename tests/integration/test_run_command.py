@@ -77,12 +77,8 @@ def test_throughput(align, tmp_path):
     assert abs(p["reads"] / 2 - 2000 * p["threads"]) <= 500
     assert record.samples == tuple(p["reads"] / 1000 / s for s in p["aligning_seconds"])
     assert all(a <= s for a, s in zip(p["aligning_seconds"], p["seconds"], strict=True))
-    refused(
-        align("1Inst_Original", reads_per_thread=2000),
-        2,
-        "repeats reads to measure throughput: leave --output out",
-        align.folder,
-    )
+    reason = "repeats reads to measure throughput: leave --output out"
+    refused(align("1Inst_Original", reads_per_thread=2000), 2, reason, align.folder)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -155,7 +155,8 @@ def check_cores(topology, scenario):
     for node in topology.cpu_nodes:
         mine = set(topology.usable_pus(node))
         used = Counter(core[p] for placement in scenario.placements for p in placement.pus if p in mine)
-        assert max(used.values()) == 1 or len(used) == len({core[p] for p in mine})
+        # A node may be too small for any of them.
+        assert max(used.values(), default=1) == 1 or len(used) == len({core[p] for p in mine})
 
 
 @given(topologies())

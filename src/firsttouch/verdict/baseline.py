@@ -136,8 +136,8 @@ def without(text: str) -> str:
     if BEGIN not in lines or END not in lines:
         return text
     begin, end = lines.index(BEGIN), lines.index(END)
-    before = lines[begin - 1].rstrip()
-    if before == _LIST:  # nothing else is in the list
+    following = next((line for line in lines[end + 1 :] if line.strip() and line.strip()[0] != "#"), "")
+    if lines[begin - 1] == _LIST and following.strip()[:1] != "-":  # nothing else is in the list
         lines[begin - 1] = _EMPTY
     return "\n".join([*lines[:begin], *lines[end + 1 :]])
 

@@ -48,7 +48,7 @@ def judge(
             settings.setdefault(record.host, {})[record.metric] = record.value
         if record.metric not in SETTINGS:
             by_host.setdefault(record.host, {}).setdefault(_key(record), []).append(record)
-    expected = _fleet(by_host)
+    expected = _fleet(by_host, system)
     found: dict[str, list[Finding]] = {}
     unjudged: dict[str, int] = {}
     names: dict[str, dict[str, str]] = {}
@@ -115,8 +115,8 @@ def _key(record: Record) -> str:
     return json.dumps([record.check, record.metric, _case(record)], sort_keys=True, default=str)
 
 
-def _fleet(by_host: Mapping[str, Mapping[str, Sequence[Record]]]) -> dict[str, Reference]:
-    """Return, by case, what to expect by the fleet's majority."""
+def _fleet(by_host: Mapping[str, Mapping[str, Sequence[Record]]], system: System) -> dict[str, Reference]:
+    """Return, by case, what to expect by the fleet's majority, where nothing was learnt of a fleet before."""
     values: dict[str, dict[str, list[float]]] = {}
     sample: dict[str, Record] = {}
     for host, cases in by_host.items():
@@ -127,10 +127,14 @@ def _fleet(by_host: Mapping[str, Mapping[str, Sequence[Record]]]) -> dict[str, R
     found = {}
     for key, mine in values.items():
         one = sample[key]
-        if level := learn(mine, one.better):
+        told = system.reference(one.check, one.metric, one.parameters)
+        if told is not None and told.error is not None:
+            continue
+        level = learn(mine, one.better)
+        if level is not None and level.doubt <= level.limit / 4:
             source = f"{level.hosts} of {len(mine)} hosts of this fleet"
-            told = (level.value, -level.limit, level.limit, one.unit, source, 0, level.error)
-            found[key] = Reference(one.check, one.metric, _case(one), *told)
+            learnt = (level.value, -level.limit, level.limit, one.unit, source, 0, level.error)
+            found[key] = Reference(one.check, one.metric, _case(one), *learnt)
     return found
 
 
@@ -140,8 +144,7 @@ def _finding(passes: Sequence[Record], system: System, fleet: Reference | None =
     valid = [r for r in ordered if r.status == "valid"]
     last = ordered[-1]
     told = system.reference(last.check, last.metric, last.parameters) if last.judged else None
-    # What was learnt of a fleet is better known than what is left of it here.
-    judging = [r for r in (told, fleet if told is None or told.error is None else None) if r is not None]
+    judging = [r for r in (told, fleet) if r is not None]
     values = tuple(r.value for r in valid)
     make = functools.partial(Finding, last.check, last.metric, _case(last), last.unit, values, better=last.better)
     if not valid:

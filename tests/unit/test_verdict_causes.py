@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Causes by their signature: each one's own, and none of another's."""
+
+import dataclasses
+
+import pytest
+
+from firsttouch import settings
+from firsttouch.records import Record
+from firsttouch.systems import load
+from firsttouch.verdict import judge
+from firsttouch.verdict.causes import rules
+
+pytestmark = pytest.mark.unit
+
+NODES = 4
+#: What a good host reaches: GB/s in the own bank and in others, ns in the cache and in memory.
+LOCAL, REMOTE, CACHE, MEMORY = 40.0, 12.0, 1.5, 90.0
+COUNTS = {"numa_nodes": 8.0, "pus": 64.0, "memory": 128.0}
+HOST = {"huge_pages": 2.0, "numa_balancing": 0.0, "usable_share": 1.0, "busy_pus": 0.0, "frequency_share": 1.0}
+
+
+def host(name="bad", *, values=None, rate=lambda pu, bank, kernel: 1.0, wait=lambda pu, bank, size: 1.0):
+    """Returns the records of a host of five passes: *rate* and *wait* are what is left of its speed (1: all)."""
+    made = []
+
+    def add(check, metric, unit, better, value, **case):
+        for number in range(5):
+            made.append(
+                Record(
+                    *(check, metric, unit, better, (value,)),
+                    parameters=case,
+                    host=name,
+                    system="amd-opteron",
+                    time=f"2026-01-01T00:00:{number:02d}",
+                )
+            )
+
+    for metric, value in (COUNTS | HOST | (values or {})).items():
+        add("topology", metric, "1" if metric != "memory" else "GiB", "neither", value)
+    for pu in range(NODES):
+        for bank in range(NODES):
+            place = {"program": "firsttouch-probe", "pu_nodes": [pu], "bank": bank}
+            for kernel in ("copy", "triad"):
+                good = LOCAL if pu == bank else REMOTE
+                value = good * rate(pu, bank, kernel)
+                add("bandwidth", f"{kernel}_bandwidth", "GB/s", "higher", value, **place, kernel=kernel)
+            for size, good in ((4096, CACHE), (1 << 27, MEMORY)):
+                value = good / wait(pu, bank, size)
+                add("latency", "random_latency", "ns", "lower", value, **place, size_bytes=size)
+    return made
+
+
+def alike(share):
+    return lambda *_: share
+
+
+#: cause -> what is different on a host that has it.
+SIGNATURES = {
+    "memory channel missing": {"rate": lambda _, bank, __: 0.5 if bank == 2 else 1.0},
+    "banks interleaved by the firmware": {"values": {"numa_nodes": 1.0}},
+    "fewer NUMA nodes": {"values": {"numa_nodes": 4.0}},
+    "more NUMA nodes": {"values": {"numa_nodes": 16.0}},
+    "one slow link": {"rate": lambda pu, bank, _: 0.6 if {pu, bank} == {1, 3} else 1.0},
+    "frequency or power cap": {"wait": lambda *of: 0.8 if of[2] == 4096 else 0.95, "rate": alike(0.93)},
+    "huge pages off": {"values": {"huge_pages": 0.0}, "wait": lambda *of: 1.0 if of[2] == 4096 else 0.8},
+    "automatic NUMA balancing on": {
+        "values": {"numa_balancing": 1.0},
+        "rate": lambda pu, bank, _: 1.0 if pu == bank else 1.5,
+        "wait": lambda *of: 1.0 if of[2] == 4096 else 0.93,
+    },
+    "busy host": {"values": {"busy_pus": 3.0}, "rate": alike(0.85)},
+    "wrong cpuset": {"values": {"pus": 48.0, "usable_share": 0.75}},
+}
+
+
+@pytest.fixture(scope="module")
+def system():
+    """The Opteron, with its own references for counts alone: all else is judged by the fleet."""
+    found = load("amd-opteron")
+    return dataclasses.replace(found, references=tuple(r for r in found.references if r.check == "topology"))
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    return [r for number in range(8) for r in host(f"n{number}")]
+
+
+def named(verdict):
+    return [cause.split(": ")[0] for cause in verdict.causes]
+
+
+@pytest.mark.parametrize("cause", SIGNATURES)
+def test_a_cause_is_named_by_its_signature(system, fleet, cause):
+    verdicts = {v.host: v for v in judge([*fleet, *host(**SIGNATURES[cause])], system)}
+    bad = verdicts.pop("bad")
+    assert bad.verdict == "fail"
+    expected = {cause, "fewer NUMA nodes"} if "numa_nodes" in str(SIGNATURES[cause]) else {cause}
+    assert cause in named(bad)[:2]
+    assert set(named(bad)) <= expected
+    assert bad.evidence[0].startswith(f"cause: {named(bad)[0]}")
+    assert {(v.verdict, v.causes) for v in verdicts.values()} == {("pass", ())}
+
+
+def test_hyperthreading_off(fleet):
+    xeon = load("intel-xeon")
+    values = {"numa_nodes": 4.0, "pus": 32.0}
+    records = [dataclasses.replace(r, system=xeon.name) for r in host(values=values)]
+    (found,) = judge(records, xeon)
+    assert named(found) == ["hyperthreading off"]
+    assert "32 of 64 PUs" in found.causes[0]
+
+
+def test_firmware_that_interleaves_behind_an_unchanged_topology(system, fleet):
+    rate = {"rate": lambda pu, bank, _: 0.5 if pu == bank else 1.6}
+    found = {v.host: v for v in judge([*fleet, *host(**rate)], system)}["bad"]
+    assert named(found) == ["banks interleaved by the firmware"]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.667, 0.75, 0.875])
+def test_one_of_some_channels(system, fleet, share):
+    one = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
+    found = {v.host: v for v in judge([*fleet, *one], system)}["bad"]
+    assert found.causes == (
+        f"memory channel missing: NUMA node 0: {share:.0%} of the bandwidth in all kernels, "
+        "as without one of its memory channels",
+    )
+
+
+def test_one_kernel_alone_is_no_channel(system, fleet):
+    one = host(rate=lambda _, bank, kernel: 0.5 if (bank, kernel) == (0, "copy") else 1.0)
+    found = {v.host: v for v in judge([*fleet, *one], system)}["bad"]
+    assert (found.verdict, found.causes) == ("fail", ())
+
+
+def test_every_rule_has_a_test_and_settings_that_exist():
+    assert {rule.name for rule in rules()} == {*SIGNATURES, "hyperthreading off"}
+    told = {condition["setting"] for rule in rules() for condition in rule.when if "setting" in condition}
+    assert told == settings.METRICS
+
+
+def test_settings_condemn_nobody(system, fleet):
+    found = {v.host: v for v in judge([*fleet, *host(values={"huge_pages": 0.0, "numa_balancing": 1.0})], system)}
+    assert (found["bad"].verdict, found["bad"].causes) == ("pass", ())
+
+
+class TestSettings:
+    def test_of_a_stored_host(self, tmp_path):
+        files = {
+            "sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]",
+            "proc/sys/kernel/numa_balancing": "1",
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq": "2000000",
+            "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "2500000",
+        }
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text + "\n")
+        found = {r.metric: r.value for r in settings.records(tmp_path)}
+        assert found == {"huge_pages": 0.0, "numa_balancing": 1.0, "frequency_share": 0.8}
+
+    def test_of_this_host(self):
+        found = {r.metric: r.value for r in settings.records()}
+        assert set(found) <= settings.METRICS
+        assert 0 < found["usable_share"] <= 1
+        assert found["busy_pus"] >= 0
