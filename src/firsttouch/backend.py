@@ -17,7 +17,7 @@ from pathlib import Path
 from archspec import cpu  # type: ignore[import-untyped]
 
 from firsttouch import folders, origin
-from firsttouch.errors import BadInput, CannotHere
+from firsttouch.errors import BadInput, CannotHere, Missing
 from firsttouch.origin import Origin
 
 NATIVE = "native"
@@ -72,10 +72,11 @@ def variables() -> dict[str, str]:
 
 
 def judge(found: Origin, what: str) -> None:
-    """Raise CannotHere where the copy *what* (of origin *found*) cannot or must not be measured with here.
+    """Raise CannotHere or Missing where the copy *what* (of origin *found*) must not be measured with here.
 
-    It is made of another state of firsttouch than this checkout, for another architecture, or with instructions
-    that this host's processor does not have: such a program would die of an illegal instruction, and late.
+    It is for another architecture, or with instructions that this host's processor does not have: its programs
+    would die of an illegal instruction, and late (CannotHere). Or it is made of another state of firsttouch than
+    this checkout: one of this state is missing.
     """
     machine = os.uname().machine
     if found.machine != machine:
@@ -89,4 +90,4 @@ def judge(found: Origin, what: str) -> None:
         raise CannotHere(f"{what} is for {found.target}, and this host ({here.name}) lacks {lacking}")
     if found.source != origin.digest(folders.ROOT):
         made = f"revision {found.revision}" if found.revision else f"version {found.version}"
-        raise CannotHere(f"{what} is stale: it is of {made}, and the checkout has changed since; build it again")
+        raise Missing(f"{what} is stale: it is of {made}, and the checkout has changed since; build it again")

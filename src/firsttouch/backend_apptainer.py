@@ -117,7 +117,7 @@ def _format(image: Path) -> list[str]:
 
 
 def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Origin:
-    """Start the image once and return its origin; raises CannotHere with what the site or the image lacks."""
+    """Start the image once and return its origin; raises CannotHere with what the site lacks, Missing for the image."""
     argv = [*start, "/bin/sh", "-c", _TRIAL, "sh", _ORIGIN, *seen]
     try:
         done = subprocess.run(
@@ -136,11 +136,13 @@ def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Or
     if done.returncode == 0 and lacking:
         raise CannotHere(f"not mounted in the container: {', '.join(lacking)} (bind path in apptainer.conf)")
     if done.returncode:
+        if f"{_ORIGIN}: No such file" in done.stderr:
+            raise Missing(f"{start[-1]} is no image of firsttouch: it has no {_ORIGIN}")
         raise CannotHere(trouble(done.stderr, start[-1]))
     try:
         return Origin(**json.loads(done.stdout))
     except (ValueError, TypeError) as error:
-        raise CannotHere(f"{start[-1]} is no image of firsttouch: it has no {_ORIGIN}") from error
+        raise Missing(f"{start[-1]} is no image of firsttouch: it has no {_ORIGIN}") from error
 
 
 def trouble(said: str, image: str) -> str:
@@ -148,8 +150,6 @@ def trouble(said: str, image: str) -> str:
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in said.splitlines()]
     last = next((line for line in reversed(lines) if line), "it said nothing")
     last = re.sub(r"^(FATAL|ERROR)\s*:\s*", "", last)
-    if "No such file or directory" in last and "origin.json" in last:
-        return f"{image} is no image of firsttouch: it has no {_ORIGIN}"
     found = site_troubles() if not Path(image).is_dir() else user_namespace_trouble()
     return f"{image} does not start: {'; '.join([*([found] if found else []), last])}"
 

@@ -50,7 +50,7 @@ def test_another_architecture_is_refused(here):
 
 
 def test_a_stale_copy_is_refused(here):
-    with pytest.raises(CannotHere, match=r"x.sif is stale: it is of revision abc, .*build it again"):
+    with pytest.raises(Missing, match=r"x.sif is stale: it is of revision abc, .*build it again"):
         backend.judge(replace(here, source="0" * 64, revision="abc"), "x.sif")
 
 
@@ -192,7 +192,7 @@ def test_a_view_of_spack(tmp_path, here, firsttouch):
     (view / "share/firsttouch").mkdir(parents=True)
     file = view / "share/firsttouch/origin.json"
     file.write_text(json.dumps({**here.__dict__, "source": "0" * 64}))
-    with pytest.raises(CannotHere, match="is stale"):
+    with pytest.raises(Missing, match="is stale"):
         backend.prepared("spack", str(view), ["--version"])
     file.write_text(json.dumps(here.__dict__))
     start = backend.prepared("spack", str(view), ["--version"])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs scenarios inside the guest with firsttouch's own launcher: `inside.py ORDER.json` prints one JSON document.
 
-The order names scenarios (none: those that tell most of the machine) and either ``touch`` (a program that touches and
-holds memory as each instance, and how many MiB for each NUMA node that the instance may use) or ``align`` (index and
-reads for BWA-MEM). A scenario may be a list: its name, and what is put before each instance's argv. The document has a
-result for each scenario, in that order.
+The order names scenarios (none: those that tell most of the machine) and either ``touch`` (a program that
+touches and holds memory as each instance, and how many MiB for each NUMA node that the instance may use) or
+``align`` (index and reads for BWA-MEM). A scenario may be a list: its name, and what is put before each instance's
+argv. The document has a result for each scenario, in that order.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-# Emulated, loading the validator takes as long as all scenarios. What it would look at in here are the package's own
-# data files, and whoever starts firsttouch outside has them looked at.
+# Emulated, loading the validator takes as long as a scenario or two. All that it would look at in here are the
+# package's own data files, and whoever starts firsttouch outside has them looked at.
 validator = types.ModuleType("jsonschema")
 validator.Draft202012Validator = lambda schema: types.SimpleNamespace(iter_errors=lambda data: ())
 sys.modules["jsonschema"] = validator

@@ -13,6 +13,7 @@ from typing import IO
 
 from firsttouch.machine import MANUFACTURER
 
+from . import tsc
 from .channel import Channel
 from .image import HERE, Image, program
 from .machine import Machine
@@ -61,7 +62,14 @@ class Qemu:
             *("-serial", "chardev:console"),
             *("-chardev", f"socket,id=agent,fd={inside.fileno()}", "-device", "virtio-serial-pci"),
             *("-device", "virtserialport,chardev=agent,name=agent"),
-            *("-kernel", str(image.kernel), "-initrd", str(image.initramfs), "-append", KERNEL_OPTIONS),
+            *(
+                "-kernel",
+                str(image.kernel),
+                "-initrd",
+                str(image.initramfs),
+                "-append",
+                _kernel_options(accelerator),
+            ),
         ]
         with inside:
             self._process = subprocess.Popen(
@@ -90,6 +98,11 @@ class Qemu:
         messages = _content(self._messages).strip()
         console = "\n".join(_content(self._console).splitlines()[-CONSOLE_LINES:])
         return f"--- QEMU's messages\n{messages}\n--- the end of the guest's console\n{console}"
+
+
+def _kernel_options(accelerator: str) -> str:
+    known = tsc.kilohertz() if accelerator == "tcg" else 0
+    return f"{KERNEL_OPTIONS} tsc_early_khz={known}" if known else KERNEL_OPTIONS
 
 
 def _file_system(tag: str, path: Path, mode: str) -> list[str]:

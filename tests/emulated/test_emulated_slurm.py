@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ReFrame's checks run inside an emulated machine as on a cluster: through a real Slurm, on its one host.
 
-On the small machine, since starting ReFrame takes an emulated processor longer than many a check. All of them on the
-Opteron are what `make emulate SYSTEM=amd-opteron` is for (README.md).
+On the small machine, since starting ReFrame takes an emulated processor longer than many a check. All of them on
+the Opteron are what `make emulate SYSTEM=amd-opteron` is for (README.md).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def inside(guest: Guest) -> Iterator[Mapping[str, str]]:
-    """The environment of a user of the guest's Slurm, which is up, with a system file that was drafted in there."""
+    """The environment of a user of the guest's Slurm, which is up, and of a system that was drafted in there."""
     env = {**services.settle(guest), **services.start_slurm(guest)}
     guest.run(["firsttouch", "system", "draft", SYSTEM], env=env, check=True, timeout=200)
     drafted = guest.run(["cat", folders.SYSTEMS / f"{SYSTEM}.yaml"], check=True).text
@@ -58,7 +58,8 @@ def inside(guest: Guest) -> Iterator[Mapping[str, str]]:
 
 
 def test_slurm_runs_a_job_on_the_whole_host(guest: Guest, inside: Mapping[str, str]) -> None:
-    assert guest.run(["sinfo", "-h", "-o", "%N %C"], env=inside, check=True).text == f"{SYSTEM} 0/{PUS}/0/{PUS}\n"
+    told = guest.run(["sinfo", "-h", "-o", "%N %C"], env=inside, check=True).text
+    assert told == f"{SYSTEM} 0/{PUS}/0/{PUS}\n"
     out = guest.shared / "job.out"
     wrapped = [
         "--wait",

@@ -138,7 +138,7 @@ def _report(
     shown = [r for r in records if r.host in drawn]
     if shown or problems:
         title = f"{found.campaign.kind} {found.campaign.name}"
-        report.build(shown, folder, problems=problems, references=reference, title=title)
+        report.build(shown, folder, problems=problems, references=reference, verdicts=verdicts, title=title)
     if left_out:
         from firsttouch.records import write_table  # noqa: PLC0415
 

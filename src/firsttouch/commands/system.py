@@ -15,11 +15,20 @@ from firsttouch import folders
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.systems import available, draft, load
 
+EXAMPLES = """\
+  firsttouch system list
+  firsttouch system check reframe/systems/*.yaml
+  firsttouch system draft myhosts          # on one of these hosts; then fill in what the comments ask for
+  firsttouch system draft myhosts -o -     # print it"""
+
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``system`` and its three actions to the command line."""
     parser = subparsers.add_parser(
-        "system", help="systems: list them, check their files, draft one from this host"
+        "system",
+        help="systems: list them, check their files, draft one from this host",
+        epilog=f"examples:\n{EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 

@@ -17,6 +17,8 @@ from firsttouch.report import document, hosts, tables
 from firsttouch.report.headlines import Summary, headlines
 from firsttouch.report.hosts import HostView
 from firsttouch.report.model import Absent, Figure, Problem, References
+from firsttouch.report.verdicts import verdict_table
+from firsttouch.verdict import HostVerdict
 
 #: What a report consists of; topology.xml only where the topology was given.
 FILES = frozenset({"index.html", "summary.md", "summary.json", "records.parquet", "topology.xml"})
@@ -30,12 +32,13 @@ def build(
     problems: Sequence[Problem] = (),
     title: str = "NUMA report",
     references: References | None = None,
+    verdicts: Sequence[HostVerdict] = (),
     generated: datetime.datetime | None = None,
 ) -> Summary:
     """Write the report of *records* into the existing folder *out*; return its summary.
 
     *topology_xml* is hwloc's XML of the host, *problems* are listed first, *references* finds a record's
-    reference. *generated* is the time that the pages state (default: now): with the same arguments, the files
+    reference; *verdicts* are shown before all else. *generated* is the time that the pages state (default: now): with the same arguments, the files
     are the same, byte for byte. Raises BadInput where there is neither a record nor a problem to report, or
     where the XML is not a topology.
     """
@@ -51,9 +54,9 @@ def build(
         hosts=lines,
         problems=listed,
         invalid=sum(len(view.invalid) for view in views),
-        document=document.make(lines, listed, references, title=title, generated=stated),
+        document=document.make(lines, listed, references, verdicts, title=title, generated=stated),
     )
-    facts = _facts(summary, references, title=title, generated=stated)
+    facts = {**_facts(summary, references, title=title, generated=stated), "verdicts": verdict_table(verdicts)}
     _write(out, facts, summary.document)
     write_table(records, out / "records.parquet")
     if topology_xml is not None:

@@ -13,6 +13,7 @@ from firsttouch.report.headlines import Headline
 from firsttouch.report.hosts import HostView
 from firsttouch.report.model import Problem, References
 from firsttouch.report.speedups import Study
+from firsttouch.verdict import HostVerdict
 
 #: Names the document, so that an earlier report is known as one; raise SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch report"
@@ -23,6 +24,7 @@ def make(
     hosts: Sequence[tuple[HostView, tuple[Headline, ...]]],
     problems: Sequence[Problem],
     references: References | None,
+    verdicts: Sequence[HostVerdict] = (),
     *,
     title: str,
     generated: str,
@@ -47,6 +49,7 @@ def make(
             {"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host, "check": p.check}
             for p in problems
         ],
+        "verdicts": [v.to_dict() for v in verdicts],
         "hosts": [_host(view, lines, references) for view, lines in hosts],
     }
 

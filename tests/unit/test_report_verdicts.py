@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts in a report: each host's, the worst first, with its cause; as text of the host, whatever it holds."""
+
+import json
+
+import pytest
+from test_verdict import LIMITS, rates, system_of
+
+from firsttouch import report
+from firsttouch.verdict import judge
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A report of a good host, a bad one and one of which something is missing."""
+    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "a <b> order"}
+    system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
+    records = [*rates(10.0, host="good"), *rates(1.0, 1.0, host="slow"), *rates(10.0, host="late")]
+    verdicts = judge(records, system, missing={"late": ["latency-0: its host | died"]})
+    out = tmp_path / "report"
+    out.mkdir()
+    report.build(records, out, verdicts=verdicts)
+    return out
+
+
+def test_the_worst_host_is_first_on_the_page(made):
+    page = (made / "index.html").read_text()
+    begin = page.index("Which hosts are what they should be")
+    table = page[begin : page.index("What was not measured")]
+    assert "Verdicts: 1 fail, 1 suspect, 1 pass" in table
+    order = [table.index(f'<th scope="row">{host}</th>') for host in ("slow", "late", "good")]
+    assert order == sorted(order)
+    assert "a &lt;b&gt; order" in table
+
+
+def test_the_ticket_and_the_document_have_them(made):
+    text = (made / "summary.md").read_text()
+    row = next(line for line in text.splitlines() if line.startswith("| late"))
+    assert "its host \\| died" in row
+    assert "| slow | fail | 0 of 1 pass |" in text
+    document = json.loads((made / "summary.json").read_text())
+    assert {v["host"]: v["verdict"] for v in document["verdicts"]} == {
+        "good": "pass",
+        "slow": "fail",
+        "late": "suspect",
+    }
+
+
+def test_without_verdicts_there_is_no_such_table(tmp_path):
+    report.build(rates(1.0), tmp_path)
+    assert "Which hosts" not in (tmp_path / "index.html").read_text()
+    assert "Verdict" not in (tmp_path / "summary.md").read_text()
