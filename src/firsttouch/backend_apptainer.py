@@ -117,7 +117,7 @@ def _format(image: Path) -> list[str]:
 
 
 def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Origin:
-    """Start the image once and return its origin; raises CannotHere with what the site lacks, Missing for the image."""
+    """Start the image once and return its origin; raises CannotHere (the site) or Missing (the image)."""
     argv = [*start, "/bin/sh", "-c", _TRIAL, "sh", _ORIGIN, *seen]
     try:
         done = subprocess.run(

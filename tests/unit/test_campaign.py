@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttouch.campaign import collect, model, state
@@ -183,6 +183,7 @@ class TestClaims:
 
 
 class TestJournal:
+    @settings(deadline=None)
     @given(lost=st.integers(0, 200))
     def test_a_half_written_end_costs_no_line_before_it(self, tmp_path_factory, lost):
         journal = Journal(tmp_path_factory.mktemp("c") / "n1")

@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttouch.records import Record, append
@@ -155,6 +155,7 @@ def test_another_pass_is_only_asked_for_where_it_may_decide(bandwidth):
     assert not undecided(rates(10.0), bandwidth)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=5), st.randoms())
 def test_the_order_of_records_does_not_matter(tmp_path_factory, values, random):
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
@@ -168,6 +169,7 @@ def test_the_order_of_records_does_not_matter(tmp_path_factory, values, random):
         assert word(records, system) != "fail"
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(WORDS)))
 def test_the_worst_word_counts(words):
     assert worst(words) == (max(words, key=WORDS.index) if words else "suspect")
@@ -183,6 +185,7 @@ def test_exit_status(bandwidth):
     assert exit_status(judge(both, bandwidth)) == 1
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_a_verdict_file_is_one_line_that_no_shell_looks_at(tmp_path_factory, reason):
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}

@@ -77,6 +77,7 @@ class TestSure:
         # But one good pass is enough where passes are alike.
         assert sure.weight([0.0], 0.025, 0.005) <= sure.PASS_AT
 
+    @settings(deadline=None)
     @given(st.lists(st.floats(-0.5, 0.9), min_size=1), st.floats(0.005, 0.2), st.floats(0.001, 0.3))
     def test_more_loss_is_more_evidence(self, losses, limit, error):
         worse = sure.weight([loss + 0.01 for loss in losses], limit, error)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from firsttouch import probe
 from firsttouch.cpulist import format_list
-from firsttouch.measure import effort, places
+from firsttouch.measure import effort, emulated, places
 from firsttouch.measure.places import Nodes
 from firsttouch.records import Record
 from firsttouch.topology import Topology
@@ -80,7 +80,7 @@ def _run(aspect: str, options: Sequence[str], repetitions: int, say: probe.Say) 
     least = max(LEAST, min(repetitions, chosen.repetitions))
     most = max(least, min(MOST, chosen.repetitions))
     passes = [f"--min-repetitions={least}", f"--max-repetitions={most}"]
-    running = probe.follow(aspect, [*options, *passes], say=say)
+    running = probe.follow(aspect, [*options, *passes, *emulated.probe_options(aspect)], say=say)
     while True:
         try:
             found = next(running)

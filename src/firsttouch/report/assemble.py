@@ -37,9 +37,9 @@ def build(
 ) -> Summary:
     """Write the report of *records* into the existing folder *out*; return its summary.
 
-    *topology_xml* is hwloc's XML of the host, *problems* are listed first, *references* finds a record's
-    reference; *verdicts* are shown before all else. *generated* is the time that the pages state (default: now): with the same arguments, the files
-    are the same, byte for byte. Raises BadInput where there is neither a record nor a problem to report, or
+    *topology_xml* is hwloc's XML of the host, *verdicts* are shown first, then *problems*; *references* finds a
+    record's reference. *generated* is the time that the pages state (default: now): with the same arguments, the
+    files are the same, byte for byte. Raises BadInput where there is neither a record nor a problem to report, or
     where the XML is not a topology.
     """
     if not records and not problems:
@@ -103,13 +103,14 @@ def _section(view: HostView) -> dict[str, Any]:
         latency,
         placement,
         scaling,
+        throughput,
     )
 
     groups: list[tuple[str, str, list[Figure | Absent]]] = [
         ("latency", "Latency", latency.figures(view)),
         ("bandwidth", "Bandwidth", bandwidth.figures(view)),
         ("contention", "Contention", contention.figures(view)),
-        ("scaling", "Threads and memory policies", scaling.figures(view)),
+        ("scaling", "Threads and memory policies", [*scaling.figures(view), *throughput.figures(view)]),
         ("placement", "Scenarios", placement.figures(view)),
     ]
     topological = (

@@ -28,9 +28,10 @@ NEEDED: dict[str, dict[str, str]] = {
     },
 }
 NEEDED["placement"] = NEEDED["scaling"]
+NEEDED["weak_scaling"] = {**NEEDED["scaling"], "reads_per_thread": "number"}
 
 #: What names a run of an aligner; its other parameters tell what came of it (a checksum, CPU seconds).
-_RUN = (*NEEDED["scaling"], "scenario", "reads", "batch_bases")
+_RUN = (*NEEDED["weak_scaling"], "scenario", "reads", "batch_bases")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class HostView:
 def case_of(record: Record) -> dict[str, Any]:
     """Return the parameters that tell the record's case from others: two records of one case compare."""
     known = record.parameters
-    if record.check in {"scaling", "placement"}:
+    if record.check in {"scaling", "placement", "weak_scaling"}:
         return {name: known[name] for name in _RUN if name in known}
     return dict(known)
 

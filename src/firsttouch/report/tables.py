@@ -22,6 +22,7 @@ _SHOWN: dict[str, set[str]] = {
     "contention": {contention.EACH, contention.TOTAL},
     "scaling": {speedups.METRIC},
     "placement": {speedups.METRIC},
+    "weak_scaling": {"throughput"},
 }
 #: The spread (a fraction) from which on a figure warns of itself; exclusive hosts stay well below it.
 _WIDE = 0.25
@@ -218,10 +219,11 @@ def topology_facts(view: HostView) -> list[tuple[str, str]]:
     names = {"numa_nodes": "NUMA nodes", "pus": "PUs", "memory": "memory"}
     known = {r.metric: r for r in view.of("topology")}
     unknown = [("theoretical bandwidth", f"unknown: {why}")] if (why := theoretical.unknown(view)) else []
-    return unknown + [
+    facts = [
         (
             names.get(metric, metric.replace("_", " ")),
             quantity(known[metric].value, "" if metric in {"numa_nodes", "pus"} else known[metric].unit),
         )
         for metric in sorted(known.keys() - {theoretical.KNOWN}, key=lambda m: ([*names, m].index(m), m))
     ]
+    return facts + unknown

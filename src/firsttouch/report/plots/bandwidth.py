@@ -21,6 +21,11 @@ _HOW = (
     "same NUMA node. A cell without a valid value says none."
 )
 
+_HOW_INTERLEAVED = (
+    "A cell is the bandwidth when the threads run on the NUMA nodes of its row and the pages lie in turn on the "
+    "banks of its column; brighter is faster, and the scale starts at 0. A cell without a valid value says none."
+)
+
 
 def figures(view: HostView) -> list[Figure | Absent]:
     """Return one figure per way of measuring bandwidth, or why there is none."""
@@ -45,7 +50,7 @@ def _figure(name: str, view: HostView, way: Variant) -> Figure:
     return Figure(
         name=name,
         title=f"{_TITLE}: {way.name}",
-        how=_HOW,
+        how=_HOW_INTERLEAVED if way.parameters.get("policy") == "interleave" else _HOW,
         shows=tuple(_shows(matrix) for matrix in way.matrices),
         measured=" ".join([spread, *details]),
         panels=tuple(
