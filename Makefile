@@ -29,10 +29,12 @@ run: ## the main job: characterize this host, report in reports/out/latest (SYST
 images: setup ## the Apptainer images of containers/, with checksums and lists of packages (IMAGE=aligners|membench|firsttouch)
 	@$(BIN)/python containers/images.py $(IMAGE)
 
+# Unit tests share the PUs; the others are given them one by one, as they start programs that want all of them.
 test: ## all tests and lint, or one suite (SUITE=unit|golden|integration|containers|slurm|emulated)
 	@setup/setup.sh test
 	@$(if $(SUITE),,$(MAKE) --no-print-directory lint)
-	@$(BIN)/python -m pytest -q $(if $(SUITE),-m $(SUITE))
+	@$(if $(filter-out unit golden,$(SUITE)),,$(BIN)/python -m pytest -q -n auto -m "$(or $(SUITE),unit or golden)")
+	@$(if $(filter unit golden,$(SUITE)),,$(BIN)/python -m pytest -q -m "$(or $(SUITE),not (unit or golden))")
 
 lint: setup ## ruff, mypy (strict on src/), shellcheck, clang-format
 	@$(BIN)/ruff check .

@@ -51,7 +51,7 @@ def prepared(image: str, argv: Sequence[str]) -> Start:
     variables = backend.variables()
     seen = folders_seen(argv, variables)
     flags = [*_privileges(), *_format(file), "--cleanenv", "--pwd", str(Path.cwd())]
-    flags += [word for folder in seen for word in ("--bind", folder)]
+    flags += [word for folder in (*seen, *_limits()) for word in ("--bind", folder)]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("APPTAINERENV_", "SINGULARITYENV_"))}
     found = _trial([program, "--silent", "exec", *flags, str(file)], seen, env)
     backend.judge(found, str(file))
@@ -94,6 +94,12 @@ def folders_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
         if re.search("[,:]", str(path)):
             raise BadInput(f"{path}: Apptainer cannot bind a folder with a comma or a colon in its name")
     return [str(path) for path in kept]
+
+
+def _limits() -> list[str]:
+    """Return what a job's limits are read from: Apptainer leaves it out, and a cpuset would not be seen inside."""
+    place = "/sys/fs/cgroup"
+    return [f"{place}:{place}:ro"] if Path(place).is_dir() else []
 
 
 def _in_every_image(path: Path) -> bool:

@@ -120,7 +120,7 @@ def test_an_image_that_does_not_start_says_why(firsttouch, stand_in, tmp_path):
 
 def test_no_command(firsttouch):
     done = firsttouch("inside", "apptainer", "--image", "x")
-    assert "go before the backend" in done.stderr
+    assert "'--image' goes before the backend's name" in done.stderr
     done = firsttouch("inside", "apptainer")
     assert done.returncode == 2
     assert "no command" in done.stderr

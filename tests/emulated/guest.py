@@ -33,7 +33,7 @@ Argument = str | os.PathLike[str]
 #: The checkout's Python that is run in guests.
 CODE = (HERE.parent.parent / "src", HERE.parent.parent / "reframe", HERE)
 #: Several times what a 64-PU machine takes on a busy two-PU host.
-BOOT_LIMIT = 200.0
+BOOT_LIMIT = 280.0
 #: With KVM a boot takes seconds or hangs.
 TRIAL_LIMIT = 40.0
 #: How much longer than a command's own time limit the guest may take to say that it was reached.

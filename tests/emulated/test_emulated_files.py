@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from firsttouch import machine as hosts
 from firsttouch.errors import BadInput, Missing
+from firsttouch.measure import emulated
 
-from . import image, kvm, machine, services
+from . import image, kvm, machine, services, tsc
 
 pytestmark = pytest.mark.unit
 
@@ -77,6 +79,25 @@ def test_an_unknown_machine_is_refused() -> None:
 def test_slurm_is_for_machines_of_systems_that_are_used_through_it() -> None:
     assert services.has_slurm("amd-opteron")
     assert not services.has_slurm("small")
+
+
+def test_the_probes_arrays_are_small_on_an_emulated_host_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert emulated.probe_options("contention") == []
+    monkeypatch.setattr(hosts, "emulator", lambda: "QEMU with tcg")
+    assert emulated.probe_options("contention") == ["--array-bytes=4MiB"]
+    (sizes,) = emulated.probe_options("latency")
+    assert sizes.startswith("--sizes=4KiB,8KiB,")
+    assert sizes.endswith(",4096KiB,8192KiB")
+
+
+def test_the_time_stamp_counter_is_not_read_where_it_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("mmap.mmap", refuse)
+    assert tsc.kilohertz.__wrapped__() == 0
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert tsc.kilohertz.__wrapped__() == 0
 
 
 def test_a_missing_program_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from firsttouch import probe
 from firsttouch.folders import ROOT
+from firsttouch.probe_program import SOURCE
 from firsttouch.topology import load
 
 pytestmark = pytest.mark.integration
@@ -420,7 +421,7 @@ def test_clang_builds_it_as_well():
 
 @pytest.mark.skipif(shutil.which("clang-format") is None, reason="clang-format is not installed")
 def test_the_sources_are_formatted():
-    files = [str(f) for f in (probe.SOURCE / "src").rglob("*.[ch]")]
+    files = [str(f) for f in (SOURCE / "src").rglob("*.[ch]")]
     done = subprocess.run(
         ["clang-format", "--dry-run", "-Werror", *files], capture_output=True, text=True, check=False
     )

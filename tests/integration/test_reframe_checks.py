@@ -197,4 +197,5 @@ def test_what_cannot_be_done_here_is_skipped_with_the_reason(reframe):
     assert placement, said
     for result, _ in placement.values():
         assert result == "skip", said
-    assert f"scenario {count}Inst_Original: this host has" in said
+    why = f"the {pus} PUs that may be used do not divide into {count} equal parts"
+    assert f"scenario {count}Inst_Original: {why}; this host has" in said

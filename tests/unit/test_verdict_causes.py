@@ -139,6 +139,11 @@ def test_every_rule_has_a_test_and_settings_that_exist():
     assert told == settings.METRICS
 
 
+def test_a_busy_host_is_no_cause_of_a_wrong_count(system, fleet):
+    found = {v.host: v for v in judge([*fleet, *host(values={"pus": 48.0, "busy_pus": 3.0})], system)}
+    assert (found["bad"].verdict, found["bad"].causes) == ("fail", ())
+
+
 def test_settings_condemn_nobody(system, fleet):
     found = {v.host: v for v in judge([*fleet, *host(values={"huge_pages": 0.0, "numa_balancing": 1.0})], system)}
     assert (found["bad"].verdict, found["bad"].causes) == ("pass", ())

@@ -34,6 +34,9 @@ class TestLearn:
         assert level.outliers["n3"] == pytest.approx(-0.3, abs=0.02)
         assert level.hosts == 24
 
+    def test_where_all_are_alike_a_small_difference_is_none(self):
+        assert learn({f"n{i}": [125.7 + (i == 3) / 10] for i in range(9)}, "neither").outliers == {}
+
     def test_error_is_that_of_a_pass_and_spread_that_of_hosts(self):
         alike = learn(passes(error=0.02, count=6), "higher")
         assert alike.spread == 0
@@ -143,6 +146,7 @@ class TestFleet:
         entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "100 GB/s", "source": "fleet"}
         system = system_of(tmp_path, {**entry, "tolerance": {"lower": "-2.5 %"}, "error": "0.5 %"})
         assert undecided(rates(94.0), system)
+        assert not undecided(rates(94.0), system, 1)
         assert undecided(rates(94.0, 94.0, 94.0), system)
         assert not undecided(rates(*[94.0] * 5), system)
         assert not undecided(rates(100.0), system)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from firsttouch import exclusive, records, settings
@@ -46,8 +46,11 @@ class Outcome:
         return not set(self.ended) - FINISHED
 
 
-def run(campaign: Campaign, say: Say) -> Outcome:
-    """Run all steps that are left for this host; raises Missing where the results have no room."""
+def run(campaign: Campaign, say: Say, *, passes: int = MOST_PASSES) -> Outcome:
+    """Run all steps that are left for this host; raises Missing where the results have no room.
+
+    What the host would be judged by and is unsure is measured again, up to so many *passes*.
+    """
     with room(campaign.folder), exclusive.measuring(say), exclusive.no_process_left():
         runner = _Runner(campaign, say)
         runner.journal.open()
@@ -55,7 +58,7 @@ def run(campaign: Campaign, say: Say) -> Outcome:
             runner.look()
         runner.go()
         if campaign.judged:
-            runner.judge()
+            runner.judge(passes)
     return runner.outcome
 
 
@@ -165,7 +168,7 @@ class _Runner:
             **os.environ,
             effort.VARIABLE: self.campaign.effort,
             "FIRSTTOUCH_SYSTEM": self.campaign.system,
-            "FIRSTTOUCH_PARTITION": os.environ.get("SLURM_JOB_PARTITION", "default"),
+            "FIRSTTOUCH_PARTITION": _partition(),
         }
         with log.open("wb") as err:
             process = subprocess.Popen(
@@ -191,17 +194,20 @@ class _Runner:
 
     def look(self) -> None:
         """Write down the host's settings, which name the cause of a bad verdict."""
-        begin, end = self.journal.add(list(settings.records()))
+        found = [replace(r, system=self.campaign.system, partition=_partition()) for r in settings.records()]
+        begin, end = self.journal.add(found)
         self._note(Step("settings", ()), "done", begin=begin, end=end)
 
-    def judge(self) -> None:
+    def judge(self, passes: int) -> None:
         """Give this host its verdict; what is suspect is measured again before."""
         system = load(self.campaign.system)
-        for _ in range(MOST_PASSES - 1):
-            suspect = self._suspect(system)
+        for _ in range(passes - 1):
+            suspect = self._suspect(system, passes)
             if not suspect:
                 break
-            self.say(f"{self.host}: measuring again what is outside: {', '.join(s.name for s in suspect)}")
+            self.say(
+                f"{self.host}: measuring again what is outside or unsure: {', '.join(s.name for s in suspect)}"
+            )
             claim = self.claims.take(self.host)
             if claim is None:
                 break
@@ -213,12 +219,16 @@ class _Runner:
         (self.outcome.verdict,) = judge(found, system, missing=missing)
         file.write(self.outcome.verdict, self.journal.folder / "verdict", file.folder() / self.host)
 
-    def _suspect(self, system: System) -> list[Step]:
+    def _suspect(self, system: System, most: int) -> list[Step]:
         """Return the steps of which something is suspect and may be decided by another pass."""
         made = [(entry.step, r) for entry, some in self.journal.measured() for r in some]
         of = {id(r): step for step, r in made}
-        names = {of[id(passes[0])] for passes in cases(r for _, r in made) if undecided(passes, system)}
+        names = {of[id(passes[0])] for passes in cases(r for _, r in made) if undecided(passes, system, most)}
         return [s for s in self.campaign.steps if s.name in names]
+
+
+def _partition() -> str:
+    return os.environ.get("SLURM_JOB_PARTITION", "default")
 
 
 def _reason(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from firsttouch.measure import effort
 from firsttouch.methodology import aligners_of
 from firsttouch.progress import say
 from firsttouch.verdict import STATUS, exit_status
+from firsttouch.verdict.judge import MOST_PASSES
 
 EXAMPLES = """\
   sbatch slurm/strategy.sbatch --aligner bwa-mem --dataset lambda      (on one host)
@@ -56,6 +57,12 @@ def register(subparsers: options.Subparsers) -> None:
     running = options.command(actions, "run", "do what is missing of a campaign, on this host", RUN)
     _add_plan(running)
     running.add_argument("--drain", action="store_true", help="validate: drain this host in Slurm if it fails")
+    running.add_argument(
+        "--passes",
+        type=options.positive,
+        default=MOST_PASSES,
+        help=f"validate: measure what is unsure so often at most (default: {MOST_PASSES})",
+    )
     running.add_argument("--no-collect", action="store_true", help="write no report: another job will")
     running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
     running.set_defaults(run=run_here)
@@ -109,7 +116,7 @@ def run_here(args: argparse.Namespace) -> int:
         _collect_later(campaign, job)
     say(f"{campaign.kind} on {platform.node()}, system {campaign.system}")
     try:
-        outcome = run(campaign, say)
+        outcome = run(campaign, say, passes=args.passes)
         if outcome.verdict and args.drain:
             say(drain.apply(outcome.verdict, _node(job), dry_run=False))
     finally:

@@ -37,8 +37,8 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Become the command, so that its signals and its status are this process's own."""
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
-    if words and words[0].startswith("-"):
-        raise BadInput(f"'{words[0]}' is no command; options of `inside` itself go before the backend's name")
+    if words and words[0].partition("=")[0] in {"--image", "--check"}:
+        raise BadInput(f"'{words[0]}' goes before the backend's name")
     if not words and not args.check:
         raise BadInput("no command: give one of firsttouch's after --")
     start = backend.prepared(args.backend, args.image, words or ["--version"])

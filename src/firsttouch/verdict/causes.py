@@ -22,6 +22,7 @@ _KEYS = frozenset(
         "count",
         "is",
         "setting",
+        "slow",
         "below",
         "at_least",
         "check",
@@ -87,6 +88,9 @@ def _holds(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
     """Return what a condition that holds has to tell, None for one that does not."""
     if "count" in condition:
         return _count(condition["count"], condition["is"], signs)
+    if "slow" in condition:
+        slow = any(f.verdict != "pass" and f.unit != "1" for f in signs.findings)
+        return {} if slow == condition["slow"] else None
     if "setting" in condition:
         value = signs.values.get(condition["setting"])
         low, high = condition.get("at_least", float("-inf")), condition.get("below", float("inf"))

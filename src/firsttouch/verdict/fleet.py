@@ -68,7 +68,7 @@ def learn(passes: Mapping[str, Sequence[float]], better: Better, loss: float = L
     levels = {host: _location(values, error or 0.0) for host, values in found.items()}
     centre, scale = _half(sorted(levels.values()))
     for _ in range(3):
-        beyond = _BEYOND * max(scale, 1e-6) * _few(len(levels))
+        beyond = max(_BEYOND * scale * _few(len(levels)), loss / 2)
         good = [host for host, level in levels.items() if abs(level - centre) <= beyond]
         # All passes count alike: who was measured again because he was slow at first does not count as slow.
         pooled = [v for host in good for v in found[host]]

@@ -81,14 +81,12 @@ def _explained(verdict: HostVerdict, values: Mapping[str, float], system: System
     return replace(verdict, causes=tuple(causes(Signs(verdict.findings, values, system.facts))))
 
 
-def undecided(passes: Sequence[Record], system: System) -> bool:
-    """Tell whether the passes of one case leave it suspect or unsure, and one more may decide."""
+def undecided(passes: Sequence[Record], system: System, most: int = MOST_PASSES) -> bool:
+    """Tell whether the passes of one case, *most* at most, leave it suspect or unsure, and one more may decide."""
     found = _finding(passes, system)
     if found.evidence is None:
         return len(passes) < _MOST_TOLD and found.verdict == "suspect"
-    return len(passes) < MOST_PASSES and (
-        sure.PASS_AT < found.evidence < sure.FAIL_AT or found.verdict == "suspect"
-    )
+    return len(passes) < most and (sure.PASS_AT < found.evidence < sure.FAIL_AT or found.verdict == "suspect")
 
 
 def cases(records: Iterable[Record]) -> Iterator[list[Record]]:
