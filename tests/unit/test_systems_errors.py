@@ -111,7 +111,12 @@ def test_the_base_is_fine(write):
         ("n[0-9]+", "n[0-9+", "hostnames", "is not a regular expression"),
         ('hostnames: ["n[0-9]+"]', "hostnames: []", "hostnames", "hostnames is empty"),
         ("scheduler: local", "scheduler: pbs", "    scheduler", "'pbs' is not one of local, squeue, slurm"),
-        ("scheduler: local", "scheduler: local\n    backend: spack", "    backend", "not one of native"),
+        (
+            "scheduler: local",
+            "scheduler: local\n    backend: docker",
+            "    backend",
+            "not one of native, apptainer, spack",
+        ),
         ("scheduler: local", "scheduler: local\n    time_limit: 90", "    time_limit", "not a time such as"),
         ("scheduler: local", "scheduler: local\n    time_limit: ''", "    time_limit", "not a time such as"),
         (

@@ -2,6 +2,8 @@
 # ruff: noqa: F403, F405, D102
 """firsttouch itself with its probe, from this checkout (spack-env/stack.py names it as the source)."""
 
+from pathlib import Path
+
 from spack.package import *
 from spack_repo.builtin.build_systems.generic import Package
 
@@ -9,11 +11,11 @@ from spack_repo.builtin.build_systems.generic import Package
 class Firsttouch(Package):
     """Validates NUMA hosts and finds the placement that makes a memory-bound program fast."""
 
-    has_code = True
+    # The environment's `develop` section takes the checkout as it is; without it, this is what it holds in Git.
+    git = Path(__file__).resolve().parents[6].as_uri()
 
     license("Apache-2.0")
 
-    # No release yet: the environment's `develop` section says where the checkout is.
     version("0.1.0")
 
     depends_on("c", type="build")
