@@ -10,15 +10,15 @@ the others from the normal distribution. One pass in a hundred is disturbed and 
 firsttouch: `baseline` asks for passes of the fleet until it knows a metric well enough; the reference that it
 learns judges every host afresh, which is measured again until the verdict is sure. The others, as they are used:
 
-- threshold: Azure's node health checks compare one pass of STREAM with a constant: 320 GB/s where 350 are told of
-  the host (conf/hb120rs_v3.conf of Azure/azurehpc-health-checks).
-- ReFrame: one pass against a reference with a tolerance of 5 %; and of 10 %, as in its tutorial's STREAM test.
+- threshold: Azure's node health checks compare one pass of STREAM with a constant: 320 GB/s in
+  conf/hb120rs_v3.conf of Azure/azurehpc-health-checks, taken here as 320/350 of what a good host reaches.
+- ReFrame: one pass against a reference with a tolerance of 5 %; and of 10 %.
 - SuperBench's repository: the mean of all hosts, again and again without those that lose more than 5 % of it, is
   the baseline (superbench/analyzer/baseline_generation.py, algorithm fix_threshold); a host fails by that rule.
 - SuperBench's paper (Y. Xiong et al., USENIX ATC 2024): the same with the similarity of distributions: one minus
   the area between two cumulative distributions, as a share of the larger mean; the criterion is the host that is
-  most similar to all others, hosts less similar than 0.95 are left out, again and again. As read in public
-  summaries of it: there is no code of that method to compare with.
+  most similar to all others, hosts less similar than 0.95 are left out, again and again. The formula is this
+  file's reading of a summary: no code of that method was there to compare with.
 """
 
 from __future__ import annotations
