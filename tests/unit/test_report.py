@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 from test_report_machines import Machine, invalid, made
 
-from firsttouch.records import Record, append
+from firsttouch.records import Record
 from firsttouch.report import Reference
 
 pytestmark = pytest.mark.unit
