@@ -59,7 +59,7 @@ def layout(draw):
 
 def packed(data, members=1):
     size = max(len(data) // members, 1)
-    return b"".join(gzip.compress(data[i : i + size], 1) for i in range(0, max(len(data), 1), size))
+    return b"".join(gzip.compress(data[i : i + size], 1, mtime=0) for i in range(0, max(len(data), 1), size))
 
 
 def write(file, data):
