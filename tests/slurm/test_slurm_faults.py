@@ -127,7 +127,7 @@ def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: 
 
 
 def test_two_campaigns_at_once_do_not_touch_each_other(site: Site) -> None:
-    jobs = [site.sbatch("slurm/characterize.sbatch", "--step", "topology", "--step", "contention-1") for _ in "ab"]
+    jobs = [site.sbatch("slurm/characterize.sbatch", "--step", "topology", "--step", "contention") for _ in "ab"]
     for job in jobs:
         assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
         found = site.state(f"characterize-{job}")

@@ -142,16 +142,15 @@ def _aspects(cases: Cases, repetitions: int, *, widest: bool) -> list[Step]:
             argv = ("measure", "latency", "--order", order, "--pu-nodes", str(node))
             name = f"latency-{node}" if order == "random" else f"latency-sequential-{node}"
             found.append(Step(name, (*argv, "--banks", _list(cases.banks(node)), *times)))
-    every = len(cases.host.cpu_nodes)
-    for nodes in cases.pu_sets():
-        if not widest or len(nodes) in {1, every}:
-            argv = ("measure", "bandwidth", "--pu-nodes", _list(nodes), "--banks", _list(cases.banks(*nodes)))
-            found.append(Step(f"bandwidth-{'_'.join(map(str, nodes))}", (*argv, *again)))
-    banks = _list(cases.banks(*cases.host.cpu_nodes))
-    for threads in cases.contention_threads():
-        argv = ("measure", "contention", "--threads", str(threads), "--banks", banks)
-        found.append(Step(f"contention-{threads}", (*argv, *again)))
-    return found
+    # One probe for all PU-sets of a size, and for all numbers of threads: it takes the memory once.
+    for size in cases.set_sizes():
+        if not widest or size in {1, len(cases.host.cpu_nodes)}:
+            nodes = sorted({node for nodes in cases.pu_sets() if len(nodes) == size for node in nodes})
+            argv = ("measure", "bandwidth", "--set-sizes", str(size), "--pu-nodes", _list(nodes))
+            found.append(Step(f"bandwidth-{size}", (*argv, "--banks", _list(cases.host.memory_nodes), *again)))
+    threads, banks = _list(cases.contention_threads()), _list(cases.banks(*cases.host.cpu_nodes))
+    argv = ("measure", "contention", "--threads", threads, "--banks", banks)
+    return [*found, Step("contention", (*argv, *again))]
 
 
 def _scenarios(cases: Cases, aligner: str, dataset: str, repetitions: int) -> list[Step]:

@@ -141,7 +141,19 @@ def exit_status(hosts: Sequence[HostVerdict]) -> int:
 _NOTHING = "nothing was judged: system {system} has no reference for any of the {unjudged} metrics"
 #: The parameters that a line shows.
 _TELLING = frozenset(
-    {"pu_nodes", "bank", "threads", "size_bytes", "program", "kernel", "aligner", "dataset", "scenario", "mode"}
+    {
+        "pu_nodes",
+        "bank",
+        "banks",
+        "threads",
+        "size_bytes",
+        "program",
+        "kernel",
+        "aligner",
+        "dataset",
+        "scenario",
+        "mode",
+    }
 )
 
 
