@@ -25,6 +25,8 @@ from firsttouch.placement import Placement
 
 #: Looking costs the watched program little, but not nothing: at most this part of the time is spent on it.
 LOOK_SHARE = 0.02
+#: Who was not seen yet is looked for this often (seconds): on a loaded host looks are slow, and instances short.
+UNSEEN_PAUSE = 0.1
 
 
 @dataclass
@@ -164,6 +166,8 @@ def _wait(running: Sequence[_Running], ended: queue.Queue[_Running], timeout: fl
             one.look()
         spent = time.monotonic() - before
         pause = min(max(pause * 1.5, spent / LOOK_SHARE), 5.0)
+        if not all(one.seen for one in running):
+            pause = min(pause, UNSEEN_PAUSE)
         deadline = time.monotonic() + pause
         while left and (rest := deadline - time.monotonic()) > 0:
             if timeout is not None and time.monotonic() - start > timeout:
@@ -222,6 +226,11 @@ class _Running:
         self.peak_bytes = peak if peak > launcher else self.found.peak_bytes or peak
         self.done.set()
         ended.put(self)
+
+    @property
+    def seen(self) -> bool:
+        """Whether its memory was looked at, or never will be."""
+        return bool(self.found.pages or self.found.unreadable) or self.done.is_set()
 
     def look(self) -> None:
         if not self.done.is_set():

@@ -175,6 +175,20 @@ def test_the_second_cannot_start_and_the_first_is_stopped(job, tmp_path, marker)
     assert not with_marker(marker)
 
 
+def test_slow_looks_do_not_let_a_short_program_go_unseen(job, monkeypatch):
+    # Each look counts as if it had taken seconds: the first finds the program not begun yet.
+    monkeypatch.setattr(supervise, "LOOK_SHARE", 1e-9)
+    looks = []
+    look = supervise.watch.look
+    monkeypatch.setattr(
+        supervise.watch, "look", lambda pid, found: looks.append(pid) if not looks else look(pid, found)
+    )
+    (outcome,) = run_together([job("sleep 1")])
+    assert len(looks) == 1
+    assert outcome.found.looks == 1
+    assert outcome.found.pages
+
+
 def test_64_at_once(job):
     outcomes = run_together([job(f"echo {n}") for n in range(64)])
     assert [o.job.stdout.read_text() for o in outcomes] == [f"{n}\n" for n in range(64)]
