@@ -12,7 +12,7 @@ SUITE ?=
 BENCH ?=
 export CMD
 
-.PHONY: help setup run images test lint bench emulate lock clean
+.PHONY: help setup run images test lint bench paper emulate lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -29,12 +29,13 @@ run: ## the main job: characterize this host, report in reports/out/latest (SYST
 images: setup ## the Apptainer images of containers/, with checksums and lists of packages (IMAGE=aligners|membench|firsttouch)
 	@$(BIN)/python containers/images.py $(IMAGE)
 
-# Unit tests share the PUs; the others are given them one by one, as they start programs that want all of them.
+# Unit tests share the PUs. Of the other suites, whose programs want all of them, two at a time.
 test: ## all tests and lint, or one suite (SUITE=unit|golden|integration|containers|slurm|emulated)
 	@setup/setup.sh test
 	@$(if $(SUITE),,$(MAKE) --no-print-directory lint)
 	@$(if $(filter-out unit golden,$(SUITE)),,$(BIN)/python -m pytest -q -n auto -m "$(or $(SUITE),unit or golden)")
-	@$(if $(filter unit golden,$(SUITE)),,$(BIN)/python -m pytest -q -m "$(or $(SUITE),not (unit or golden))")
+	@$(if $(filter unit golden,$(SUITE)),,$(BIN)/python -m pytest -q $(if $(SUITE),,-n 2 --dist loadgroup) \
+	    -m "$(or $(SUITE),not (unit or golden))")
 
 lint: setup ## ruff, mypy (strict on src/), shellcheck, clang-format
 	@$(BIN)/ruff check .
@@ -47,6 +48,9 @@ bench: setup ## what this program costs, and the probe against others: all of be
 	@for file in $(or $(BENCH:%=bench/%.py),$(sort $(wildcard bench/*.py))); do \
 	    echo "== $$file"; $(BIN)/python $$file || exit; \
 	done
+
+paper: setup ## the papers' tables and figures from reports/published, and where their prose disagrees (OUT=reports/out/paper)
+	@$(BIN)/firsttouch paper -o $(or $(OUT),reports/out/paper)
 
 emulate: ## a shell (or CMD=…) on an emulated NUMA machine (SYSTEM=amd-opteron)
 	@setup/setup.sh test

@@ -15,6 +15,12 @@ from firsttouch.aligners import aligner
 STORED = Path(__file__).with_name("golden")
 
 
+def pytest_collection_modifyitems(items):
+    """Keep each suite in one process where several run: it has one Slurm, one image, one machine of each kind."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+
+
 @pytest.fixture(scope="session")
 def golden():
     """Returns a function that gives the text of a stored output."""

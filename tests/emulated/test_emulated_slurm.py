@@ -8,6 +8,7 @@ aligning the dataset longer still. All of them on the Opteron are what `make emu
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -66,7 +67,9 @@ def test_slurm_runs_a_job_on_the_whole_host(guest: Guest, inside: Mapping[str, s
     done = guest.run(["sbatch", *wrapped], env=inside, timeout=120)
     assert done.returncode == 7, done.error_text
     assert out.read_text().split() == [str(PUS), SYSTEM]
-    told = guest.run(["sacct", "-nPX", "-o", "State,ExitCode,NodeList"], env=inside, check=True).text
+    told, deadline = "", time.monotonic() + 60  # slurmctld tells slurmdbd later
+    while not told and time.monotonic() < deadline:
+        told = guest.run(["sacct", "-nPX", "-o", "State,ExitCode,NodeList"], env=inside, check=True).text
     assert told == f"FAILED|7:0|{SYSTEM}\n"
 
 

@@ -4,10 +4,21 @@
 import gzip
 import random
 
+from firsttouch.aligners import aligners
 from firsttouch.placement import Placement, Scenario
 from firsttouch.topology import load
 
 _COMPLEMENT = str.maketrans("ACGT", "TGCA")
+
+
+def named(fits):
+    """Return the names of the aligners whose file says that a test *fits* them, here or not."""
+    return [name for name, one in sorted(aligners().items()) if fits(one)]
+
+
+def has_large_batches(one):
+    """Tell whether an aligner's batches are as large as the program wants them."""
+    return bool(one.batch_bytes or one.batch_reads)
 
 
 def records(file):

@@ -11,7 +11,7 @@ import threading
 
 import made
 import pytest
-from made import pairs, records
+from made import has_large_batches, named, pairs, records
 
 from firsttouch import datasets, index
 from firsttouch.aligners import aligners
@@ -148,13 +148,13 @@ def genome(request):
     return request.param, *request.getfixturevalue(request.param)
 
 
+@pytest.mark.parametrize("one", named(lambda one: not has_large_batches(one)), indirect=True)
 @pytest.mark.parametrize("count", [1, 2])
 def test_parts_that_begin_with_a_batch_give_the_whole(one, genome, count, tmp_path, tmp_path_factory):
     name, reference, mates = genome
     mates = mates[:count]
     begin = starts(one, mates)
-    if len(begin) < 2:
-        pytest.skip(f"{len(mates[0])} records are one batch of {one.name}")
+    assert len(begin) >= 2
     prefix = built(one, reference, tmp_path_factory)
     whole = align(one, prefix, mates, tmp_path)
     parts = in_parts(one, prefix, mates, begin[len(begin) // 2], tmp_path)
@@ -163,10 +163,9 @@ def test_parts_that_begin_with_a_batch_give_the_whole(one, genome, count, tmp_pa
     assert name == "phage" or (parts == whole) == (one.same == "exact")
 
 
+@pytest.mark.parametrize("one", named(has_large_batches), indirect=True)
 def test_batches_that_cannot_be_made_smaller_begin_where_the_file_says(one, phage, tmp_path, tmp_path_factory):
     """The pairs of the second batch are further apart than those before, and the aligner estimates how far."""
-    if not (one.batch_bytes or one.batch_reads):
-        pytest.skip(f"batches of {one.name} are of any size")
     reference, _ = phage
     genome = "".join(reference.read_text().split("\n")[1:])
     rng = random.Random(2)  # noqa: S311
@@ -202,9 +201,8 @@ def test_odd_reads_have_their_records_too(one, phage, tmp_path, tmp_path_factory
     assert primary(align(one, prefix, mates, tmp_path)) == names_of(mates)
 
 
+@pytest.mark.parametrize("one", named(lambda one: one.index_large), indirect=True)
 def test_a_large_index_works_as_well(one, phage, tmp_path, tmp_path_factory):
-    if not one.index_large:
-        pytest.skip(f"{one.name} has one kind of index only")
     reference, mates = phage
     forced = dataclasses.replace(one, index_argv=(one.index_argv[0], "--large-index", *one.index_argv[1:]))
     forced.build_index(reference, tmp_path / "index", tmp_path / "log")

@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from made import pairs, records, repeats, scenario
+from made import has_large_batches, named, pairs, records, repeats, scenario
 
 from firsttouch import datasets, index, launch
 from firsttouch.aligners import aligners
@@ -99,10 +99,9 @@ def test_the_output_is_that_of_one_instance(one, genome, form, tmp_path, tmp_pat
         assert all(o.peak_bytes > 0 for o in result.outcomes)
 
 
+@pytest.mark.parametrize("one", named(has_large_batches), indirect=True)
 def test_batches_that_cannot_be_made_smaller(one, phage, tmp_path, tmp_path_factory):
     """Two instances, the second with its own batch: its pairs are further apart than those before."""
-    if not (one.batch_bytes or one.batch_reads):
-        pytest.skip(f"batches of {one.name} are of any size")
     reference, _ = phage
     genome = "".join(reference.read_text().split("\n")[1:])
     rng = random.Random(2)  # noqa: S311

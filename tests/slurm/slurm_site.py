@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import cluster
@@ -31,7 +32,7 @@ class Site:
         return self.slurm.sbatch(*argv, env=self.env)
 
     def call(self, *argv: object) -> subprocess.CompletedProcess[str]:
-        return self.slurm.call("firsttouch", *argv, env=self.env)
+        return self.slurm.call(Path(sys.executable).with_name("firsttouch"), *argv, env=self.env)
 
     def campaign(self, name: str) -> Path:
         return self.folder / "campaigns" / name
