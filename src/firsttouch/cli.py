@@ -28,6 +28,7 @@ COMMANDS = (
     "validate",
     "baseline",
     "report",
+    "paper",
     "data",
     "system",
 )

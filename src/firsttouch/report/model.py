@@ -48,12 +48,16 @@ References = Callable[[Record], Reference | None]
 
 @dataclass(frozen=True)
 class Table:
-    """A table: *numeric* names the columns (by position) that are aligned as numbers."""
+    """A table: *numeric* names the columns (by position) that are aligned as numbers.
+
+    *groups* are rows above the header: what each heading says (or ``""``), and how many columns it spans.
+    """
 
     caption: str
     header: tuple[str, ...]
     rows: Sequence[Sequence[str]]
     numeric: frozenset[int] = frozenset()
+    groups: tuple[tuple[tuple[str, int], ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from firsttouch.report import guidelines
 from firsttouch.report.headlines import HEADER, not_measured
 from firsttouch.report.text import clean, count, markdown
 from firsttouch.units import UNITS
@@ -20,12 +21,12 @@ from firsttouch.units import UNITS
 _BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:%|{'|'.join(map(re.escape, UNITS))})(?![\w/]))")
 
 
-def html(facts: Mapping[str, Any]) -> str:
-    """Return index.html."""
+def html(facts: Mapping[str, Any], template: str = "report.html.j2") -> str:
+    """Return index.html: *template* filled in."""
     environment = _environment(autoescape=True, finalize=_clean)
     source, _, _ = PackageLoader("firsttouch.report").get_source(environment, "report.css")
     # The style sheet is the package's own text: nothing of the records is in it.
-    return environment.get_template("report.html.j2").render(**facts, css=Markup(source))  # noqa: S704
+    return environment.get_template(template).render(**facts, css=Markup(source))  # noqa: S704
 
 
 def ticket(facts: Mapping[str, Any]) -> str:
@@ -43,7 +44,14 @@ def _environment(*, autoescape: bool, finalize: Callable[[Any], Any]) -> Environ
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update(count=count, not_measured=not_measured, header=HEADER)
+    environment.globals.update(
+        count=count,
+        not_measured=not_measured,
+        header=HEADER,
+        said=guidelines.said,
+        alternatives=guidelines.table,
+        dropped=guidelines.dropped,
+    )
     return environment
 
 

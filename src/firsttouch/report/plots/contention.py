@@ -9,7 +9,7 @@ from firsttouch.report import contention
 from firsttouch.report.contention import Series, Way
 from firsttouch.report.hosts import HostView, banks, pu_nodes
 from firsttouch.report.model import Absent, Figure, Panel, Table
-from firsttouch.report.plots import style
+from firsttouch.report.plots import lines
 from firsttouch.report.tables import VALUE_HEADER, measured, values
 from firsttouch.report.text import count, number, percent, quantity, times
 
@@ -92,31 +92,18 @@ def _shows(each: Series, total: Series) -> tuple[str, ...]:
 
 
 def _panel(name: str, title: str, series: Series, shows: str) -> Panel:
-    # A label may fill the width, so the legend has one column; a single unnamed series needs none.
-    labelled = any(series)
-    top = 34.0 + (20 * len(series) if labelled else 0)
     unit = next(iter(next(iter(series.values())).values())).unit
-    with style.settings(name):
-        drawing, ax = style.axes(440, _HEIGHT + top, (64, 12, 50, top))
-        for position, (key, points) in enumerate(series.items()):
-            medians = [r.value for r in points.values()]
-            low = [min(r.samples) for r in points.values()]
-            high = [max(r.samples) for r in points.values()]
-            ax.errorbar(
-                list(points),
-                medians,
-                yerr=style.error_bars(medians, low, high),
-                capsize=4,
-                label=key,
-                **style.series_style(position),
-            )
-        style.threads_axis(ax, [t for points in series.values() for t in points])
-        style.zero_based(ax, max(max(r.samples) for points in series.values() for r in points.values()))
-        ax.set_ylabel(f"bandwidth ({unit})")
-        ax.set_title(title, loc="left", fontsize=14, pad=top - 22)
-        if labelled:
-            style.legend(ax, columns=1)
-        return style.panel(drawing, name=name, title=f"{_TITLE}: {title}", description=shows)
+    # A label may fill the width, so the legend has one column; a single unnamed series needs none.
+    return lines.draw(
+        {key: [lines.of(threads, r) for threads, r in points.items()] for key, points in series.items()},
+        label=f"bandwidth ({unit})",
+        name=name,
+        title=f"{_TITLE}: {title}",
+        description=shows,
+        size=(440, _HEIGHT),
+        heading=title,
+        columns=1,
+    )
 
 
 def _table(title: str, key: str, points: dict[int, Record]) -> Table:

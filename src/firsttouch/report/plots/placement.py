@@ -7,19 +7,17 @@ from firsttouch.records import Record
 from firsttouch.report import speedups
 from firsttouch.report.hosts import HostView
 from firsttouch.report.model import Absent, Figure, Panel, Table
-from firsttouch.report.plots import style
+from firsttouch.report.plots import bars
+from firsttouch.report.plots.bars import Bar
 from firsttouch.report.speedups import Speedup, Study
-from firsttouch.report.svg import INK, PAPER, SERIES
 from firsttouch.report.tables import VALUE_HEADER, measured, values
-from firsttouch.report.text import clean, count, quantity, times
+from firsttouch.report.text import count, quantity, times
 
 _TITLE = "Speedup of the scenarios against the default run"
 _HOW = (
     "Longer is better; the line at 1 is the default run, what a user gets who asks for nothing. A bar whose error "
     "bar crosses that line is not clearly faster or slower."
 )
-_HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++")
-_BAR = 34
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
@@ -103,42 +101,26 @@ def _shows(study: Study, default: Record, gains: list[tuple[Record, Speedup]]) -
 
 
 def _panel(name: str, study: Study, default: Record, gains: list[tuple[Record, Speedup]], shows: str) -> Panel:
-    policies = speedups.policies((*study.single, *study.several))
-    labels = [f"{speedups.scenario(r)}\n{speedups.shape(r)}" for r, _ in gains]
-    left = 24.0 + 7.4 * max(len(line) for label in labels for line in label.split("\n"))
-    top, bottom = 34.0, 66.0
-    highest = max(gain.high for _, gain in gains)
-    with style.settings(name):
-        height = top + bottom + _BAR * len(gains) + 12
-        drawing, ax = style.axes(style.WIDTH, height, (min(left, 220), 12, bottom, top))
-        for y, (record, gain) in enumerate(gains):
-            look = policies.index(str(record.parameters["policy"])) % len(SERIES)
-            ax.barh(y, gain.value, height=0.62, color=SERIES[look], hatch=_HATCHES[look], edgecolor=PAPER)
-            ax.errorbar(
+    return bars.draw(
+        [
+            Bar(
+                f"{speedups.scenario(r)}\n{speedups.shape(r)}",
                 gain.value,
-                y,
-                xerr=[[gain.value - gain.low], [gain.high - gain.value]],
-                color=INK,
-                capsize=4,
-                linewidth=1.5,
+                gain.low,
+                gain.high,
+                times(gain.value),
+                str(r.parameters["policy"]),
             )
-            ax.text(gain.high + highest * 0.02, y, times(gain.value), va="center")
-        shown = [p for p in policies if any(r.parameters["policy"] == p for r, _ in gains)]
-        for policy in shown:
-            look = policies.index(policy) % len(SERIES)
-            ax.barh(0, 0, color=SERIES[look], hatch=_HATCHES[look], edgecolor=PAPER, label=clean(policy))
-        ax.axvline(1, color=INK, linewidth=1.5, linestyle=(0, (4, 3)))
-        ax.set_yticks(range(len(gains)), labels, fontsize=12, linespacing=1.1)
-        ax.set(xlim=(0, max(highest * 1.16, 1.2)), ylim=(len(gains) - 0.4, -0.6))
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        ax.grid(axis="x")
-        ax.tick_params(axis="y", length=0)
-        ax.set_xlabel("speedup (times)")
-        # From the left edge of the drawing: below the axes alone it would not fit.
-        label = clean(f"dashed line: default run, {_baseline(default)}")
-        drawing.text(8 / style.WIDTH, 8 / height, label, fontsize=12)
-        style.legend(ax, columns=min(4, len(shown)))
-        return style.panel(drawing, name=name, title=f"{_TITLE}: {study.name}", description=shows)
+            for r, gain in gains
+        ],
+        kinds=speedups.policies((*study.single, *study.several)),
+        axis="speedup (times)",
+        footer=f"dashed line: default run, {_baseline(default)}",
+        line=1,
+        name=name,
+        title=f"{_TITLE}: {study.name}",
+        description=shows,
+    )
 
 
 def _table(default: Record, gains: list[tuple[Record, Speedup]]) -> Table:

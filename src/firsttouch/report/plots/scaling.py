@@ -7,10 +7,10 @@ from firsttouch.records import Record
 from firsttouch.report import speedups
 from firsttouch.report.hosts import HostView, whole
 from firsttouch.report.model import Absent, Figure, Panel, Table
-from firsttouch.report.plots import style
+from firsttouch.report.plots import lines
 from firsttouch.report.speedups import Study
 from firsttouch.report.tables import VALUE_HEADER, measured, values
-from firsttouch.report.text import clean, count, number, quantity, times
+from firsttouch.report.text import count, number, quantity, times
 
 _TITLE = "Time of one instance by threads and memory policy"
 _HOW = (
@@ -18,7 +18,6 @@ _HOW = (
     "rises has run out of memory bandwidth, PUs or work, and the gap between the lines is what the policy makes."
 )
 _LOGARITHMIC = " The axes are logarithmic: perfect scaling is a straight line that falls."
-_HEIGHT = 320
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
@@ -45,16 +44,14 @@ def _figure(name: str, study: Study) -> Figure:
 
 
 def _wide(study: Study) -> bool:
-    """Return whether the times differ so much that on a linear axis the short ones could not be told apart."""
-    low, high = min(min(r.samples) for r in study.single), max(max(r.samples) for r in study.single)
-    return low > 0 and high / low > 8
+    return lines.wide(lines.of(whole(r, "threads"), r) for r in study.single)
 
 
 def _lines(study: Study) -> dict[str, list[Record]]:
-    lines: dict[str, list[Record]] = {policy: [] for policy in speedups.policies(study.single)}
+    found: dict[str, list[Record]] = {policy: [] for policy in speedups.policies(study.single)}
     for record in study.single:
-        lines[str(record.parameters["policy"])].append(record)
-    return lines
+        found[str(record.parameters["policy"])].append(record)
+    return found
 
 
 def _shows(study: Study) -> tuple[str, ...]:
@@ -87,31 +84,16 @@ def _shows(study: Study) -> tuple[str, ...]:
 
 
 def _panel(name: str, study: Study, shows: str) -> Panel:
-    lines = _lines(study)
-    top = 34.0
-    with style.settings(name):
-        drawing, ax = style.axes(style.WIDTH, _HEIGHT, (64, 12, 50, top))
-        for position, (policy, records) in enumerate(lines.items()):
-            medians = [r.value for r in records]
-            low, high = [min(r.samples) for r in records], [max(r.samples) for r in records]
-            ax.errorbar(
-                [whole(r, "threads") for r in records],
-                medians,
-                yerr=style.error_bars(medians, low, high),
-                capsize=4,
-                label=clean(policy),
-                **style.series_style(position),
-            )
-        style.threads_axis(ax, [whole(r, "threads") for r in study.single])
-        unit = study.single[0].unit
-        if _wide(study):
-            style.logarithmic(ax, (s for r in study.single for s in r.samples))
-            ax.set_ylabel(f"time ({unit}, logarithmic)")
-        else:
-            style.zero_based(ax, max(max(r.samples) for r in study.single))
-            ax.set_ylabel(f"time ({unit})")
-        style.legend(ax, columns=min(4, len(lines)))
-        return style.panel(drawing, name=name, title=f"{_TITLE}: {study.name}", description=shows)
+    unit = study.single[0].unit
+    wide = _wide(study)
+    return lines.draw(
+        {policy: [lines.of(whole(r, "threads"), r) for r in found] for policy, found in _lines(study).items()},
+        label=f"time ({unit}, logarithmic)" if wide else f"time ({unit})",
+        name=name,
+        title=f"{_TITLE}: {study.name}",
+        description=shows,
+        logarithmic=wide,
+    )
 
 
 def _table(study: Study) -> Table:

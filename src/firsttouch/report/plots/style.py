@@ -121,11 +121,11 @@ def logarithmic(ax: Axes, values: Iterable[float]) -> None:
     ax.grid(axis="y")
 
 
-def legend(ax: Axes, columns: int) -> None:
-    """Place the legend above the axes, where it covers no data."""
+def legend(ax: Axes, columns: int, left: float = 0.0) -> None:
+    """Place the legend above the axes, where it covers no data; *left* is where it starts, in widths of them."""
     ax.legend(
         loc="lower left",
-        bbox_to_anchor=(0, 1.0),
+        bbox_to_anchor=(left, 1.0),
         ncols=columns,
         borderaxespad=0.2,
         handlelength=2.6,

@@ -8,10 +8,11 @@ from itertools import groupby
 from firsttouch.records import Record
 from firsttouch.report.hosts import HostView, whole
 from firsttouch.report.model import Absent, Figure, Panel, Table
-from firsttouch.report.plots import style
+from firsttouch.report.pivot import Key, pivot
+from firsttouch.report.plots import lines
 from firsttouch.report.speedups import scenario, total_threads
 from firsttouch.report.tables import VALUE_HEADER, measured, values
-from firsttouch.report.text import count, quantity
+from firsttouch.report.text import count, number, quantity
 
 _TITLE = "Throughput with as many reads for each thread"
 _HOW = (
@@ -19,18 +20,21 @@ _HOW = (
     "index is loaded when the clock starts. Several processes that nobody binds are the baseline: where they are "
     "faster than one process with as many threads, its threads wait for each other, or for one memory bank."
 )
-_HEIGHT = 320
 _ONE, _SEVERAL = "one process", "several, bound by nobody"
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
     """Return one figure per aligner, dataset and number of reads for each thread, or why there is none."""
     records = sorted(view.of("weak_scaling"), key=lambda r: (*_study(r), r.time))
+    # Of several records of one run the latest counts.
+    studies = {
+        study: sorted({scenario(r): r for r in group}.values(), key=total_threads)
+        for study, group in groupby(records, _study)
+    }
+    all_peaks = _all_peaks(studies)
     found: list[Figure | Absent] = []
-    for position, (study, group) in enumerate(groupby(records, _study), start=1):
-        # Of several records of one run the latest counts.
-        runs = {scenario(r): r for r in group}
-        found.append(_figure(f"{view.key}-throughput-{position}", study, sorted(runs.values(), key=total_threads)))
+    for position, (study, runs) in enumerate(studies.items(), start=1):
+        found.append(_figure(f"{view.key}-throughput-{position}", study, runs, all_peaks))
     return found or [Absent(_TITLE, view.why_absent("weak_scaling"))]
 
 
@@ -40,16 +44,20 @@ def _study(record: Record) -> tuple[str, str, int]:
 
 
 def _lines(runs: list[Record]) -> dict[str, list[Record]]:
-    lines: dict[str, list[Record]] = {}
+    found: dict[str, list[Record]] = {}
     for record in runs:
-        lines.setdefault(_ONE if whole(record, "instances") == 1 else _SEVERAL, []).append(record)
-    return lines
+        found.setdefault(_ONE if whole(record, "instances") == 1 else _SEVERAL, []).append(record)
+    return found
 
 
-def _figure(name: str, study: tuple[str, str, int], runs: list[Record]) -> Figure:
+def _peaks(runs: list[Record]) -> dict[str, Record]:
+    return {line: max(records, key=lambda r: r.value) for line, records in _lines(runs).items()}
+
+
+def _figure(name: str, study: tuple[str, str, int], runs: list[Record], all_peaks: Table) -> Figure:
     aligner, dataset, each = study
     title = f"{_TITLE}: {aligner}, {dataset}, {each} for each thread"
-    peaks = {line: max(records, key=lambda r: r.value) for line, records in _lines(runs).items()}
+    peaks = _peaks(runs)
     shows = tuple(
         f"{line}: {quantity(r.value, r.unit)} at most, with {count(total_threads(r), 'thread')} ({scenario(r)})."
         for line, r in peaks.items()
@@ -61,30 +69,18 @@ def _figure(name: str, study: tuple[str, str, int], runs: list[Record]) -> Figur
         shows=shows,
         measured=measured(runs, "the bars show all of them"),
         panels=(_panel(name, title, runs, " ".join(shows)),),
-        tables=(_table(runs, peaks),),
+        tables=(_table(runs, peaks), all_peaks),
     )
 
 
 def _panel(name: str, title: str, runs: list[Record], shows: str) -> Panel:
-    lines = _lines(runs)
-    with style.settings(name):
-        drawing, ax = style.axes(style.WIDTH, _HEIGHT, (64, 12, 50, 34.0))
-        for position, (line, records) in enumerate(lines.items()):
-            medians = [r.value for r in records]
-            low, high = [min(r.samples) for r in records], [max(r.samples) for r in records]
-            ax.errorbar(
-                [total_threads(r) for r in records],
-                medians,
-                yerr=style.error_bars(medians, low, high),
-                capsize=4,
-                label=line,
-                **style.series_style(position),
-            )
-        style.threads_axis(ax, [total_threads(r) for r in runs])
-        style.zero_based(ax, max(max(r.samples) for r in runs))
-        ax.set_ylabel(f"throughput ({runs[0].unit})")
-        style.legend(ax, columns=len(lines))
-        return style.panel(drawing, name=name, title=title, description=shows)
+    return lines.draw(
+        {line: [lines.of(total_threads(r), r) for r in records] for line, records in _lines(runs).items()},
+        label=f"throughput ({runs[0].unit})",
+        name=name,
+        title=title,
+        description=shows,
+    )
 
 
 def _table(runs: list[Record], peaks: dict[str, Record]) -> Table:
@@ -95,3 +91,22 @@ def _table(runs: list[Record], peaks: dict[str, Record]) -> Table:
     ]
     header = ("run as", "threads", "scenario", "", *VALUE_HEADER)
     return Table(f"Throughput ({runs[0].unit})", header, rows, frozenset({1, *range(4, len(header))}))
+
+
+def _all_peaks(studies: dict[tuple[str, str, int], list[Record]]) -> Table:
+    """Return the peaks of all aligners and datasets of the host: laid out as tables 2 to 4."""
+    cells: dict[tuple[Key, Key], tuple[str, ...]] = {}
+    for (aligner, dataset, each), runs in studies.items():
+        for line, record in _peaks(runs).items():
+            spread = f"{100 * record.spread:.1f}" if record.repetitions > 1 else ""
+            column = (f"{dataset}, {each} for each thread",)
+            cells[(aligner, line), column] = (str(total_threads(record)), number(record.value), spread)
+    units = sorted({r.unit for runs in studies.values() for r in runs})
+    return pivot(
+        "Peaks on this host, laid out as tables 2 to 4 of the thread-scaling article: median and spread",
+        corner=("aligner", "run as"),
+        rows=sorted({row for row, _ in cells}),
+        columns=sorted({column for _, column in cells}),
+        cells=cells,
+        heads=("threads", ", ".join(units), "spread (%)"),
+    )

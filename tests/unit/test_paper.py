@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The papers' tables from their published values, cell by cell, and the claims about them."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firsttouch import cli, folders
+from firsttouch.errors import BadInput
+from firsttouch.paper import arithmetic, claims, feasible, judge, langmead, lenis, page, sheets
+from firsttouch.paper.judge import Outcome
+from firsttouch.report.model import Table
+
+pytestmark = pytest.mark.unit
+TIMES = "lenis2017_execution_times.csv"
+PEAKS = "langmead2018_peak_throughput.csv"
+MAIN = "langmead2018_peak_tables.csv"
+
+
+@pytest.fixture(scope="module")
+def known() -> sheets.Sheets:
+    return sheets.read(folders.TABLES)
+
+
+@pytest.fixture(scope="module")
+def judged(known: sheets.Sheets) -> dict[str, Outcome]:
+    return {o.claim.id: o for o in judge.judge(claims.load(), known)}
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folders.TABLES, tmp_path / "published"))
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with (folders.TABLES / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def cells(table: Table) -> dict[tuple[str, ...], str]:
+    """Return the cells of a grouped table by what names their row and what stands above their column."""
+    above: list[list[str]] = [[] for _ in table.header]
+    for group in table.groups:
+        ends = list(accumulate(columns for _, columns in group))
+        assert ends[-1] == len(table.header)
+        for column, headings in enumerate(above):
+            headings.append(next(name for (name, _), end in zip(group, ends, strict=True) if column < end))
+    corner = min(table.numeric)
+    return {
+        (*row[:corner], *above[i], table.header[i]): row[i]
+        for row in table.rows
+        for i in range(corner, len(table.header))
+    }
+
+
+def titled(tables: list[Table], start: str) -> list[Table]:
+    found = [t for t in tables if t.caption.startswith(start)]
+    assert found, start
+    return found
+
+
+def test_every_published_time_is_in_its_table(known: sheets.Sheets) -> None:
+    tables = lenis.tables(known)
+    assert len(tables) == 12  # two systems of four tables of policies, and four tables of partitions
+    seen = 0
+    heads = {"amd-opteron": "AMD", "intel-xeon": "INTEL"}
+    for row in rows(TIMES):
+        system, policy = heads[row["system"]], row["policy"].capitalize()
+        if row["table"].endswith("1"):
+            key: tuple[str, ...] = (row["threads_per_instance"], system, row["dataset"], policy)
+        else:
+            key = (f"{row['instances']}Inst_{policy}", row["threads_per_instance"], system, row["dataset"])
+        (found,) = [c for t in titled(tables, f"Table {row['table']} ") if (*key, "Mean (s)") in (c := cells(t))]
+        assert float(found[*key, "Mean (s)"]) == float(row["mean_s"])
+        assert found[*key, "Error (%)"] == ("" if not row["error_pct"] else f"{float(row['error_pct']):.2f}")
+        seen += 2
+    assert seen == 640
+    assert seen == sum(bool(text) for t in tables for text in cells(t).values())
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "mean", "error"),
+    [
+        ("A1", ("64", "AMD", "NA12878", "Original"), "529.92", "10.51"),
+        ("A1", ("8", "INTEL", "GCAT", "Interleave"), "1169.95", "0.26"),
+        ("A2", ("8Inst_Original", "8", "AMD", "NA12878"), "104.52", "13.55"),
+        ("B1", ("48", "INTEL", "NA12878", "Original"), "239.97", "25.11"),
+        ("B2", ("4Inst_Interleave", "16", "AMD", "NA12878"), "122.814", "9.51"),
+        ("B2", ("4Inst_Interleave", "16", "INTEL", "GCAT"), "196.14", "1.14"),
+        ("C1", ("64", "INTEL", "GCAT", "Original"), "42.42", "9.00"),
+        ("C2", ("2Inst_Interleave", "32", "AMD", "NA12878"), "90.68", "14.34"),
+        ("D1", ("64", "AMD", "NA12878", "Interleave"), "43.07", "1.93"),
+        ("D2", ("2Inst_Localalloc", "32", "AMD", "GCAT"), "233.34", "9.68"),
+    ],
+)
+def test_cells_of_the_article(
+    known: sheets.Sheets, table: str, key: tuple[str, ...], mean: str, error: str
+) -> None:
+    every = {k: v for t in titled(lenis.tables(known), f"Table {table} ") for k, v in cells(t).items()}
+    assert (every[*key, "Mean (s)"], every[*key, "Error (%)"]) == (mean, error)
+
+
+def test_every_published_peak_is_in_its_table(known: sheets.Sheets) -> None:
+    tables = langmead.tables(known)
+    assert len(tables) == 4
+    found = {t.caption.split(".")[0]: cells(t) for t in tables}
+    machines = {"skylake": "Skylake (96 threads)", "broadwell": "Broadwell (112 threads)"}
+    peaks = [{**row, "table": "S2"} for row in rows(PEAKS)] + rows(MAIN)
+    for row in peaks:
+        machine = machines.get(row["system"], "KNL (272 threads)")
+        key = (row["aligner"], row["configuration"], machine, row["reads"].capitalize())
+        table = found[f"Table {row['table'].removeprefix('T')}"]
+        assert table[*key, "Th"] == row["threads_at_peak"]
+        shown = table[*key, "Krd/s"].split(" (")[0].replace(",", "")
+        assert float(shown) == float(row["peak_kreads_per_s"])
+        if row["table"] == "S2":
+            minutes = table[*key, "Whole human (min)"].replace(",", "")
+            assert float(minutes) == float(row["whole_human_40x_min"])
+    assert len(peaks) == 222 + 240
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "threads", "peak"),
+    [
+        ("2", ("Bowtie", "O-parsing, TinyThread++ spin", "Skylake (96 threads)", "Paired"), "92", "126.54"),
+        ("2", ("HISAT", "MP baseline", "KNL (272 threads)", "Paired"), "272", "360.41 (1)"),
+        ("3", ("Bowtie", "B-parsing", "KNL (272 threads)", "Paired"), "200", "70.99 (1)"),
+        ("3", ("Bowtie 2", "D-parsing", "KNL (272 threads)", "Paired"), "268", "27.51 (2)"),
+        ("4", ("BWA-MEM", "default", "KNL (272 threads)", "Unpaired"), "232", "50.01"),
+        ("4", ("HISAT", "L-parsing, 16 outputs", "Skylake (96 threads)", "Unpaired"), "96", "1,677.32 (1)"),
+        ("S2", ("Bowtie", "B-parsing", "KNL (272 threads)", "Paired"), "192", "67.14 (2)"),
+    ],
+)
+def test_cells_of_the_thread_scaling_article(
+    known: sheets.Sheets, table: str, key: tuple[str, ...], threads: str, peak: str
+) -> None:
+    (found,) = titled(langmead.tables(known), f"Table {table}.")
+    every = cells(found)
+    assert (every[*key, "Th"], every[*key, "Krd/s"]) == (threads, peak)
+
+
+def test_what_fits_is_planned(known: sheets.Sheets) -> None:
+    table = lenis.scenarios(known)
+    amd = {(row[0], row[3]): (row[4], row[5]) for row in table.rows}
+    assert amd["BOWTIE2", "8Inst_Original"] == ("A2", "fits")
+    assert amd["BWA-MEM", "8Inst_Interleave"] == ("no", "fits")
+    assert amd["GEM", "4Inst_Original"] == ("no", "fits")
+    assert amd["SNAP", "2Inst_Localalloc"] == ("D2", "fits")
+    assert "one cached copy of the index file" in amd["SNAP", "4Inst_Original"][1]
+    # What was run can be run: every scenario of table 2 fits both systems.
+    run = [row for row in table.rows if row[4] != "no"]
+    assert len(run) == 7 + 7 + 3 + 3
+    assert all(row[5:] == ("fits", "fits") for row in run)
+
+
+def test_a_host_of_facts_is_a_host() -> None:
+    amd, intel = feasible.host("amd-opteron"), feasible.host("intel-xeon")
+    assert [len(n.pus) for n in amd.numa_nodes] == [8] * 8
+    assert [len(n.pus) for n in intel.numa_nodes] == [16] * 4
+    assert intel.numa_nodes[0].pus == (*range(8), *range(32, 40))
+    # Both hardware threads of a core come with it, the first ones first.
+    assert intel.usable_pus(1)[:9] == (*range(8, 16), 40)
+    assert amd.distance(0, 3) == 22
+    assert {(c.level, len(c.pus)) for c in amd.caches} == {(1, 1), (2, 2), (3, 8)}
+
+
+def test_claims_agree_and_disagree(judged: dict[str, Outcome]) -> None:
+    agree = [o for o in judged.values() if o.agrees]
+    assert len(judged) >= 100
+    assert len(agree) >= 60
+    assert len(judged) - len(agree) >= 30
+    assert all(o.cells for o in judged.values() if o.claim.body.get("cells") != {})
+
+
+@pytest.mark.parametrize(
+    ("claim", "found", "cell"),
+    [
+        (
+            "conclusion-gem-5x",
+            "6.795x (said: 5x)",
+            "C2 gem, amd-opteron, NA12878, 2Inst_Interleave (2 x 32): 90.68",
+        ),
+        ("conclusion-snap-2-8x", "7.214x (said: 2.8x)", "1Inst_Original (1 x 64): 310.72"),
+        ("no-partitioned-run-beats-interleave", "so in 1 of 8 cases (said: in none)", "90.68, against C1 gem"),
+        ("thesis-up-to-5x", "7.214x (said: 5x)", "43.07"),
+        ("thesis-hypertransport", "20.8 GB/s (said: 20.6 GB/s)", "5.2"),
+        ("spin-lock-26-hours", "18.35 h (said: 26 h)", "1100.87"),
+        ("gem-two-instances-at-most", "gem: up to 4 instances by memory", "gem: 15 GB"),
+    ],
+)
+def test_known_disagreements(judged: dict[str, Outcome], claim: str, found: str, cell: str) -> None:
+    outcome = judged[claim]
+    assert not outcome.agrees
+    assert outcome.found.startswith(found)
+    assert any(cell in text for text in outcome.cells)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "conclusion-bowtie2-5x",
+        "conclusion-bwa-2-5x",
+        "snap-instances-interleave-2-8x",
+        "mp-best-in-10-of-18",
+        "l-striped-best-in-11",
+        "amd-gains-more",
+        "table-4-is-in-s2",
+        "thesis-560-combinations",
+        "snap-two-instances-at-most",
+    ],
+)
+def test_known_agreements(judged: dict[str, Outcome], claim: str) -> None:
+    assert judged[claim].agrees
+
+
+@pytest.mark.parametrize(
+    ("change", "claim", "agrees"),
+    [
+        # With 190.68 s no partitioned run of GEM would be better than interleave alone (127.24 s).
+        ((TIMES, "2,32,interleave,90.68", "2,32,interleave,190.68"), "no-partitioned-run-beats-interleave", True),
+        # 616.17 / 123.2 = 5.0
+        ((TIMES, "2,32,interleave,90.68", "2,32,interleave,123.2"), "gem-instances-interleave-5x", True),
+        ((TIMES, "8,8,original,104.52", "8,8,original,204.52"), "conclusion-bowtie2-5x", False),
+        ((PEAKS, "1100.87", "1560.87"), "spin-lock-26-hours", True),
+        (
+            (MAIN, "T4,HISAT,MP baseline,knl,paired,192,298.34", "T4,HISAT,MP baseline,knl,paired,192,998.34"),
+            "l-striped-best-in-11",
+            False,
+        ),
+        (
+            (MAIN, "T4,BWA-MEM,default,knl,paired,232,19.93", "T4,BWA-MEM,default,knl,paired,232,19.94"),
+            "table-4-is-in-s2",
+            False,
+        ),
+        (("lenis2018_aligners.csv", "gem,3.0,15.0", "gem,3.0,31.0"), "gem-two-instances-at-most", True),
+        (
+            ("lenis2018_systems.csv", "link rate (GT/s),5.2", "link rate (GT/s),5.15"),
+            "thesis-hypertransport",
+            True,
+        ),
+    ],
+)
+def test_another_cell_gives_another_outcome(
+    copied: Path, judged: dict[str, Outcome], change: tuple[str, str, str], claim: str, agrees: bool
+) -> None:
+    file, old, new = change
+    text = (copied / file).read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    (copied / file).write_text(text.replace(old, new), encoding="utf-8")
+    outcome = next(o for o in judge.judge(claims.load(), sheets.read(copied)) if o.claim.id == claim)
+    assert outcome.agrees is agrees
+    assert judged[claim].agrees is not agrees
+
+
+def break_header(text: str) -> str:
+    return text.replace("mean_s", "mean", 1)
+
+
+def break_number(text: str) -> str:
+    return text.replace("620.37", "fast", 1)
+
+
+def repeat_line(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join([*lines, lines[1]])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (break_header, ":1: no column mean_s"),
+        (break_number, ":2: column mean_s: 'fast' is not a number"),
+        (repeat_line, ":322: A1 bowtie2, amd-opteron, NA12878, 1Inst_Original (1 x 8): line 2 has it already"),
+        (lambda text: text.splitlines(keepends=True)[0], ":1: no rows"),
+    ],
+)
+def test_a_table_that_is_wrong_is_named_with_its_line(
+    copied: Path, capsys: pytest.CaptureFixture[str], change: Callable[[str], str], reason: str
+) -> None:
+    file = copied / TIMES
+    file.write_text(change(file.read_text(encoding="utf-8")), encoding="utf-8")
+    out = copied.parent / "out"
+    assert cli.main(["paper", "-o", str(out), "--tables", str(copied)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{TIMES}{reason}" in line
+    assert not out.exists()
+
+
+def test_a_folder_without_the_tables_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["paper", "-o", str(tmp_path / "out"), "--tables", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cannot be read" in line
+
+
+CLAIM = """paper = "A paper"
+[[claim]]
+id = "one"
+where = "section 1"
+says = "Something."
+kind = "compare"
+sheet = "times"
+select = { threads = 64 }
+each = ["aligner"]
+left = { take = "min" }
+right = { take = "max" }
+relation = "<"
+expect = "all"
+"""
+
+
+def test_a_claim_is_read() -> None:
+    (claim,) = claims.parse(CLAIM, "x.toml")
+    assert (claim.id, claim.paper, claim.line) == ("one", "A paper", 2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('kind = "compare"', 'kind = "guess"', "x.toml:6: "),
+        ('relation = "<"\n', "", "x.toml:2: claim 'one' of kind compare needs relation"),
+        ('right = { take = "max" }\n', "", "needs bound or right"),
+        ('expect = "all"', 'expect = "all"\nverdict = "fine"', "x.toml:14: unknown key 'verdict'"),
+        ('sheet = "times"', 'sheet = "guesses"', "x.toml:7: "),
+        ('paper = "A paper"', "paper = A paper", "x.toml:1: not TOML"),
+    ],
+)
+def test_a_claim_that_is_wrong_is_named_with_its_line(old: str, new: str, reason: str) -> None:
+    assert old in CLAIM
+    with pytest.raises(BadInput) as raised:
+        claims.parse(CLAIM.replace(old, new), "x.toml")
+    assert reason in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("threads = 64", "cores = 64", "there is no column 'cores'"),
+        ("threads = 64", "threads = 65", "no cells fit it"),
+        ('left = { take = "min" }', "left = {}", "both fit, say which is meant"),
+        ('sheet = "times"', 'sheet = "times"\ncolumn = "policy"', "column policy holds no numbers"),
+    ],
+)
+def test_a_claim_that_fits_no_cells_is_named_with_its_line(
+    known: sheets.Sheets, old: str, new: str, reason: str
+) -> None:
+    with pytest.raises(BadInput) as raised:
+        judge.judge(claims.parse(CLAIM.replace(old, new), "x.toml"), known)
+    assert str(raised.value).startswith("x.toml:2: claim 'one': ")
+    assert reason in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("expect", "agrees"),
+    [
+        ("all", False),
+        ("nearly all", False),
+        ("most", True),
+        ("some", True),
+        ("not all", True),
+        ("none", False),
+        (3, True),
+        (4, False),
+    ],
+)
+def test_how_many_are_expected(known: sheets.Sheets, expect: str | int, agrees: bool) -> None:
+    # The fastest runs with 64 threads take 104.52, 95.18, 30.18 and 43.07 s.
+    text = CLAIM.replace('right = { take = "max" }', "bound = 100").replace(
+        'expect = "all"', f"expect = {expect!r}"
+    )
+    (outcome,) = judge.judge(claims.parse(text, "x.toml"), known)
+    assert outcome.found.startswith("so in 3 of 4 cases")
+    assert outcome.agrees is agrees
+
+
+NUMBERS = st.floats(-1e6, 1e6).map(lambda v: round(v, 3))
+FORMULAS = st.recursive(
+    st.one_of(NUMBERS.map(abs).map(str), st.sampled_from(["a", "b"])),
+    lambda inner: st.builds("({} {} {})".format, inner, st.sampled_from("+-*"), inner),
+    max_leaves=8,
+)
+
+
+@given(FORMULAS, NUMBERS, NUMBERS)
+def test_formulas_are_pythons_arithmetic(formula: str, a: float, b: float) -> None:
+    expected = eval(compile(ast.parse(formula, mode="eval"), "formula", "eval"), {"a": a, "b": b})  # noqa: S307
+    assert arithmetic.evaluate(formula, {"a": a, "b": b}) == pytest.approx(expected, rel=1e-12, abs=1e-9)
+
+
+@pytest.mark.parametrize("formula", ["open('x')", "a.real", "c + 1", "a **", "a ** 2", "1 / 0", "'a'", "[a]", ""])
+def test_a_formula_is_nothing_but_arithmetic(formula: str) -> None:
+    with pytest.raises(BadInput, match="formula"):
+        arithmetic.evaluate(formula, {"a": 1.0})
+
+
+def test_the_document_has_every_claim(judged: dict[str, Outcome]) -> None:
+    document = json.loads(json.dumps(page.document(list(judged.values()))))
+    assert document["claims"] == document["agree"] + document["disagree"] == len(judged)
+    assert {o["id"] for o in document["outcomes"] if not o["agrees"]} >= {"conclusion-gem-5x"}

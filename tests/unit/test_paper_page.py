@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The papers' page: complete, well-formed, self-contained, the same bytes each time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from test_report_page import local, tree
+
+from firsttouch import cli
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("paper") / "out"
+    assert cli.main(["paper", "-o", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> str:
+    return (folder / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_folder_holds_the_page_and_the_claims(folder: Path, page: str) -> None:
+    assert {f.name for f in folder.iterdir()} == {"index.html", "claims.json"}
+    document = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
+    text = "".join(tree(page).itertext())
+    for outcome in document["outcomes"]:
+        assert outcome["says"].split(" ")[-1] in text
+    assert f"{document['agree']} statements that agree" in text
+    assert len(page) < 15e6
+
+
+def test_every_table_of_the_papers_is_there(page: str) -> None:
+    captions = ["".join(e.itertext()) for e in tree(page).iter() if local(e) == "caption"]
+    article = ["A1", "A2", "B1", "B2", "C1", "C2", "D1", "D2"]
+    thesis = ["A3", "A4", "B5", "B6", "C7", "C8", "D9", "D10"]
+    for one, other in zip(article, thesis, strict=True):
+        assert any(c.startswith(f"Table {one} (thesis: {other}).") for c in captions), one
+    for start in ("Table 2 (thesis: 5.2)", "Table 2. ", "Table 3. ", "Table 4. ", "Table S2. "):
+        assert any(c.startswith(start) for c in captions), start
+
+
+def test_every_figure_of_the_papers_is_there(page: str) -> None:
+    figures = {e.get("id"): e for e in tree(page).iter() if local(e) == "figure"}
+    wanted = [f"figure-{place}" for place in range(4, 13)] + [
+        f"peaks-{p}" for p in ("3", "4", "5", "s1", "s2", "s4")
+    ]
+    assert list(figures) == wanted
+    for name, figure in figures.items():
+        drawings = [e for e in figure.iter() if local(e) == "svg"]
+        assert len(drawings) == (4 if str(name).startswith("figure") else 9)
+        words = "".join(figure.itertext())
+        assert "How to read it." in words
+        assert ("published as numbers" in words) == str(name).startswith("peaks")
+        for drawing in drawings:
+            assert drawing.get("role") == "img"
+            texts = {local(e): e.text for e in drawing if local(e) in {"title", "desc"}}
+            assert all(texts[part] for part in ("title", "desc"))
+
+
+def test_ids_are_unique_and_references_lead_somewhere(page: str) -> None:
+    root = tree(page)
+    ids = Counter(e.get("id") for e in root.iter() if e.get("id"))
+    assert [i for i, n in ids.items() if n > 1] == []
+    for element in root.iter():
+        link = element.get("href", "")
+        assert link in {"", "data:,"} or link[1:] in ids
+        for target in element.get("aria-labelledby", "").split():
+            assert target in ids
+        for value in element.attrib.values():
+            assert all(target in ids for target in re.findall(r"url\(#([^)]+)\)", value))
+
+
+def test_headings_are_in_order(page: str) -> None:
+    root = tree(page)
+    assert root.get("lang") == "en"
+    levels = [int(local(e)[1]) for e in root.iter() if re.fullmatch("h[1-6]", local(e))]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_no_request_can_leave_the_page(page: str) -> None:
+    without_namespaces = re.sub(r'xmlns(:\w+)?="[^"]*"', "", page)
+    for text in ("http:", "https:", "src=", "@import", "url(http", "<script", "<iframe", "<object", "<img"):
+        assert text not in without_namespaces
+    assert "default-src 'none'" in page
+
+
+def test_colours_come_from_the_style_sheet(page: str) -> None:
+    assert "#0a0b0" not in page
+    assert "#0a0c0" not in page
+    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", page))
+    assert used <= set(re.findall(r"(--[a-z0-9-]+):", page))
+
+
+def test_headings_above_columns_span_what_is_below(page: str) -> None:
+    tables = [e for e in tree(page).iter() if local(e) == "table"]
+    grouped = 0
+    for table in tables:
+        rows = [[int(c.get("colspan", "1")) for c in row] for row in table.iter() if local(row) == "tr"]
+        assert len({sum(row) for row in rows}) == 1
+        grouped += any(width > 1 for row in rows for width in row)
+    assert grouped == 16
+
+
+def test_the_same_tables_give_the_same_bytes(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {f.name: f.read_bytes() for f in folder.iterdir()}
+    assert cli.main(["paper", "-o", str(tmp_path), "--json"]) == 0
+    assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == json.loads(before["claims.json"])
+    assert "page: " in printed.err
+
+
+def test_an_output_that_is_a_file_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert cli.main(["paper", "-o", str(file)]) == 2
+    assert "not a folder" in capsys.readouterr().err
+    assert file.read_text() == "mine"
