@@ -12,7 +12,7 @@ SUITE ?=
 BENCH ?=
 export CMD
 
-.PHONY: help setup run images test lint bench paper emulate lock clean
+.PHONY: help setup run images test lint bench docs paper emulate lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -51,6 +51,9 @@ bench: setup ## what this program costs, and the probe against others: all of be
 
 paper: setup ## the papers' tables and figures from reports/published, and where their prose disagrees (OUT=reports/out/paper)
 	@$(BIN)/firsttouch paper -o $(or $(OUT),reports/out/paper)
+
+docs: setup ## the documentation as a site: reports/out/docs/index.html, opens from the disk
+	@$(BIN)/python -m mkdocs build --strict --quiet && echo "docs: reports/out/docs/index.html"
 
 emulate: ## a shell (or CMD=…) on an emulated NUMA machine (SYSTEM=amd-opteron)
 	@setup/setup.sh test

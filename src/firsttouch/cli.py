@@ -27,6 +27,7 @@ COMMANDS = (
     "campaign",
     "validate",
     "baseline",
+    "store",
     "report",
     "paper",
     "data",

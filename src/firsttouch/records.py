@@ -183,19 +183,41 @@ def collect(paths: Iterable[Path]) -> list[Record]:
 _JSON_COLUMNS = ("parameters", "placement_asked", "placement_found", "software")
 
 
-def to_frame(records: Iterable[Record]) -> pl.DataFrame:
-    """Return one row per record; the nested fields are JSON text columns, ``samples`` a list of floats."""
+def columns() -> dict[str, pl.DataType]:
+    """Return the columns of a table of records with their types, the same in every table."""
     import polars as pl  # noqa: PLC0415  (the largest import of all, and measuring needs no table)
 
-    rows = []
-    for record in records:
-        row = record.to_dict()
-        row["samples"] = list(record.samples)
-        row["minimum"], row["maximum"] = min(record.samples), max(record.samples)
-        for name in _JSON_COLUMNS:
-            row[name] = json.dumps(row[name], sort_keys=True)
-        rows.append(row)
-    return pl.DataFrame(rows, infer_schema_length=None)
+    text, number, whole = pl.String(), pl.Float64(), pl.Int64()
+    first = {"schema": whole, **{f.name: text for f in fields(Record)}, "samples": pl.List(pl.Float64())}
+    return {**first, "value": number, "repetitions": whole, "spread": number, "minimum": number, "maximum": number}
+
+
+def to_frame(records: Iterable[Record]) -> pl.DataFrame:
+    """Return one row per record; the nested fields are JSON text columns, ``samples`` a list of floats."""
+    import polars as pl  # noqa: PLC0415 - see columns
+
+    found = list(records)
+    data: dict[str, list[Any]] = {f.name: [getattr(r, f.name) for r in found] for f in fields(Record)}
+    for name in _JSON_COLUMNS:
+        data[name] = [json.dumps(value, sort_keys=True) for value in data[name]]
+    data["schema"] = [SCHEMA] * len(found)
+    data |= {name: [getattr(r, name) for r in found] for name in ("value", "repetitions", "spread")}
+    data["minimum"] = [min(r.samples) for r in found]
+    data["maximum"] = [max(r.samples) for r in found]
+    wanted = columns()
+    return pl.DataFrame({name: data[name] for name in wanted}, schema=wanted)
+
+
+def from_frame(frame: pl.DataFrame, *, file: str | Path | None = None) -> list[Record]:
+    """Return the records of a table of :func:`to_frame`; raises BadInput (with *file*) for what is none."""
+    found = []
+    for row in frame.select(["schema", *(f.name for f in fields(Record))]).iter_rows(named=True):
+        try:
+            nested = {name: json.loads(row[name]) for name in _JSON_COLUMNS}
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"not a record: {error}", file=file) from error
+        found.append(from_dict({**row, **nested}, file=file))
+    return found
 
 
 def write_table(records: Iterable[Record], path: Path) -> None:

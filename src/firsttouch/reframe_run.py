@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from firsttouch.errors import RunFailed
+from firsttouch.errors import BadInput, RunFailed
 from firsttouch.progress import FOLLOWER
 
 _STARTED = re.compile(r"\[ +RUN +\] (.+?) /[0-9a-f]{8}")
@@ -51,12 +51,40 @@ def run(
     env = {**os.environ, FOLLOWER: str(progress), "RFM_ENABLE_RESULTS_STORAGE": "0"}
     status = _follow(argv, env, folder / "reframe.log", progress, say)
     try:
-        said = (folder / "reframe.log").read_text(encoding="utf-8", errors="replace")
-        troubles = _troubles(json.loads(report.read_text(encoding="utf-8")), said)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return read(report)
+    except BadInput as error:
         tail = (folder / "reframe.log").read_text(errors="replace").strip().splitlines()[-3:]
         raise RunFailed(f"ReFrame ended with status {status} and no report: {' | '.join(tail)}") from error
-    return troubles
+
+
+def read(report: Path) -> list[Trouble]:
+    """Return the troubles that a run report of ReFrame tells of, with the reasons in the log beside it.
+
+    Raises BadInput where it is none.
+    """
+    try:
+        log = report.with_suffix(".log")
+        said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        return _troubles(json.loads(report.read_text(encoding="utf-8")), said)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"not a run report of ReFrame: {type(error).__name__}: {error}", file=report) from error
+
+
+def is_report(file: Path) -> bool:
+    """Tell whether a JSON file is a run report of ReFrame."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and {"session_info", "runs"} <= set(data)
+
+
+def folders(report: Path) -> list[Path]:
+    """Return the folders with the results of a run report's checks, as far as they are there."""
+    data = json.loads(report.read_text(encoding="utf-8"))
+    cases = [case for session in _list(data["runs"]) for case in _list(session["testcases"])]
+    named = [Path(str(case[key])) for case in cases for key in ("outputdir", "stagedir") if case.get(key)]
+    return [folder for folder in dict.fromkeys(named) if folder.is_dir()]
 
 
 def _follow(

@@ -18,6 +18,7 @@ from types import ModuleType
 
 import pytest
 
+from firsttouch import cli
 from firsttouch.report import Problem, build
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -122,12 +123,23 @@ def test_the_page_loads_without_a_word_on_the_console_and_without_a_request(repo
     visit = browse(report, tmp_path / "profile", report.address)
     assert visit.console == []
     assert visit.requests == []
-    assert visit.document.count("<figure") == 6
+    assert visit.document.count("<figure") == 8
     assert "perf_event_paranoid is 3" in visit.document
 
 
 def test_the_page_loads_from_a_file(report: Site, tmp_path: Path) -> None:
     assert browse(report, tmp_path / "profile", (report.folder / "index.html").as_uri()).console == []
+
+
+def test_the_papers_page_loads_without_a_word_on_the_console_and_without_a_request(
+    site: Site, tmp_path: Path
+) -> None:
+    assert cli.main(["paper", "-o", str(site.folder)]) == 0
+    visit = browse(site, tmp_path / "profile", site.address)
+    assert visit.console == []
+    assert visit.requests == []
+    assert visit.document.count("<figure") == 15
+    assert scroll_width(site, tmp_path / "phone", 360) <= 360
 
 
 def test_the_harness_sees_what_it_looks_for(site: Site, tmp_path: Path) -> None:
@@ -140,20 +152,25 @@ def test_the_harness_sees_what_it_looks_for(site: Site, tmp_path: Path) -> None:
     assert any("nothing is not defined" in line for line in visit.console)
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_nothing_is_wider_than_the_window(report: Site, tmp_path: Path, width: int) -> None:
+def scroll_width(site: Site, profile: Path, width: int) -> int:
+    """Return how wide the page is (px) in a window of that width."""
     # The page runs no script, so a frame around it measures it; the frame is as wide as a phone or a desk.
     frame = (
         f'<!DOCTYPE html><iframe id="f" src="index.html" style="width:{width}px;height:800px"></iframe>'
         "<script>onload = () => { document.title = document.getElementById('f')"
         ".contentDocument.documentElement.scrollWidth }</script>"
     )
-    (report.folder / "frame.html").write_text(frame)
-    address = report.address.replace("index", "frame")
-    visit = browse(report, tmp_path / "profile", address, "--window-size=1400,900")
+    (site.folder / "frame.html").write_text(frame)
+    address = site.address.replace("index", "frame")
+    visit = browse(site, profile, address, "--window-size=1400,900")
     found = re.search(r"<title>(\d+)</title>", visit.document)
     assert found is not None
-    assert int(found[1]) <= width
+    return int(found[1])
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_is_wider_than_the_window(report: Site, tmp_path: Path, width: int) -> None:
+    assert scroll_width(report, tmp_path / "profile", width) <= width
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of ``--help`` and README.md: command lines that the parser takes."""
+"""The examples of ``--help``, README.md and docs/: command lines that the parser takes."""
 
 import argparse
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
+import documented
 from firsttouch import cli
 
 pytestmark = pytest.mark.unit
-
-README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def lines(text):
@@ -34,13 +32,26 @@ def helps(parser=None, name="firsttouch"):
 
 HELPS = helps()
 EXAMPLES = [(name, line) for name, parser in HELPS for line in lines(parser.epilog or "")]
-EXAMPLES += [("README.md", line) for line in lines(README.read_text())]
+SHOWN = [command for page in documented.PAGES for command in documented.commands(page)]
+# What adding.md adds is known where it was added: there its commands are run.
+EXAMPLES += [(c.place, c.text) for c in SHOWN if c.text.startswith("firsttouch ") and c.page.name != "adding.md"]
+#: What a job script is given, it gives to the command.
+JOBS = [(c.place, c.text) for c in SHOWN if c.text.startswith("sbatch ")]
 
 
 @pytest.mark.parametrize(("where", "line"), EXAMPLES, ids=[f"{w}: {li}" for w, li in EXAMPLES])
 def test_an_example_is_a_command_line(where, line):
     _, *argv = shlex.split(line.split("|")[0].split(">")[0])
     assert callable(cli.parser().parse_args(argv).run)
+
+
+@pytest.mark.parametrize(("where", "line"), JOBS)
+def test_a_submission_is_a_command_line(where, line):
+    script = next(word for word in shlex.split(line) if word.endswith(".sbatch"))
+    assert (documented.ROOT / script).is_file()
+    kind = script.removeprefix("slurm/").removesuffix(".sbatch")
+    given = shlex.split(line)[shlex.split(line).index(script) + 1 :]
+    assert cli.parser().parse_args(["campaign", "run", kind, *given]).kind == kind
 
 
 def test_every_command_has_examples():

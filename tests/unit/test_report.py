@@ -17,7 +17,7 @@ import pytest
 from test_report_machines import Machine, invalid, made
 
 from firsttouch.records import Record
-from firsttouch.report import Reference
+from firsttouch.report import FILES, Reference
 
 pytestmark = pytest.mark.unit
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
@@ -28,7 +28,7 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
     records = machine.everything()
     made(tmp_path, records, topology_xml=machine.xml())
     names = {p.name for p in tmp_path.iterdir()}
-    assert names == {"index.html", "summary.md", "summary.json", "records.parquet", "topology.xml"}
+    assert names == FILES
     assert (tmp_path / "topology.xml").read_text(encoding="utf-8") == machine.xml()
     assert pl.read_parquet(tmp_path / "records.parquet").height == len(records)
 
@@ -124,6 +124,8 @@ def test_throughput_has_its_peaks(tmp_path: Path) -> None:
     assert "several, bound by nobody: 300 kreads/s at most, with 64 threads (4Inst_Unbound_16t)." in text
     assert "one process 32 1Inst_Original_32t peak 160 165 150" in text
     assert "999" not in text.split("Throughput with as many reads")[1].split("Details")[0]
+    assert "Peaks on this host, laid out as tables 2 to 4" in text
+    assert "bowtie2 one process 32 160 9.4 bowtie2 several, bound by nobody 64 300 6.7" in text
 
 
 def test_overlapping_repetitions_are_no_clear_gain(tmp_path: Path) -> None:
@@ -141,7 +143,8 @@ def test_each_host_has_its_section_and_the_topology_goes_to_the_host_that_it_nam
     assert [h["host"] for h in document["hosts"]] == ["n1", "n2"]
     assert [h["topology"] is None for h in document["hosts"]] == [True, False]
     assert "The cache sizes are not marked: no topology of this host was given." in page
-    assert page.count("L3 16 MiB</text>") == 1
+    # Once in the latency curve, and in the drawing of each of the two NUMA nodes.
+    assert page.count("L3 16 MiB</text>") == 1 + 2
 
 
 def test_a_wide_spread_is_said(tmp_path: Path) -> None:

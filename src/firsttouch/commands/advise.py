@@ -16,7 +16,7 @@ from firsttouch import exclusive, launch
 from firsttouch.aligners import aligner
 from firsttouch.commands import inputs, options
 from firsttouch.errors import BadInput
-from firsttouch.guideline import said
+from firsttouch.guideline import said, stored
 from firsttouch.guideline.aspects import aspects
 from firsttouch.guideline.candidates import candidates, default, index_banks
 from firsttouch.guideline.live import advise
@@ -34,7 +34,7 @@ from firsttouch.topology import load
 EXAMPLES = """\
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz
   firsttouch advise --aligner bowtie2 --index idx/hg --reads r.fq --budget 0.05 --apply -o out.sam --json
-  firsttouch advise --aligner bwa-mem --dataset lambda --budget 1
+  firsttouch advise --aligner bwa-mem --dataset lambda --budget 1 --save results/bwa-mem.advice.json
   firsttouch advise --replay times.csv --seed 7 --json
   firsttouch advise --repetitions 5 -- ./program --its-option
 
@@ -55,6 +55,9 @@ def register(subparsers: options.Subparsers) -> None:
     made.add_argument("--records", type=Path, nargs="+", default=(), metavar="PATH", help="this host's, measured")
     made.add_argument("--apply", action="store_true", help="run the recommended scenario; needs --output")
     made.add_argument("-o", "--output", type=Path, help="the output file of --apply")
+    made.add_argument(
+        "--save", type=Path, metavar="FILE", help="store it as …advice.json, for `firsttouch report`"
+    )
     made.add_argument("--replay", type=Path, metavar="FILE", help="choose from the times in this CSV file instead")
     made.add_argument("--seed", type=_seed, default=0, help="of the noise of --replay (default: 0)")
     made.add_argument("--repetitions", type=options.positive, default=3, help="runs of PROGRAM under each policy")
@@ -85,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     given = [name for name, value in ways.items() if value]
     if len(given) != 1:
         raise BadInput(f"one of {', '.join(ways)} is needed" + (f", not {' and '.join(given)}" if given else ""))
+    if args.save and not args.aligner:
+        raise BadInput("--save stores the advice for an aligner: it needs --aligner")
     if args.replay:
         return _replay(args)
     if args.program:
@@ -126,6 +131,8 @@ def _planned(args: argparse.Namespace, need: Any, index_bytes: int) -> tuple[Pla
 def _aligner(args: argparse.Namespace) -> int:
     if args.apply != (args.output is not None):
         raise BadInput("--apply and --output go together: the whole run needs a place for the alignments")
+    if args.save:
+        stored.check(args.save)
     one = aligner(args.aligner)
     one.version()
     given = inputs.chosen(args, one)
@@ -139,12 +146,14 @@ def _aligner(args: argparse.Namespace) -> int:
         document = said.document(advice, usual, found.infeasible)
         for line in said.lines(document):
             say(line)
+        document = {**said.place(), "aligner": one.name, "dataset": args.dataset, **document}
+        if args.save:
+            stored.write(document, args.save)
         applied = None
         if args.apply:
             applied = _apply(work, found.scenarios[advice.best], args.output, document["predicted_s"])
-    document = {"aligner": one.name, "dataset": args.dataset, **document, "applied": applied}
     if args.json:
-        options.print_json(document)
+        options.print_json({**document, "applied": applied})
     else:
         rows = [(r["name"], r["trials"], r["reason"] or r["state"]) for r in document["scenarios"]]
         print(tabulate(rows, ("scenario", "trials", "why"), maxcolwidths=[None, None, 70]))

@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
         raise Missing(f"{known.name} has no file: `firsttouch system draft {known.name}` writes one")
     text = baseline.without(known.path.read_text(encoding="utf-8"))
     before = systems.build(documents.parse(text, known.path), path=known.path)
-    records, _ = fleet.gather(args.records, known)
-    found = baseline.baseline(records, before, loss=args.loss)
+    passes, _ = fleet.of_system(args.records, known)
+    found = baseline.learnt(passes, before, loss=args.loss)
     if not found.learnt:
         reasons = sorted(set(found.not_learnt.values())) or ["none of the records is a metric of a check"]
         raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3])}")
@@ -69,11 +69,10 @@ def run(args: argparse.Namespace) -> int:
         print(made, end="")
     else:
         _replace(Path(out), made)
-    hosts = {r.host for r in records}
     if args.json:
-        options.print_json(_document(found, known.name, out, len(hosts)))
+        options.print_json(_document(found, known.name, out, len(passes.hosts)))
     else:
-        _tell(found, out, len(hosts))
+        _tell(found, out, len(passes.hosts))
     return 0
 
 

@@ -9,20 +9,41 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from firsttouch import records, topology
+from firsttouch import topology
 from firsttouch.errors import BadInput
 
 _EXAMPLES = """examples:
   firsttouch report results/ -o report
-      reports all records.jsonl files below results/; open report/index.html
+      reports all records below results/, of one host or of ten thousand; open report/index.html
+  firsttouch report reports/out/campaigns/validate-77 store/ -o report --system amd-opteron
+      a campaign and a store that hosts append to, judged by the references of their system
   firsttouch report n1.jsonl n2.jsonl -o report --xml n1.xml
       two hosts; the topology (lstopo n1.xml) is shown for the host that it names
+  firsttouch report store/ -o report --details 5
+      with a page of its own for each of the five worst hosts
+  firsttouch report --compare before/ after/ -o report
+      what a firmware update changed on these hosts, metric by metric
   firsttouch report results/ -o report --json | jq '.hosts[].scenarios'
       the summary as JSON on stdout
 """
+#: Of more hosts than these, the page is that of a fleet.
+FEW = 4
+
+
+class Short(Protocol):
+    """What a report says in short."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document for machines."""
+
+    def table(self) -> str:
+        """Return the table for a terminal."""
 
 
 def register(subparsers: Any) -> None:
@@ -31,7 +52,9 @@ def register(subparsers: Any) -> None:
         "report",
         help="write index.html, summary.md and summary.json of measured records",
         description="Writes a folder with a report of measured records: index.html (one page that needs no "
-        "network), summary.md for a ticket, summary.json for machines and records.parquet with every sample.",
+        "network), summary.md for a ticket, summary.json for machines. Of a few hosts it shows all figures; of "
+        f"more than {FEW} what is missing, which hosts are not what they should be, hosts x metrics, the "
+        "distribution of each metric and the history of hosts.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -40,7 +63,7 @@ def register(subparsers: Any) -> None:
         nargs="+",
         type=Path,
         metavar="RECORDS_OR_DIR",
-        help="a JSON-lines file of records, or a folder: all records.jsonl below it",
+        help="records (JSON lines or Parquet), folders or stores of them, campaigns, ReFrame's run reports",
     )
     parser.add_argument(
         "-o",
@@ -50,33 +73,37 @@ def register(subparsers: Any) -> None:
         metavar="DIR",
         help="the report's folder: made, or replaced as a whole if it holds an earlier report",
     )
+    parser.add_argument("--system", metavar="S", help="the system whose references judge its hosts")
+    parser.add_argument("--compare", action="store_true", help="compare two: RECORDS_OR_DIR are before and after")
+    parser.add_argument(
+        "--details", type=int, default=0, metavar="N", help="of many hosts: a page for each of the N worst, too"
+    )
     parser.add_argument("--xml", type=Path, metavar="F", help="the host's topology as hwloc XML (lstopo F)")
     parser.add_argument("--json", action="store_true", help="print summary.json to stdout")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the report; print its headlines, or with --json the document. Returns the exit status."""
-    from firsttouch import report  # noqa: PLC0415 - templates and tables only when a report is made
+    """Write the report; print it in short, or with --json the document. Returns the exit status."""
+    from firsttouch.commands import reporting  # noqa: PLC0415 - templates and tables only when a report is made
 
     out = args.output.resolve()
     _check_replaceable(out)
-    found = _collect(args.records)
+    if args.compare and len(args.records) != 2:
+        raise BadInput(f"--compare takes two, before and after: {len(args.records)} were given")
+    if args.details < 0:
+        raise BadInput("--details takes a number of hosts, 0 or more")
     xml = None
     if args.xml is not None:
         topology.load(xml=args.xml)  # names the file in its error
         xml = args.xml.read_text(encoding="utf-8", errors="replace")
-    beside = None
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        summary = report.build(found, beside, topology_xml=xml)
-        _publish(beside, out)
-    except OSError as error:
-        raise BadInput(f"the report cannot be written: {error.strerror}", file=error.filename or out) from error
-    finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
+    make: Callable[[Path], Short]
+    if args.compare:
+        make = reporting.comparison(args.records[0], args.records[1], args.system)
+    else:
+        make = reporting.report_of(args.records, args.system, few=FEW, details=args.details, topology_xml=xml)
+    with _in_place_of(out) as beside:
+        summary = make(beside)
     if args.json:
         json.dump(summary.document, sys.stdout, indent=1, sort_keys=True)
         sys.stdout.write("\n")
@@ -87,22 +114,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _collect(paths: list[Path]) -> list[records.Record]:
-    for path in paths:
-        if not path.exists():
-            raise BadInput("no such file or folder", file=path)
-    try:
-        found = records.collect(paths)
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", file=error.filename) from error
-    if not found:
-        raise BadInput(f"no record in {', '.join(map(str, paths))}: a run writes them to records.jsonl")
-    return found
-
-
 def _check_replaceable(out: Path) -> None:
     """Refuse a folder with anything else in it than an earlier report."""
     from firsttouch import report  # noqa: PLC0415 - see run
+    from firsttouch.report import fleet  # noqa: PLC0415 - see run
 
     nearest = next(folder for folder in (out, *out.parents) if folder.exists())
     if not nearest.is_dir():
@@ -112,7 +127,7 @@ def _check_replaceable(out: Path) -> None:
     there = {entry.name for entry in out.iterdir()}
     if not there:
         return
-    strangers = sorted(there - report.FILES)
+    strangers = sorted(there - report.FILES - fleet.FILES)
     try:
         earlier = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -120,6 +135,22 @@ def _check_replaceable(out: Path) -> None:
     if strangers or not isinstance(earlier, dict) or earlier.get("document") != report.DOCUMENT:
         what = f"it holds {strangers[0]}" if strangers else "its summary.json is none of a report"
         raise BadInput(f"not an earlier report ({what}): give a new or an empty folder", file=out)
+
+
+@contextmanager
+def _in_place_of(out: Path) -> Iterator[Path]:
+    """Yield a folder beside *out*, and put it in its place; nothing half-written stays."""
+    beside = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        yield beside
+        _publish(beside, out)
+    except OSError as error:
+        raise BadInput(f"the report cannot be written: {error.strerror}", file=error.filename or out) from error
+    finally:
+        if beside is not None:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def _publish(beside: Path, out: Path) -> None:

@@ -9,12 +9,16 @@ import sys
 from firsttouch.campaign import drain
 from firsttouch.commands import fleet, options
 from firsttouch.systems import load
-from firsttouch.verdict import exit_status, judge, worst
+from firsttouch.verdict import STATUS, judged, worst
+from firsttouch.verdict.model import ORDER
 
+#: Of more results than these, only hosts that fail or are invalid are told of in detail.
+MOST_RESULTS = 200_000
 EXAMPLES = """\
   firsttouch validate --system amd-opteron results/               all records.jsonl below a folder
   firsttouch validate --system amd-opteron reports/out/campaigns/validate-77
   firsttouch validate --system amd-opteron n1.jsonl n2.jsonl --json
+  firsttouch validate --system amd-opteron store/                 a store that hosts append to (Parquet)
   firsttouch validate --system amd-opteron results/ --drain --dry-run
 (`firsttouch campaign run validate` measures this host first.)
 
@@ -36,15 +40,20 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the document; return the verdict's status."""
     system = load(args.system)
-    found, missing = fleet.gather(args.records, system)
-    hosts = judge(found, system, missing=missing)
+    passes, found = fleet.of_system(args.records, system)
+    every = judged(passes, system, missing=found.missing)
+    words = {host: ORDER[every.word(host)] for host in every.hosts}
+    brief = len(passes.counts) > MOST_RESULTS
+    hosts = [every.of(host) for host, word in words.items() if not brief or word in {"fail", "invalid"}]
+    status = STATUS[worst(words.values())]
     if args.json:
         options.print_json(
             {
                 "system": system.name,
-                "verdict": worst(h.verdict for h in hosts),
-                "status": exit_status(hosts),
+                "verdict": worst(words.values()),
+                "status": status,
                 "hosts": [h.to_dict() for h in hosts],
+                **({"others": {h: w for h, w in words.items() if w in {"pass", "suspect"}}} if brief else {}),
             }
         )
     else:
@@ -52,9 +61,12 @@ def run(args: argparse.Namespace) -> int:
             print(host.line())
             for line in host.evidence if len(hosts) == 1 else ():
                 print(f"  {line}")
+        for name, word in words.items() if brief else ():
+            if word in {"pass", "suspect"}:
+                print(every.line(name))
     if args.drain:
         for host in hosts:
             if host.verdict == "fail":
                 said = drain.apply(host, host.host, dry_run=args.dry_run)
                 print(said, file=sys.stderr if args.json else sys.stdout)
-    return exit_status(hosts)
+    return status

@@ -4,10 +4,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any
 
+import firsttouch
 from firsttouch.guideline.belief import Belief
 from firsttouch.guideline.live import Advice
+from firsttouch.records import Record
+
+#: Names the document, so that a report knows a stored advice; raise SCHEMA when a key changes its meaning.
+DOCUMENT = "firsttouch advice"
+SCHEMA = 1
 
 #: Half the width of a 90 % interval of a normal distribution, in standard deviations.
 Z90 = 1.645
@@ -44,6 +51,13 @@ def reason(advice: Advice, number: int) -> str:
     return f"{tried}: {times}"
 
 
+def place() -> dict[str, Any]:
+    """Return what a stored advice begins with: host, system, partition and time are those of a record made now."""
+    told = ("host", "system", "partition", "time")
+    now = {f.name: f.default_factory() for f in fields(Record) if f.name in told and callable(f.default_factory)}
+    return {"document": DOCUMENT, "schema": SCHEMA, "firsttouch": firsttouch.__version__, **now}
+
+
 def document(advice: Advice, default: int, infeasible: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     """Return the JSON object of an advice; *default* is the number of the default run."""
     belief = advice.belief
@@ -54,9 +68,12 @@ def document(advice: Advice, default: int, infeasible: tuple[tuple[str, str], ..
         rows.append(
             {
                 "name": scenario.name,
+                "instances": scenario.instances,
+                "threads": scenario.threads,
+                "policy": scenario.policy,
                 "trials": len(advice.trials[number]),
                 "seconds": seconds(belief, number) if belief else None,
-                "state": "recommended" if best else "dropped",
+                "state": "recommended" if best else "failed" if number in advice.dropped else "dropped",
                 "reason": "" if best else reason(advice, number),
             }
         )

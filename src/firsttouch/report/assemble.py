@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import firsttouch
 from firsttouch import topology
 from firsttouch.errors import BadInput
 from firsttouch.records import Record, write_table
-from firsttouch.report import document, hosts, tables
+from firsttouch.report import document, guidelines, hosts, junit, openmetrics, tables
 from firsttouch.report.headlines import Summary, headlines
 from firsttouch.report.hosts import HostView
 from firsttouch.report.model import Absent, Figure, Problem, References
@@ -21,7 +21,17 @@ from firsttouch.report.verdicts import verdict_table
 from firsttouch.verdict import HostVerdict
 
 #: What a report consists of; topology.xml only where the topology was given.
-FILES = frozenset({"index.html", "summary.md", "summary.json", "records.parquet", "topology.xml"})
+FILES = frozenset(
+    {
+        "index.html",
+        "summary.md",
+        "summary.json",
+        "metrics.prom",
+        "junit.xml",
+        "records.parquet",
+        "topology.xml",
+    }
+)
 
 
 def build(
@@ -33,31 +43,42 @@ def build(
     title: str = "NUMA report",
     references: References | None = None,
     verdicts: Sequence[HostVerdict] = (),
+    advice: Sequence[Mapping[str, Any]] = (),
     generated: datetime.datetime | None = None,
 ) -> Summary:
     """Write the report of *records* into the existing folder *out*; return its summary.
 
     *topology_xml* is hwloc's XML of the host, *verdicts* are shown first, then *problems*; *references* finds a
-    record's reference. *generated* is the time that the pages state (default: now): with the same arguments, the
-    files are the same, byte for byte. Raises BadInput where there is neither a record nor a problem to report, or
-    where the XML is not a topology.
+    record's reference; *advice* is what :func:`firsttouch.guideline.stored.find` found. *generated* is the time
+    that the pages state (default: now): with the same arguments, the files are the same, byte for byte. Raises
+    BadInput where there is neither a record, a problem nor an advice to report, or the XML is not a topology.
     """
-    if not records and not problems:
+    if not records and not problems and not advice:
         raise BadInput("there is no record to report: give files or folders with the records of a run")
     known = topology.parse_xml(topology_xml) if topology_xml is not None else None
     views = hosts.split(records, problems, known)
     # Problems of no host and of every host are in several views.
     listed = tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems))))
-    stated = (generated or datetime.datetime.now(datetime.UTC)).isoformat(timespec="seconds")
+    made = generated or datetime.datetime.now(datetime.UTC)
+    stated = made.isoformat(timespec="seconds")
     lines = tuple((view, headlines(view)) for view in views)
+    guided = guidelines.guidelines(views, advice)
     summary = Summary(
         hosts=lines,
         problems=listed,
         invalid=sum(len(view.invalid) for view in views),
-        document=document.make(lines, listed, references, verdicts, title=title, generated=stated),
+        document=document.make(lines, listed, references, verdicts, guided, title=title, generated=stated),
     )
-    facts = {**_facts(summary, references, title=title, generated=stated), "verdicts": verdict_table(verdicts)}
+    facts = {
+        **_facts(summary, references, title=title, generated=stated),
+        "verdicts": verdict_table(verdicts),
+        "guidelines": guided,
+    }
     _write(out, facts, summary.document)
+    metrics = openmetrics.text(views, verdicts, version=firsttouch.__version__, generated=made.timestamp())
+    (out / "metrics.prom").write_text(metrics, encoding="utf-8")
+    tests = junit.text(views, verdicts, listed, title=title, generated=stated)
+    (out / "junit.xml").write_text(tests, encoding="utf-8")
     write_table(records, out / "records.parquet")
     if topology_xml is not None:
         (out / "topology.xml").write_text(topology_xml, encoding="utf-8")
@@ -103,15 +124,17 @@ def _section(view: HostView) -> dict[str, Any]:
         latency,
         placement,
         scaling,
+        summary,
         throughput,
     )
+    from firsttouch.report.plots import topology as drawing  # noqa: PLC0415 - imports matplotlib
 
     groups: list[tuple[str, str, list[Figure | Absent]]] = [
         ("latency", "Latency", latency.figures(view)),
         ("bandwidth", "Bandwidth", bandwidth.figures(view)),
         ("contention", "Contention", contention.figures(view)),
         ("scaling", "Threads and memory policies", [*scaling.figures(view), *throughput.figures(view)]),
-        ("placement", "Scenarios", placement.figures(view)),
+        ("placement", "Scenarios", [*placement.figures(view), *summary.figures(view)]),
     ]
     topological = (
         [tables.numa_nodes(view.topology), tables.caches(view.topology), tables.distances(view.topology)]
@@ -131,6 +154,7 @@ def _section(view: HostView) -> dict[str, Any]:
         ],
         "facts": tables.topology_facts(view),
         "no_topology": view.why_absent("topology"),
+        "drawing": drawing.figures(view),
         "topology": [table for table in topological if table is not None],
         "others": tables.others(view),
         "placements": tables.placements(view),

@@ -9,6 +9,7 @@ from typing import Any
 import firsttouch
 from firsttouch.records import Record
 from firsttouch.report import speedups, theoretical
+from firsttouch.report.guidelines import Guideline
 from firsttouch.report.headlines import Headline
 from firsttouch.report.hosts import HostView
 from firsttouch.report.model import Problem, References
@@ -25,6 +26,7 @@ def make(
     problems: Sequence[Problem],
     references: References | None,
     verdicts: Sequence[HostVerdict] = (),
+    guidelines: Sequence[Guideline] = (),
     *,
     title: str,
     generated: str,
@@ -50,6 +52,7 @@ def make(
             for p in problems
         ],
         "verdicts": [v.to_dict() for v in verdicts],
+        "guidelines": [g.to_dict() for g in guidelines],
         "hosts": [_host(view, lines, references) for view, lines in hosts],
     }
 

@@ -73,7 +73,8 @@ class HostView:
 def case_of(record: Record) -> dict[str, Any]:
     """Return the parameters that tell the record's case from others: two records of one case compare."""
     known = record.parameters
-    if record.check in {"scaling", "placement", "weak_scaling"}:
+    # A counted run is one too, other than what `firsttouch-probe` was counted doing.
+    if record.check in {"scaling", "placement", "weak_scaling"} or "scenario" in known:
         return {name: known[name] for name in _RUN if name in known}
     return dict(known)
 

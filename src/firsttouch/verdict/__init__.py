@@ -1,7 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verdict: pass, fail, suspect or invalid per host and metric, with the evidence."""
 
-from firsttouch.verdict.judge import judge, undecided
+from firsttouch.verdict.judge import Judged, Judging, Undescribed, judge, judged, undecided
 from firsttouch.verdict.model import STATUS, Finding, HostVerdict, exit_status, worst
 
-__all__ = ["STATUS", "Finding", "HostVerdict", "exit_status", "judge", "undecided", "worst"]
+__all__ = [
+    "STATUS",
+    "Finding",
+    "HostVerdict",
+    "Judged",
+    "Judging",
+    "Undescribed",
+    "exit_status",
+    "judge",
+    "judged",
+    "undecided",
+    "worst",
+]

@@ -13,8 +13,10 @@ from firsttouch.errors import BadInput
 from firsttouch.records import Record
 from firsttouch.systems import Reference, System
 from firsttouch.systems.vocabulary import METRICS, PARAMETERS
-from firsttouch.verdict.fleet import FEWEST_HOSTS, LOSS, Level, learn
+from firsttouch.verdict import table
+from firsttouch.verdict.fleet import FEWEST_HOSTS, LOSS, Level, level
 from firsttouch.verdict.model import case_name
+from firsttouch.verdict.passes import Case, Passes
 
 BEGIN = "  # Learnt by `firsttouch baseline`, which writes these lines anew: do not change them."
 END = "  # End of what was learnt."
@@ -24,10 +26,10 @@ _EMPTY, _LIST = "references: []", "references:"
 
 @dataclass(frozen=True)
 class Learnt:
-    """What is to be expected in one case: the parameters that name it, a record of it, and the fleet's level."""
+    """What is to be expected in one case: the parameters that name it, a case of it, and the fleet's level."""
 
     case: Mapping[str, Any]
-    sample: Record
+    sample: Case
     level: Level
 
     @property
@@ -71,62 +73,68 @@ def baseline(records: Iterable[Record], system: System, *, loss: float = LOSS) -
 
     *system* is without what was learnt before; what it has a reference of its own for is left to that.
     """
-    cases: dict[str, dict[str, list[Record]]] = {}
-    for record in sorted(records, key=lambda r: r.time):
-        if record.status == "valid" and record.judged and record.metric in METRICS.get(record.check, ()):
-            key = json.dumps([record.check, record.metric, _case(record)], sort_keys=True)
-            cases.setdefault(key, {}).setdefault(record.host, []).append(record)
-    learnt, not_learnt = [], {}
+    return learnt(table.of_records(records), system, loss=loss)
+
+
+def learnt(passes: Passes, system: System, *, loss: float = LOSS) -> Baseline:
+    """Learn as :func:`baseline` does, of passes in columns."""
+    alike: dict[str, list[int]] = {}
+    for number, one in enumerate(passes.cases):
+        if one.metric in METRICS.get(one.check, ()):
+            key = json.dumps([one.check, one.metric, _case(one)], sort_keys=True)
+            alike.setdefault(key, []).append(number)
+    found, not_learnt = [], {}
     outliers: dict[str, list[tuple[str, float]]] = {}
-    for hosts in _ends_of_curves(cases):
-        sample = next(iter(hosts.values()))[0]
+    for numbers in _ends_of_curves(list(alike.values()), passes.cases):
+        sample = passes.cases[numbers[0]]
+        known, hosts = passes.good(numbers)
+        if not len(known):
+            continue
         case = _case(sample)
-        level = learn({h: [r.value for r in mine] for h, mine in hosts.items()}, sample.better, loss)
-        why = _why_not(level, sample, case, hosts, system)
-        if level is None or why:
+        reached = level(known, [passes.hosts[h] for h in hosts], sample.better, loss)
+        why = _why_not(reached, sample, case, len(known), system)
+        if reached is None or why:
             not_learnt[case_name(sample.check, sample.metric, case)] = why
             continue
-        found = Learnt(case, sample, level)
-        learnt.append(found)
-        for host, share in level.outliers.items():
-            outliers.setdefault(host, []).append((found.name, share))
-    return Baseline(tuple(learnt), not_learnt, outliers)
+        found.append(Learnt(case, sample, reached))
+        for host, share in reached.outliers.items():
+            outliers.setdefault(host, []).append((found[-1].name, share))
+    return Baseline(tuple(found), not_learnt, outliers)
 
 
-def _case(record: Record) -> dict[str, Any]:
-    return {k: record.parameters[k] for k in PARAMETERS[record.check] if k in record.parameters}
+def _case(case: Case) -> dict[str, Any]:
+    return {k: case.parameters[k] for k in PARAMETERS[case.check] if k in case.parameters}
 
 
-def _ends_of_curves(cases: Mapping[str, dict[str, list[Record]]]) -> list[dict[str, list[Record]]]:
+def _ends_of_curves(alike: Sequence[Sequence[int]], cases: Sequence[Case]) -> list[Sequence[int]]:
     """Return the cases; of a curve over sizes its ends: between them, a small shift of a cache's edge is a lot."""
-    sizes: dict[str, list[tuple[int, dict[str, list[Record]]]]] = {}
+    sizes: dict[str, list[tuple[int, Sequence[int]]]] = {}
     found = []
-    for key, hosts in cases.items():
-        parameters = next(iter(hosts.values()))[0].parameters
-        if (size := parameters.get("size_bytes")) is None:
-            found.append(hosts)
+    for numbers in alike:
+        case = cases[numbers[0]]
+        if (size := case.parameters.get("size_bytes")) is None:
+            found.append(numbers)
         else:
-            rest = key.replace(f'"size_bytes": {size}', "")
-            sizes.setdefault(rest, []).append((size, hosts))
+            rest = {k: v for k, v in _case(case).items() if k != "size_bytes"}
+            key = json.dumps([case.check, case.metric, rest], sort_keys=True)
+            sizes.setdefault(key, []).append((size, numbers))
     for curve in sizes.values():
-        ordered = [hosts for _, hosts in sorted(curve, key=lambda c: c[0])]
+        ordered = [numbers for _, numbers in sorted(curve, key=lambda c: c[0])]
         found += ordered if len(ordered) == 1 else [ordered[0], ordered[-1]]
     return found
 
 
-def _why_not(
-    level: Level | None, sample: Record, case: Mapping[str, Any], hosts: Mapping[str, Any], system: System
-) -> str:
+def _why_not(reached: Level | None, sample: Case, case: Mapping[str, Any], hosts: int, system: System) -> str:
     """Return why there is no reference of a case, or an empty string."""
     own: Reference | None = system.reference(sample.check, sample.metric, case)
     if own is not None and len(own.parameters) >= len(case):
         return f"the system's file has a reference of its own for it (line {own.line})"
-    if level is None and len(hosts) < FEWEST_HOSTS:
-        return f"{len(hosts)} hosts have it, {FEWEST_HOSTS} are needed"
-    if level is None:
+    if reached is None and hosts < FEWEST_HOSTS:
+        return f"{hosts} hosts have it, {FEWEST_HOSTS} are needed"
+    if reached is None:
         return "its values are not above 0"
-    if level.more_passes:
-        return f"its passes differ too much: {level.more_passes} more of each host are needed"
+    if reached.more_passes:
+        return f"its passes differ too much: {reached.more_passes} more of each host are needed"
     return ""
 
 

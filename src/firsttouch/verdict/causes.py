@@ -47,12 +47,32 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Place:
+    """What rules look at of a finding: its NUMA nodes and their relation, its size, what is left of the value."""
+
+    nodes: Sequence[int]
+    bank: Any
+    relation: str
+    size: int
+    left: float | None
+
+
+@dataclass(frozen=True)
 class Signs:
     """What the rules look at: findings with what is expected, and counts and settings of the host by metric."""
 
     findings: Sequence[Finding]
     values: Mapping[str, float]
-    facts: Facts
+    facts: Facts | None
+
+    @functools.cached_property
+    def places(self) -> Mapping[str, Sequence[Place]]:
+        """The findings with values, by check."""
+        found: dict[str, list[Place]] = {}
+        for finding in self.findings:
+            if finding.values:
+                found.setdefault(finding.check, []).append(_place(finding))
+        return found
 
 
 @functools.cache
@@ -101,9 +121,10 @@ def _holds(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
 def _count(
     metric: Literal["numa_nodes", "pus"], how: Literal["fewer", "more", "one", "halved"], signs: Signs
 ) -> dict[str, Any] | None:
-    found, expected = signs.values.get(metric), int(getattr(signs.facts, metric))
-    if found is None:
+    found = signs.values.get(metric)
+    if found is None or signs.facts is None:
         return None
+    expected = int(getattr(signs.facts, metric))
     holds = {
         "fewer": found < expected,
         "more": found > expected,
@@ -115,9 +136,9 @@ def _count(
 
 def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
     grouped: dict[str, list[float]] = {}
-    for finding in _chosen(condition, signs):
-        if (key := _key(condition["by"], finding)) and (left := _left(finding)) is not None:
-            grouped.setdefault(key, []).append(left)
+    for place in _chosen(condition, signs):
+        if place.left is not None and (key := _key(condition["by"], place)):
+            grouped.setdefault(key, []).append(place.left)
     low, high = condition["share"]
     meant = {}
     for key, shares in grouped.items():
@@ -136,30 +157,31 @@ def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None
     return {condition["by"]: key, "share": f"{meant[key]:.0%}"}
 
 
-def _chosen(condition: Mapping[str, Any], signs: Signs) -> Iterator[Finding]:
-    for finding in signs.findings:
-        if finding.check != condition["check"] or not finding.values:
-            continue
-        nodes, bank = finding.case.get("pu_nodes", ()), finding.case.get("bank")
-        local = len(nodes) == 1 and nodes[0] == bank
-        remote = len(nodes) == 1 and bank is not None and nodes[0] != bank
-        size = finding.case.get("size_bytes", 0)
+def _chosen(condition: Mapping[str, Any], signs: Signs) -> Iterator[Place]:
+    relation, size = condition.get("relation", ""), condition.get("size", "")
+    for place in signs.places.get(condition["check"], ()):
         if (
-            condition.get("relation", "") in {"", "local" if local else "remote" if remote else "?"}
-            and (condition.get("size") != "cache" or 0 < size <= _CACHE)
-            and (condition.get("size") != "memory" or size >= _MEMORY)
+            relation in {"", place.relation}
+            and (size != "cache" or 0 < place.size <= _CACHE)
+            and (size != "memory" or place.size >= _MEMORY)
         ):
-            yield finding
+            yield place
 
 
-def _key(by: str, finding: Finding) -> str:
+def _place(finding: Finding) -> Place:
     nodes, bank = finding.case.get("pu_nodes", ()), finding.case.get("bank")
-    if len(nodes) != 1 or bank is None:
+    local = len(nodes) == 1 and nodes[0] == bank
+    remote = len(nodes) == 1 and bank is not None and nodes[0] != bank
+    relation = "local" if local else "remote" if remote else "?"
+    return Place(nodes, bank, relation, finding.case.get("size_bytes", 0), _left(finding))
+
+
+def _key(by: str, place: Place) -> str:
+    if len(place.nodes) != 1 or place.bank is None:
         return ""
-    # A link has two directions.
-    return {"bank": str(bank), "pu_node": str(nodes[0]), "pair": " and ".join(map(str, sorted({nodes[0], bank})))}[
-        by
-    ]
+    if by == "pair":  # a link has two directions
+        return " and ".join(map(str, sorted({place.nodes[0], place.bank})))
+    return str(place.bank if by == "bank" else place.nodes[0])
 
 
 def _left(finding: Finding) -> float | None:

@@ -8,13 +8,14 @@ regression, 1984), so that up to half of the hosts may be bad, and in any direct
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+
+import numpy as np
 
 from firsttouch.records import Better
 from firsttouch.verdict import sure
+from firsttouch.verdict.columns import Floats, Groups
 
 #: Fewer hosts than these say nothing about a fleet.
 FEWEST_HOSTS = 5
@@ -59,43 +60,52 @@ def learn(passes: Mapping[str, Sequence[float]], better: Better, loss: float = L
 
     None for too few hosts, or for values of which none can be a share (0 or less).
     """
-    mine = {host: list(values) for host, values in passes.items() if values}
-    if len(mine) < FEWEST_HOSTS or any(v <= 0 for values in mine.values() for v in values):
+    mine = {host: values for host, values in passes.items() if len(values)}
+    if not mine:
         return None
-    unit = statistics.median(statistics.median(values) for values in mine.values())
-    found = {host: [v / unit for v in values] for host, values in mine.items()}
+    values = np.concatenate([np.asarray(v, dtype=float) for v in mine.values()])
+    return level(Groups(values, np.array([len(v) for v in mine.values()])), list(mine), better, loss)
+
+
+def level(passes: Groups, hosts: Sequence[str], better: Better, loss: float = LOSS) -> Level | None:
+    """Return what :func:`learn` does, of the *passes* of each of *hosts* (oldest first) in columns."""
+    if len(passes) < FEWEST_HOSTS or passes.values.min() <= 0:
+        return None
+    unit = float(np.median(passes.medians()))
+    found = Groups(passes.values / unit, passes.counts)
     error = _error(found)
-    levels = {host: _location(values, error or 0.0) for host, values in found.items()}
-    centre, scale = _half(sorted(levels.values()))
+    levels = _locations(found, error or 0.0)
+    centre, scale = _half(np.sort(levels))
     for _ in range(3):
         beyond = max(_BEYOND * scale * _few(len(levels)), loss / 2)
-        good = [host for host, level in levels.items() if abs(level - centre) <= beyond]
+        good = np.abs(levels - centre) <= beyond
         # All passes count alike: who was measured again because he was slow at first does not count as slow.
-        pooled = [v for host in good for v in found[host]]
-        own = _deviation([levels[host] - centre for host in good]) if error is None else error
-        centre = _location(pooled, own)
-        scale = _deviation([levels[host] - centre for host in good])
-    typical = statistics.median(len(found[host]) for host in good)
-    spread = 0.0 if error is None else _spread({host: found[host] for host in good}, own)
+        known = found.chosen(good)
+        own = _deviation(levels[good] - centre) if error is None else error
+        centre = float(_location(known.values[None, :], own)[0])
+        scale = _deviation(levels[good] - centre)
+    pooled = known.values
+    typical = float(np.median(known.counts))
+    spread = 0.0 if error is None else _spread(known, own)
     # Where good hosts differ so much that the loss would be one of theirs, a larger one is looked for.
     wanted = max(loss, 2 * _WITHIN * spread)
-    centre, moving, fitted, wanted = _centred(pooled, centre, own * _few(len(good)), better, wanted)
-    steady = spread / math.sqrt(len(good))
+    centre, moving, fitted, wanted = _centred(pooled, centre, own * _few(len(known)), better, wanted)
+    steady = spread / math.sqrt(len(known))
     return Level(
         value=centre * unit,
         limit=wanted / 2,
         error=fitted,
         spread=spread,
         doubt=math.hypot(moving, steady),
-        hosts=len(good),
-        passes=len(pooled) / len(good),
-        outliers={host: level / centre - 1 for host, level in levels.items() if host not in set(good)},
+        hosts=len(known),
+        passes=len(pooled) / len(known),
+        outliers={hosts[i]: float(levels[i]) / centre - 1 for i in np.flatnonzero(~good).tolist()},
         more_passes=max(0, math.ceil(typical * ((moving / (wanted * _DOUBT)) ** 2 - 1))),
     )
 
 
 def _centred(
-    pooled: Sequence[float], centre: float, error: float, better: Better, loss: float
+    pooled: Floats, centre: float, error: float, better: Better, loss: float
 ) -> tuple[float, float, float, float]:
     """Return the value about which passes are no evidence either way, its doubt, their error, and the loss.
 
@@ -104,78 +114,86 @@ def _centred(
     """
     found = None
     for _ in range(4):
-        changes = [v / centre - 1 for v in pooled]
+        changes = pooled / centre - 1
         found = _fitted(changes, error, better, loss)
         most = sure.reach(loss / 2, found or error)
-        near = [min(max(c, -most), most) for c in changes]
-        centre *= 1 + statistics.fmean(near)
-        doubt = statistics.pstdev(near) / math.sqrt(len(near))
-    while (found := _fitted([v / centre - 1 for v in pooled], error, better, loss)) is None:
+        near = np.clip(changes, -most, most)
+        centre *= 1 + float(near.mean())
+        doubt = float(near.std()) / math.sqrt(len(near))
+    while (found := _fitted(pooled / centre - 1, error, better, loss)) is None:
         loss *= 1.25
     return centre, doubt, found, loss
 
 
-def _fitted(changes: Sequence[float], error: float, better: Better, loss: float) -> float | None:
+def _fitted(changes: Floats, error: float, better: Better, loss: float) -> float | None:
     """Return the error that counts in the worse direction, or the larger one where both are bad."""
     found = []
     if better != "lower":
-        found.append(sure.fitted([-c for c in changes], error, loss))
+        found.append(sure.fitted(-changes, error, loss))
     if better != "higher":
         found.append(sure.fitted(changes, error, loss))
     return None if None in found else max(f for f in found if f is not None)
 
 
-def _half(ordered: Sequence[float]) -> tuple[float, float]:
+def _half(ordered: Floats) -> tuple[float, float]:
     """Return middle and standard deviation of the shortest half of *ordered* values."""
     size = len(ordered) // 2 + 1
-    begin = min(range(len(ordered) - size + 1), key=lambda i: ordered[i + size - 1] - ordered[i])
-    first, last = ordered[begin], ordered[begin + size - 1]
+    begin = int(np.argmin(ordered[size - 1 :] - ordered[: len(ordered) - size + 1]))
+    first, last = float(ordered[begin]), float(ordered[begin + size - 1])
     return (first + last) / 2, (last - first) / 2 / _NORMAL
 
 
-def _location(values: Sequence[float], error: float) -> float:
-    """Return Huber's location: the mean, with what is far from the middle for this *error* drawn near."""
-    centre = statistics.median(values)
-    if len(values) > 2:
+def _locations(found: Groups, error: float) -> Floats:
+    return found.of(lambda rows: _location(rows, error))
+
+
+def _location(rows: Floats, error: float) -> Floats:
+    """Return Huber's location of each row: its mean, with what is far off for this *error* drawn near."""
+    if rows.shape[1] == 1:
+        return rows[:, 0]
+    centre: Floats = np.median(rows, axis=1)
+    if rows.shape[1] > 2:
         for _ in range(5):
-            low, high = centre - 1.5 * error, centre + 1.5 * error
-            centre = statistics.fmean(min(max(v, low), high) for v in values)
+            near = np.maximum(rows, (centre - 1.5 * error)[:, None])
+            centre = np.minimum(near, (centre + 1.5 * error)[:, None]).mean(axis=1)
     return centre
 
 
-def _deviation(differences: Sequence[float]) -> float:
-    return statistics.median(map(abs, differences)) / _NORMAL
+def _deviation(differences: Floats) -> float:
+    return float(np.median(np.abs(differences))) / _NORMAL
 
 
-def _error(found: Mapping[str, Sequence[float]]) -> float | None:
+def _error(found: Groups) -> float | None:
     """Return the standard deviation of a pass, by differences of neighbours; None where few were repeated."""
-    steps = [b - a for values in found.values() for a, b in pairwise(values)]
-    if sum(len(values) > 1 for values in found.values()) < _TWICE:
+    if np.count_nonzero(found.counts > 1) < _TWICE:
         return None
-    return _deviation(steps) / math.sqrt(2)
+    steps = [np.diff(rows, axis=1).ravel() for _, rows in found.blocks()]
+    return _deviation(np.concatenate(steps)) / math.sqrt(2)
 
 
-def _spread(found: Mapping[str, Sequence[float]], error: float) -> float:
+def _spread(found: Groups, error: float) -> float:
     """Return the standard deviation of good hosts' own levels.
 
     A host's passes are halved: what both halves have in common is the host's, what they differ by is chance. What
     chance may also make of the halves' sum, four of its standard deviations, is no difference between hosts.
     """
     halves = [
-        (_location(values[::2], error), _location(values[1::2], error))
-        for values in found.values()
-        if len(values) > 1
+        (_location(rows[:, ::2], error), _location(rows[:, 1::2], error))
+        for _, rows in found.blocks()
+        if rows.shape[1] > 1
     ]
-    common = _variance([(a + b) / 2 for a, b in halves])
-    chance = _variance([(a - b) / 2 for a, b in halves])
-    return math.sqrt(max(0.0, common - chance * math.exp(4 * math.sqrt(2 * 2.2 / len(halves)))))
+    if not halves:
+        return 0.0
+    first, second = (np.concatenate(half) for half in zip(*halves, strict=True))
+    common, chance = _variance((first + second) / 2), _variance((first - second) / 2)
+    return math.sqrt(max(0.0, common - chance * math.exp(4 * math.sqrt(2 * 2.2 / len(first)))))
 
 
-def _variance(values: Sequence[float]) -> float:
+def _variance(values: Floats) -> float:
     """Return the variance about the median, of far values that of nearer ones."""
-    middle = statistics.median(values)
-    far = 2.5 * _deviation([v - middle for v in values])
-    return statistics.fmean(min(abs(v - middle), far) ** 2 for v in values)
+    distances = np.abs(values - np.median(values))
+    far = 2.5 * float(np.median(distances)) / _NORMAL
+    return float((np.minimum(distances, far) ** 2).mean())
 
 
 def _few(count: int) -> float:

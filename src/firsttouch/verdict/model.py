@@ -6,6 +6,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from firsttouch.records import Better
@@ -99,11 +100,11 @@ class HostVerdict:
         found = worst(f.verdict for f in self.findings)
         return worst([found, "suspect"]) if self.missing else found
 
-    @property
+    @cached_property
     def evidence(self) -> list[str]:
-        """Return what the verdict rests on, the worst first: a line for each finding that is no pass."""
+        """Return what the verdict rests on, the worst and surest first: a line for each finding but passes."""
         bad = [f for f in self.findings if f.verdict != "pass"]
-        bad.sort(key=lambda f: ORDER.index(f.verdict), reverse=True)
+        bad.sort(key=lambda f: (ORDER.index(f.verdict), f.evidence or 0.0), reverse=True)
         nothing = [] if self.findings else [_NOTHING.format(system=self.system, unjudged=self.unjudged)]
         why = [f"cause: {cause}" for cause in self.causes]
         return why + [f"{f.verdict}: {f.text()}" for f in bad] + nothing + [f"missing: {m}" for m in self.missing]

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the report of a large fleet costs: seconds and memory of reading, judging and reporting, and its page.
+
+Method. Records of HOSTS hosts x METRICS metrics are simulated (seeded) and put into a store, a file per host as
+hosts do. Noise is that of bench/verdict.py: errors of a pass are drawn from the published tables, in every other
+metric in the shape of real repeated passes, one pass in a hundred is disturbed. One host in a hundred has a bank
+with a memory channel less (all metrics of the bank lose a quarter), one in a thousand loses 15 % everywhere, one
+in a thousand did not finish. Then, each in a process of its own, whose peak memory is what Linux says of it:
+
+- stages: reading, judging and reporting one after the other, as `firsttouch report` does it
+- command: `firsttouch report STORE -o OUT` as a whole, start of Python and all
+
+The first view is Chromium's first contentful paint of the page, from this host, the median of VIEWS loads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import http.server
+import json
+import os
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import verdict as simulated
+
+from firsttouch import records, store
+from firsttouch.records import Record
+from firsttouch.store.files import put
+
+HOSTS, METRICS, VIEWS = 10_000, 1_000, 5
+NODES = 8
+PAGE_MOST = 15e6
+_STARTED = 1_767_225_600  # 2026-01-01
+
+
+def cases(count: int) -> list[Record]:
+    """Return a record of each case: bandwidth, latency and contention of a host with 8 NUMA nodes."""
+    found = []
+    pairs = [{"program": "probe", "pu_nodes": [a], "bank": b} for a in range(NODES) for b in range(NODES)]
+    for pair in pairs:
+        for kernel in ("copy", "scale", "add", "triad"):
+            found.append(_record("bandwidth", f"{kernel}_bandwidth", "GB/s", "higher", {**pair, "kernel": kernel}))
+    for size in (1 << p for p in range(12, 31)):
+        for pair in pairs:
+            found.append(_record("latency", "random_latency", "ns", "lower", {**pair, "size_bytes": size}))
+    if count > len(found):
+        raise SystemExit(f"there are {len(found)} metrics at most")
+    # Of each check some, however few are wanted.
+    return [found[i * len(found) // count] for i in range(count)]
+
+
+def _record(check: str, metric: str, unit: str, better: records.Better, parameters: dict[str, object]) -> Record:
+    return Record(check, metric, unit, better, (1.0,), parameters=parameters, system="bench", host="", time="")
+
+
+def make(folder: Path, hosts: int, metrics: int, passes: int, seed: int) -> int:
+    """Fill a store; return how many records there are."""
+    rng = np.random.default_rng(seed)
+    every = cases(metrics)
+    template = records.to_frame([c for _ in range(passes) for c in every])
+    errors = rng.choice(np.array(simulated.errors()), metrics)
+    shapes = [np.array(s) for s in simulated.shapes()]
+    known = np.concatenate(shapes)
+    sizes = np.array([len(s) for s in shapes])
+    which = rng.integers(0, len(shapes), metrics)[1::2]
+    begins, sizes = (np.cumsum(sizes) - sizes)[which], sizes[which]
+    level = rng.uniform(20, 200, metrics)
+    sign = np.array([1.0 if c.better == "higher" else -1.0 for c in every])
+    bank = np.array([c.parameters["bank"] for c in every])
+    when = (np.arange(passes)[:, None] * 86_400 + np.arange(metrics)).ravel() + _STARTED
+    text = pl.Series("time", when * 1000).cast(pl.Datetime("ms")).dt.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00")
+    template = template.with_columns(text)
+    folder.mkdir()
+    total = 0
+    for host in range(hosts):
+        shape = (passes, metrics)
+        noise = rng.standard_normal(shape)
+        noise[:, 1::2] = known[begins + (rng.random((passes, len(which))) * sizes).astype(int)]
+        loss = -errors * noise + rng.standard_normal(metrics) * simulated.SPREAD
+        loss += (rng.random(shape) < simulated.DISTURBED) * rng.uniform(*simulated.BY, shape)
+        if host % 100 == 37:
+            loss += np.where(bank == host // 100 % NODES, 0.25, 0.0)
+        if host % 1000 == 501:
+            loss += 0.15
+        values = level * np.maximum(1 - sign * np.minimum(loss, 0.9), 0.05)
+        value = pl.Series("value", values.ravel())
+        table = template.with_columns(
+            value,
+            value.reshape((len(value), 1)).arr.to_list().alias("samples"),
+            value.alias("minimum"),
+            value.alias("maximum"),
+            pl.lit(f"n{host:05d}").alias("host"),
+        )
+        if host % 1000 == 750:
+            table = table.head(len(table) // 2)
+        total += len(table)
+        file = folder / f"n{host:05d}-{_STARTED}-1-{host:08x}.parquet"
+        put(file, lambda partial, table=table: table.write_parquet(partial, compression_level=1))
+    return total
+
+
+def stages(folder: Path, out: Path) -> None:
+    """Read, judge and report; print the seconds of each and the peak memory of this process as JSON."""
+    from firsttouch.commands import fleet as given  # noqa: PLC0415 - the time of importing is none of the stages'
+    from firsttouch.report import fleet  # noqa: PLC0415
+    from firsttouch.verdict import Undescribed, judged  # noqa: PLC0415
+
+    marks = [time.monotonic()]
+    passes = given.gather([folder]).passes()
+    marks.append(time.monotonic())
+    verdicts = judged(passes, Undescribed("bench"))
+    marks.append(time.monotonic())
+    made = fleet.build([verdicts], out)
+    marks.append(time.monotonic())
+    seconds = dict(zip(("reading", "judging", "reporting"), np.diff(marks).tolist(), strict=True))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({**seconds, "peak_bytes": peak, "values": len(passes.value), **made.document["counts"]}))
+
+
+def run(argv: list[str]) -> tuple[float, float, str]:
+    """Return the wall seconds, the peak memory (bytes) and the output of a program that must succeed."""
+    with tempfile.TemporaryFile("w+") as said:
+        begin = time.monotonic()
+        process = subprocess.Popen(argv, stdout=said)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"{argv[0]} ended with {process.returncode}")
+        said.seek(0)
+        return seconds, used.ru_maxrss * 1024, said.read()
+
+
+def first_views(folder: Path) -> list[float]:
+    """Return the seconds until the page's first contentful paint of each load; none without Chromium."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        return []
+    script = (
+        "const f = document.getElementById('f'); const look = () => { const p = "
+        "f.contentWindow.performance.getEntriesByName('first-contentful-paint')[0]; "
+        "if (p) { document.title = p.startTime } else { setTimeout(look, 20) } }; look()"
+    )
+    frame = '<!DOCTYPE html><title>?</title><iframe id="f" src="index.html" width="1200" height="850"></iframe>'
+    frame += f"<script>{script}</script>"
+    (folder / "frame.html").write_text(frame, encoding="utf-8")
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    found: list[float] = []
+    try:
+        # A document that is dumped before its first paint tells nothing.
+        for _ in range(3 * VIEWS):
+            if len(found) == VIEWS:
+                break
+            with tempfile.TemporaryDirectory() as profile:
+                argv = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+                argv += ["--no-first-run"]
+                argv += [f"--user-data-dir={profile}", "--window-size=1280,900", "--timeout=20000", "--dump-dom"]
+                address = f"http://127.0.0.1:{server.server_address[1]}/frame.html"
+                done = subprocess.run([*argv, address], capture_output=True, text=True, timeout=120, check=True)
+            if known := re.search(r"<title>([\d.]+)</title>", done.stdout):
+                found.append(float(known[1]) / 1000)
+    finally:
+        server.shutdown()
+        server.server_close()
+        (folder / "frame.html").unlink()
+    return found
+
+
+def bench(work: Path, hosts: int, metrics: int, passes: int, seed: int) -> dict[str, object]:
+    """Return what one case costs."""
+    folder, out = work / "store", work / "out"
+    begin = time.monotonic()
+    total = make(folder, hosts, metrics, passes, seed)
+    print(f"  simulated {total} records in {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+    out.mkdir()
+    staged = json.loads(run([sys.executable, __file__, "--stages", str(folder), str(out)])[2])
+    shutil.rmtree(out)
+    firsttouch = str(Path(sys.executable).with_name("firsttouch"))
+    seconds, peak, _ = run([firsttouch, "report", str(folder), "-o", str(out)])
+    views = first_views(out)
+    found = {
+        "hosts": hosts,
+        "metrics": metrics,
+        "passes": passes,
+        "stages": staged,
+        "command_s": seconds,
+        "command_peak_bytes": peak,
+        "page_bytes": (out / "index.html").stat().st_size,
+        "first_view_s": views,
+    }
+    begin = time.monotonic()
+    store.compact(folder)
+    found["compaction_s"] = time.monotonic() - begin
+    found["compacted_command_s"] = run([firsttouch, "report", str(folder), "-o", str(out)])[0]
+    return found
+
+
+def show(found: dict[str, object]) -> None:
+    """Print a case as a small table."""
+    staged = found["stages"]
+    size = f"{found['hosts']} hosts x {found['metrics']} metrics x {found['passes']} passes"
+    print(f"{size}, {staged['values']} values")
+    for name in ("reading", "judging", "reporting"):
+        print(f"  {name:34}{staged[name]:8.1f} s")
+    print(f"  {'the three, peak memory':34}{staged['peak_bytes'] / 1e9:8.2f} GB")
+    print(
+        f"  {'firsttouch report, whole':34}{found['command_s']:8.1f} s{found['command_peak_bytes'] / 1e9:8.2f} GB"
+    )
+    print(f"  {'the same of a compacted store':34}{found['compacted_command_s']:8.1f} s")
+    print(f"  {'compaction':34}{found['compaction_s']:8.1f} s")
+    print(f"  {'page':34}{found['page_bytes'] / 1e6:8.2f} MB (at most {PAGE_MOST / 1e6:.0f})")
+    if views := found["first_view_s"]:
+        spread = f"{min(views):.2f} to {max(views):.2f}"
+        print(f"  {'first view':34}{statistics.median(views):8.2f} s ({spread}, {len(views)} loads)")
+    else:
+        print(f"  {'first view':34}no Chromium here")
+    print(f"  verdicts: {', '.join(f'{staged[w]} {w}' for w in ('fail', 'invalid', 'suspect', 'pass'))}")
+
+
+def main() -> None:
+    """Measure one pass of each metric, and two passes of half of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", type=int, default=HOSTS)
+    parser.add_argument("--metrics", type=int, default=METRICS)
+    parser.add_argument("--passes", type=int, help="only this number of passes, of all metrics")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--stages", nargs=2, type=Path, metavar=("STORE", "OUT"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.stages:
+        stages(*args.stages)
+        return
+    wanted = [(args.metrics, args.passes)] if args.passes else [(args.metrics, 1), (max(1, args.metrics // 2), 2)]
+    for metrics, passes in wanted:
+        with tempfile.TemporaryDirectory() as work:
+            found = bench(Path(work), args.hosts, metrics, passes, args.seed)
+        if args.json:
+            print(json.dumps(found, indent=2))
+        else:
+            show(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report is made of: reads what was given, judges it, and chooses the page that suits as many hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from firsttouch import report
+from firsttouch.campaign.state import Gap
+from firsttouch.commands import fleet as given
+from firsttouch.commands.fleet import Gathered
+from firsttouch.errors import BadInput
+from firsttouch.guideline import stored
+from firsttouch.records import Record
+from firsttouch.report import Problem, Summary, fleet
+from firsttouch.report.fleet import Fleet
+from firsttouch.report.fleet.comparison import Compared
+from firsttouch.report.model import Kind
+from firsttouch.systems import System, load
+from firsttouch.verdict import Judged, Judging, Undescribed, judged
+from firsttouch.verdict.passes import Passes, split
+
+
+def report_of(
+    paths: Sequence[Path], system: str | None, *, few: int, details: int, topology_xml: str | None
+) -> Callable[[Path], Summary | Fleet]:
+    """Read and judge all that *paths* hold; return what writes the report into a folder.
+
+    With *system* its references judge its hosts; others are judged by their fleet. Of at most *few* hosts the page
+    shows every figure, of more it is that of a fleet, with pages of the *details* worst hosts.
+    """
+    described = load(system) if system else None
+    advice = stored.find(paths)
+    kept = [path for path in paths if path.is_dir() or not path.name.endswith(stored.SUFFIX)]
+    found = given.gather(kept)
+    passes = found.passes()
+    if described is not None and described.name not in {*split(passes), *found.missing_of}:
+        raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
+    if len({*passes.hosts, *passes.settings, *found.missing}) <= few:
+        return _of_few(found, passes, described, advice, topology_xml)
+    fleets = _judged(passes, described, found)
+
+    def write(out: Path) -> Fleet:
+        pages = _details(found, fleets, described, out, details) if details else {}
+        # What hosts of campaigns did not finish is among what the verdicts miss.
+        problems = [p for p in _problems(found) if not (p.host and p.kind == "failed")]
+        return fleet.build(fleets, out, problems=problems, pages_of=pages)
+
+    return write
+
+
+def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path], Compared]:
+    """Compare what two paths hold; return what writes the report into a folder."""
+    columns = []
+    for path in (before, after):
+        found = given.gather([path])
+        passes = found.passes()
+        columns.append(passes if system is None else split(passes, system)[system])
+        if not columns[-1].hosts:
+            raise found.nothing()
+    compared = fleet.compare(*columns)
+    names = (before.name or str(before), after.name or str(after))
+    return lambda out: fleet.build_comparison(
+        compared, out, names=names if names[0] != names[1] else (str(before), str(after))
+    )
+
+
+def _judged(passes: Passes, described: System | None, found: Gathered) -> list[Judged]:
+    """Return the verdicts of each system's hosts; what is missing of campaigns is missing of their system."""
+    missing, parts = found.missing_of, split(passes)
+    fleets = []
+    for name in sorted({*parts, *missing}):
+        judging: Judging = described if described is not None and described.name == name else Undescribed(name)
+        part = parts[name] if name in parts else split(passes, name)[name]
+        fleets.append(judged(part, judging, missing=missing.get(name, {})))
+    return fleets
+
+
+def _of_few(
+    found: Gathered, passes: Passes, described: System | None, advice: list[dict[str, object]], xml: str | None
+) -> Callable[[Path], Summary]:
+    records = found.records()
+    problems = _problems(found)
+    if not records and not problems and not advice:
+        raise found.nothing()
+    verdicts = []
+    if described is not None:
+        (one,) = [f for f in _judged(passes, described, found) if f.system.name == described.name]
+        verdicts = [one.of(host) for host in one.hosts]
+
+    def write(out: Path) -> Summary:
+        return report.build(
+            records,
+            out,
+            topology_xml=xml,
+            problems=problems,
+            references=_references(described),
+            verdicts=verdicts,
+            advice=advice,
+        )
+
+    return write
+
+
+def _references(described: System | None) -> report.References | None:
+    if described is None:
+        return None
+
+    def reference(record: Record) -> report.Reference | None:
+        mine = record.judged and record.system == described.name
+        known = described.reference(record.check, record.metric, record.parameters) if mine else None
+        return report.Reference(known.value, known.minimum, known.maximum, known.source) if known else None
+
+    return reference
+
+
+def _problems(found: Gathered) -> list[Problem]:
+    """Return what campaigns and ReFrame's runs did not give, with the reason."""
+    problems = [Problem(t.check, t.result, t.reason) for t in found.troubles]
+    for seen in found.campaigns:
+        check = {s.name: s.argv[1] if s.argv[0] == "measure" else "placement" for s in seen.campaign.steps}
+        kinds: tuple[tuple[Kind, Sequence[Gap]], ...] = (("failed", seen.gaps), ("skipped", seen.skipped))
+        for kind, gaps in kinds:
+            for gap in gaps:
+                name = gap.step or gap.host or f"hosts of {seen.campaign.name}"
+                why = f"missing: {gap.reason}" if kind == "failed" else gap.reason
+                problems.append(Problem(name, kind, why, gap.host, check.get(gap.step, "")))
+    return problems
+
+
+def _details(
+    found: Gathered, fleets: Sequence[Judged], described: System | None, out: Path, most: int
+) -> dict[str, str]:
+    """Write the pages of the worst hosts that do not pass; return them by host, as links from the fleet's page."""
+    ranked = [(rank, one.system.name, host) for one in fleets for rank, host in enumerate(fleet.worst(one))]
+    chosen = [host for _, _, host in sorted(ranked)][:most]
+    records = found.records(chosen)
+    pages = {}
+    for host in dict.fromkeys(chosen):
+        mine = [r for r in records if r.host == host]
+        if not mine:
+            continue
+        name = quote(host, safe="").replace(".", "%2E") if host.startswith(".") else quote(host, safe="")
+        folder = out / "hosts" / name
+        folder.mkdir(parents=True)
+        verdicts = [one.of(host) for one in fleets if host in one.number]
+        report.build(
+            mine, folder, references=_references(described), verdicts=verdicts, title=f"NUMA report {host}"
+        )
+        pages[host] = f"hosts/{quote(name)}/index.html"
+    return pages

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the report of many hosts: index.html, summary.md, summary.json, and findings.parquet with all of it.
+
+Where there are not too many results, also metrics.prom and junit.xml, as of a single host.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+import firsttouch
+from firsttouch.report import DOCUMENT, Problem, junit, openmetrics
+from firsttouch.report.document import SCHEMA
+from firsttouch.report.fleet import findings, heat, history, missing, pages, spread
+from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.report.text import clean, count
+from firsttouch.verdict import HostVerdict, Judged
+from firsttouch.verdict.model import ORDER
+
+#: What a fleet's report consists of; a folder of hosts only where some were asked for.
+FILES = frozenset(
+    {"index.html", "summary.md", "summary.json", "findings.parquet", "metrics.prom", "junit.xml", "hosts"}
+)
+#: Results of so many hosts and metrics are written one by one for monitoring and continuous integration.
+MOST_RESULTS = 50_000
+#: Hosts that are told of one by one, with cause and evidence.
+MOST_TOLD = 50
+#: Lines of evidence of one host, of those that the page shows and the summary holds.
+_SHOWN, _KEPT = 3, 20
+#: Lines that a terminal or a ticket shows.
+_SHORT = 20
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What a report of a fleet says in short: the *document*, the *worst* hosts in detail, and a table."""
+
+    document: dict[str, Any]
+    worst: Sequence[HostVerdict]
+    ranks: Sequence[Ranks]
+
+    def table(self) -> str:
+        """Return the table for a terminal: how many hosts of each verdict, and the worst ones."""
+        rows = [[v.host, v.verdict, clean(_cause(v)), clean(_first(v))] for v in self.worst[:_SHORT]]
+        body = tabulate(rows, ("host", "verdict", "cause", "evidence"), "simple", maxcolwidths=[24, 8, 36, 60])
+        more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(rows)
+        parts = [self.document["line"], *([body] if rows else [])]
+        return "\n\n".join([*parts, *([f"and {count(more, 'more host')} that do not pass"] if more > 0 else [])])
+
+
+def build(
+    judged: Sequence[Judged],
+    out: Path,
+    *,
+    problems: Sequence[Problem] = (),
+    title: str = "NUMA report of a fleet",
+    pages_of: Mapping[str, str] | None = None,
+    generated: datetime.datetime | None = None,
+) -> Fleet:
+    """Write the report of fleets (one for each system) into the existing folder *out*; return it in short.
+
+    *problems* are checks without a result, *pages_of* are the pages of single hosts, by host. *generated* is the
+    time that the page states (default: now).
+    """
+    with ThreadPoolExecutor(1) as beside:
+        # The table takes as long as the page, and neither needs the other's processor.
+        written = beside.submit(findings.write, judged, out / "findings.parquet")
+        now = generated or datetime.datetime.now(datetime.UTC)
+        made = _pages(judged, out, problems, pages_of or {}, title=title, generated=now)
+        written.result()
+    return made
+
+
+def _pages(
+    judged: Sequence[Judged],
+    out: Path,
+    problems: Sequence[Problem],
+    pages_of: Mapping[str, str],
+    *,
+    title: str,
+    generated: datetime.datetime,
+) -> Fleet:
+    stated = generated.isoformat(timespec="seconds")
+    ranks = [Ranks(one) for one in judged]
+    told = [[one.judged.of(h) for h in one.hosts[:MOST_TOLD] if one.words[h]] for one in ranks]
+    lost = missing.table(judged, problems)
+    machine = _document(ranks, told, problems, lost, title=title, generated=stated)
+    sections = [_section(one, some, pages_of) for one, some in zip(ranks, told, strict=True)]
+    facts = {"title": title, "generated": stated, "version": firsttouch.__version__, "line": machine["line"]}
+    facts |= {"missing": lost, "sections": sections, "steps": heat.STEPS}
+    facts["each"] = sum(len(one.passes.counts) for one in judged) <= MOST_RESULTS
+    (out / "index.html").write_text(pages.html("fleet.html.j2", facts), encoding="utf-8")
+    (out / "summary.md").write_text(pages.ticket("fleet.md.j2", facts), encoding="utf-8")
+    if facts["each"]:
+        every = [one.of(host) for one in judged for host in one.hosts]
+        metrics = openmetrics.text((), every, version=firsttouch.__version__, generated=generated.timestamp())
+        (out / "metrics.prom").write_text(metrics, encoding="utf-8")
+        tests = junit.text((), every, problems, title=title, generated=stated)
+        (out / "junit.xml").write_text(tests, encoding="utf-8")
+    # On one line: with indents, Python takes ten times as long, and nobody reads ten thousand hosts.
+    text = json.dumps(machine, sort_keys=True, allow_nan=False) + "\n"
+    (out / "summary.json").write_text(text, encoding="utf-8")
+    return Fleet(machine, [v for some in told for v in some], ranks)
+
+
+def worst(judged: Judged) -> list[str]:
+    """Return the hosts of a fleet that do not pass, the worst first."""
+    ranks = Ranks(judged)
+    return [host for host in ranks.hosts if ranks.words[host]]
+
+
+def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the page shows of one system's hosts."""
+    rest = [h for h in ranks.hosts[len(worst) :] if ranks.words[h]]
+    by_word = {w: [h for h in rest if ranks.words[h] == i] for i, w in enumerate(ORDER)}
+    return {
+        "system": ranks.judged.system.name,
+        "counts": [(w, int(n)) for w, n in zip(ORDER, ranks.counts, strict=True) if n],
+        "hosts": len(ranks.judged.hosts),
+        "cases": len(ranks.judged.passes.cases),
+        "passes": len(ranks.judged.passes.value),
+        "worst": [
+            {
+                "host": v.host,
+                "page": pages_of.get(v.host, ""),
+                "verdict": v.verdict,
+                "judged": f"{sum(f.verdict == 'pass' for f in v.findings)} of {len(v.findings)} pass",
+                "cause": _cause(v),
+                "evidence": v.evidence[len(v.causes) :][:_SHOWN],
+                "more": max(0, len(v.evidence) - len(v.causes) - _SHOWN),
+            }
+            for v in worst
+        ],
+        "rest": [(w, hosts) for w, hosts in reversed(by_word.items()) if hosts],
+        "heat": heat.heat(ranks),
+        "spreads": spread.spreads(ranks),
+        "header": spread.HEADER,
+        "metrics": spread.rows(ranks),
+        "days": history.days(ranks),
+        "lines": history.lines(ranks),
+    }
+
+
+def _cause(verdict: HostVerdict) -> str:
+    return "; ".join(verdict.causes)
+
+
+def _first(verdict: HostVerdict) -> str:
+    lines = verdict.evidence[len(verdict.causes) :]
+    return (lines[0] if lines else "") + (f"; and {len(lines) - 1} more" if len(lines) > 1 else "")
+
+
+def _document(
+    ranks: Sequence[Ranks],
+    worst: Sequence[Sequence[HostVerdict]],
+    problems: Sequence[Problem],
+    lost: missing.Lost,
+    *,
+    title: str,
+    generated: str,
+) -> dict[str, Any]:
+    counts = {word: sum(int(one.counts[i]) for one in ranks) for i, word in enumerate(ORDER)}
+    total = sum(counts.values())
+    told = ", ".join(f"{n} {w}" for w, n in reversed(counts.items()) if n)
+    gaps = f"; something is missing of {lost.hosts} of them" if lost.hosts else "; nothing is missing"
+    return {
+        "document": DOCUMENT,
+        "schema": SCHEMA,
+        "kind": "fleet",
+        "firsttouch": firsttouch.__version__,
+        "title": title,
+        "generated": generated,
+        "line": f"{count(total, 'host')}: {told or 'none judged'}{gaps}.",
+        "counts": counts,
+        "missing": [{"what": what, "reason": reason} for what, reason in lost.every],
+        "problems": [{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
+        "systems": [_system(one, some) for one, some in zip(ranks, worst, strict=True)],
+    }
+
+
+def _system(ranks: Ranks, worst: Sequence[HostVerdict]) -> dict[str, Any]:
+    judged = ranks.judged
+    detailed = {v.host: {"causes": list(v.causes), "evidence": v.evidence[len(v.causes) :][:_KEPT]} for v in worst}
+    hosts = []
+    for host in ranks.hosts:
+        number = judged.number.get(host)
+        counted = judged.counts[number].tolist() if number is not None else [0] * (len(ORDER) + 1)
+        hosts.append(
+            {
+                "host": host,
+                "verdict": ORDER[ranks.words[host]],
+                "findings": {w: n for w, n in zip(ORDER, counted, strict=False) if n},
+                "unjudged": counted[-1],
+                "missing": len(judged.missing.get(host, ()))
+                + (int(judged.absent[number]) if number is not None else 0),
+                **detailed.get(host, {}),
+            }
+        )
+    return {"system": judged.system.name, "hosts": hosts, "metrics": len(judged.passes.cases)}

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is not there: hosts that did not come, steps that were not finished, metrics that only some hosts have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firsttouch.report import Problem
+from firsttouch.report.text import count
+from firsttouch.verdict import Judged
+
+#: Lines that a page shows.
+MOST = 60
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What is missing: *every* line as what and why, *hosts* of which something is, lines that are *left_out*."""
+
+    every: Sequence[tuple[str, str]]
+    hosts: int
+
+    @property
+    def shown(self) -> Sequence[tuple[str, str]]:
+        """The lines that a page shows."""
+        return self.every[:MOST]
+
+    @property
+    def left_out(self) -> int:
+        """How many it does not show."""
+        return len(self.every) - len(self.shown)
+
+
+def table(judged: Sequence[Judged], problems: Sequence[Problem]) -> Lost:
+    """Return all that is missing, whole hosts first, then steps and checks, then single metrics."""
+    whole: list[tuple[str, str]] = [(p.host or p.name, p.reason) for p in problems if not p.check and not p.host]
+    steps: list[tuple[str, str]] = []
+    metrics: list[tuple[str, str]] = []
+    hosts: set[str] = set()
+    for one in judged:
+        for host, reasons in sorted(one.missing.items()):
+            if reasons:
+                hosts.add(host)
+                (whole if host not in one.number else steps).append((host, "; ".join(reasons)))
+        for number in np.flatnonzero(one.absent > 0).tolist():
+            host = one.passes.hosts[number]
+            hosts.add(host)
+            metrics.append((host, _absent(one, host)))
+    found = {(p.host, p.name) for p in problems if p.check or p.host}
+    steps += [(" ".join(filter(None, key)), _why(problems, key)) for key in sorted(found)]
+    return Lost([*whole, *steps, *metrics], len(hosts))
+
+
+def _absent(one: Judged, host: str) -> str:
+    lost = one.judging.copy()
+    lost[one.passes.case[one.groups(host)]] = False
+    some = np.flatnonzero(lost).tolist()
+    name = one.passes.cases[some[0]].name
+    more = f" and {len(some) - 1} more" if len(some) > 1 else ""
+    return f"{count(len(some), 'metric')} that other hosts were judged by: {name}{more}"
+
+
+def _why(problems: Sequence[Problem], key: tuple[str, str]) -> str:
+    return "; ".join(dict.fromkeys(f"{p.kind}: {p.reason}" for p in problems if (p.host, p.name) == key))

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The passes of a fleet in columns: what is judged of records, of ten thousand hosts as of one.
+
+Records of one host and case are passes: the same thing measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firsttouch.records import Better
+from firsttouch.systems.vocabulary import PARAMETERS
+from firsttouch.verdict.columns import Bools, Floats, Groups, Ints, stable
+from firsttouch.verdict.model import case_name
+
+#: Parameters that name a case beside those that a reference may name.
+_BESIDE = ("effort", "division", "reads")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A metric of a check in one case: *parameters* are those that name it. Values are in *unit*."""
+
+    system: str
+    check: str
+    metric: str
+    parameters: Mapping[str, Any]
+    unit: str
+    better: Better
+
+    @cached_property
+    def name(self) -> str:
+        """The metric with what tells its case from others of the check."""
+        return case_name(self.check, self.metric, self.parameters)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """All passes, ordered by case, host and time; a *group* is those of one host and case, oldest first.
+
+    *hosts* are in alphabetical order, *cases* in the order in which they first came. Of each pass there is its
+    *value*, its *time* (ms since 1970), whether it is *valid* and may be *judged*, and why not (a number of
+    *reasons*). Of each group there is its *case*, its *host* and how many passes it has (*counts*).
+    *settings* are the values of each host that explain its speed.
+    """
+
+    hosts: Sequence[str]
+    cases: Sequence[Case]
+    value: Floats
+    time: Ints
+    valid: Bools
+    judged: Bools
+    reason: NDArray[np.int32]
+    reasons: Sequence[str]
+    case: NDArray[np.int32]
+    host: NDArray[np.int32]
+    counts: Ints
+    settings: Mapping[str, Mapping[str, float]]
+
+    @cached_property
+    def begins(self) -> Ints:
+        """Return where the passes of each group begin."""
+        return np.cumsum(self.counts) - self.counts
+
+    @cached_property
+    def of_case(self) -> Ints:
+        """Return where the groups of each case begin, and the number of all."""
+        return np.searchsorted(self.case, np.arange(len(self.cases) + 1))
+
+    @cached_property
+    def of_host(self) -> tuple[Ints, NDArray[np.intp]]:
+        """Return where the groups of each host begin in the order of hosts, and that order."""
+        order = stable(self.host)
+        return np.searchsorted(self.host[order], np.arange(len(self.hosts) + 1)), order
+
+    def groups(self, case: int) -> slice:
+        """Return the groups of a case."""
+        return slice(int(self.of_case[case]), int(self.of_case[case + 1]))
+
+    def passes(self, groups: slice) -> slice:
+        """Return the passes of consecutive groups."""
+        if groups.start == groups.stop:
+            return slice(0, 0)
+        last = groups.stop - 1
+        return slice(int(self.begins[groups.start]), int(self.begins[last] + self.counts[last]))
+
+    def good(self, cases: Sequence[int]) -> tuple[Groups, NDArray[np.int32]]:
+        """Return the good passes (valid, to be judged) of *cases* taken as one, and their hosts' numbers."""
+        parts = [self.passes(self.groups(case)) for case in cases]
+        numbers = [np.repeat(self.host[g], self.counts[g]) for g in map(self.groups, cases)]
+        host, time = np.concatenate(numbers), np.concatenate([self.time[p] for p in parts])
+        kept = np.concatenate([self.valid[p] & self.judged[p] for p in parts])
+        order = np.flatnonzero(kept)
+        if len(cases) > 1:
+            order = order[np.lexsort((time[order], host[order]))]
+        found, counts = np.unique(host[order], return_counts=True)
+        return Groups(np.concatenate([self.value[p] for p in parts])[order], counts), found
+
+
+def case_of(check: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those *parameters* of a record that tell its case from others of the check."""
+    known = PARAMETERS.get(check)
+    names = parameters if known is None else (*known, *_BESIDE)
+    return {name: parameters[name] for name in names if name in parameters}
+
+
+def split(passes: Passes, *names: str) -> dict[str, Passes]:
+    """Return the passes of each system (and of *names*, where there may be none)."""
+    systems = list(dict.fromkeys([*(case.system for case in passes.cases), *names]))
+    if len(systems) == 1 and passes.cases:
+        return {systems[0]: passes}
+    return {name: _of_system(passes, name) for name in systems}
+
+
+def _of_system(passes: Passes, system: str) -> Passes:
+    mine = np.array([case.system == system for case in passes.cases], dtype=np.bool_)
+    groups = mine[passes.case] if len(mine) else np.zeros(0, dtype=np.bool_)
+    kept = np.repeat(groups, passes.counts)
+    hosts, host = np.unique(passes.host[groups], return_inverse=True)
+    case = np.cumsum(mine) - 1
+    return Passes(
+        hosts=[passes.hosts[i] for i in hosts.tolist()],
+        cases=[one for one in passes.cases if one.system == system],
+        value=passes.value[kept],
+        time=passes.time[kept],
+        valid=passes.valid[kept],
+        judged=passes.judged[kept],
+        reason=passes.reason[kept],
+        reasons=passes.reasons,
+        case=case[passes.case[groups]].astype(np.int32),
+        host=host.astype(np.int32),
+        counts=passes.counts[groups],
+        settings=passes.settings,
+    )

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the columns of a fleet's passes of records, table by table, so that few rows are held as text at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firsttouch.records import Record, to_frame
+from firsttouch.settings import METRICS as SETTINGS
+from firsttouch.verdict.columns import stable
+from firsttouch.verdict.passes import Case, Passes, case_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_Kind = TypeVar("_Kind", bound=np.generic)
+#: What tells one case from another in a table, and all that is read of one.
+_NAMING = ("system", "check", "metric", "unit", "better", "parameters")
+READ = (*_NAMING, "host", "value", "status", "reason", "software", "time")
+
+
+def of_records(records: Iterable[Record], system: str | None = None) -> Passes:
+    """Return the passes of *records*, of one *system* only where it is named."""
+    found = list(records)
+    return of_frames([to_frame(found)] if found else [], system)
+
+
+def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Passes:
+    """Return the passes of tables of records (see :func:`firsttouch.records.to_frame`), taken one at a time."""
+    made = _Made(system)
+    for frame in _ahead(frames):
+        made.add(frame)
+    return made.passes()
+
+
+def _ahead(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Yield tables, the next one of which is read meanwhile."""
+    left = iter(frames)
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, left, None)
+        while (frame := coming.result()) is not None:
+            coming = reader.submit(next, left, None)
+            yield frame
+
+
+class _Made:
+    """The columns while tables are added."""
+
+    def __init__(self, system: str | None) -> None:
+        self.system = system
+        self.hosts: dict[str, int] = {}
+        self.cases: dict[str, int] = {}
+        self.listed: list[Case] = []
+        self.known: pl.DataFrame | None = None
+        self.cases_of: list[int] = []
+        self.reasons: dict[str, int] = {"": 0}
+        self.parts: list[list[NDArray[Any]]] = []
+        self.settings: dict[str, dict[str, float]] = {}
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Add the rows of a table."""
+        import polars as pl  # noqa: PLC0415 - see firsttouch.records
+
+        frame = frame.select(READ)
+        if self.system is not None:
+            frame = frame.filter(pl.col("system") == self.system)
+        self._explain(frame.filter(pl.col("check") == "topology"))
+        frame = frame.filter(~pl.col("metric").is_in(SETTINGS))
+        if frame.is_empty():
+            return
+        emulated = pl.col("software").str.contains('"emulator":', literal=True)
+        columns = frame.select(
+            (pl.col("status") == "valid").alias("valid"),
+            ((pl.col("unit") == "1") | ~emulated).alias("judged"),
+            "value",
+        )
+        reason = np.zeros(len(frame), dtype=np.int32)
+        if not (valid := columns["valid"].to_numpy()).all():
+            told = frame["reason"].filter(~columns["valid"])
+            reason[~valid] = [self.reasons.setdefault(text, len(self.reasons)) for text in told]
+        self.parts.append(
+            [
+                self._texts(frame),
+                self._hosts(frame["host"]),
+                columns["value"].to_numpy(),
+                _instants(frame["time"]),
+                valid,
+                columns["judged"].to_numpy(),
+                reason,
+            ]
+        )
+
+    def _explain(self, topology: pl.DataFrame) -> None:
+        for host, metric, value in topology.select("host", "metric", "value").iter_rows():
+            self.settings.setdefault(host, {})[metric] = value
+
+    def _hosts(self, names: pl.Series) -> NDArray[np.int32]:
+        import polars as pl  # noqa: PLC0415 - see firsttouch.records
+
+        ordered = names.unique(maintain_order=True)
+        numbers = [self.hosts.setdefault(name, len(self.hosts)) for name in ordered]
+        if len(numbers) == 1:
+            return np.full(len(names), numbers[0], dtype=np.int32)
+        return names.replace_strict(ordered, numbers, return_dtype=pl.Int32).to_numpy()
+
+    def _texts(self, frame: pl.DataFrame) -> NDArray[np.int32]:
+        """Return the number of the texts that name each row's case: a few, each of which is looked at once."""
+        import polars as pl  # noqa: PLC0415 - see firsttouch.records
+
+        naming = list(_NAMING)
+        found = frame.select(naming)
+        if self.known is not None:
+            numbers = found.join(self.known, on=naming, how="left", maintain_order="left")["text"]
+            if not numbers.null_count():
+                return numbers.to_numpy()
+            new = found.filter(numbers.is_null()).unique(maintain_order=True)
+        else:
+            new = found.unique(maintain_order=True)
+        numbers = pl.int_range(len(self.cases_of), len(self.cases_of) + len(new), dtype=pl.Int32, eager=True)
+        self.cases_of += [self._case(row) for row in new.iter_rows()]
+        added = new.with_columns(numbers.alias("text"))
+        self.known = added if self.known is None else pl.concat([self.known, added])
+        return found.join(self.known, on=naming, how="left", maintain_order="left")["text"].to_numpy()
+
+    def _case(self, naming: tuple[Any, ...]) -> int:
+        system, check, metric, unit, better, parameters = naming
+        case = case_of(check, json.loads(parameters))
+        key = json.dumps([system, check, metric, unit, better, case], sort_keys=True)
+        if key not in self.cases:
+            self.cases[key] = len(self.cases)
+            self.listed.append(Case(system, check, metric, case, unit, better))
+        return self.cases[key]
+
+    def passes(self) -> Passes:
+        """Return all that was added, in order."""
+        names = sorted(self.hosts)
+        rank = np.empty(len(names), dtype=np.int32)
+        rank[[self.hosts[name] for name in names]] = np.arange(len(names))
+        # The largest moment of a run: what is not needed any more goes at once.
+        text, value, time = self._column(0, np.int32), self._column(2, np.float64), self._column(3, np.int64)
+        host = rank[self._column(1, np.int32)]
+        valid, judged, reason = self._column(4, np.bool_), self._column(5, np.bool_), self._column(6, np.int32)
+        self.parts.clear()
+        case = np.array(self.cases_of, dtype=np.int32)[text]
+        order = _order(case, host, time, value)
+        case, host, time, value = case[order], host[order], time[order], value[order]
+        new = np.ones(len(order), dtype=np.bool_)
+        new[1:] = (np.diff(case) != 0) | (np.diff(host) != 0)
+        # A record that was read twice (in a store and in a report made of it) is one pass.
+        twice = ~new
+        twice[1:] &= (np.diff(time) == 0) & (np.diff(value) == 0) & (np.diff(text[order]) == 0)
+        if twice.any():
+            kept = ~twice
+            order, new = order[kept], new[kept]
+            case, host, time, value = case[kept], host[kept], time[kept], value[kept]
+        first = np.flatnonzero(new)
+        return Passes(
+            hosts=names,
+            cases=self.listed,
+            value=value,
+            time=time,
+            valid=valid[order],
+            judged=judged[order],
+            reason=reason[order],
+            reasons=list(self.reasons),
+            case=case[first],
+            host=host[first],
+            counts=np.diff(first, append=len(order)),
+            settings=self.settings,
+        )
+
+    def _column(self, number: int, kind: type[_Kind]) -> NDArray[_Kind]:
+        """Return a column of all parts, which are freed of it."""
+        found = [np.empty(0, dtype=kind), *(part[number] for part in self.parts)]
+        for part in self.parts:
+            part[number] = found[0]
+        return np.concatenate(found, dtype=kind)
+
+
+def _order(case: NDArray[Any], host: NDArray[Any], time: NDArray[Any], value: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the order by case, host, time and value."""
+    order = stable(host)
+    order = order[stable(case[order])]
+    ordered = [column[order] for column in (case, host, time, value)]
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (np.diff(ordered[0]) != 0) | (np.diff(ordered[1]) != 0)
+    later, more = np.diff(ordered[2]), np.diff(ordered[3])
+    wrong = ~new[1:] & ((later < 0) | ((later == 0) & (more < 0)))
+    if wrong.any():
+        # Seldom: a host's files are read in the order in which it wrote them.
+        group = np.cumsum(new)
+        some = np.isin(group, group[1:][wrong])
+        order[some] = order[some][np.lexsort((ordered[3][some], ordered[2][some], group[some]))]
+    return order
+
+
+def _instants(texts: pl.Series) -> NDArray[np.int64]:
+    """Return times in ms since 1970; one that states no offset is UTC, one that is no time the first of all."""
+    told = texts.str.to_datetime("%+", time_zone="UTC", strict=False)
+    if told.null_count():
+        told = told.zip_with(
+            told.is_not_null(), (texts + "Z").str.to_datetime("%+", time_zone="UTC", strict=False)
+        )
+    return told.dt.epoch("ms").fill_null(0).to_numpy()

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that README.md and docs/*.md show, and the files that their examples write.
+
+Commands are the lines of blocks that are indented by four spaces, and of blocks ```console that begin with ``$ ``.
+A block of another language whose first line is ``# FILE`` or ``# append to FILE`` is that file. The comment
+``<!-- not run: REASON -->`` before a block says why its commands are not run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"(?:^ {4,}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)
+_MARK = re.compile(r"<!-- not run: ([^>]+?) -->\s*\Z")
+_FILE = re.compile(r"# (append to )?([\w./-]+\.\w+)\n(.*)\Z", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One line of a shell; *reason* is why it is not run, empty where it is."""
+
+    page: Path
+    line: int
+    text: str
+    reason: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it is shown."""
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file of an example: its path in the checkout, its text, and whether that is put behind what is there."""
+
+    path: str
+    text: str
+    behind: bool
+
+
+def read(page: Path) -> list[Command | Written]:
+    """Return what a page shows, in its order."""
+    return list(_read(page, page.read_text(encoding="utf-8")))
+
+
+def commands(page: Path) -> list[Command]:
+    """Return the commands of a page."""
+    return [c for c in read(page) if isinstance(c, Command)]
+
+
+def _read(page: Path, text: str) -> Iterator[Command | Written]:
+    blocks = [(m.start(), m[1], m[2]) for m in _FENCE.finditer(text)]
+    # What is indented inside of a fence is no block of its own.
+    rest = _FENCE.sub(lambda m: re.sub(r"[^\n]", "x", m[0]), text)
+    blocks += [(m.start(), "indented", m[0]) for m in _INDENTED.finditer(rest)]
+    for start, language, body in sorted(blocks):
+        mark = _MARK.search(text[:start])
+        if language in {"console", "indented"}:
+            first = text.count("\n", 0, start) + 1 + (language == "console")
+            for line, shown in enumerate(body.splitlines(), start=first):
+                if command := _command(shown, language):
+                    yield Command(page, line, command, mark[1] if mark else "")
+        elif known := _FILE.match(body):
+            yield Written(known[2], known[3], bool(known[1]))
+
+
+def _command(shown: str, language: str) -> str:
+    if language == "console":
+        return shown[2:].strip() if shown.startswith("$ ") else ""
+    # What is said of a command stands behind three spaces, or two and #.
+    return re.split(r" {2,}#| {3,}", shown.strip())[0].strip()

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A browser that a test drives by the DevTools protocol: keys, media, sizes, and its accessibility tree."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+#: Events that tell of a request, or of a word on the console.
+_TOLD = {"Network.requestWillBeSent", "Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"}
+
+
+class Page:
+    """One page; *events* are the requests and words of the console so far."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        self._in = os.fdopen(reading, "rb")
+        self._out = os.fdopen(writing, "wb")
+        self._number = 0
+        self._session: str | None = None
+        self.events: list[dict[str, Any]] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Return what a method answers; raises AssertionError with its message where it fails."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        self._out.write(json.dumps(message).encode() + b"\0")
+        self._out.flush()
+        return self._until(lambda told: told.get("id") == self._number)["result"]
+
+    def _until(self, wanted: Any) -> dict[str, Any]:
+        while True:
+            told = self._message()
+            assert "error" not in told, told
+            if told.get("method") in _TOLD:
+                self.events.append(told)
+            if wanted(told):
+                return told
+
+    def _message(self) -> dict[str, Any]:
+        read = bytearray()
+        while (byte := self._in.read(1)) != b"\0":
+            assert byte, "the browser went away"
+            read += byte
+        return json.loads(read)
+
+    def load(self, file: Path) -> None:
+        """Load a file and wait until it is there."""
+        self.events.clear()
+        self.call("Page.navigate", url=file.as_uri())
+        self._until(lambda told: told.get("method") == "Page.loadEventFired")
+
+    def reload(self) -> None:
+        """Load the page again and wait until it is there."""
+        self.call("Page.reload")
+        self._until(lambda told: told.get("method") == "Page.loadEventFired")
+
+    def ask(self, script: str) -> Any:
+        """Return the value of an expression of JavaScript in the page."""
+        found = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def press(self, key: str, code: int) -> None:
+        """Press and release a key, by its name and its virtual code."""
+        text = {"text": "\r"} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            told = text if kind == "keyDown" else {}
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **told)
+
+    def media(self, kind: str = "screen", **features: str) -> None:
+        """Show the page on a *kind* of medium, and with features such as prefers_color_scheme."""
+        told = [{"name": n.replace("_", "-"), "value": v} for n, v in features.items()]
+        self.call("Emulation.setEmulatedMedia", media=kind, features=told)
+
+    def width(self, pixels: int, *, phone: bool = False) -> None:
+        """Show the page in a window of that width."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=pixels, height=800, deviceScaleFactor=1, mobile=phone
+        )
+
+    def tree(self) -> list[dict[str, Any]]:
+        """Return what a screen reader is told: the nodes that it does not ignore."""
+        nodes = self.call("Accessibility.getFullAXTree")["nodes"]
+        return [node for node in nodes if not node["ignored"]]
+
+
+@contextmanager
+def browser(profile: Path) -> Iterator[Page]:
+    """Yield a page of a browser with an empty profile, which ends with it."""
+    to_browser, from_test = os.pipe()
+    to_test, from_browser = os.pipe()
+    argv = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    argv += ["--no-first-run", "--disable-background-networking", "--remote-debugging-pipe"]
+    # The protocol's pipes are 3 and 4.
+    move = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
+    process = subprocess.Popen(
+        ["bash", "-c", move, "bash", *argv, f"--user-data-dir={profile}"],
+        pass_fds=(to_browser, from_browser),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(to_browser)
+    os.close(from_browser)
+    try:
+        yield Page(to_test, from_test)
+    finally:
+        process.terminate()
+        process.wait(timeout=20)

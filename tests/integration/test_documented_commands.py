@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command that README.md and docs/ show is run, in a copy of the checkout; or by another test; or none can.
+
+Which test runs a command that needs a Slurm, an image, a Spack or an emulated machine is said in COVERED; why one
+is run nowhere is said where it is shown.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import documented
+from documented import PAGES, ROOT, Command
+from firsttouch import index
+from firsttouch.aligners import aligner
+
+pytestmark = pytest.mark.integration
+
+#: File of tests -> commands -> the test that runs the same, of other numbers of hosts or another system at most.
+COVERED = {
+    "integration/test_documented_commands.py": {
+        r"make test": "test_every_command_is_run_somewhere",  # a part of it, at least
+        r"make run": "test_make_run",
+    },
+    "integration/test_settings.py": {
+        r"\. \.venv/bin/activate": "test_a_fresh_shell_with_the_environment_activated",
+    },
+    "integration/test_reframe_checks.py": {
+        r"reframe -c reframe/ -r --system local -n latency": "test_what_works_passes",
+    },
+    "slurm/test_slurm_templates.py": {
+        r"sbatch slurm/characterize.*": "test_characterize_measures_the_four_aspects_of_one_host",
+        r"sbatch -N 8 slurm/validate.*": "test_validate_judges_every_host_inside_one_job",
+        r"sbatch --array=1-8 slurm/strategy.*": "test_strategy_is_spread_over_hosts_and_each_scenario_runs_once",
+        r"firsttouch campaign submit .*": "test_named_hosts_get_a_job_each",
+        r"firsttouch validate .*": "test_job_line_and_command_agree_on_a_host_that_fails",
+    },
+    "unit/test_paper_page.py": {
+        r"make paper": "test_the_folder_holds_the_page_and_the_claims",
+    },
+    "unit/test_report_fleet.py": {
+        r"firsttouch report reports/out/campaigns/.*": "test_hosts_that_a_campaign_lost_are_listed_first",
+        r"firsttouch report --compare before/ after/ .*": "test_slower_memory_is_found_and_nothing_else",
+    },
+    "unit/test_verdict_fleet.py": {
+        r"firsttouch baseline .*": "test_json_has_all",
+    },
+    "containers/test_containers_image.py": {
+        r"make images( IMAGE=\w+)?": "test_checksum_and_packages_lie_beside_it",
+        r"make run BACKEND=apptainer": "test_every_check_runs_inside_where_reframe_is_told_so",
+        r"reframe .* -S backend=apptainer": "test_every_check_runs_inside_where_reframe_is_told_so",
+        r"firsttouch inside apptainer -- topology": "test_it_sees_the_topology_that_the_host_sees",
+        r"apptainer run .*": "test_help_and_an_app_for_each_tool",
+    },
+    "containers/test_containers_site.py": {
+        r"firsttouch inside --check apptainer": "test_no_image",
+        r"make run BACKEND=spack": "test_a_view_of_spack",
+    },
+    "containers/test_containers_spack.py": {
+        r"export SPACK_ROOT=.*": "test_a_real_spack_concretizes_all_and_finds_no_fault_in_our_recipes",
+        r"spack-env/stack.py mirror .*": "test_a_mirror_is_filled_by_download_and_a_wrong_file_never_stays",
+        r"spack-env/stack.py install .*": "test_a_real_spack_concretizes_all_and_finds_no_fault_in_our_recipes",
+    },
+    "emulated/test_emulated_end.py": {
+        r"make emulate SYSTEM=amd-opteron": "test_emulate_gives_a_shell_on_a_terminal",
+        r"make emulate SYSTEM=small CMD=.*": "test_emulate_runs_a_command",
+    },
+    "emulated/test_emulated_slurm.py": {
+        r"reframe -c reframe/ -r --system amd-opteron": "test_checks_pass_with_their_placement_verified",
+        r"make emulate SYSTEM=amd-opteron CMD='reframe .*": "test_checks_pass_with_their_placement_verified",
+    },
+}
+#: What this host may be too small for: the command then ends with 3 and such a line.
+CANNOT = "firsttouch: cannot be done here: "
+#: Parts of the checkout that examples use.
+PARTS = ("src", "reframe", "datasets", "reports/published", "setup", "spack-env", "tests/golden", "tests/emulated")
+ALL = [command for page in PAGES for command in documented.commands(page)]
+
+
+def covered(command: Command) -> bool:
+    """Tell whether another test runs a command."""
+    return any(re.fullmatch(pattern, command.text) for tests in COVERED.values() for pattern in tests)
+
+
+def is_run(command: Command) -> bool:
+    """Tell whether it is run here."""
+    return not command.reason and not covered(command)
+
+
+def _unneeded(folder: str, names: list[str]) -> set[str]:
+    return {n for n in names if n == "__pycache__" or Path(folder, n) == ROOT / "datasets" / "store"}
+
+
+@pytest.fixture
+def copy(tmp_path: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]) -> Path:
+    """A copy of the checkout with the few reads and indexes that examples name: they may change it."""
+    work = tmp_path / "firsttouch"
+    for part in PARTS:
+        shutil.copytree(ROOT / part, work / part, ignore=_unneeded)
+    (work / "results").mkdir()
+    prefix, reads, reference = lambda_work
+    for mate, file in enumerate(reads, start=1):
+        shutil.copy(file, work / f"r{mate}.fq")
+        subprocess.run(["gzip", "-k", work / f"r{mate}.fq"], check=True)
+    shutil.copy(reads[0], work / "pairs.fq")  # of an even number of records: mates of no one
+    # BWA's index is files with a prefix, SNAP's a folder.
+    for file in prefix.parent.glob(f"{prefix.name}*"):
+        shutil.copy(file, work / f"IDX{file.name.removeprefix(prefix.name)}")
+    snap = index.built(aligner("snap"), reference, prefix.parents[1], say=lambda _: None)
+    shutil.copytree(snap, work / "IDX")
+    return work
+
+
+@pytest.fixture
+def shell(copy: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]):
+    """Returns a function that runs a command line in the copy, with the copy's own package."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(copy / "src"),
+        "RFM_CONFIG_FILES": str(copy / "reframe" / "settings.py"),
+        "FIRSTTOUCH_DATA": str(lambda_work[0].parents[2]),
+        "FIRSTTOUCH_OUT": str(copy / "reports" / "out"),
+        "FIRSTTOUCH_EFFORT": "smoke",
+    }
+    for name in ("FIRSTTOUCH_SYSTEMS", "FIRSTTOUCH_DATASETS"):
+        environment.pop(name, None)
+
+    def run(line: str, **more: str) -> subprocess.CompletedProcess[str]:
+        argv = ["bash", "-euo", "pipefail", "-c", line]
+        return subprocess.run(
+            argv,
+            cwd=copy,
+            env={**environment, **more},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("page", list(dict.fromkeys(c.page for c in ALL if is_run(c))), ids=lambda p: p.name)
+def test_the_commands_of_a_page(page: Path, copy: Path, shell, capsys: pytest.CaptureFixture[str]) -> None:
+    for shown in documented.read(page):
+        if isinstance(shown, documented.Written):
+            with (copy / shown.path).open("a" if shown.behind else "w") as file:
+                file.write("\n" + shown.text if shown.behind else shown.text)
+        elif is_run(shown):
+            done = shell(shown.text)
+            if done.returncode == 3 and done.stderr.splitlines()[-1].startswith(CANNOT):
+                with capsys.disabled():
+                    print(f"\n{shown.place}: {shown.text}: {done.stderr.splitlines()[-1]}")
+                continue
+            assert done.returncode == 0, f"{shown.place}: {shown.text}\n{done.stdout}{done.stderr}"
+
+
+def test_make_run(copy: Path, shell) -> None:
+    """Its recipe as it is, of one step: all steps are tests of their own."""
+    done = subprocess.run(["make", "-n", "run"], cwd=ROOT, capture_output=True, text=True, check=True)
+    setup, characterize = done.stdout.replace("\\\n", " ").splitlines()
+    assert setup == "setup/setup.sh run"
+    done = shell(f"{characterize.removeprefix('.venv/bin/')} -- -n '^topology$'")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (copy / "reports" / "out" / "latest" / "index.html").is_file()
+
+
+def test_every_command_is_run_somewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    for file, tests in COVERED.items():
+        tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
+        there = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert set(tests.values()) <= there, file
+        assert [p for p in tests if not any(re.fullmatch(p, c.text) for c in ALL)] == []
+    others = [c for c in ALL if covered(c)]
+    nowhere = [c for c in ALL if c.reason]
+    with capsys.disabled():
+        print(f"\n{len(ALL)} commands: {len(others)} run by other tests, {len(nowhere)} nowhere:")
+        for command in nowhere:
+            print(f"  {command.place}: {command.text}: {command.reason}")
+    assert len(nowhere) <= 2
+
+
+def test_the_harness_finds_what_it_should(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "text\n\n    make run      # said\n    two words   and more\n\n<!-- not run: a reason -->\n```console\n"
+        "$ one\nits output\n```\n\n```toml\n# a/b.toml\nkey = 1\n    make none\n```\n"
+    )
+    found = documented.read(page)
+    assert [(c.line, c.text, c.reason) for c in found if isinstance(c, Command)] == [
+        (3, "make run", ""),
+        (4, "two words", ""),
+        (8, "one", "a reason"),
+    ]
+    assert found[-1] == documented.Written("a/b.toml", "key = 1\n    make none\n", behind=False)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guideline of real runs and real advice: what the programs wrote is what the report shows."""
+
+import json
+
+import pytest
+
+from firsttouch import records
+from firsttouch.guideline import stored
+
+pytestmark = pytest.mark.integration
+
+
+def test_runs_and_advice_become_a_guideline(firsttouch, lambda_work, tmp_path):
+    prefix, _, _ = lambda_work
+    data = {"FIRSTTOUCH_DATA": prefix.parents[2], "FIRSTTOUCH_SYSTEM": "amd-opteron"}
+    file, saved = tmp_path / "runs" / "records.jsonl", tmp_path / "runs" / "bwa.advice.json"
+    file.parent.mkdir()
+    options = ("--aligner=bwa-mem", "--dataset=lambda")
+    for scenario in ("1Inst_Original", "2Inst_Original"):
+        done = firsttouch("run", scenario, *options, "--repetitions=2", f"--records={file}", **data)
+        assert done.returncode == 0, done.stderr
+    done = firsttouch("advise", *options, "--budget=1", f"--save={saved}", "--json", **data)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert {**stored.read(saved), "applied": None} == said
+
+    out = tmp_path / "report"
+    done = firsttouch("report", file.parent, "-o", out, **data)
+    assert done.returncode == 0, done.stderr
+    (guide,) = json.loads((out / "summary.json").read_text())["guidelines"]
+    assert (guide["system"], guide["aligner"]) == ("amd-opteron", "bwa-mem")
+    by_source = {c["source"]: c for c in guide["choices"]}
+    assert set(by_source) == {"measured", "advised", "published"}
+    times = {r.parameters["scenario"]: r.value for r in records.collect([file])}
+    shown = {a["scenario"]: a["value"]["value"] for a in by_source["measured"]["alternatives"]}
+    assert shown == pytest.approx(times)
+    assert by_source["advised"]["recommended"] == said["recommended"]
+    every = {r["name"] for r in said["scenarios"]}
+    told = by_source["advised"]
+    assert {a["scenario"] for a in told["alternatives"]} | {d["scenario"] for d in told["dropped"]} == every
+    assert "Which scenario to use" in (out / "index.html").read_text()

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report and the documentation for a keyboard, a screen reader, a phone, paper, and in the dark."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devtools import CHROMIUM, Page, browser
+
+from firsttouch import folders
+from firsttouch.report import Problem, build
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)"),
+]
+
+#: What Tab stops at, that is shown.
+STOPS = """[...document.querySelectorAll('a[href], summary, [tabindex], button, input')]
+    .filter(e => e.tabIndex >= 0 && (e.checkVisibility() || e.classList.contains('skip')))"""
+
+
+def _report(folder: Path) -> Path:
+    path = Path(__file__).parents[1] / "unit" / "test_report_machines.py"
+    spec = importlib.util.spec_from_file_location("report_machines_of_access", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    machine = module.Machine(4, 4)
+    records = machine.everything()
+    wrong = replace(records[100], status="invalid", reason="9 % of the pages lie elsewhere")
+    problems = [Problem("counters", "skipped", "perf_event_paranoid is 3", machine.host, "counters")]
+    build([*records, wrong], folder, topology_xml=machine.xml(), problems=problems)
+    return folder / "index.html"
+
+
+def _site(folder: Path) -> Path:
+    argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
+    subprocess.run(argv, cwd=folders.ROOT, check=True, timeout=120)
+    return folder / "figures.html"
+
+
+@pytest.fixture(scope="module", params=[_report, _site], ids=["report", "site"])
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """The page, loaded, in a browser of its own."""
+    file = request.param(tmp_path_factory.mktemp("page"))
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        found.load(file)
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(page: Page) -> None:
+    page.media()
+    page.width(1280)
+
+
+def named(page: Page, *roles: str) -> list[str]:
+    """Return the names of all nodes with one of these roles, as a screen reader says them."""
+    return [n.get("name", {}).get("value", "") for n in page.tree() if n["role"]["value"] in roles]
+
+
+def test_nothing_is_fetched_or_said(page: Page) -> None:
+    kinds = Counter(e["method"] for e in page.events)
+    fetched = [e["params"]["request"]["url"] for e in page.events if e["method"] == "Network.requestWillBeSent"]
+    assert set(kinds) <= {"Network.requestWillBeSent"}
+    assert all(url.startswith(("file:", "data:")) for url in fetched)
+    assert sum(not url.endswith((".css", ".html", "data:,")) for url in fetched) == 0
+
+
+def test_landmarks_have_names_that_differ(page: Page) -> None:
+    tree = [n["role"]["value"] for n in page.tree()]
+    assert tree.count("main") == 1
+    assert tree.count("banner") == 1
+    assert tree.count("contentinfo") == 1
+    navigations = named(page, "navigation")
+    assert navigations
+    assert all(navigations)
+    assert len(set(navigations)) == len(navigations)
+    assert all(named(page, "region"))
+
+
+def test_tables_have_headers_and_regions_that_scroll_have_names(page: Page) -> None:
+    lacking = page.ask(
+        "[...document.querySelectorAll('table')].filter(t => !t.tHead || !t.tHead.querySelector('th')).length"
+    )
+    assert lacking == 0
+    unnamed = page.ask("[...document.querySelectorAll('[role=region]')].filter(e => !e.ariaLabel).length")
+    assert unnamed == 0
+
+
+def test_drawings_say_what_they_show(page: Page) -> None:
+    drawn = page.ask("document.querySelectorAll('figure svg').length")
+    names = [n for n in named(page, "image", "img", "SvgRoot", "graphics-document") if n]
+    assert len(names) >= drawn > 4
+    assert all(len(name) > 8 for name in names)
+
+
+def test_links_and_buttons_have_names(page: Page) -> None:
+    assert all(named(page, "link", "button", "DisclosureTriangle"))
+
+
+def test_tab_goes_through_all_of_it_in_its_order(page: Page) -> None:
+    wanted = page.ask(f"{STOPS}.length")
+    page.ask("document.activeElement.blur(); getSelection().removeAllRanges(); scrollTo(0, 0)")
+    seen = []
+    for _ in range(wanted):
+        page.press("Tab", 9)
+        seen.append(page.ask(f"{STOPS}.indexOf(document.activeElement)"))
+    assert seen == list(range(wanted))
+    assert page.ask("document.activeElement.getBoundingClientRect().height") > 0
+
+
+def test_focus_is_seen_and_the_first_stop_skips_to_the_content(page: Page) -> None:
+    page.reload()
+    page.press("Tab", 9)
+    style = page.ask(
+        "(s => [s.outlineStyle, parseFloat(s.outlineWidth)])(getComputedStyle(document.activeElement))"
+    )
+    assert style[0] != "none"
+    assert style[1] >= 2
+    box = page.ask("(r => [r.left, r.top])(document.activeElement.getBoundingClientRect())")
+    assert min(box) >= 0
+    page.press("Enter", 13)
+    assert page.ask("location.hash") == "#content"
+
+
+def test_a_phone_scrolls_down_only_and_letters_are_large_enough(page: Page) -> None:
+    page.width(360, phone=True)
+    assert page.ask("document.scrollingElement.scrollWidth") <= 360
+    smallest = page.ask(
+        "Math.min(...[...document.querySelectorAll('p, li')].map(e => parseFloat(getComputedStyle(e).fontSize)))"
+    )
+    assert smallest >= 13
+
+
+def luminance(colour: str) -> float:
+    parts = [int(p) / 255 for p in re.findall(r"\d+", colour)[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def colours(page: Page) -> tuple[float, float]:
+    """Return the luminance of the paper and of the ink."""
+    found: Any = page.ask("(s => [s.backgroundColor, s.color])(getComputedStyle(document.body))")
+    return luminance(found[0]), luminance(found[1])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_scheme_is_the_readers(page: Page, scheme: str) -> None:
+    page.media(prefers_color_scheme=scheme)
+    paper, ink = colours(page)
+    low, high = sorted((paper, ink))
+    assert (paper < ink) == (scheme == "dark")
+    assert (high + 0.05) / (low + 0.05) > 7
+
+
+def test_paper_is_white_without_what_is_for_the_screen(page: Page) -> None:
+    page.media("print", prefers_color_scheme="dark")
+    page.width(718)  # A4 less its margins
+    paper, ink = colours(page)
+    assert (paper, ink) == (1.0, 0.0)
+    assert page.ask("[...document.querySelectorAll('nav')].filter(e => e.checkVisibility()).length") == 0
+    assert page.ask("document.scrollingElement.scrollWidth") <= 718
+    # Nobody can open what is closed on paper: a guideline's alternatives are there.
+    hidden = (
+        "[...document.querySelectorAll('#guidelines ~ details table')].filter(e => !e.checkVisibility()).length"
+    )
+    assert page.ask(hidden) == 0
+    printed = base64.b64decode(page.call("Page.printToPDF", printBackground=False)["data"])
+    assert printed.startswith(b"%PDF")
+    assert len(printed) > 20_000

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the verdict as one would write them down, a value at a time: what judging in columns has to equal.
+
+Slow (a fleet of 10,000 hosts takes seconds per metric) and without numpy, so that it shares nothing with what it
+is compared to but the constants.
+"""
+
+import functools
+import json
+import math
+import statistics
+from dataclasses import replace
+from itertools import pairwise
+
+from firsttouch.settings import METRICS as SETTINGS
+from firsttouch.systems import Reference
+from firsttouch.systems.vocabulary import PARAMETERS
+from firsttouch.verdict import sure
+from firsttouch.verdict.causes import Signs, causes
+from firsttouch.verdict.fleet import _BEYOND, _DOUBT, _NORMAL, _TWICE, _WITHIN, FEWEST_HOSTS, LOSS, Level
+from firsttouch.verdict.model import ORDER, Finding, HostVerdict
+from firsttouch.verdict.passes import _BESIDE
+from firsttouch.verdict.sure import _LEAST_ERROR, _MOST, _VALUES, PASS_AT
+
+
+def weight(losses, limit, error):
+    """Return the evidence of some passes: at FAIL_AT or above it is a fail, at PASS_AT or below a pass.
+
+    *losses* are fractions of what is expected (above 0: worse); the *error* is the relative standard deviation
+    of one pass, or what takes its place (see :func:`fitted`).
+    """
+    gain = 2 * limit / max(error, _LEAST_ERROR * limit) ** 2
+    return sum(_bounded(gain * (loss - limit)) for loss in losses)
+
+
+def reach(limit, error):
+    """Return the loss from which on a pass adds no more evidence."""
+    return limit + _MOST * max(error, _LEAST_ERROR * limit) ** 2 / (2 * limit)
+
+
+def fitted(losses, error, loss):
+    """Return the error with which passes such as *losses* of good hosts find *loss*, half of which is the limit.
+
+    *error* is their standard deviation, far ones aside. What is returned is that of a normal distribution of which
+    a pass would tell as much; None where no number of passes would tell.
+    """
+    normal = statistics.NormalDist(0, max(error, _LEAST_ERROR * loss / 2))
+    sample = _summed([*losses, *(normal.inv_cdf((i + 0.5) / 32) for i in range(32))])
+    mirrored = [(-x, share) for x, share in sample]
+    best, gain = (0.0, loss / normal.stdev**2)
+    step = gain / 2
+    for _ in range(10):
+        if _holds(sample, gain, loss / 2, 1) and _holds(mirrored, gain, loss / 2, -1):
+            best = gain
+            gain += step
+        else:
+            gain -= step
+        step /= 2
+        if best == loss / normal.stdev**2:
+            break
+    return math.sqrt(loss / best) if best else None
+
+
+def _bounded(evidence):
+    return min(max(evidence, PASS_AT), _MOST)
+
+
+def _summed(values):
+    """Return (value, share) of a sample; those at the ends, which matter most, one by one."""
+    ordered = sorted(values)
+    ends = _VALUES // 4
+    if len(ordered) <= _VALUES:
+        return [(v, 1 / len(ordered)) for v in ordered]
+    inner, size = (ordered[ends:-ends], math.ceil((len(ordered) - 2 * ends) / (2 * ends)))
+    parts = [[v] for v in (*ordered[:ends], *ordered[-ends:])]
+    parts += [inner[i : i + size] for i in range(0, len(inner), size)]
+    return [(statistics.fmean(part), len(part) / len(ordered)) for part in parts]
+
+
+def _holds(sample, gain, limit, sign):
+    """Tell whether exp(evidence) of good passes is at most 1 on average (sign -1: exp(-evidence) of bad ones)."""
+    return sum((share * math.exp(sign * _bounded(sign * gain * (x - limit))) for x, share in sample)) <= 1
+
+
+def learn(passes, better, loss=LOSS):
+    """Return the level of a metric from its *passes* by host, and how to find a *loss* of it.
+
+    None for too few hosts, or for values of which none can be a share (0 or less).
+    """
+    mine = {host: list(values) for host, values in passes.items() if values}
+    if len(mine) < FEWEST_HOSTS or any(v <= 0 for values in mine.values() for v in values):
+        return None
+    unit = statistics.median(statistics.median(values) for values in mine.values())
+    found = {host: [v / unit for v in values] for host, values in mine.items()}
+    error = _error(found)
+    levels = {host: _location(values, error or 0.0) for host, values in found.items()}
+    centre, scale = _half(sorted(levels.values()))
+    for _ in range(3):
+        beyond = max(_BEYOND * scale * _few(len(levels)), loss / 2)
+        good = [host for host, level in levels.items() if abs(level - centre) <= beyond]
+        pooled = [v for host in good for v in found[host]]
+        own = _deviation([levels[host] - centre for host in good]) if error is None else error
+        centre = _location(pooled, own)
+        scale = _deviation([levels[host] - centre for host in good])
+    typical = statistics.median(len(found[host]) for host in good)
+    spread = 0.0 if error is None else _spread({host: found[host] for host in good}, own)
+    wanted = max(loss, 2 * _WITHIN * spread)
+    centre, moving, fitted, wanted = _centred(pooled, centre, own * _few(len(good)), better, wanted)
+    steady = spread / math.sqrt(len(good))
+    return Level(
+        value=centre * unit,
+        limit=wanted / 2,
+        error=fitted,
+        spread=spread,
+        doubt=math.hypot(moving, steady),
+        hosts=len(good),
+        passes=len(pooled) / len(good),
+        outliers={host: level / centre - 1 for host, level in levels.items() if host not in set(good)},
+        more_passes=max(0, math.ceil(typical * ((moving / (wanted * _DOUBT)) ** 2 - 1))),
+    )
+
+
+def _centred(pooled, centre, error, better, loss):
+    """Return the value about which passes are no evidence either way, its doubt, their error, and the loss.
+
+    Passes are not alike on both sides: of what most of them reach, their mean may be far. The loss is a larger
+    one where no number of such passes would tell it.
+    """
+    found = None
+    for _ in range(4):
+        changes = [v / centre - 1 for v in pooled]
+        found = _fitted(changes, error, better, loss)
+        most = reach(loss / 2, found or error)
+        near = [min(max(c, -most), most) for c in changes]
+        centre *= 1 + statistics.fmean(near)
+        doubt = statistics.pstdev(near) / math.sqrt(len(near))
+    while (found := _fitted([v / centre - 1 for v in pooled], error, better, loss)) is None:
+        loss *= 1.25
+    return (centre, doubt, found, loss)
+
+
+def _fitted(changes, error, better, loss):
+    """Return the error that counts in the worse direction, or the larger one where both are bad."""
+    found = []
+    if better != "lower":
+        found.append(fitted([-c for c in changes], error, loss))
+    if better != "higher":
+        found.append(fitted(changes, error, loss))
+    return None if None in found else max(f for f in found if f is not None)
+
+
+def _half(ordered):
+    """Return middle and standard deviation of the shortest half of *ordered* values."""
+    size = len(ordered) // 2 + 1
+    begin = min(range(len(ordered) - size + 1), key=lambda i: ordered[i + size - 1] - ordered[i])
+    first, last = (ordered[begin], ordered[begin + size - 1])
+    return ((first + last) / 2, (last - first) / 2 / _NORMAL)
+
+
+def _location(values, error):
+    """Return Huber's location: the mean, with what is far from the middle for this *error* drawn near."""
+    centre = statistics.median(values)
+    if len(values) > 2:
+        for _ in range(5):
+            low, high = (centre - 1.5 * error, centre + 1.5 * error)
+            centre = statistics.fmean(min(max(v, low), high) for v in values)
+    return centre
+
+
+def _deviation(differences):
+    return statistics.median(map(abs, differences)) / _NORMAL
+
+
+def _error(found):
+    """Return the standard deviation of a pass, by differences of neighbours; None where few were repeated."""
+    steps = [b - a for values in found.values() for a, b in pairwise(values)]
+    if sum(len(values) > 1 for values in found.values()) < _TWICE:
+        return None
+    return _deviation(steps) / math.sqrt(2)
+
+
+def _spread(found, error):
+    """Return the standard deviation of good hosts' own levels.
+
+    A host's passes are halved: what both halves have in common is the host's, what they differ by is chance. What
+    chance may also make of the halves' sum, four of its standard deviations, is no difference between hosts.
+    """
+    halves = [
+        (_location(values[::2], error), _location(values[1::2], error))
+        for values in found.values()
+        if len(values) > 1
+    ]
+    if not halves:
+        return 0.0
+    common = _variance([(a + b) / 2 for a, b in halves])
+    chance = _variance([(a - b) / 2 for a, b in halves])
+    return math.sqrt(max(0.0, common - chance * math.exp(4 * math.sqrt(2 * 2.2 / len(halves)))))
+
+
+def _variance(values):
+    """Return the variance about the median, of far values that of nearer ones."""
+    middle = statistics.median(values)
+    far = 2.5 * _deviation([v - middle for v in values])
+    return statistics.fmean(min(abs(v - middle), far) ** 2 for v in values)
+
+
+def _few(count):
+    """Return by how much a deviation of so few values may be too small."""
+    return 1 + 3 / count
+
+
+def judge(records, system, *, missing=None):
+    """Return the verdict of every host that has records of *system*, or that is among *missing*, by name.
+
+    *missing* holds, by host, what should have been measured and was not. What some hosts were measured and
+    judged by and another one was not is missing of that one, too. A metric whose reference tells no error of a
+    pass, or that has none, is judged by what the majority of the hosts reach, if they are enough.
+    """
+    by_host = {host: {} for host in missing or ()}
+    settings = {}
+    for record in records:
+        if record.system != system.name:
+            continue
+        if record.check == "topology":
+            settings.setdefault(record.host, {})[record.metric] = record.value
+        if record.metric not in SETTINGS:
+            by_host.setdefault(record.host, {}).setdefault(_key(record), []).append(record)
+    expected = _fleet(by_host, system)
+    found = {}
+    unjudged = {}
+    names = {}
+    for host, cases in by_host.items():
+        every = {key: _finding(passes, system, expected.get(key)) for key, passes in cases.items()}
+        found[host] = [f for f in every.values() if f.reference or f.verdict != "pass"]
+        unjudged[host] = len(every) - len(found[host])
+        names[host] = {key: f.name for key, f in every.items() if f.reference}
+    fleet = {key: name for mine in names.values() for key, name in mine.items()}
+    return [
+        _explained(
+            HostVerdict(
+                host,
+                system.name,
+                tuple(found[host]),
+                unjudged[host],
+                (*(missing or {}).get(host, ()), *_absent(fleet, by_host[host])),
+            ),
+            settings.get(host, {}),
+            system,
+        )
+        for host in sorted(by_host)
+    ]
+
+
+def _explained(verdict, values, system):
+    """Return a verdict with its causes, where it is not good."""
+    if all(f.verdict == "pass" for f in verdict.findings):
+        return verdict
+    return replace(verdict, causes=tuple(causes(Signs(verdict.findings, values, system.facts))))
+
+
+def _absent(fleet, mine):
+    for key, name in fleet.items():
+        if mine and key not in mine:
+            yield f"{name}: other hosts were judged by it"
+
+
+def _case(record):
+    known = PARAMETERS.get(record.check)
+    names = record.parameters if known is None else (*known, *_BESIDE)
+    return {name: record.parameters[name] for name in names if name in record.parameters}
+
+
+def _key(record):
+    return json.dumps([record.check, record.metric, _case(record)], sort_keys=True, default=str)
+
+
+def _fleet(by_host, system):
+    """Return, by case, what to expect by the fleet's majority, where nothing was learnt of a fleet before."""
+    values = {}
+    sample = {}
+    for host, cases in by_host.items():
+        for key, passes in cases.items():
+            if valid := [r for r in passes if r.status == "valid" and r.judged]:
+                sample[key] = valid[0]
+                values.setdefault(key, {})[host] = [r.value for r in sorted(valid, key=lambda r: r.time)]
+    found = {}
+    for key, mine in values.items():
+        one = sample[key]
+        told = system.reference(one.check, one.metric, one.parameters)
+        if told is not None and told.error is not None:
+            continue
+        level = learn(mine, one.better)
+        if level is not None and level.doubt <= level.limit / 4:
+            source = f"{level.hosts} of {len(mine)} hosts of this fleet"
+            learnt = (level.value, -level.limit, level.limit, one.unit, source, 0, level.error)
+            found[key] = Reference(one.check, one.metric, _case(one), *learnt)
+    return found
+
+
+def _finding(passes, system, fleet=None):
+    """Return the finding of one case; its reference is None where nothing judges it."""
+    ordered = sorted(passes, key=lambda r: r.time)
+    valid = [r for r in ordered if r.status == "valid"]
+    last = ordered[-1]
+    told = system.reference(last.check, last.metric, last.parameters) if last.judged else None
+    judging = [r for r in (told, fleet) if r is not None]
+    values = tuple(r.value for r in valid)
+    make = functools.partial(Finding, last.check, last.metric, _case(last), last.unit, values, better=last.better)
+    if not valid:
+        return make(next(iter(judging), None), "invalid", last.reason or "its placement did not hold")
+    if not judging:
+        return make(None, "pass", "no reference")
+    found = [make(r, *_by_reference(valid, r)) for r in judging]
+    return max(found, key=lambda f: ORDER.index(f.verdict))
+
+
+def _by_reference(passes, reference):
+    """Return the verdict of some passes, why, and the evidence where the error of a pass is known.
+
+    Better than the tolerance is never a fail, but something is wrong with the measurement or with the reference.
+    """
+    minimum, maximum, better = (reference.minimum, reference.maximum, passes[0].better)
+    low = [r for r in passes if minimum is not None and r.value < minimum]
+    high = [r for r in passes if maximum is not None and r.value > maximum]
+    bad = {"higher": low, "lower": high, "neither": [*low, *high]}[better]
+    good = {"higher": high, "lower": low, "neither": []}[better]
+    shown = ", ".join(f"{r.value:.4g}" for r in passes) + f" {reference.unit}"
+    limits = [f"at least {minimum:.4g}"] if minimum is not None else []
+    limits += [f"at most {maximum:.4g}"] if maximum is not None else []
+    why = f"{shown}, {' and '.join(limits) or 'any value'} expected ({reference.source})"
+    weighed = _weighed(passes, reference)
+    if weighed is not None:
+        word = "fail" if weighed >= sure.FAIL_AT else "suspect" if weighed > 0 else "pass"
+        why += f"; {sure.certainty(weighed):.2%} sure"
+    else:
+        word, why = _counted(len(bad), len(passes), why)
+    if word == "pass" and 2 * len(good) >= len(passes) and reference.line:
+        return ("suspect", f"{why}; better than it can be: a wrong measurement or reference", weighed)
+    return (word, why, weighed)
+
+
+def _counted(bad, passes, why):
+    """Return the verdict by how many passes are outside.
+
+    Outside in at least two passes and in all of them: fail. Outside in less than half of them: pass. Anything
+    between is suspect.
+    """
+    if bad == passes > 1:
+        return ("fail", why)
+    if 2 * bad >= passes:
+        return ("suspect", f"{why}; outside in {bad} of {passes} passes")
+    return ("pass", why)
+
+
+def _weighed(passes, reference):
+    """Return the evidence against the passes, on the worse side; None where the error of a pass is unknown."""
+    if reference.error is None:
+        return None
+    changes = [r.value / reference.value - 1 for r in passes]
+    sides = []
+    if passes[0].better != "lower" and reference.lower:
+        sides.append(weight([-c for c in changes], -reference.lower, reference.error))
+    if passes[0].better != "higher" and reference.upper:
+        sides.append(weight(changes, reference.upper, reference.error))
+    return max(sides, default=None)

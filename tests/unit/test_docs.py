@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of docs/ against the source: messages that are explained exist, and so do files that are named."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import documented
+from documented import ROOT
+from firsttouch import cli
+
+pytestmark = pytest.mark.unit
+
+DOCS = ROOT / "docs"
+#: A heading that is a message: in one backtick, or in two where the message has some.
+_MESSAGE = re.compile(r"^### (?:`([^`]+)`|`` (.+?) ``)$", re.MULTILINE)
+#: Paths that only exist once something was made, or elsewhere.
+_MADE = (
+    "reports/out",
+    "reframe/systems/NAME.yaml",
+    "reframe/nearest.py",
+    "reframe/systems/lab.yaml",
+    "reframe/systems/myhosts.yaml",
+)
+
+
+def messages() -> list[str]:
+    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    return [single or double for single, double in _MESSAGE.findall(text)]
+
+
+@cache
+def said() -> list[str]:
+    """Return every text in the source, with an ellipsis for what is filled in."""
+    found = []
+    for file in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values]
+                found.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(re.sub(r"\{\w*\}", "…", node.value))
+    return found
+
+
+@pytest.mark.parametrize("message", messages())
+def test_a_message_that_is_explained_is_one_that_the_program_says(message: str) -> None:
+    assert any(message in text for text in said())
+
+
+def test_most_of_what_can_be_missing_is_explained() -> None:
+    assert len(messages()) > 25
+    assert sum("on PATH" in m or "is not there" in m or "cannot be" in m for m in messages()) > 5
+
+
+@pytest.mark.parametrize("page", documented.PAGES, ids=lambda p: p.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    tops = "|".join(sorted({p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith(".")}))
+    named = set(re.findall(rf"(?<![\w/.-])((?:{tops})/[\w./-]*\w)", text))
+    missing = [n for n in named if not n.startswith(_MADE) and not list(ROOT.glob(n)) and "." in Path(n).name]
+    assert missing == [f for f in missing if f.endswith(".sif")]
+
+
+def test_pages_name_commands_that_there_are() -> None:
+    (below,) = [a for a in cli.parser()._actions if a.dest == "command"]
+    for page in documented.PAGES:
+        for name in re.findall(r"`firsttouch ([a-z]+)", page.read_text(encoding="utf-8")):
+            assert name in below.choices, f"{page.name}: firsttouch {name}"

@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of many hosts, from what hosts appended to the page, and two campaigns compared."""
+
+import json
+import random
+import re
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_verdict import document_of
+
+from firsttouch import records, store
+from firsttouch.campaign import model
+from firsttouch.campaign.journal import Entry
+from firsttouch.records import Record
+from firsttouch.report.fleet import changes
+from firsttouch.verdict import table
+
+pytestmark = pytest.mark.unit
+
+CHECKS = (
+    ("bandwidth", "copy_bandwidth", "GB/s", "higher", {"kernel": "copy"}),
+    ("latency", "random_latency", "ns", "lower", {"size_bytes": 1 << 26}),
+    ("contention", "total_bandwidth", "GB/s", "higher", {"threads": 4}),
+)
+
+
+def fleet(hosts=60, passes=6, day="2026-01-01", slower=0.0, seed=1):
+    """Returns records by host of 12 metrics each; n007 is slow in one, n005 lacks one, n011 has an invalid one."""
+    rng = random.Random(f"{seed}{day}")  # noqa: S311
+    found = {}
+    for host in range(hosts):
+        mine = found.setdefault(f"n{host:03d}", [])
+        for check, metric, unit, better, case in CHECKS:
+            for node in range(4):
+                if (host, check, node) == (5, "bandwidth", 3):
+                    continue
+                for number in range(passes):
+                    value = 100 * (1 + rng.gauss(0, 0.005))
+                    if host == 7 and node == 1 and check == "bandwidth":
+                        value *= 0.75
+                    if check == "latency":
+                        value *= 1 + slower
+                    wrong = (host, check, node) == (11, "contention", 2)
+                    mine.append(
+                        Record(
+                            check,
+                            metric,
+                            unit,
+                            better,
+                            (value,),
+                            parameters={**case, "pu_nodes": [node], "bank": node},
+                            status="invalid" if wrong else "valid",
+                            reason="9 % of the pages lie elsewhere" if wrong else "",
+                            host=f"n{host:03d}",
+                            system="s",
+                            time=f"{day}T00:00:{number:02d}.{node}00+00:00",
+                        )
+                    )
+    return found
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Two stores of the same 60 hosts, before and after something made their memory 6 % slower."""
+    folder = tmp_path_factory.mktemp("stores")
+    for name, day, slower in (("before", "2026-01-01", 0.0), ("after", "2026-02-01", 0.06)):
+        for mine in fleet(day=day, slower=slower).values():
+            store.append(folder / name, mine)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reported(stores, tmp_path_factory, firsttouch):
+    """The report of the first store."""
+    out = tmp_path_factory.mktemp("reported") / "out"
+    done = firsttouch("report", stores / "before", "-o", out)
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
+
+
+def page_of(out):
+    """Returns the page as a tree: it has to be well-formed, which makes it easy to look at."""
+    text = (out / "index.html").read_text()
+    return ET.fromstring(re.sub(r"^\s*<!DOCTYPE html>", "", text).replace("\N{NO-BREAK SPACE}", " "))  # noqa: S314
+
+
+class TestPage:
+    def test_sixty_hosts_and_twelve_metrics_from_a_store_to_the_page(self, reported):
+        out, said = reported
+        assert "60 hosts: 1 fail, 1 invalid, 1 suspect, 57 pass; something is missing of 1 of them." in said
+        summary = json.loads((out / "summary.json").read_text())
+        assert (summary["document"], summary["kind"]) == ("firsttouch report", "fleet")
+        (system,) = summary["systems"]
+        first = {h["host"]: h["verdict"] for h in system["hosts"][:4]}
+        assert list(first.items())[:3] == [("n007", "fail"), ("n011", "invalid"), ("n005", "suspect")]
+        assert sum(h["verdict"] == "pass" for h in system["hosts"]) == 57
+        assert "75." in system["hosts"][0]["evidence"][0]
+
+    def test_what_is_missing_comes_first_then_the_hosts_with_their_evidence(self, reported):
+        page = page_of(reported[0])
+        headings = ["".join(h.itertext()) for h in page.iter("h2")]
+        assert headings == ["What is missing", "System s: 60 hosts"]
+        text = ["".join(t.itertext()) for t in page.iter("table")]
+        assert "n005" in text[0]
+        assert "copy_bandwidth pu_nodes=3 bank=3" in text[0]
+        assert text[1].index("n007") < text[1].index("n011") < text[1].index("n005")
+        assert "9 % of the pages lie elsewhere" in text[1]
+
+    def test_the_map_has_a_row_per_host_and_a_column_per_metric(self, reported):
+        page = page_of(reported[0])
+        (heat,) = [t for t in page.iter("table") if t.get("class") == "heat"]
+        rows = list(heat.find("tbody"))
+        assert len(rows) == 60
+        assert {len(list(row)) for row in rows} == {13}
+        worst = rows[0]
+        cells = [("".join(c.itertext()), c.get("class")) for c in worst]
+        assert cells[0][0] == "n007"
+        (bad,) = [c for c in cells if c[0].endswith("x")]
+        assert bad[1] == "b5"
+        assert -26 < float(bad[0].rstrip("x").replace("\N{MINUS SIGN}", "-")) < -24
+
+    def test_outliers_are_named_beside_their_distribution(self, reported):
+        page = (reported[0] / "index.html").read_text()
+        assert re.search(r"Outside: n007 \(-2[45]\.\d %\)\.", page)
+
+    def test_every_drawing_has_a_text_and_every_reference_an_end(self, reported):
+        page = page_of(reported[0])
+        names = [e.get("id") for e in page.iter() if e.get("id")]
+        assert len(names) == len({*names})
+        svgs = list(page.iter("svg"))
+        assert len(svgs) >= 12
+        for svg in svgs:
+            assert {*svg.get("aria-labelledby").split()} <= {*names}
+        for link in page.iter("a"):
+            assert link.get("href").removeprefix("#") in names
+        for box in (e for e in page.iter() if e.get("class", "").startswith("scroll")):
+            assert (box.get("role"), box.get("tabindex")) == ("region", "0")
+            assert box.get("aria-label")
+
+    def test_the_page_asks_for_nothing_from_anywhere(self, reported):
+        page = (reported[0] / "index.html").read_text()
+        assert "default-src 'none'" in page
+        assert not re.search(r"<script|https?://|src=|@import", page)
+
+    def test_monitoring_and_continuous_integration_have_a_line_per_host_and_metric(self, reported):
+        tests = ET.fromstring((reported[0] / "junit.xml").read_text())  # noqa: S314
+        assert len(list(tests.iter("testsuite"))) == 60
+        assert [t.get("name") for t in tests.iter("testcase") if t.find("failure") is not None] == [
+            "copy_bandwidth pu nodes 1, bank 1, kernel copy"
+        ]
+        metrics = (reported[0] / "metrics.prom").read_text()
+        assert re.search(r'^firsttouch_verdict\{host="n007",system="s",verdict="fail"\} 1', metrics, re.MULTILINE)
+
+    def test_findings_have_a_row_per_host_and_metric(self, reported):
+        found = pl.read_parquet(reported[0] / "findings.parquet")
+        assert len(found) == 60 * 12 - 1
+        (bad,) = found.filter(pl.col("verdict") == "fail").rows(named=True)
+        assert (bad["host"], bad["passes"]) == ("n007", 6)
+        assert bad["value"] == pytest.approx(75, rel=0.02)
+        assert bad["change"] == pytest.approx(bad["value"] / bad["expected"] - 1)
+        (wrong,) = found.filter(pl.col("verdict") == "invalid").rows(named=True)
+        assert (wrong["host"], wrong["value"]) == ("n011", None)
+
+    def test_a_name_that_looks_like_markup_is_shown_as_it_is(self, tmp_path, firsttouch):
+        evil = '<script>alert("x")</script>|&'
+        for host, mine in fleet(hosts=9).items():
+            name = evil if host == "n007" else host
+            store.append(tmp_path / "st", [replace(r, host=name) for r in mine])
+        done = firsttouch("report", tmp_path / "st", "-o", tmp_path / "out", "--details", "1")
+        assert done.returncode == 0, done.stderr
+        page = page_of(tmp_path / "out")
+        assert not list(page.iter("script"))
+        (link,) = [a for a in page.iter("a") if "".join(a.itertext()) == evil]
+        assert len(list((tmp_path / "out" / "hosts").iterdir())) == 1
+        from urllib.parse import unquote  # noqa: PLC0415
+
+        assert (tmp_path / "out" / unquote(link.get("href"))).is_file()
+        assert "\\<script\\>" in (tmp_path / "out" / "summary.md").read_text()
+
+
+class TestHistory:
+    def test_both_days_are_shown_and_the_change_of_a_host(self, stores, tmp_path, firsttouch):
+        done = firsttouch("report", stores, "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        page = page_of(tmp_path / "out")
+        text = "".join(page.itertext())
+        assert "Passes outside, by host and day" in text
+        lines = [s for s in page.iter("svg") if s.get("class") == "line"]
+        assert lines
+        assert "n007" in lines[0].find("title").text
+        assert "2026-01-01 to 2026-02-01" in lines[0].find("desc").text
+
+
+class TestCommand:
+    def test_few_hosts_have_the_page_with_every_figure(self, tmp_path, firsttouch):
+        for mine in fleet(hosts=4).values():
+            store.append(tmp_path / "st", mine)
+        done = firsttouch("report", tmp_path / "st", "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        assert [h["host"] for h in json.loads((tmp_path / "out" / "summary.json").read_text())["hosts"]] == [
+            "n000",
+            "n001",
+            "n002",
+            "n003",
+        ]
+
+    def test_a_system_judges_and_its_verdicts_are_shown(self, tmp_path, firsttouch):
+        document_of(tmp_path)
+        mine = [replace(r, samples=(8.0 + i / 100,)) for i, r in enumerate(fleet(hosts=1)["n000"])]
+        records.append(tmp_path / "records.jsonl", mine)
+        env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
+        argv = ("report", tmp_path / "records.jsonl", "-o", tmp_path / "out", "--system", "s")
+        done = firsttouch(*argv, **env)
+        assert done.returncode == 0, done.stderr
+        (verdict,) = json.loads((tmp_path / "out" / "summary.json").read_text())["verdicts"]
+        assert (verdict["host"], verdict["verdict"]) == ("n000", "fail")
+        assert firsttouch(*argv[:-1], "nosuch", **env).returncode == 2
+
+    def test_hosts_of_another_system_are_judged_by_their_own_fleet(self, tmp_path, firsttouch):
+        document_of(tmp_path)
+        env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
+        for host, mine in fleet(hosts=9).items():
+            store.append(tmp_path / "st", [replace(r, system="t", host=f"t-{host}") for r in mine])
+        argv = ("report", tmp_path / "st", "-o", tmp_path / "out", "--system", "s")
+        done = firsttouch(*argv, **env)
+        assert (done.returncode, "no record of system s" in done.stderr) == (2, True)
+        for host, mine in fleet(hosts=6).items():
+            store.append(tmp_path / "st", [replace(r, samples=(10.0,)) for r in mine if host != "n005"])
+        done = firsttouch(*argv, **env)
+        assert done.returncode == 0, done.stderr
+        first, second = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
+        assert (first["system"], len(first["hosts"])) == ("s", 5)
+        assert (second["system"], second["hosts"][0]["host"]) == ("t", "t-n007")
+
+    def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, firsttouch):
+        some = fleet(hosts=6)
+        records.append(tmp_path / "in" / "records.jsonl", [r for mine in some.values() for r in mine])
+        records.write_table([r for mine in some.values() for r in mine], tmp_path / "in" / "records.parquet")
+        done = firsttouch("report", tmp_path / "in", "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        found = pl.read_parquet(tmp_path / "out" / "findings.parquet")
+        assert found["passes"].unique().to_list() == [6]
+
+    def test_a_fleets_report_is_replaced_by_another(self, stores, tmp_path, firsttouch):
+        out = tmp_path / "out"
+        assert firsttouch("report", stores / "before", "-o", out, "--details", "1").returncode == 0
+        assert (out / "hosts").is_dir()
+        assert firsttouch("report", stores / "after", "-o", out).returncode == 0
+        assert not (out / "hosts").exists()
+
+    def test_hosts_that_a_campaign_lost_are_listed_first(self, tmp_path, firsttouch):
+        campaign = tmp_path / "c"
+        steps = [{"name": name, "argv": ["measure", name]} for name in ("bandwidth", "latency")]
+        data = {"schema": model.SCHEMA, "kind": "validate", "system": "s", "dataset": "", "aligners": []}
+        data |= {"effort": "full", "repetitions": 1, "steps": steps, "created": "2026-01-01T00:00:00.000+00:00"}
+        campaign.mkdir()
+        (campaign / "campaign.json").write_text(json.dumps(data))
+        for host, mine in fleet(hosts=6).items():
+            journal = model.read(campaign).host(host)
+            journal.open()
+            begin, end = journal.add(mine)
+            journal.write(Entry("bandwidth", "done", "2026-01-01T00:01:00", host, begin=begin, end=end))
+            if host == "n003":
+                journal.write(
+                    Entry("latency", "failed", "2026-01-01T00:02:00", host, reason="the probe was killed")
+                )
+            else:
+                journal.write(Entry("latency", "done", "2026-01-01T00:02:00", host))
+        done = firsttouch("report", campaign, "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        (first, *_) = json.loads((tmp_path / "out" / "summary.json").read_text())["missing"]
+        assert first["what"].startswith("n003")
+        assert "the probe was killed" in first["reason"]
+
+    def test_checks_that_failed_in_reframe_are_listed(self, tmp_path, firsttouch):
+        cases = [
+            {"display_name": "latency %pu_node=0", "result": "pass", "outputdir": str(tmp_path / "output")},
+            {"display_name": "counters", "result": "skip", "fail_reason": None},
+            {"display_name": "placement", "result": "fail", "fail_reason": "sanity error: exit status 7"},
+        ]
+        report = tmp_path / "run-report.json"
+        report.write_text(json.dumps({"session_info": {}, "runs": [{"testcases": cases}]}))
+        report.with_suffix(".log").write_text("[     SKIP ] (2/3) counters /12345678 @s:p+e [not here]\n")
+        records.append(tmp_path / "output" / "records.jsonl", fleet(hosts=1)["n000"])
+        done = firsttouch("report", report, "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+        assert {(p["name"], p["kind"], p["reason"]) for p in summary["problems"]} == {
+            ("counters", "skipped", "not here"),
+            ("placement", "failed", "exit status 7"),
+        }
+        assert summary["hosts"][0]["host"] == "n000"
+
+    @pytest.mark.parametrize(
+        ("argv", "reason"),
+        [
+            (("--compare", "before"), "--compare takes two"),
+            (("--compare", "before", "nowhere"), "nowhere: no such file"),
+            (("before", "--details", "-1"), "0 or more"),
+        ],
+    )
+    def test_bad_usage_is_said_before_any_work(self, stores, tmp_path, firsttouch, argv, reason):
+        given = [stores / a if a in {"before", "nowhere"} else a for a in argv]
+        done = firsttouch("report", *given, "-o", tmp_path / "out")
+        assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
+        assert not (tmp_path / "out").exists()
+
+
+class TestCompare:
+    def test_slower_memory_is_found_and_nothing_else(self, stores, tmp_path, firsttouch):
+        done = firsttouch("report", "--compare", stores / "before", stores / "after", "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+        words = {c["metric"]: c["verdict"] for c in summary["changes"]}
+        assert {w for m, w in words.items() if m.startswith("latency")} == {"worse"}
+        assert {w for m, w in words.items() if not m.startswith("latency")} == {"unchanged"}
+        for change in summary["changes"][:4]:
+            assert change["low"] < 0.06 < change["high"]
+            assert change["p"] < 1e-6
+        page = "".join(page_of(tmp_path / "out").itertext())
+        assert "sign test" in page
+        # The other way round it has become better.
+        firsttouch("report", "--compare", stores / "after", stores / "before", "-o", tmp_path / "out")
+        counts = json.loads((tmp_path / "out" / "summary.json").read_text())["counts"]
+        assert (counts["better"], counts["worse"]) == (4, 0)
+
+    def test_hosts_and_metrics_of_one_only_are_listed_and_hosts_unlike_the_others_named(self):
+        before, after = fleet(hosts=20), fleet(hosts=20, day="2026-02-01")
+        del after["n003"]
+        after["n004"] = [replace(r, samples=(r.value * 0.8,)) for r in after["n004"]]
+        first = [r for mine in before.values() for r in mine]
+        second = [r for mine in after.values() for r in mine if r.check != "contention"]
+        found = changes.compare(table.of_records(first), table.of_records(second))
+        assert (found.hosts, found.only_before, found.only_after) == (19, ["n003"], [])
+        assert len(found.cases_before) == 4
+        assert all(
+            c.unlike[0][0] == "n004" and c.unlike[0][1] == pytest.approx(-0.2, abs=0.03) for c in found.changes
+        )
+
+    def test_few_hosts_decide_nothing(self):
+        before, after = fleet(hosts=7), fleet(hosts=7, day="2026-02-01", slower=0.5)
+        found = changes.compare(*(table.of_records([r for m in f.values() for r in m]) for f in (before, after)))
+        assert {c.word for c in found.changes} == {"undecided"}
+        assert {c.low for c in found.changes} == {None}
+
+    @settings(max_examples=20, deadline=None)
+    @given(st.integers(0, 10**6), st.sampled_from([8, 9, 30, 1200]), st.floats(-0.05, 0.05))
+    def test_the_interval_holds_the_change_as_often_as_it_says(self, seed, hosts, true):
+        rng = np.random.default_rng(seed)
+        missed = 0
+        for _ in range(100):
+            low, high = changes.interval(true + 0.02 * rng.standard_t(2, hosts))
+            missed += not low <= true <= high
+        # 1 of 100 is expected; 9 or more have a probability below 1e-5.
+        assert missed < 9
+
+    def test_p_is_that_of_tossed_coins(self):
+        assert changes.sign_test(np.array([0.1] * 8)) == pytest.approx(2 / 2**8)
+        assert changes.sign_test(np.array([0.1, -0.1] * 4 + [0.0])) == 1.0
+        exact = changes.sign_test(np.array([0.1] * 540 + [-0.1] * 460))
+        normal = changes.sign_test(np.array([0.1] * 541 + [-0.1] * 461))
+        assert exact == pytest.approx(normal, rel=0.05)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guideline in a report: the choice, what it gains, every alternative, and the dropped ones with why."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from test_report_machines import Machine, made
+
+from firsttouch.commands import advise as command
+from firsttouch.errors import BadInput
+from firsttouch.guideline import said, stored
+from firsttouch.records import Record
+
+pytestmark = pytest.mark.unit
+
+
+def run(scenario, *samples, instances=1, threads=8, host="n1", **fields):
+    policy = scenario.split("_")[1].lower()
+    rate = fields.pop("rate", False)
+    parameters = {
+        "aligner": fields.pop("aligner", "snap"),
+        "dataset": "NA12878",
+        "scenario": scenario,
+        "instances": instances,
+        "threads": threads,
+        "policy": policy,
+        "reads": 1000 * threads if rate else 10000,
+        **({"reads_per_thread": 1000} if rate else {}),
+    }
+    return Record(
+        "weak_scaling" if rate else "scaling" if instances == 1 else "placement",
+        "throughput" if rate else "alignment_time",
+        "kreads/s" if rate else "s",
+        "higher" if rate else "lower",
+        samples=samples,
+        parameters=parameters,
+        host=host,
+        partition="all",
+        **{"system": "amd-opteron", **fields},
+    )
+
+
+SLOW = run("1Inst_Original", 40.0, 42.0, 41.0, threads=64)
+FAST = run("8Inst_Original", 10.0, 10.5, 10.2, instances=8)
+
+
+def choices(tmp_path, records, **options):
+    (tmp_path / "out").mkdir(exist_ok=True)
+    _, page, document = made(tmp_path / "out", records, **options)
+    return document["guidelines"], page, (tmp_path / "out" / "summary.md").read_text()
+
+
+def test_the_fastest_scenario_is_chosen_with_its_gain_and_all_alternatives(tmp_path):
+    few = run("1Inst_Original_8t", 90.0, 91.0, 92.0)
+    found, page, ticket = choices(tmp_path, [SLOW, FAST, few])
+    assert [(g["system"], g["aligner"]) for g in found] == [("amd-opteron", "snap")]
+    one = found[0]["choices"][0]
+    assert (one["source"], one["recommended"], one["default"]) == ("measured", "8Inst_Original", "1Inst_Original")
+    assert one["gain"] == {
+        "value": pytest.approx(41 / 10.2),
+        "low": pytest.approx(40 / 10.5),
+        "high": pytest.approx(42 / 10.0),
+    }
+    assert [a["scenario"] for a in one["alternatives"]] == [
+        "8Inst_Original",
+        "1Inst_Original",
+        "1Inst_Original_8t",
+    ]
+    assert "no repetition of another one was as fast" in one["reason"]
+    assert "use 8Inst_Original: 4.02x as fast as 1Inst_Original (3.81x to 4.20x, between any two" in page
+    assert "snap on amd-opteron, measured, NA12878" in ticket
+
+
+def test_what_is_not_clearly_faster_is_not_recommended(tmp_path):
+    near = run("8Inst_Original", 39.0, 41.5, 40.5, instances=8)
+    one = choices(tmp_path, [SLOW, near])[0][0]["choices"][0]
+    assert one["recommended"] == "1Inst_Original"
+    assert "no scenario is clearly faster" in one["reason"]
+    assert "8Inst_Original has the best median" in one["reason"]
+
+
+def test_of_a_rate_the_highest_is_best(tmp_path):
+    slow = run("1Inst_Original", 100.0, 101.0, threads=64, rate=True)
+    fast = run("4Inst_Unbound_16t", 300.0, 310.0, instances=4, threads=16, rate=True)
+    one = choices(tmp_path, [slow, fast])[0][0]["choices"][0]
+    assert one["recommended"] == "4Inst_Unbound_16t"
+    assert one["gain"]["value"] == pytest.approx(305 / 100.5)
+    assert one["gain"]["low"] == pytest.approx(300 / 101)
+    assert one["unit"] == "kreads/s"
+
+
+def test_invalid_scenarios_are_dropped_with_the_reason(tmp_path):
+    lost = replace(
+        run("2Inst_Original", 5.0, instances=2, threads=32), status="invalid", reason="pages <elsewhere>"
+    )
+    found, page, _ = choices(tmp_path, [SLOW, FAST, lost])
+    one = found[0]["choices"][0]
+    assert one["dropped"] == [{"scenario": "2Inst_Original", "reason": "invalid: pages <elsewhere>"}]
+    assert "invalid: pages &lt;elsewhere&gt;" in page
+    assert "2Inst_Original" not in [a["scenario"] for a in one["alternatives"]]
+
+
+def test_the_hosts_of_a_system_count_together(tmp_path):
+    other = run("8Inst_Original", 20.0, 21.0, 22.0, instances=8, host="n2")
+    one = choices(tmp_path, [SLOW, FAST, other])[0][0]["choices"][0]
+    assert "2 hosts" in one["title"]
+    best = next(a for a in one["alternatives"] if a["scenario"] == "8Inst_Original")
+    assert best["repetitions"] == 6
+    assert (best["value"]["low"], best["value"]["high"]) == (10.0, 22.0)
+
+
+def test_runs_with_other_numbers_of_threads_are_not_one_scenario(tmp_path):
+    # Without its name a scenario is told by instances and policy, which several runs share.
+    bare = [
+        replace(r, parameters={k: v for k, v in r.parameters.items() if k != "scenario"})
+        for r in (run("1Inst_Original", 90.0, 91.0, threads=8), SLOW, FAST)
+    ]
+    one = choices(tmp_path, bare)[0][0]["choices"][0]
+    assert [a["repetitions"] for a in one["alternatives"]] == [3, 3, 2]
+    assert one["gain"]["value"] == pytest.approx(41 / 10.2)
+
+
+def test_without_a_default_run_there_is_no_gain(tmp_path):
+    one = choices(tmp_path, [FAST])[0][0]["choices"][0]
+    assert one["gain"] is None
+    assert "no valid default run" in one["reason"]
+
+
+def test_published_times_stand_beside_those_of_the_same_system_and_aligner(tmp_path):
+    found, page, _ = choices(tmp_path, [SLOW, FAST])
+    published = [c for c in found[0]["choices"] if c["source"] == "published"]
+    assert [c["title"] for c in published] == [
+        "published, NA12878 (Lenis and Senar 2017)",
+        "published, GCAT (Lenis and Senar 2017)",
+    ]
+    for one in published:
+        values = [a["value"]["value"] for a in one["alternatives"]]
+        assert values == sorted(values)
+        default = next(a for a in one["alternatives"] if a["scenario"] == one["default"])
+        assert one["gain"]["value"] == pytest.approx(default["value"]["value"] / values[0])
+        assert one["gain"]["low"] < one["gain"]["value"] < one["gain"]["high"]
+    assert "by the published errors" in page
+    other = choices(tmp_path, [replace(SLOW, system="elsewhere")])[0]
+    assert [c["source"] for g in other for c in g["choices"]] == ["measured"]
+
+
+def advice(**changes):
+    times = {"expected": 10.0, "low": 9.0, "high": 11.0}
+    slow = {"expected": 20.0, "low": 18.0, "high": 22.0}
+    row = {"instances": 1, "threads": 8, "policy": "original", "trials": 2, "reason": ""}
+    return {
+        **said.place(),
+        "aligner": "snap",
+        "dataset": None,
+        "recommended": "2Inst_Original",
+        "default": "1Inst_Original",
+        "predicted_s": times,
+        "gain": {"expected": 2.0, "low": 1.7, "high": 2.3},
+        "interval": 0.9,
+        "stop": "settled",
+        "scenarios": [
+            {**row, "name": "1Inst_Original", "state": "dropped", "seconds": slow, "reason": "slower"},
+            {**row, "name": "2Inst_Original", "state": "recommended", "instances": 2, "seconds": times},
+            {**row, "name": "1Inst_Interleave", "state": "failed", "seconds": slow, "reason": "invalid, 9 %"},
+            {"name": "8Inst_Original", "trials": 0, "seconds": None, "state": "infeasible", "reason": "no room"},
+        ],
+        **changes,
+    }
+
+
+def test_stored_advice_is_found_and_shown(tmp_path):
+    (tmp_path / "results" / "deep").mkdir(parents=True)
+    stored.write(advice(host="n7"), tmp_path / "results" / "deep" / "mine.advice.json")
+    found, page, _ = choices(tmp_path, [], advice=stored.find([tmp_path / "results"]))
+    (one,) = found[0]["choices"]
+    assert (one["source"], one["recommended"]) == ("advised", "2Inst_Original")
+    assert "host n7" in one["title"]
+    assert [(a["scenario"], a["value"]["value"]) for a in one["alternatives"]] == [
+        ("2Inst_Original", 10.0),
+        ("1Inst_Original", 20.0),
+    ]
+    assert {d["scenario"]: d["reason"] for d in one["dropped"]} == {
+        "1Inst_Interleave": "invalid, 9 %",
+        "8Inst_Original": "no room",
+    }
+    assert "2.00x as fast as 1Inst_Original (1.70x to 2.30x, 90 % interval)" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "said_of_it"),
+    [
+        ("", "it is not JSON"),
+        ("[]", "no advice: write it again"),
+        ('{"document": "firsttouch advice", "schema": 9}', "this version reads 1"),
+        (json.dumps({k: v for k, v in advice().items() if k != "gain"}), "'gain' is a required property"),
+        (json.dumps(advice(gain={"expected": "2"})), "no advice, gain"),
+    ],
+)
+def test_a_file_that_is_no_advice_is_named(tmp_path, text, said_of_it):
+    file = tmp_path / "my.advice.json"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=said_of_it) as caught:
+        stored.find([tmp_path])
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said_of_it"), [("a.json", "must end in advice.json"), ("no/advice.json", "folder does not exist")]
+)
+def test_where_no_advice_can_be_stored_is_said_before_any_work(tmp_path, monkeypatch, name, said_of_it):
+    monkeypatch.setattr(command, "aligner", lambda name: pytest.fail("work was begun"))
+    from firsttouch import cli  # noqa: PLC0415
+
+    args = cli.parser().parse_args(["advise", "--aligner", "snap", "--save", str(tmp_path / name)])
+    with pytest.raises(BadInput, match=said_of_it):
+        args.run(args)
+
+
+def test_a_bad_host_makes_no_guideline_of_another_system(tmp_path):
+    machine = Machine(2, 4)
+    found = choices(tmp_path, [*machine.everything(), SLOW])[0]
+    assert [(g["system"], g["aligner"]) for g in found] == [("amd-opteron", "snap"), ("example", "bwa-mem")]

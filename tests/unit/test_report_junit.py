@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""junit.xml: what readers of continuous integration systems take from it."""
+
+from dataclasses import replace
+
+import pytest
+from junitparser import Error, Failure, JUnitXml, Skipped
+from test_report_machines import Machine, invalid, made
+from test_verdict import LIMITS, rates, system_of
+
+from firsttouch import report
+from firsttouch.verdict import judge
+
+pytestmark = pytest.mark.unit
+
+#: What Jenkins' and GitLab's readers want of each element (the schema of Jenkins' xUnit plugin).
+NEEDED = {
+    "testsuites": {"name", "tests", "failures", "errors"},
+    "testsuite": {"name", "tests", "failures", "errors", "skipped", "time", "timestamp", "hostname"},
+    "testcase": {"name", "classname", "time"},
+    "failure": {"message", "type"},
+    "error": {"message", "type"},
+    "skipped": {"message"},
+    "properties": set(),
+    "property": {"name", "value"},
+}
+CHILDREN = {
+    "testsuites": {"testsuite"},
+    "testsuite": {"properties", "testcase"},
+    "properties": {"property"},
+    "testcase": {"failure", "error", "skipped"},
+}
+
+
+def read(folder):
+    """Return the suites by name, after a check of their form and counts."""
+    found = JUnitXml.fromfile(str(folder / "junit.xml"))
+    for element in found._elem.iter():
+        assert set(element.attrib) >= NEEDED[element.tag]
+        assert {child.tag for child in element} <= CHILDREN.get(element.tag, set())
+    for suite in found:
+        stated = (suite.tests, suite.failures, suite.errors, suite.skipped)
+        suite.update_statistics()
+        assert (suite.tests, suite.failures, suite.errors, suite.skipped) == stated
+    assert found.tests == sum(s.tests for s in found)
+    return {suite.name: suite for suite in found}
+
+
+def results(suite):
+    return {test.name: [(type(r), r.message) for r in test.result] for test in suite}
+
+
+def test_a_verdict_is_a_test_case(tmp_path):
+    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "an <order> & more"}
+    system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
+    lost = [replace(r, status="invalid", reason="pages elsewhere") for r in rates(10.0, host="lost")]
+    records = [*rates(10.0, host="good"), *rates(1.0, 1.0, host="slow"), *lost]
+    records = [replace(r, parameters={**r.parameters, "kernel": "copy"}) for r in records]
+    verdicts = judge(records, system, missing={"good": [], "gone": ["latency-0: its host died"]})
+    out = tmp_path / "report"
+    out.mkdir()
+    report.build(records, out, verdicts=verdicts)
+    suites = read(out)
+    assert sorted(suites) == ["gone", "good", "lost", "slow"]
+    assert list(results(suites["good"]).values()) == [[]]
+    ((kind, message),) = next(iter(results(suites["slow"]).values()))
+    assert kind is Failure
+    assert "an <order> & more" in message
+    assert results(suites["gone"])["missing: latency-0: its host died"][0][0] is Skipped
+    assert {kind for ((kind, _),) in results(suites["lost"]).values()} == {Error}
+    properties = {(p.name, p.value) for p in suites["slow"].properties()}
+    assert ("verdict", "fail") in properties
+
+
+def test_without_a_verdict_checks_are_test_cases(tmp_path):
+    problems = [
+        report.Problem("counters", "skipped", "perf_event_paranoid is 3", "n1", "counters"),
+        report.Problem("latency", "failed", "it died\x1b[0m", "n1", "latency"),
+        report.Problem("figures", "skipped", "not all hosts are drawn"),
+    ]
+    machine = Machine(1, 2)
+    made(tmp_path, [*machine.bandwidth(), invalid(machine.contention()[0])], problems=problems)
+    suites = read(tmp_path)
+    found = results(suites["n1"])
+    assert found["measured: 8 cases"] == []
+    assert found["counters"] == [(Skipped, "perf_event_paranoid is 3")]
+    assert found["latency"] == [(Error, "it died\N{REPLACEMENT CHARACTER}[0m")]
+    assert sum(r[0] == (Error, "11 % of the pages lie on NUMA node 3") for r in found.values() if r) == 1
+    assert ("partition", "all") in {(p.name, p.value) for p in suites["n1"].properties()}
+    assert results(suites["all hosts"]) == {"figures": [(Skipped, "not all hosts are drawn")]}

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""metrics.prom: what OpenMetrics' parser and the older one of node exporter read of it, in base units."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from junitparser import JUnitXml
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as classic
+from test_report_machines import Machine, made
+from test_verdict import LIMITS, rates, system_of
+
+from firsttouch import cli
+from firsttouch.records import append
+from firsttouch.report import hosts, junit
+from firsttouch.report import openmetrics as module
+from firsttouch.verdict import judge
+
+pytestmark = pytest.mark.unit
+
+
+def text(records, verdicts=()):
+    return module.text(hosts.split(records, (), None), verdicts, version="1.2", generated=1.7e9)
+
+
+def samples(content, parse=openmetrics):
+    return [sample for family in parse(content) for sample in family.samples]
+
+
+def test_every_case_is_a_series_in_base_units(tmp_path):
+    machine = Machine(2, 4)
+    _, _, document = made(tmp_path, machine.everything())
+    found = samples((tmp_path / "metrics.prom").read_text())
+    one = next(
+        s for s in found if s.name == "firsttouch_random_latency_seconds" and s.labels["size_bytes"] == "512"
+    )
+    assert {k: one.labels[k] for k in ("host", "system", "partition", "check", "pu_nodes", "bank")} == {
+        "host": "n1",
+        "system": "example",
+        "partition": "all",
+        "check": "latency",
+        "pu_nodes": "0",
+        "bank": "0",
+    }
+    known = [r for r in machine.latency() if r.metric == "random_latency" and r.parameters["size_bytes"] == 512]
+    assert one.value == pytest.approx(known[0].value * 1e-9, rel=0.05)
+    rate = next(s for s in found if s.name == "firsttouch_copy_bandwidth_bytes_per_second")
+    assert 1e9 < rate.value < 1e11
+    values = [s for s in found if s.name not in {"firsttouch_spread_ratio", "firsttouch_records"}]
+    cases = sum(len(rows) for rows in document["hosts"][0]["checks"].values())
+    assert len(values) == cases + 1  # and the time
+    spreads = [s for s in found if s.name == "firsttouch_spread_ratio"]
+    assert all(0 <= s.value < 1 and s.labels["metric"] for s in spreads)
+
+
+def test_the_parser_of_node_exporter_reads_the_same():
+    # It knows no other types than Prometheus's text format has, no timestamps, and takes # EOF for a comment.
+    content = text(Machine(1, 2).everything())
+    assert content.endswith("# EOF\n")
+    assert {line.split()[3] for line in content.splitlines() if line.startswith("# TYPE")} == {"gauge"}
+    assert all(s.timestamp is None for s in samples(content))
+    assert [(s.name, s.labels, s.value) for s in samples(content, classic)] == [
+        (s.name, s.labels, s.value) for s in samples(content)
+    ]
+
+
+def test_the_unit_of_a_family_ends_its_name():
+    content = text(Machine(1, 2).everything())
+    units = [line.split()[2:4] for line in content.splitlines() if line.startswith("# UNIT")]
+    assert units
+    assert all(name.endswith(f"_{unit}") for name, unit in units)
+
+
+@pytest.mark.parametrize(
+    ("unit", "base"),
+    [
+        ("ns", ("seconds", 1e-9)),
+        ("GB/s", ("bytes_per_second", 1e9)),
+        ("GiB", ("bytes", 2.0**30)),
+        ("kreads/s", ("reads_per_second", 1e3)),
+        ("1", ("", 1.0)),
+        ("MHz", ("hertz", 1e6)),
+        ("faults per read", ("faults_per_read", 1.0)),
+    ],
+)
+def test_units_become_base_units(unit, base):
+    assert module.base_unit(unit) == base
+
+
+def test_the_verdict_is_one_of_four(tmp_path):
+    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "an order"}
+    system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
+    records = [*rates(10.0, host="good"), *rates(1.0, 1.0, host="slow")]
+    found = samples(text(records, judge(records, system)))
+    verdicts = {(s.labels["host"], s.labels["verdict"]): s.value for s in found if s.name == "firsttouch_verdict"}
+    assert {key for key, value in verdicts.items() if value == 1} == {("good", "pass"), ("slow", "fail")}
+    assert len(verdicts) == 8
+    judged = {(s.labels["host"], s.labels["verdict"]): s.value for s in found if s.name.endswith("judged_metrics")}
+    assert judged == {("slow", "fail"): 1, ("good", "pass"): 1}
+
+
+def test_invalid_records_are_counted_and_have_no_value():
+    records = Machine(1, 2).contention()
+    lost = [replace(r, status="invalid", reason="elsewhere") for r in records]
+    found = samples(text(lost))
+    counts = {s.labels["status"]: s.value for s in found if s.name == "firsttouch_records"}
+    assert counts == {"valid": 0, "invalid": len(records)}
+    assert not [s for s in found if "bandwidth" in s.name]
+
+
+def test_the_speed_of_an_emulated_host_is_not_told():
+    records = [replace(r, software={"emulator": "QEMU"}) for r in Machine(1, 2).everything()]
+    names = {s.name for s in samples(text(records))}
+    assert not [n for n in names if n.endswith("_second") or n.endswith("latency_seconds")]
+    assert "firsttouch_records" in names
+
+
+def test_of_too_many_cases_there_are_counts_only(monkeypatch):
+    monkeypatch.setattr(module, "MOST_CASES", 3)
+    names = {s.name for s in samples(text(Machine(1, 2).everything()))}
+    assert names == {"firsttouch_report_generated_timestamp_seconds", "firsttouch_records"}
+
+
+def test_of_a_fleet_there_are_the_verdicts(tmp_path):
+    append(tmp_path / "records.jsonl", [r for n in range(6) for r in rates(1.0 if n == 5 else 10.0, host=f"n{n}")])
+    out = tmp_path / "report"
+    assert cli.main(["report", str(tmp_path / "records.jsonl"), "-o", str(out)]) == 0
+    document = json.loads((out / "summary.json").read_text())
+    assert document["kind"] == "fleet"
+    found = samples(module.of_fleet(document))
+    verdicts = {s.labels["host"]: s.labels["verdict"] for s in found if s.name == "firsttouch_verdict" and s.value}
+    (system,) = document["systems"]
+    assert verdicts == {h["host"]: h["verdict"] for h in system["hosts"]}
+    assert len(set(verdicts.values())) > 1
+    text = junit.of_fleet(document)
+    (tmp_path / "junit.xml").write_text(text)
+    suites = {suite.name: suite for suite in JUnitXml.fromfile(str(tmp_path / "junit.xml"))}
+    assert {name: not [r for case in suite for r in case.result] for name, suite in suites.items()} == {
+        host: word == "pass" for host, word in verdicts.items()
+    }
+
+
+@given(
+    st.dictionaries(st.text(max_size=8), st.one_of(st.text(), st.integers(), st.none(), st.lists(st.integers()))),
+    st.text(min_size=1, max_size=12),
+    st.text(max_size=12),
+)
+def test_any_name_value_and_unit_can_be_read_back(parameters, metric, unit):
+    one = replace(Machine(1, 2).counters()[0], parameters=parameters, metric=metric, unit=unit)
+    other = replace(one, parameters={**parameters, "host": "x", "x": 'quote " slash \\ line\n'})
+    content = text([one, other])
+    found = samples(content)
+    assert len([s for s in found if s.labels.get("check") == "counters"]) >= 2
+    assert all(s.labels["host"] in {"n1"} for s in found if "host" in s.labels)
+    assert len(samples(content, classic)) == len(found)
+    json.dumps([s.labels for s in found])

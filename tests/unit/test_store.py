@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store: real processes append at once and are killed, files are compacted meanwhile, and nothing is lost."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from firsttouch import records, store
+from firsttouch.errors import BadInput
+from firsttouch.records import Record
+from firsttouch.store import compaction, files, reading
+from firsttouch.verdict import table
+
+pytestmark = pytest.mark.unit
+
+
+def some(host, number, count=3):
+    """Returns records of which none is like another."""
+    return [
+        Record(
+            "latency",
+            "random_latency",
+            "ns",
+            "lower",
+            (float(number), float(number) + i),
+            parameters={"bank": i, "pu_nodes": [0]},
+            host=host,
+            system="s",
+            time=f"2026-01-01T00:00:00.{number % 1000:03d}+00:00",
+        )
+        for i in range(count)
+    ]
+
+
+def seen(folder):
+    """Returns (host, number) of all appends, each as often as its first record is read."""
+    rows = store.scan([folder]).filter(pl.col("parameters").str.contains('"bank": 0')).collect()
+    return sorted((row["host"], row["minimum"]) for row in rows.iter_rows(named=True))
+
+
+def test_what_is_appended_is_read(tmp_path):
+    made = [store.append(tmp_path / "st", some("n1", i)) for i in range(3)]
+    assert len({*made}) == 3
+    assert store.append(tmp_path / "st", []) is None
+    again = records.from_frame(store.scan([tmp_path]).collect())
+    assert len(again) == 9
+    wanted = [json.dumps(r.to_dict(), sort_keys=True) for r in some("n1", 0)]
+    assert [json.dumps(r.to_dict(), sort_keys=True) for r in again[:3]] == wanted
+    assert store.scan([tmp_path]).select("host").collect().columns == ["host"]
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "", "ü" * 300])
+def test_a_host_of_any_name_stays_in_its_folder(tmp_path, name):
+    made = store.append(tmp_path / "st", some(name, 1))
+    assert made.parent == tmp_path / "st"
+    assert store.scan([tmp_path / "st"]).collect()["host"].unique().to_list() == [name]
+
+
+def writer(folder, host, count, acknowledged):
+    """Appends and says so after each one."""
+    for number in range(count):
+        store.append(folder, some(host, number))
+        with acknowledged.open("a") as out:
+            out.write(f"{number}\n")
+            out.flush()
+
+
+def test_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path):
+    folder, rng = tmp_path / "st", random.Random(7)  # noqa: S311
+    folder.mkdir()
+    fork = multiprocessing.get_context("spawn")
+    hosts = [f"n{i}" for i in range(4)]
+    writers = {h: fork.Process(target=writer, args=(folder, h, 400, tmp_path / h)) for h in hosts}
+    for process in writers.values():
+        process.start()
+    failed, stop = [], threading.Event()
+
+    def read():
+        while not stop.is_set():
+            try:
+                found = seen(folder)
+                assert len(found) == len({*found})
+            except Exception as error:
+                failed.append(error)
+                return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    while not all((tmp_path / h).exists() for h in hosts):
+        time.sleep(0.01)
+    for host in hosts:
+        time.sleep(rng.uniform(0.05, 0.4))
+        store.compact(folder)
+        os.kill(writers[host].pid, signal.SIGKILL)
+        writers[host].join()
+    stop.set()
+    reader.join()
+    assert not failed
+    found = seen(folder)
+    assert len(found) == len({*found})
+    for host in hosts:
+        told = {(host, float(line)) for line in (tmp_path / host).read_text().split()}
+        assert told
+        # All that was acknowledged, and at most the one under way.
+        mine = {one for one in found if one[0] == host}
+        assert told <= mine
+        assert len(mine) <= len(told) + 1
+    whole = store.scan([folder]).collect()
+    assert len(whole) == 3 * len(found)
+
+
+def compactor(folder):
+    """Compacts again and again, deleting at once what was joined."""
+    while True:
+        store.compact(folder, patience=0)
+
+
+def test_a_compaction_that_is_killed_loses_nothing_and_doubles_nothing(tmp_path):
+    folder, rng = tmp_path / "st", random.Random(8)  # noqa: S311
+    expected = []
+    fork = multiprocessing.get_context("spawn")
+    for turn in range(3):
+        for number in range(30):
+            store.append(folder, some(f"n{turn}", number))
+            expected.append((f"n{turn}", float(number)))
+        running = [fork.Process(target=compactor, args=(folder,)) for _ in range(2)]
+        for process in running:
+            process.start()
+        until = time.monotonic() + 30
+        while time.monotonic() < until and not any(f.name.startswith("compact-") for f in folder.iterdir()):
+            store.append(folder, some("more", len(expected)))
+            expected.append(("more", float(len(expected))))
+        time.sleep(rng.uniform(0, 0.2))
+        for process in running:
+            process.kill()
+            process.join()
+        assert seen(folder) == sorted(expected)
+    store.compact(folder, patience=0)
+    store.compact(folder, patience=0)
+    assert seen(folder) == sorted(expected)
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_two_writers_of_one_file_do_not_see_each_other(tmp_path):
+    def slowly(partial):
+        partial.write_text("first")
+        files.put(tmp_path / "x", lambda other: other.write_text("second"))
+        assert partial.read_text() == "first"
+
+    files.put(tmp_path / "x", slowly)
+    assert [f.name for f in tmp_path.iterdir()] == ["x"]
+    assert (tmp_path / "x").read_text() == "first"
+
+
+def test_joined_files_stay_for_those_who_are_reading_them(tmp_path):
+    for number in range(4):
+        store.append(tmp_path, some("n1", number))
+    before = store.scan([tmp_path])
+    done = store.compact(tmp_path)
+    assert (done.joined, done.deleted) == (4, 0)
+    assert len(before.collect()) == len(store.scan([tmp_path]).collect()) == 12
+    assert store.compact(tmp_path).joined == 0
+    assert store.compact(tmp_path, patience=0).deleted == 4
+    assert len(store.scan([tmp_path]).collect()) == 12
+
+
+def test_two_compactions_of_different_files_are_not_read_twice(tmp_path):
+    # Two machines that see a file each later than the other.
+    made = [store.append(tmp_path, some("n1", number)) for number in range(3)]
+    for part in (made[:2], made[1:]):
+        compaction._join(tmp_path, part)
+    assert seen(tmp_path) == [("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
+    for _ in range(3):
+        store.compact(tmp_path, patience=0)
+        assert seen(tmp_path) == [("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_lines_tables_stores_and_reports_are_read_together(tmp_path):
+    records.append(tmp_path / "a" / "records.jsonl", some("n1", 1))
+    records.write_table(some("n2", 2), tmp_path / "records.parquet")
+    store.append(tmp_path / "st", some("n3", 3))
+    (tmp_path / "st" / "findings.parquet").write_bytes(b"no table of records")
+    single = tmp_path / "single.parquet"
+    records.write_table(some("n4", 4), single)
+    found = store.find([tmp_path, single])
+    assert (len(found.tables), len(found.lines)) == (3, 1)
+    assert store.scan([tmp_path, single]).collect()["host"].n_unique() == 4
+    rows = sum(len(t) for t in store.batches(found, table.READ))
+    assert rows == 12
+
+
+def test_what_is_no_table_of_records_is_named(tmp_path):
+    bad = tmp_path / "bad.parquet"
+    bad.write_bytes(b"PAR1")
+    with pytest.raises(BadInput, match=r"bad\.parquet: not a table of records"):
+        list(store.batches(store.find([bad]), table.READ))
+    pl.DataFrame({"host": ["n1"]}).write_parquet(bad)
+    with pytest.raises(BadInput, match=r"bad\.parquet: not a table of records: column \w+ is not there"):
+        list(store.batches(store.find([bad]), table.READ))
+    frame = records.to_frame(some("n1", 1))
+    for column, value in (("value", float("nan")), ("better", "fast"), ("status", "fine")):
+        frame.with_columns(pl.lit(value).alias(column)).write_parquet(bad)
+        with pytest.raises(BadInput, match=r"bad\.parquet: "):
+            list(store.batches(store.find([bad]), table.READ))
+    with pytest.raises(BadInput, match="no such file or folder"):
+        store.find([tmp_path / "nowhere"])
+
+
+def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(files, "_force", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.append(tmp_path / "st", some("n1", 1))
+    assert list((tmp_path / "st").iterdir()) == []
+
+
+def test_large_tables_are_read_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "ROWS", 5)
+    store.append(tmp_path, some("n1", 1, count=12))
+    parts = [len(t) for t in store.batches(store.find([tmp_path]), ["host"])]
+    assert parts == [5, 5, 2]
+    assert Path(tmp_path).is_dir()
+
+
+def test_the_command_appends_and_joins(tmp_path, firsttouch):
+    for number in range(2):
+        file = tmp_path / f"{number}.jsonl"
+        records.append(file, some("n1", number))
+        done = firsttouch("store", "append", tmp_path / "st", file)
+        assert (done.returncode, "3 records" in done.stdout) == (0, True), done.stderr
+    done = firsttouch("store", "--json", "compact", tmp_path / "st")
+    assert json.loads(done.stdout)["joined"] == 2
+    done = firsttouch("store", "compact", tmp_path / "st")
+    assert (done.returncode, "nothing to join" in done.stdout) == (0, True), done.stderr
+    assert len(store.scan([tmp_path / "st"]).collect()) == 6
+    (tmp_path / "empty").mkdir()
+    done = firsttouch("store", "append", tmp_path / "st", tmp_path / "empty")
+    assert (done.returncode, "no record in" in done.stderr) == (2, True)
+    assert firsttouch("store", "compact", tmp_path / "nowhere").returncode == 2

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judging in columns gives, host by host, what the rules give that are written down one value at a time."""
+
+import json
+import random
+from dataclasses import asdict, replace
+
+import numpy as np
+import plain_verdict as plain
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_verdict import LIMITS, document_of, system_of
+
+from firsttouch import cli
+from firsttouch.commands import validate
+from firsttouch.records import Record, append, from_frame, to_frame
+from firsttouch.verdict import Undescribed, judge, judged, table
+from firsttouch.verdict.columns import Groups, stable
+from firsttouch.verdict.fleet import learn
+from firsttouch.verdict.model import ORDER
+
+pytestmark = pytest.mark.unit
+
+METRICS = (
+    ("bandwidth", "copy_bandwidth", "GB/s", "higher"),
+    ("latency", "random_latency", "ns", "lower"),
+    ("topology", "pus", "1", "neither"),
+    ("contention", "total_bandwidth", "GB/s", "higher"),
+)
+
+
+def simulated(seed, hosts=None, passes=None):
+    """Returns the records of a fleet with noise, slow hosts, invalid and emulated passes, and gaps."""
+    rng = random.Random(seed)  # noqa: S311
+    hosts = hosts or rng.choice([1, 3, 5, 9, 20])
+    most = passes or rng.choice([1, 2, 3, 5])
+    found = []
+    for check, metric, unit, better in METRICS:
+        for bank in range(2):
+            error, slow = rng.choice([0.0, 0.004, 0.02, 0.1]), rng.randrange(hosts)
+            for host in range(hosts):
+                if rng.random() < 0.03:
+                    continue
+                level = 100 * (rng.choice([0.7, 0.95, 1.3]) if host == slow else 1 + rng.gauss(0, 0.003))
+                for number in range(rng.randint(1, most)):
+                    invalid = rng.random() < 0.04
+                    value = 64.0 if metric == "pus" else max(0.1, level * (1 + rng.gauss(0, error)))
+                    found.append(
+                        Record(
+                            check,
+                            metric,
+                            unit,
+                            better,
+                            (value,),
+                            parameters={"bank": bank, "pu_nodes": [0], "effort": "full", "seconds": value},
+                            status="invalid" if invalid else "valid",
+                            reason=rng.choice(["", "pages elsewhere"]) if invalid else "",
+                            software={"emulator": "QEMU"} if rng.random() < 0.02 else {"linux": "6"},
+                            host=f"n{host}",
+                            system="s",
+                            time=f"2026-01-01T00:{number:02d}:{rng.randrange(60):02d}.{bank}00+00:00",
+                        )
+                    )
+    rng.shuffle(found)
+    return found
+
+
+def references(tmp_path, seed):
+    """Returns a system with some references: of an order, and learnt ones with the error of a pass."""
+    rng = random.Random(seed)  # noqa: S311
+    entries = []
+    for check, metric, unit, better in METRICS:
+        sides = LIMITS.get(better, {"lower": "-10 %", "upper": "10 %"})
+        if rng.random() < 0.4:
+            sides = {"lower": "-2.5 %", "upper": "2.5 %"}
+        entry = {"check": check, "metric": metric, "source": "order", "tolerance": sides}
+        entry["value"] = 64 if metric == "pus" else f"100 {unit}"
+        if rng.random() < 0.5 and metric != "pus":
+            entry["error"] = "2 %"
+        if rng.random() < 0.7:
+            entries.append(entry)
+    return system_of(tmp_path, *entries)
+
+
+def told(verdicts):
+    """Returns what is compared: all that each host is told, its findings in no order."""
+    found = {}
+    for verdict in verdicts:
+        findings = {
+            (f.check, f.metric, repr(f.case)): (f.verdict, f.why, f.values, f.unit) for f in verdict.findings
+        }
+        words = (verdict.verdict, verdict.unjudged, set(verdict.missing), set(verdict.causes))
+        found[verdict.host] = (words, findings)
+    return found
+
+
+def weighed(verdicts):
+    """Returns the evidence of each finding, 0 where no error of a pass is known."""
+    return {(v.host, f.name): f.evidence or 0.0 for v in verdicts for f in v.findings}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_columns_judge_as_the_rules_do(tmp_path_factory, seed):
+    records = simulated(seed)
+    missing = {"n0": ["latency-0: its host died"], "late": ["it did not come"]}
+    for system in (references(tmp_path_factory.getbasetemp(), seed), Undescribed("s")):
+        mine = plain.judge(records, system, missing=missing) if system.facts else None
+        found = judge(records, system, missing=missing)
+        if mine is not None:
+            assert told(found) == told(mine)
+            assert weighed(found) == pytest.approx(weighed(mine), rel=1e-6)
+        # In columns the same words without looking at any host.
+        columns = judged(table.of_records(records, "s"), system, missing=missing)
+        assert {h: ORDER[columns.word(h)] for h in columns.hosts} == {v.host: v.verdict for v in found}
+        for verdict in found:
+            number = columns.number.get(verdict.host)
+            counted = columns.counts[number] if number is not None else np.zeros(5)
+            words = [f.verdict for f in verdict.findings]
+            assert [*counted] == [*(words.count(w) for w in ORDER), verdict.unjudged]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["higher", "lower", "neither"]), st.sampled_from([0.01, 0.05]))
+def test_what_is_learnt_in_columns_is_what_the_rules_learn(seed, better, loss):
+    rng = random.Random(seed)  # noqa: S311
+    error = rng.choice([0.001, 0.01, 0.05, 0.2])
+    count = rng.choice([1, 2, 4, 0])
+    passes = {
+        f"n{host}": [
+            max(0.01, 50 * (0.8 if host % 7 == 3 else 1) * (1 + rng.gauss(0, error)))
+            for _ in range(count or rng.randint(1, 6))
+        ]
+        for host in range(rng.choice([4, 5, 12, 60]))
+    }
+    mine, found = plain.learn(passes, better, loss), learn(passes, better, loss)
+    assert (mine is None) == (found is None)
+    if mine is not None:
+        expected, got = asdict(mine), asdict(found)
+        assert got.pop("outliers") == pytest.approx(expected.pop("outliers"), rel=1e-9)
+        assert got == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_a_large_fleet_is_validated_in_short_and_by_the_same_words(tmp_path, monkeypatch, capsys):
+    document_of(tmp_path)
+    monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
+    append(tmp_path / "r.jsonl", simulated(11, hosts=20, passes=5))
+    said, statuses = [], []
+    for most in (200_000, 10):
+        monkeypatch.setattr(validate, "MOST_RESULTS", most)
+        args = cli.parser(["validate"]).parse_args(["validate", "--system", "s", str(tmp_path / "r.jsonl")])
+        statuses.append(args.run(args))
+        lines = capsys.readouterr().out.splitlines()
+        said.append({" ".join(line.split()[:3]) for line in lines if line.startswith("verdict")})
+    assert said[0] == said[1]
+    assert len(said[0]) == 20
+    assert statuses[0] == statuses[1]
+
+
+def test_ten_thousand_hosts_are_judged_as_their_metric_is():
+    # One metric: what its fleet says of each host does not depend on how many others are looked at.
+    rng = np.random.default_rng(3)
+    values = 100 * (1 + 0.01 * rng.standard_normal(10_000))
+    values[17] *= 0.9
+    level = learn({f"n{i}": [v] for i, v in enumerate(values.tolist())}, "higher")
+    assert level.value == pytest.approx(100, rel=1e-3)
+    assert "n17" in level.outliers
+    assert level.hosts > 9_900
+
+
+def test_the_same_record_read_twice_is_one_pass_and_another_of_its_time_is_not():
+    records = simulated(5, hosts=6, passes=3)
+    once, twice = table.of_records(records), table.of_records([*records, *reversed(records)])
+    assert np.array_equal(once.value, twice.value)
+    assert np.array_equal(once.counts, twice.counts)
+    other = replace(records[0], parameters={**records[0].parameters, "seconds": -1.0})
+    assert len(table.of_records([*records, other]).value) == len(records) + 1
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([9, 20, 50]))
+def test_tables_may_come_in_any_parts(seed, size):
+    records = simulated(seed, hosts=5)
+    whole = table.of_records(records)
+    frames = [to_frame(records[i : i + size]) for i in range(0, len(records), size)]
+    parts = table.of_frames(frames)
+    assert whole.hosts == parts.hosts
+    assert whole.cases == parts.cases
+    for name in ("value", "time", "valid", "judged", "case", "host", "counts"):
+        assert np.array_equal(getattr(whole, name), getattr(parts, name)), name
+    # Oldest first in each group, whatever order they came in.
+    for begin, count in zip(whole.begins, whole.counts, strict=True):
+        assert (np.diff(whole.time[begin : begin + count]) >= 0).all()
+    assert lines(from_frame(frames[0])) == lines(records[:size])
+
+
+def lines(records):
+    """Returns records as they are written."""
+    return [json.dumps(r.to_dict(), sort_keys=True) for r in records]
+
+
+def test_more_hosts_than_fit_into_a_digit_of_the_order():
+    keys = np.random.default_rng(1).integers(0, 1 << 20, 5000).astype(np.int32)
+    assert np.array_equal(stable(keys), np.argsort(keys, kind="stable"))
+
+
+@given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), min_size=1, max_size=20))
+def test_groups_of_any_sizes(found):
+    groups = Groups(np.concatenate([np.array(v) for v in found]), np.array([len(v) for v in found]))
+    assert groups.medians() == pytest.approx([np.median(v) for v in found])
+    assert groups.sums(groups.values) == pytest.approx([np.sum(v) for v in found])
