@@ -15,6 +15,7 @@ from firsttouch.aligners import aligner
 STORED = Path(__file__).with_name("golden")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks
 def pytest_collection_modifyitems(items):
     """Keep each suite in one process where several run: it has one Slurm, one image, one machine of each kind."""
     for item in items:
