@@ -34,7 +34,7 @@ test: ## all tests and lint, or one suite (SUITE=unit|golden|integration|contain
 	@setup/setup.sh test
 	@$(if $(SUITE),,$(MAKE) --no-print-directory lint)
 	@$(if $(filter-out unit golden,$(SUITE)),,$(BIN)/python -m pytest -q -n auto -m "$(or $(SUITE),unit or golden)")
-	@$(if $(filter unit golden,$(SUITE)),,$(BIN)/python -m pytest -q $(if $(SUITE),,-n 2 --dist loadgroup) \
+	@$(if $(filter unit golden,$(SUITE)),,$(BIN)/python -m pytest -q $(if $(SUITE),,-n 2 --dist loadscope) \
 	    -m "$(or $(SUITE),not (unit or golden))")
 
 lint: setup ## ruff, mypy (strict on src/), shellcheck, clang-format

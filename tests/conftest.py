@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from firsttouch import datasets, index
 from firsttouch.aligners import aligner
@@ -15,11 +16,16 @@ from firsttouch.aligners import aligner
 STORED = Path(__file__).with_name("golden")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks
-def pytest_collection_modifyitems(items):
-    """Keep each suite in one process where several run: it has one Slurm, one image, one machine of each kind."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+class BySuite(LoadScopeScheduling):
+    """Keeps each suite in one process: it has one Slurm, one image, one machine of each kind."""
+
+    def _split_scope(self, nodeid):
+        return nodeid.split("/")[1]
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Give whole suites to the processes where `--dist loadscope` asks for scopes."""
+    return BySuite(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session")
