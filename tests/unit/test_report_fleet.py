@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_verdict import document_of
 
-from firsttouch import records, store
+from firsttouch import cli, records, store
 from firsttouch.campaign import model
 from firsttouch.campaign.journal import Entry
 from firsttouch.records import Record
-from firsttouch.report.fleet import changes
+from firsttouch.report.fleet import assemble, changes
 from firsttouch.verdict import table
 
 pytestmark = pytest.mark.unit
@@ -296,6 +296,20 @@ class TestCommand:
             ("placement", "failed", "exit status 7"),
         }
         assert summary["hosts"][0]["host"] == "n000"
+
+    def test_of_too_many_results_monitoring_gets_the_verdicts(self, stores, tmp_path, monkeypatch):
+        monkeypatch.setattr(assemble, "MOST_RESULTS", 10)
+        assert cli.main(["report", str(stores / "before"), "-o", str(tmp_path / "out")]) == 0
+        hosts = {
+            h["host"]
+            for s in json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
+            for h in s["hosts"]
+        }
+        tests = ET.fromstring((tmp_path / "out" / "junit.xml").read_text())  # noqa: S314
+        assert {t.get("name") for t in tests.iter("testcase")} == {f"verdict of {host}" for host in hosts}
+        metrics = (tmp_path / "out" / "metrics.prom").read_text()
+        assert set(re.findall(r'firsttouch_verdict\{host="(\w+)"', metrics)) == hosts
+        assert "too many results" in (tmp_path / "out" / "index.html").read_text()
 
     @pytest.mark.parametrize(
         ("argv", "reason"),

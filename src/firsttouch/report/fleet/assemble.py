@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the report of many hosts: index.html, summary.md, summary.json, and findings.parquet with all of it.
 
-Where there are not too many results, also metrics.prom and junit.xml, as of a single host.
+metrics.prom and junit.xml are as of a single host, or hold the verdicts alone where there are too many results.
 """
 
 from __future__ import annotations
@@ -102,9 +102,11 @@ def _pages(
     if facts["each"]:
         every = [one.of(host) for one in judged for host in one.hosts]
         metrics = openmetrics.text((), every, version=firsttouch.__version__, generated=generated.timestamp())
-        (out / "metrics.prom").write_text(metrics, encoding="utf-8")
         tests = junit.text((), every, problems, title=title, generated=stated)
-        (out / "junit.xml").write_text(tests, encoding="utf-8")
+    else:
+        metrics, tests = openmetrics.of_fleet(machine), junit.of_fleet(machine)
+    (out / "metrics.prom").write_text(metrics, encoding="utf-8")
+    (out / "junit.xml").write_text(tests, encoding="utf-8")
     # On one line: with indents, Python takes ten times as long, and nobody reads ten thousand hosts.
     text = json.dumps(machine, sort_keys=True, allow_nan=False) + "\n"
     (out / "summary.json").write_text(text, encoding="utf-8")
