@@ -9,6 +9,8 @@ import pytest
 
 from firsttouch import fsroots
 
+pytestmark = pytest.mark.unit
+
 
 def member(name: str, link: str | None = None, kind: bytes = tarfile.SYMTYPE) -> tuple[tarfile.TarInfo, bytes]:
     entry = tarfile.TarInfo(name)
