@@ -173,16 +173,14 @@ def test_nothing_is_wider_than_the_window(report: Site, tmp_path: Path, width: i
     assert scroll_width(report, tmp_path / "profile", width) <= width
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_both_colour_schemes_paint_the_page(report: Site, tmp_path: Path, scheme: str) -> None:
-    from PIL import Image  # noqa: PLC0415 - comes with matplotlib; only this test looks at pixels
+def assert_painted(site: Site, folder: Path, scheme: str) -> None:
+    """Look at the pixels of the page in that colour scheme."""
+    from PIL import Image  # noqa: PLC0415 - comes with matplotlib; only this looks at pixels
 
-    shot = tmp_path / f"{scheme}.png"
+    shot = folder / f"{scheme}.png"
     # Blink's setting: 0 is dark, 1 is light.
     setting = f"--blink-settings=preferredColorScheme={int(scheme == 'light')}"
-    browse(
-        report, tmp_path / "profile", report.address, setting, f"--screenshot={shot}", "--window-size=1280,1600"
-    )
+    browse(site, folder / "profile", site.address, setting, f"--screenshot={shot}", "--window-size=1280,1600")
     with Image.open(shot) as image:
         pixels = image.convert("L")
         corner = pixels.getpixel((2, 2))
@@ -190,3 +188,8 @@ def test_both_colour_schemes_paint_the_page(report: Site, tmp_path: Path, scheme
     assert corner == (255 if scheme == "light" else 23)
     assert darkest < 60
     assert brightest > 200
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_colour_schemes_paint_the_page(report: Site, tmp_path: Path, scheme: str) -> None:
+    assert_painted(report, tmp_path, scheme)

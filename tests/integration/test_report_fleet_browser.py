@@ -110,21 +110,7 @@ def test_a_keyboard_reaches_everything_that_scrolls_and_every_link_leads_somewhe
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_both_colour_schemes_paint_the_page(report, tmp_path: Path, scheme: str) -> None:
-    from PIL import Image  # noqa: PLC0415 - comes with matplotlib; only this test looks at pixels
-
-    shot = tmp_path / f"{scheme}.png"
-    # Blink's setting: 0 is dark, 1 is light.
-    setting = f"--blink-settings=preferredColorScheme={int(scheme == 'light')}"
-    browser.browse(
-        report, tmp_path / "profile", report.address, setting, f"--screenshot={shot}", "--window-size=1280,1600"
-    )
-    with Image.open(shot) as image:
-        pixels = image.convert("L")
-        corner = pixels.getpixel((2, 2))
-        darkest, brightest = pixels.getextrema()
-    assert corner == (255 if scheme == "light" else 23)
-    assert darkest < 60
-    assert brightest > 200
+    browser.assert_painted(report, tmp_path, scheme)
 
 
 def test_on_paper_the_page_has_some_pages_and_not_hundreds(report, tmp_path: Path) -> None:

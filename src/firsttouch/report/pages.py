@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from firsttouch.report import guidelines
@@ -20,23 +20,27 @@ from firsttouch.units import UNITS
 
 _BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:%|{'|'.join(map(re.escape, UNITS))})(?![\w/]))")
 
+_LOADER = PackageLoader("firsttouch.report")
+
 
 def html(facts: Mapping[str, Any], template: str = "report.html.j2") -> str:
     """Return index.html: *template* filled in."""
-    environment = _environment(autoescape=True, finalize=_clean)
-    source, _, _ = PackageLoader("firsttouch.report").get_source(environment, "report.css")
+    filled = environment(_LOADER, autoescape=True, finalize=_clean)
+    source, _, _ = _LOADER.get_source(filled, "report.css")
     # The style sheet is the package's own text: nothing of the records is in it.
-    return environment.get_template(template).render(**facts, css=Markup(source))  # noqa: S704
+    return filled.get_template(template).render(**facts, css=Markup(source))  # noqa: S704
 
 
 def ticket(facts: Mapping[str, Any]) -> str:
     """Return summary.md."""
-    return _environment(autoescape=False, finalize=_markdown).get_template("summary.md.j2").render(**facts)
+    filled = environment(_LOADER, autoescape=False, finalize=_markdown)
+    return filled.get_template("summary.md.j2").render(**facts)
 
 
-def _environment(*, autoescape: bool, finalize: Callable[[Any], Any]) -> Environment:
-    environment = Environment(
-        loader=PackageLoader("firsttouch.report"),
+def environment(loader: BaseLoader, *, autoescape: bool, finalize: Callable[[Any], Any]) -> Environment:
+    """Return what fills in the templates of *loader*; *finalize* makes each value fit for the page."""
+    made = Environment(
+        loader=loader,
         autoescape=autoescape,  # noqa: S701 - off for Markdown only, which has its own escaping
         finalize=finalize,
         undefined=StrictUndefined,
@@ -44,7 +48,7 @@ def _environment(*, autoescape: bool, finalize: Callable[[Any], Any]) -> Environ
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update(
+    made.globals.update(
         count=count,
         not_measured=not_measured,
         header=HEADER,
@@ -52,7 +56,7 @@ def _environment(*, autoescape: bool, finalize: Callable[[Any], Any]) -> Environ
         alternatives=guidelines.table,
         dropped=guidelines.dropped,
     )
-    return environment
+    return made
 
 
 def _clean(value: Any) -> Any:

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 
-from firsttouch.report.text import clean, count, markdown
+from firsttouch.report import pages as report_pages
+from firsttouch.report.text import clean, markdown
 
 _LOADER = ChoiceLoader([PackageLoader("firsttouch.report.fleet"), PackageLoader("firsttouch.report")])
 
@@ -33,14 +34,4 @@ def _environment(*, html: bool) -> Environment:
             return value
         return clean(value) if html else markdown(value)
 
-    environment = Environment(
-        loader=_LOADER,
-        autoescape=html,  # noqa: S701 - off for Markdown only, which has its own escaping
-        finalize=finalize,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.globals.update(count=count)
-    return environment
+    return report_pages.environment(_LOADER, autoescape=html, finalize=finalize)
