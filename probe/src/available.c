@@ -7,14 +7,28 @@
 
 static const uint64_t RESERVE = UINT64_C(16) << 20; // for the kernel, at the least
 
+// What the text of a meminfo says to be free, with the page cache that the kernel drops at once (file pages that
+// are neither mapped nor to be written): a host that was at work has a bank full of it. In KiB; below 0 without a
+// text.
+static int64_t free_kib(const char *meminfo)
+{
+    const int64_t unused = text_number(meminfo, "MemFree:");
+    if (unused < 0)
+        return unused;
+    const int64_t files = text_number(meminfo, "Active(file):") + text_number(meminfo, "Inactive(file):");
+    const int64_t held =
+        text_number(meminfo, "Dirty:") + text_number(meminfo, "Writeback:") + text_number(meminfo, "Mapped:");
+    return unused + (files > held ? files - held : 0);
+}
+
 uint64_t available_on_bank(const Host *host, int bank)
 {
     char *text = file_text("/sys/devices/system/node/node%d/meminfo", bank);
-    int64_t kib = text_number(text, "MemFree:");
+    int64_t kib = free_kib(text);
     free(text);
     if (kib < 0) { // a kernel without NUMA
         text = file_text("/proc/meminfo");
-        kib = text_number(text, "MemFree:");
+        kib = free_kib(text);
         free(text);
     }
     const Node *node = host_node(host, bank);

@@ -96,7 +96,10 @@ class Qemu:
     def last_words(self) -> str:
         """Return what QEMU said and the last lines of the guest's console."""
         messages = _content(self._messages).strip()
-        console = "\n".join(_content(self._console).splitlines()[-CONSOLE_LINES:])
+        lines = _content(self._console).splitlines()
+        # A kernel that panics says why first, and then where it was, at any length.
+        panic = next((i for i, line in enumerate(lines) if "Kernel panic" in line), len(lines))
+        console = "\n".join(lines[min(panic, max(0, len(lines) - CONSOLE_LINES)) :])
         return f"--- QEMU's messages\n{messages}\n--- the end of the guest's console\n{console}"
 
 

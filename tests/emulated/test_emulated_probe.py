@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,18 @@ def test_the_thesis_placements_of_eight_nodes(guest: Guest, native: Path) -> Non
                 assert alike[0] == alike[1]
         # Local, one hop and two hops are all that one NUMA node can be.
         assert size != 1 or len(found["results"]) == 3
+
+
+@pytest.mark.parametrize("guest", ["unequal"], indirect=True)
+def test_a_bank_full_of_page_cache_can_be_measured(guest: Guest, native: Path) -> None:
+    """So is every bank of a host that was at work; the kernel gives such memory at once."""
+    files = "find /usr/bin /usr/lib -type f -size -4M | head -2000 | xargs cat > /dev/null"
+    guest.run(["taskset", "-c", "2", "sh", "-c", files], timeout=300)
+    meminfo = guest.run(["cat", "/sys/devices/system/node/node1/meminfo"], check=True).text
+    assert int(re.search(r"MemFree: *(\d+)", meminfo)[1]) < 16 << 10, meminfo
+    found = run(guest, native, "bandwidth", *SHORT, "--array-bytes=8MiB", "--banks=1", "--pu-nodes=1")
+    check(guest, found)
+    assert found["most_memory_bytes"] >= 24 << 20
 
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)

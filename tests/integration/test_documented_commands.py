@@ -167,7 +167,9 @@ def test_the_commands_of_a_page(page: Path, copy: Path, shell, capsys: pytest.Ca
 
 def test_make_run(copy: Path, shell) -> None:
     """Its recipe as it is, of one step: all steps are tests of their own."""
-    done = subprocess.run(["make", "-n", "run"], cwd=ROOT, capture_output=True, text=True, check=True)
+    # Of a make inside `make test`: it would say in which folder it is.
+    make = ["make", "--no-print-directory", "-n", "run"]
+    done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True)
     setup, characterize = done.stdout.replace("\\\n", " ").splitlines()
     assert setup == "setup/setup.sh run"
     done = shell(f"{characterize.removeprefix('.venv/bin/')} -- -n '^topology$'")
