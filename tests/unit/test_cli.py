@@ -197,3 +197,16 @@ def test_a_closed_output():
         check=False,
     )
     assert (done.returncode, done.stderr) == (2, "firsttouch: error: No space left on device\n")
+
+
+def test_no_thread_is_started_that_has_nothing_to_do():
+    """numpy's would be as many as the host has PUs, beside programs that are placed and measured."""
+    script = """if True:
+        import os, sys
+        from firsttouch import cli
+        before = dict(os.environ)
+        cli.main("run 1Inst_Original --aligner bwa-mem --reads /no/such.fq --index /no/such -o x.sam".split())
+        print("numpy" in sys.modules, len(os.listdir("/proc/self/task")), os.environ == before)
+        """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "True 1 True"

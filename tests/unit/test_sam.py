@@ -102,6 +102,16 @@ def test_one_line_longer_than_a_block(tmp_path, block):
     assert file.read_bytes()[found.ends[0] :].startswith(b"rlong\t")
 
 
+@pytest.mark.parametrize("length", [1, 30, 31, 32, 254, 1000])
+@pytest.mark.parametrize("tags", [0, 246, 247, 255, 256, 600])
+def test_names_of_any_length_and_as_many_tags(tmp_path, block, length, tags):
+    """Of 256 tabs the narrowest integer says 0."""
+    records = [line("n" * length, flag, "\tXX:i:1" * tags) for flag in (0, 4, 65535)]
+    file = part(tmp_path, "a", HEADER, [line(0, 0), *records, line(1, 4)])
+    found = sam.survey(file)
+    assert (found.primary, found.mapped) == (4, 2)
+
+
 def test_too_few_records_have_no_ends(tmp_path):
     file = part(tmp_path, "a", HEADER, [line(0, 0), line(1, 0)])
     assert sam.survey(file, [1, 2]).ends == ()
@@ -122,6 +132,9 @@ def test_too_few_records_have_no_ends(tmp_path):
         ([line(0, 1234567)], "\n", 4),
         ([line(0, 0), line(1, 0)], "", 5),
         ([line(0, 0), "r1\t0"], "\n", 5),
+        ([line(0, 0), "r1\t0\n" + line(1, 0)], "\n", 5),
+        ([line(0, 0), "n" * 2000, line(1, 0)], "\n", 5),
+        ([line(0, 0), "n" * 1010 + "\t0"], "\n", 5),
         ([line(0, 0), "r1\t0\tchr1\t1\t60"], "\n", 5),
     ],
 )

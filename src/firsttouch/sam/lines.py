@@ -15,14 +15,19 @@ import numpy.typing as npt
 from firsttouch.errors import RunFailed
 
 Ints = npt.NDArray[np.int64]
-#: Large enough that Python's share of the work does not count, small enough for a launcher of 200 MB.
-BLOCK_BYTES = 4 << 20
+Bytes = npt.NDArray[np.uint8]
+#: Large enough that numpy's calls cost little, small enough for caches to hold it and what is made of it.
+BLOCK_BYTES = 1 << 20
+#: SAM's names have 254 characters at most; what has no tab in so many is no record.
+_LONGEST_NAME = 1 << 10
+#: Room after a block for what is looked at from the start of its last line: a name, and eight bytes of the flag.
+_SLACK = _LONGEST_NAME + 8
 SECONDARY_OR_SUPPLEMENTARY = 0x900
 UNMAPPED = 0x4
 #: A record has eleven fields at least.
 _TABS = 10
 _TAB, _NEWLINE, _ZERO = 9, 10, 48
-#: A flag is below 65,536: five digits.
+#: A flag is below 65,536: five digits and a tab, in eight bytes.
 _FLAG_DIGITS = 5
 
 
@@ -55,7 +60,7 @@ def survey(file: Path, shares: Sequence[int] = ()) -> Survey:
         ends: list[int] = []
         primary = mapped = lines = 0
         for block, offset in _blocks(stream, file, header_bytes):
-            starts, flags = _flags(block, file, header_lines + lines)
+            starts, flags = _flags(*block, file, header_lines + lines)
             is_primary = (flags & SECONDARY_OR_SUPPLEMENTARY) == 0
             if wanted:
                 counts = primary + np.cumsum(is_primary)
@@ -91,12 +96,12 @@ def _header(stream: BinaryIO) -> tuple[tuple[bytes, ...], int, int]:
     return tuple(references), size, number
 
 
-def _blocks(stream: BinaryIO, file: Path, offset: int) -> Iterator[tuple[memoryview, int]]:
-    """Yield the rest of a file as (whole lines, their offset in the file)."""
-    buffer = bytearray(BLOCK_BYTES)
+def _blocks(stream: BinaryIO, file: Path, offset: int) -> Iterator[tuple[tuple[Bytes, int], int]]:
+    """Yield the rest of a file as ((buffer, bytes of whole lines in it), their offset in the file)."""
+    buffer = bytearray(BLOCK_BYTES + _SLACK)
     kept = 0
     while True:
-        got = stream.readinto(memoryview(buffer)[kept:])  # type: ignore[attr-defined]
+        got = stream.readinto(memoryview(buffer)[kept:-_SLACK])  # type: ignore[attr-defined]
         filled = kept + got
         if not got:
             if kept:
@@ -106,8 +111,8 @@ def _blocks(stream: BinaryIO, file: Path, offset: int) -> Iterator[tuple[memoryv
             return
         end = buffer.rfind(b"\n", 0, filled) + 1
         if end:
-            yield memoryview(buffer)[:end], offset
-        elif filled == len(buffer):
+            yield (np.frombuffer(buffer, np.uint8), end), offset
+        elif filled == len(buffer) - _SLACK:
             # One line that is longer than the buffer.
             buffer = buffer + bytearray(len(buffer))
             kept = filled
@@ -123,28 +128,52 @@ def _count_lines(file: Path) -> int:
         return sum(block.count(b"\n") for block in iter(lambda: stream.read(BLOCK_BYTES), b""))
 
 
-def _flags(block: memoryview, file: Path, lines_before: int) -> tuple[Ints, Ints]:
-    """Return where the lines of a block start (and, last, where the block ends), and the flag of each."""
-    data = np.frombuffer(block, np.uint8)
-    newlines = np.flatnonzero(data == _NEWLINE)
-    starts = np.concatenate(([0], newlines + 1))
-    tabs = np.concatenate((np.flatnonzero(data == _TAB), [len(data)] * 2))
-    first = np.searchsorted(tabs, starts)
-    fine = np.diff(first) >= _TABS
-    begin, end = tabs[first[:-1]] + 1, tabs[np.minimum(first[:-1] + 1, len(tabs) - 1)]
-    digits = end - begin
-    fine &= (digits >= 1) & (digits <= _FLAG_DIGITS)
-    flags = np.zeros(len(newlines), np.int64)
-    for place in range(_FLAG_DIGITS):
-        there = fine & (place < digits)
-        character = data[np.minimum(begin + place, len(data) - 1)].astype(np.int64) - _ZERO
-        fine &= ~there | ((character >= 0) & (character <= 9))
-        flags = np.where(there, flags * 10 + character, flags)
-    if not fine.all():
-        at = int(np.argmin(fine))
-        line = bytes(block[starts[at] : starts[at + 1]])
-        raise RunFailed(f"{file}:{lines_before + at + 1}: not a SAM record: {line[:60]!r}")
+def _flags(buffer: Bytes, size: int, file: Path, lines_before: int) -> tuple[Ints, Ints]:
+    """Return where the lines in the first *size* bytes start (and, last, *size*), and the flag of each."""
+    data = buffer[:size]
+    ends = np.flatnonzero(data == _NEWLINE) + 1
+    starts = np.concatenate(([0], ends))
+    first = starts[:-1]
+    # In the narrowest integers, several times faster; what a line of 256 tabs wraps to is looked at again.
+    tabs = np.add.reduceat((data == _TAB).view(np.uint8), first, dtype=np.uint8)
+    flags, fine = _numbers(buffer, _after_name(buffer, first))
+    for at in np.flatnonzero(~(fine & (tabs >= _TABS))):
+        line = bytes(data[starts[at] : starts[at + 1]])
+        if not fine[at] or line.count(b"\t") < _TABS:
+            raise RunFailed(f"{file}:{lines_before + at + 1}: not a SAM record: {line[:60]!r}")
     return starts, flags
+
+
+def _after_name(buffer: Bytes, starts: Ints) -> Ints:
+    """Return where the second field of each line begins; anywhere for one without such a field."""
+    width = 32
+    while True:
+        is_tab = _windows(buffer, width, starts).view(np.uint8).reshape(-1, width) == _TAB
+        length = is_tab.argmax(axis=1)
+        if width == _LONGEST_NAME or is_tab[np.arange(len(starts)), length].all():
+            begins: Ints = starts + length + 1
+            return begins
+        width *= 2
+
+
+def _numbers(buffer: Bytes, begins: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Return the numbers that begin at some places, and which are numbers of at most _FLAG_DIGITS and a tab."""
+    text = _windows(buffer, 8, begins).view("<u8")
+    numbers = np.zeros(len(text), np.int64)
+    ended = text & 0xFF == _TAB
+    fine = ~ended
+    for _ in range(_FLAG_DIGITS):
+        digit = (text & 0xFF).astype(np.int64) - _ZERO
+        fine &= ended | ((digit >= 0) & (digit <= 9))
+        numbers = np.where(ended, numbers, numbers * 10 + digit)
+        text = text >> np.uint64(8)
+        ended |= text & 0xFF == _TAB
+    return numbers, fine & ended
+
+
+def _windows(buffer: Bytes, width: int, starts: Ints) -> npt.NDArray[np.void]:
+    """Return a copy of the *width* bytes from each of *starts*, each as one item: a row of bytes is far slower."""
+    return np.ndarray(len(buffer) - width + 1, f"V{width}", buffer, strides=1)[starts]
 
 
 def _whole_read(stream: BinaryIO, offset: int, size: int) -> int:
