@@ -26,8 +26,8 @@ run: ## the main job: characterize this host, report in reports/out/latest (SYST
 	@$(BIN)/firsttouch characterize --system $(SYSTEM) --dataset $(DATASET) $(if $(ALIGNER),--aligner $(ALIGNER)) \
 	    $(if $(BACKEND),--backend $(BACKEND)) $(if $(IMAGE),--image $(IMAGE))
 
-images: setup ## the Apptainer images of containers/, with checksums and lists of packages (IMAGE=aligners|membench|firsttouch)
-	@$(BIN)/python containers/images.py $(IMAGE)
+images: setup ## the Apptainer images of containers/, with checksums and lists of packages (IMAGE=aligners|membench|firsttouch; SPACK=online|airgap|debian MIRROR=)
+	@$(BIN)/python containers/images.py $(IMAGE) $(if $(SPACK),--spack $(SPACK)) $(if $(MIRROR),--mirror $(MIRROR))
 
 # Unit tests share the PUs. Of the other suites, whose programs want all of them, two at a time.
 test: ## all tests and lint, or one suite (SUITE=unit|golden|integration|containers|slurm|emulated)

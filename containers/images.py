@@ -17,29 +17,30 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 import sbom
 from debian import CannotBuild, call, root
+from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen
 
 from firsttouch import origin
 
-HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 STORE = ROOT / ".cache" / "images"
 #: What the images are made of, of the checkout.
 PARTS = ("src", "probe", "datasets", "reframe", "reports", "setup", "containers", "spack-env")
+#: And what was made or fetched there.
+MADE = {"datasets": ("store",), "reports": ("out",)}
 FILES = ("pyproject.toml", "README.md", "LICENSE")
-PACKAGES = tomllib.loads((HERE / "packages.toml").read_text(encoding="utf-8"))
-IMAGES = tuple(PACKAGES["images"])
 EXAMPLES = """
 examples:
   make images                                         # all, of Debian's packages
   make images IMAGE=membench
   containers/images.py --base docker://debian:12      # with internet: the base from a registry of images
   containers/images.py --base /data/debian.sif        # the base handed in; packages from its own apt sources
+  containers/images.py --spack airgap --mirror /data/mirror   # programs built by Spack, without a network
+  containers/images.py aligners --spack debian --mirror /data/mirror --only bwa,snap-berkeley
   apptainer run containers/firsttouch.sif topology"""
 
 
@@ -48,9 +49,10 @@ def main() -> int:
     args = _parser().parse_args()
     start = time.monotonic()
     try:
+        programs = chosen(args)
         for number, name in enumerate(args.images, start=1):
             say(f"({number}/{len(args.images)}) {name}", start)
-            build(name, args.output.absolute(), base=args.base, target=args.target, start=start)
+            build(name, args.output.absolute(), programs, base=args.base, start=start)
     except CannotBuild as error:
         print(f"images: error: {error}", file=sys.stderr)
         return 3
@@ -63,16 +65,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument("images", nargs="*", default=list(IMAGES), metavar="IMAGE", help=f"of {', '.join(IMAGES)}")
     made.add_argument("--base", default="", help="base of both stages (default: Debian's, of this host's mirror)")
-    made.add_argument(
-        "--target", default=platform.machine(), help="instruction set (default: any of this machine's)"
-    )
+    add_options(made)
     made.add_argument(
         "-o", "--output", type=Path, default=HERE, help="folder of the images (default: containers/)"
     )
     return made
 
 
-def build(name: str, output: Path, *, base: str, target: str, start: float) -> Path:
+def build(name: str, output: Path, programs: Programs, *, base: str, start: float) -> Path:
     """Build one image and return its file; raises CannotBuild."""
     if name not in IMAGES:
         raise CannotBuild(f"there is no image '{name}': there are {', '.join(IMAGES)}")
@@ -80,12 +80,9 @@ def build(name: str, output: Path, *, base: str, target: str, start: float) -> P
         raise CannotBuild("apptainer is not on PATH")
     STORE.mkdir(parents=True, exist_ok=True)
     output.mkdir(parents=True, exist_ok=True)
-    packages = [
-        *PACKAGES["packages"]["base"],
-        *(p for k in PACKAGES["images"][name] for p in PACKAGES["packages"][k]),
-    ]
-    found = origin.of(ROOT, target)
-    build_image = _build_image(found, base, start)
+    packages = programs.debian(name)
+    found = origin.of(ROOT, programs.target)
+    build_image = _build_image(found, programs, base, start)
     run_base = base or str(_root(packages, start))
     say(f"{name}: the run image, of {run_base}", start)
     image = output / f"{name}.sif"
@@ -100,8 +97,10 @@ def build(name: str, output: Path, *, base: str, target: str, start: float) -> P
             "revision": found.revision or "unknown",
             "source": found.source,
             "machine": found.machine,
-            "target": target,
-            "profile": "debian",
+            "target": found.target,
+            "profile": programs.label,
+            "spack_lock": programs.locked(build_image, name),
+            "programs": " ".join(programs.expected(name)),
         }
         _apptainer(HERE / f"{name}.def", partial, arguments, Path(folder))
         partial.replace(image)
@@ -109,18 +108,19 @@ def build(name: str, output: Path, *, base: str, target: str, start: float) -> P
     return image
 
 
-def _build_image(found: origin.Origin, base: str, start: float) -> Path:
-    """Return the build image, a folder: of this state of the checkout, base and target."""
-    packages = PACKAGES["packages"]["build"]
-    key = hashlib.sha256(f"{found.source} {found.target} {base} {packages}".encode()).hexdigest()[:16]
-    made = STORE / f"build-{key}"
+def _build_image(found: origin.Origin, programs: Programs, base: str, start: float) -> Path:
+    """Return the build image, a folder: of this state of the checkout, programs, base and target."""
+    packages = programs.build()
+    state = (found.source, origin.files_digest(ROOT / "spack-env"), programs, base, packages)
+    key = hashlib.sha256(repr(state).encode()).hexdigest()[:16]
+    made = STORE / f"build-{programs.profile}-{key}"
     if made.is_dir():
         say(f"the build image is there: {made.name}", start)
         return made
     wheels = _wheels(start)
     build_base = base or str(_root(packages, start))
     say(f"the build image, of {build_base}: firsttouch {found.version} {found.revision} for {found.target}", start)
-    for old in STORE.glob("build-*"):
+    for old in STORE.glob(f"build-{programs.profile}-*"):
         shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder:
         checkout = Path(folder) / "checkout"
@@ -131,8 +131,11 @@ def _build_image(found: origin.Origin, base: str, start: float) -> Path:
             "checkout": str(checkout),
             "packages": " ".join(packages),
             "target": found.target,
+            "profile": programs.profile,
+            "images": " ".join(programs.all()),
         }
-        _apptainer(HERE / "build.def", Path(folder) / "image", arguments, Path(folder), "--sandbox")
+        options = ("--sandbox", *programs.binds())
+        _apptainer(HERE / "build.def", Path(folder) / "image", arguments, Path(folder), *options)
         (Path(folder) / "image").rename(made)
     return made
 
@@ -178,9 +181,9 @@ def _wheels(start: float) -> Path:
 
 def _copy(checkout: Path, wheels: Path) -> None:
     """Copy what an image is made of, and nothing that was made or fetched here."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.sif*", "*.pyc", "out", "store", "local.yaml")
     for part in PARTS:
         if (ROOT / part).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "*.sif*", "*.pyc", "local.yaml", *MADE.get(part, ()))
             shutil.copytree(ROOT / part, checkout / part, ignore=ignored)
     for name in FILES:
         shutil.copy2(ROOT / name, checkout / name)

@@ -19,7 +19,7 @@ for info in /opt/firsttouch/venv/lib/python*/site-packages/*.dist-info; do
     [ -f "$info/METADATA" ] && awk -F': ' '$1=="Name"{n=$2} $1=="Version"{v=$2; exit}
         END{printf "pypi\t%s\t%s\t%s\t\n", n, n, v}' "$info/METADATA"
 done
-for spec in /opt/firsttouch/spack/store/*/*/.spack/spec.json; do
+for spec in /opt/spack/store/*/*/.spack/spec.json; do
     [ -f "$spec" ] && printf 'spack\t%s\n' "$(basename "$(dirname "$(dirname "$spec")")")"
 done
 true

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# What every job script here begins with: finds the checkout, its virtual environment and the container.
+# What every job script here begins with: finds the checkout, its virtual environment and what programs come from.
 # The script itself was copied away by Slurm, so the checkout is where sbatch was called, or FIRSTTOUCH_ROOT.
 root=${FIRSTTOUCH_ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}
 firsttouch=(firsttouch)
@@ -10,16 +10,9 @@ elif ! command -v firsttouch >/dev/null; then
     echo "firsttouch: no $root/.venv: call sbatch in the checkout after 'make setup', or set FIRSTTOUCH_ROOT" >&2
     exit 3
 fi
-case ${BACKEND:-native} in
-    native) ;;
-    apptainer)
-        image=${FIRSTTOUCH_IMAGE:-$root/containers/firsttouch.sif}
-        command -v apptainer >/dev/null || { echo "firsttouch: BACKEND=apptainer: no apptainer on this host" >&2; exit 3; }
-        [[ -e $image ]] || { echo "firsttouch: BACKEND=apptainer: no image $image (FIRSTTOUCH_IMAGE)" >&2; exit 3; }
-        firsttouch=(apptainer exec --bind "$root" "$image" firsttouch)
-        ;;
-    *) echo "firsttouch: BACKEND is native or apptainer, not '$BACKEND'" >&2; exit 2 ;;
-esac
+# BACKEND=apptainer|spack: the programs of an image (FIRSTTOUCH_IMAGE) or of a view (FIRSTTOUCH_VIEW).
+# shellcheck disable=SC2034  # the scripts use it
+backend=(${BACKEND:+--backend "$BACKEND"})
 # One task per host. numactl alone places the threads: srun would bind them a second time.
 if ((${SLURM_JOB_NUM_NODES:-1} > 1)); then
     firsttouch=(srun --ntasks-per-node=1 --whole --cpu-bind=none --kill-on-bad-exit=0 --wait=0 "${firsttouch[@]}")

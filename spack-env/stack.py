@@ -35,6 +35,7 @@ examples:
   spack-env/stack.py mirror /data/mirror --from /media/usb    # tarballs that were handed in, whatever their names
   spack-env/stack.py install --profile airgap --mirror /data/mirror --system amd-opteron
   spack-env/stack.py spack --profile debian -- find -l        # any command of Spack on the environment
+  spack-env/stack.py install --profile debian --only bwa,snap-berkeley
   firsttouch characterize --backend spack                     # the checks with the programs of its view"""
 
 
@@ -67,6 +68,10 @@ def _parser() -> argparse.ArgumentParser:
         chosen.add_argument("--target", help="build for this target, as archspec calls it")
         made.add_argument("--mirror", type=Path, help="directory of sources (default: .cache/mirror)")
         made.add_argument("--prefix", type=Path, help="where all is installed (default: .cache/spack)")
+        made.add_argument(
+            "--only", type=names, default=[], metavar="NAME,...", help="these packages, not all of the stack"
+        )
+        made.add_argument("--site", type=Path, metavar="FILE", help="packages.yaml of what this site has already")
         made.add_argument("--locks", type=Path, default=HERE, help="where lock files are kept (default: here)")
         made.add_argument("words", nargs="*", metavar="WORD", help="packages, or Spack's own arguments")
         made.set_defaults(run=run)
@@ -82,8 +87,7 @@ def concretize(args: argparse.Namespace) -> int:
     """Concretize, and keep the lock file with the profile."""
     folder = environment(args)
     status = _spack(args, folder, ["concretize", "--force"])
-    if status == 0:
-        kept = _kept(args)
+    if status == 0 and (kept := _kept(args)):
         kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_suffix(".partial")
         text = (folder / "spack.lock").read_text(encoding="utf-8").replace(str(ROOT), CHECKOUT)
@@ -130,16 +134,21 @@ def environment(args: argparse.Namespace) -> Path:
     wanted = target(args)
     described = yaml.safe_load((HERE / "spack.yaml").read_text(encoding="utf-8"))
     made = described["spack"]
-    without = _targets()["leave_out"].get(_family(wanted), {})
-    made["specs"] = [spec for spec in made["specs"] if spec.split("@")[0] not in without]
+    without = _targets()["leave_out"].get(family(wanted), {})
+    known = {spec.split("@")[0] for spec in made["specs"]}
+    if unknown := set(args.only) - known:
+        raise Wrong(f"not in spack.yaml: {', '.join(sorted(unknown))} (there are {', '.join(sorted(known))})")
+    chosen = (set(args.only) or known) - set(without)
+    made["specs"] = [spec for spec in made["specs"] if spec.split("@")[0] in chosen]
     for name, why in without.items():
-        _say(f"without {name} on {_family(wanted)}: {why}")
+        _say(f"without {name} on {family(wanted)}: {why}")
     prefix = (args.prefix or ROOT / ".cache" / "spack").absolute()
     folder = prefix / f"{args.profile}-{wanted}"
-    made["include"] = [str(HERE / "profiles" / args.profile)]
+    made["include"] = [*_site(args.site), str(HERE / "profiles" / args.profile)]
     made["packages"]["all"]["require"] = [f"target={wanted}"]
     made["view"] = {"default": {"root": str(folder / "view"), "link": "roots"}}
-    made["develop"] = {"firsttouch": {"path": str(ROOT), "spec": "firsttouch@=0.1.0"}}
+    if "firsttouch" in chosen:
+        made["develop"] = {"firsttouch": {"path": str(ROOT), "spec": "firsttouch@=0.1.0"}}
     made["config"] |= {
         "install_tree": {"root": str(prefix / "store")},
         "build_stage": [str(prefix / "stage")],
@@ -152,15 +161,38 @@ def environment(args: argparse.Namespace) -> Path:
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         file.write_text(text, encoding="utf-8")
         (folder / "spack.lock").unlink(missing_ok=True)
-        if _kept(args).exists():
-            locked = _kept(args).read_text(encoding="utf-8").replace(CHECKOUT, str(ROOT))
+        if (kept := _kept(args)) and kept.exists():
+            locked = kept.read_text(encoding="utf-8").replace(CHECKOUT, str(ROOT))
             (folder / "spack.lock").write_text(locked, encoding="utf-8")
     return folder
 
 
-def _kept(args: argparse.Namespace) -> Path:
-    """Return the lock file of a profile and target: what was decided once is built everywhere."""
+def _kept(args: argparse.Namespace) -> Path | None:
+    """Return the lock file of a profile and target: what was decided once is built everywhere.
+
+    A part of the stack, and a site's own packages, are decided on by themselves (None).
+    """
+    if args.only or args.site:
+        return None
     return Path(args.locks, "profiles", args.profile, f"spack-{target(args)}.lock")
+
+
+def names(text: str) -> list[str]:
+    """Return the names of a list with commas."""
+    return [name for name in text.split(",") if name]
+
+
+def _site(file: Path | None) -> list[str]:
+    """Return a site's own configuration; raises Wrong where it is none of packages."""
+    if file is None:
+        return []
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise Wrong(f"{file}: {' '.join(str(error).split())}") from error
+    if not isinstance(found, dict) or list(found) != ["packages"]:
+        raise Wrong(f"{file}: not one section 'packages:' with externals, as `spack external find` writes it")
+    return [str(file.absolute())]
 
 
 def target(args: argparse.Namespace) -> str:
@@ -183,7 +215,8 @@ def _targets() -> dict[str, Any]:
     return found
 
 
-def _family(name: str) -> str:
+def family(name: str) -> str:
+    """Return the architecture of a target; raises Wrong where archspec knows none of that name."""
     import archspec.cpu  # noqa: PLC0415  (comes with ReFrame; `mirror` does without)
 
     if name not in archspec.cpu.TARGETS:
@@ -195,14 +228,19 @@ def _dashed(module: str) -> str:
     return module.replace("_", "-")
 
 
+def check_spack(profile: str) -> Path:
+    """Return Spack's program; raises Wrong where it, or the recipes that a profile takes, are not handed in."""
+    program = Path(os.environ.get("SPACK_ROOT", ""), "bin", "spack")
+    if not os.environ.get("SPACK_ROOT") or not program.is_file():
+        raise Wrong("SPACK_ROOT names no clone of Spack (git clone -b v1.1.0 …/spack)", status=3)
+    if profile != "online" and not Path(os.environ.get("SPACK_PACKAGES", ""), "repos").is_dir():
+        raise Wrong("SPACK_PACKAGES names no clone of spack-packages (git clone -b v2026.03.0 …)", status=3)
+    return program
+
+
 def _spack(args: argparse.Namespace, folder: Path, words: list[str]) -> int:
     """Run Spack on the environment, apart from any configuration of this user or host."""
-    root = os.environ.get("SPACK_ROOT")
-    program = Path(root or "", "bin", "spack")
-    if not root or not program.is_file():
-        raise Wrong("SPACK_ROOT names no clone of Spack (git clone -b v1.1.0 …/spack)", status=3)
-    if args.profile != "online" and not Path(os.environ.get("SPACK_PACKAGES", ""), "repos").is_dir():
-        raise Wrong("SPACK_PACKAGES names no clone of spack-packages (git clone -b v2026.03.0 …)", status=3)
+    program = check_spack(args.profile)
     prefix = folder.parent
     python = os.environ.get("SPACK_PYTHON", sys.executable)
     # Spack would otherwise build or download its solver first.
@@ -220,9 +258,8 @@ def _spack(args: argparse.Namespace, folder: Path, words: list[str]) -> int:
     }
     version = subprocess.run([program, "--version"], env=env, capture_output=True, text=True, check=False).stdout
     if not version.startswith(f"{SPACK}."):
-        raise Wrong(
-            f"{root} is Spack {version.split(' ')[0].strip() or 'that does not run'}, not {SPACK}", status=3
-        )
+        found = version.split(" ")[0].strip() or "that does not run"
+        raise Wrong(f"{program} is Spack {found}, not {SPACK}", status=3)
     return subprocess.run([program, "-C", own, "-e", folder, *words], env=env, check=False).returncode
 
 

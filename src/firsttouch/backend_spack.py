@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from firsttouch import backend, folders, origin
 from firsttouch.backend import Start
 from firsttouch.errors import BadInput, Missing
 
-#: What every command needs beside itself.
-_NEEDED = ("firsttouch", "numactl", "lstopo-no-graphics")
+#: What every command needs beside itself, in the view or (as an external of Spack) on this host.
+_NEEDED = ("numactl", "lstopo-no-graphics")
 
 
 def prepared(view: str, argv: Sequence[str]) -> Start:
@@ -21,13 +22,14 @@ def prepared(view: str, argv: Sequence[str]) -> Start:
     Raises Missing where the view or what it must have is not there, BadInput where there are several.
     """
     folder = _view(view or os.environ.get("FIRSTTOUCH_VIEW", ""))
-    for program in _NEEDED:
-        if not os.access(folder / "bin" / program, os.X_OK):
+    path = f"{folder / 'bin'}:{os.environ.get('PATH', '')}"
+    for program, place in (("firsttouch", str(folder / "bin")), *((p, path) for p in _NEEDED)):
+        if shutil.which(program, path=place) is None:
             raise Missing(f"{folder} has no {program}: `spack-env/stack.py install` builds the whole environment")
     found = origin.read(folder / "share" / "firsttouch" / "origin.json")
     backend.judge(found, str(folder))
     env = {**os.environ, **backend.variables()}
-    env["PATH"] = f"{folder / 'bin'}:{os.environ.get('PATH', '')}"
+    env["PATH"] = path
     env[backend.VARIABLE] = f"spack: {found.target}, {found.revision or found.version}"
     # What was set for this Python is nothing to the view's.
     for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "RFM_CONFIG_FILES"):

@@ -19,7 +19,11 @@ from firsttouch.errors import BadInput
 
 #: What decides how a copy measures; the rest of a checkout (tests, reports, documentation) does not.
 _PARTS = ("src/firsttouch", "probe", "datasets", "setup/requirements.lock")
-_SUFFIXES = frozenset({".py", ".toml", ".json", ".c", ".h", ".txt", ".lock", ".css", ".j2", ".js", ".def", ".sh"})
+#: In a checkout's datasets, and no part of it.
+_FETCHED = ("datasets", "store")
+_SUFFIXES = frozenset(
+    {".c", ".css", ".def", ".h", ".j2", ".js", ".json", ".lock", ".py", ".sh", ".toml", ".txt", ".yaml"}
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def files_digest(*places: Path, below: Path = folders.ROOT) -> str:
     for place in places:
         for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
             name = file.relative_to(below)
-            if file.is_file() and file.suffix in _SUFFIXES and "store" not in name.parts:
+            if file.is_file() and file.suffix in _SUFFIXES and name.parts[:2] != _FETCHED:
                 total.update(f"{name}\0{file.stat().st_size}\0".encode())
                 total.update(file.read_bytes())
     return total.hexdigest()

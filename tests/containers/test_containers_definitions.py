@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
+import yaml
 
 from conftest import CONTAINERS, module
+from firsttouch import folders
 from firsttouch.aligners import aligner, aligners
 
 DEFINITIONS = sorted(CONTAINERS.glob("*.def"))
@@ -38,11 +43,29 @@ def test_a_run_image_is_whole(definition):
     assert "/opt/firsttouch" in found["files from build"]
     assert {"test", "help", "runscript", "labels", "environment"} <= set(found)
     labels = re.findall(r"org\.firsttouch\.(\w+) \{\{ (\w+) \}\}", found["labels"])
-    assert {name for name, _ in labels} >= {"version", "revision", "source", "machine", "target"}
+    assert {name for name, _ in labels} >= {"version", "revision", "source", "machine", "target", "spack_lock"}
     assert all(name == argument for name, argument in labels)
     apps = {name.split()[1] for name in found if name.startswith("apprun ")}
     assert apps
     assert apps == {name.split()[1] for name in found if name.startswith("apphelp ")}
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda d: d.stem)
+def test_one_command_that_fails_is_a_test_that_fails(definition):
+    """Apptainer's shell goes on behind it otherwise."""
+    assert sections(definition)["test"].splitlines()[1].strip() == "set -e"
+
+
+def test_an_image_has_every_module(tmp_path):
+    """And neither datasets nor reports that were made here."""
+    images = module("images", CONTAINERS)
+    (tmp_path / "wheels").mkdir()
+    images._copy(tmp_path / "checkout", tmp_path / "wheels")
+    there = {f.relative_to(tmp_path / "checkout") for f in (tmp_path / "checkout").rglob("*")}
+    for file in (folders.ROOT / "src").rglob("*.py"):
+        assert file.relative_to(folders.ROOT) in there
+    assert {Path("datasets/lambda.toml"), Path("reports/published"), Path("containers/spack.sh")} <= there
+    assert not there & {Path("datasets/store"), Path("reports/out"), Path("reframe/systems/local.yaml")}
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda d: d.stem)
@@ -56,6 +79,7 @@ def test_what_builds_the_images_gives_every_argument(definition):
     text = definition.read_text()
     wanted = set(re.findall(r"\{\{ (\w+) \}\}", text))
     source = (CONTAINERS / "images.py").read_text()
+    assert wanted
     for name in wanted - {"bootstrap", "base"}:
         assert f'"{name}": ' in source, name
 
@@ -65,6 +89,82 @@ def test_the_aligners_of_debian_are_in_the_image():
     named = {aligner(name).package.split()[-1] for name in aligners() if aligner(name).package}
     assert named
     assert named <= listed
+
+
+def test_spack_builds_what_the_images_name():
+    described = yaml.safe_load((folders.ROOT / "spack-env" / "spack.yaml").read_text())["spack"]["specs"]
+    specs = {spec.split("@")[0] for spec in described}
+    named = {package for packages in PACKAGES["spack"].values() for package in packages}
+    assert named <= specs
+    # The others are in every image: tools of the base, and firsttouch, which install.sh puts there.
+    assert specs - named == {"hwloc", "numactl", "firsttouch"}
+    assert set(PACKAGES["spack-programs"]) == named
+
+
+def options(*argv):
+    """What the command line chooses."""
+    programs = module("programs", CONTAINERS)
+    parser = argparse.ArgumentParser()
+    programs.add_options(parser)
+    return programs.chosen(parser.parse_args([str(a) for a in argv]))
+
+
+@pytest.fixture
+def clones(tmp_path, monkeypatch):
+    """Clones of Spack and of its recipes, as far as is looked before anything is built; and a mirror."""
+    for name in ("spack/bin", "recipes/repos", "mirror"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "spack" / "bin" / "spack").touch()
+    monkeypatch.setenv("SPACK_ROOT", str(tmp_path / "spack"))
+    monkeypatch.setenv("SPACK_PACKAGES", str(tmp_path / "recipes"))
+    return tmp_path
+
+
+def test_programs_of_spack(clones):
+    found = options("--spack", "airgap", "--mirror", clones / "mirror", "--only", "bwa,stream")
+    assert found.binds() == [
+        f"--bind={clones}/spack:/mnt/spack:ro",
+        f"--bind={clones}/recipes:/mnt/recipes:ro",
+        f"--bind={clones}/mirror:/mnt/mirror:ro",
+    ]
+    assert found.all() == ["aligners=bwa", "membench=stream", "firsttouch=bwa:stream"]
+    assert found.expected("firsttouch") == ["bwa", "stream"]
+    assert found.target == {"x86_64": "x86_64_v3", "aarch64": "armv8.2a"}[os.uname().machine]
+    assert not {"bwa", "gcc", "g++"} & set(found.debian("aligners"))
+
+
+def test_programs_of_debian(tmp_path):
+    found = options()
+    assert found.all() == ["aligners=", "membench=", "firsttouch="]
+    assert (found.profile, found.binds(), found.target) == ("none", [], os.uname().machine)
+    assert {"bwa", "samtools"} <= set(found.debian("aligners"))
+    assert found.locked(tmp_path, "aligners") == "none"
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (["--only", "bwa"], "are of Spack: give --spack PROFILE"),
+        (["--spack", "airgap"], "sources come from a mirror: --mirror DIR"),
+        (["--spack", "airgap", "--mirror", "/no/such"], "sources come from a mirror: --mirror DIR"),
+        (["--spack", "online", "--only", "bwa,bw2"], "no image has bw2: there are bowtie, "),
+        (["--spack", "online", "--target", "pentium9"], "no target that archspec knows"),
+        (["--target", "pentium9"], "no target that archspec knows"),
+    ],
+)
+@pytest.mark.usefixtures("clones")
+def test_what_cannot_be_built_is_said_before(argv, reason):
+    with pytest.raises(module("debian", CONTAINERS).CannotBuild, match=reason):
+        options(*argv)
+
+
+def test_clones_that_are_not_there(clones, monkeypatch):
+    monkeypatch.delenv("SPACK_PACKAGES")
+    with pytest.raises(module("debian", CONTAINERS).CannotBuild, match="SPACK_PACKAGES names no clone"):
+        options("--spack", "airgap", "--mirror", clones / "mirror")
+    monkeypatch.setenv("SPACK_ROOT", str(clones))
+    with pytest.raises(module("debian", CONTAINERS).CannotBuild, match="SPACK_ROOT names no clone"):
+        options("--spack", "online")
 
 
 def test_a_listing_becomes_spdx(tmp_path):

@@ -40,6 +40,10 @@ def test_its_own_test_passes(apptainer, image):
     assert done.returncode == 0, done.stderr
 
 
+def test_every_command_is_there(in_image):
+    assert in_image("firsttouch --help >/dev/null; echo $?") == "0\n"
+
+
 def test_no_toolchain_is_in_it(in_image):
     assert in_image("for p in gcc cc cmake make ld as pip; do command -v $p; done; true") == ""
 
@@ -168,3 +172,32 @@ def test_a_partition_says_that_its_checks_run_inside(reframe, image):
     found, measured, said = reframe(text, "-S", "backend=native", pattern="^topology$")
     assert found == {"topology": "pass"}, said
     assert not any("backend" in record.software for record in measured if record.check == "topology")
+
+
+@pytest.mark.parametrize("where", ["partition", "option"])
+def test_the_steps_of_a_campaign_run_inside(firsttouch, tmp_path, lambda_work, image, where):
+    text = draft.of_this_host("local")
+    argv = ["--backend", "apptainer", "--image", image]
+    if where == "partition":
+        text, argv = text.replace("backend: native", f"backend: apptainer\n    image: {image}"), []
+    (tmp_path / "local.yaml").write_text(text)
+    done = firsttouch(
+        *("campaign", "run", "strategy", "--campaign", f"{tmp_path}/campaign", "--aligner", "bwa-mem"),
+        *("--dataset", "lambda", "--step", "*-1Inst_Original", "--repetitions", "1", "--no-collect", *argv),
+        FIRSTTOUCH_SYSTEMS=str(tmp_path),
+        FIRSTTOUCH_DATA=str(lambda_work[0].parents[2]),
+        SLURM_JOB_PARTITION="default",
+    )
+    assert done.returncode == 0, done.stderr
+    (record,) = records.collect([tmp_path / "campaign" / "hosts"])
+    assert record.status == "valid"
+    assert record.software["backend"].startswith("apptainer: aligners.sif")
+
+
+def test_a_campaign_whose_image_is_not_there_begins_nothing(firsttouch, tmp_path):
+    (tmp_path / "local.yaml").write_text(draft.of_this_host("local"))
+    argv = ("--campaign", f"{tmp_path}/campaign", "--backend", "apptainer", "--image", "/no/such.sif")
+    done = firsttouch("campaign", "run", "characterize", *argv, FIRSTTOUCH_SYSTEMS=str(tmp_path))
+    assert done.returncode == 3
+    assert "there is no such image" in done.stderr or "is on PATH" in done.stderr
+    assert not (tmp_path / "campaign" / "hosts").exists()

@@ -43,6 +43,8 @@ def arguments(folder, **given):
         "prefix": folder,
         "mirror": None,
         "locks": SPACK,
+        "only": [],
+        "site": None,
         "words": [],
     }
     return argparse.Namespace(**{**chosen, **given})
@@ -97,6 +99,33 @@ def test_an_environment_is_made_for_a_system(tmp_path):
     made = yaml.safe_load((arm / "spack.yaml").read_text())["spack"]
     assert not any(spec.startswith("gem3-mapper") for spec in made["specs"])
     assert any(spec.startswith("bwa@") for spec in made["specs"])
+
+
+def test_a_part_of_the_stack_is_decided_on_by_itself(tmp_path):
+    """The profile's lock file is of all packages: another solution may be right for a part."""
+    only = ["bwa", "snap-berkeley"]
+    folder = stack.environment(arguments(tmp_path, profile="debian", target="x86_64_v3", only=only))
+    made = yaml.safe_load((folder / "spack.yaml").read_text())["spack"]
+    assert {spec.split("@")[0] for spec in made["specs"]} == set(only)
+    assert "develop" not in made
+    assert not (folder / "spack.lock").exists()
+    with pytest.raises(sources.Wrong, match=r"not in spack.yaml: bw2 \(there are bowtie, "):
+        stack.environment(arguments(tmp_path, only=["bwa", "bw2"]))
+
+
+def test_what_a_site_has_already_is_not_built(tmp_path):
+    site = tmp_path / "packages.yaml"
+    site.write_text("packages:\n  hwloc: {externals: [{spec: hwloc@2.9.0, prefix: /usr}], buildable: false}\n")
+    folder = stack.environment(arguments(tmp_path, profile="debian", target="x86_64_v3", site=site))
+    made = yaml.safe_load((folder / "spack.yaml").read_text())["spack"]
+    assert made["include"] == [str(site), str(SPACK / "profiles" / "debian")]
+    assert not (folder / "spack.lock").exists()
+    for text in ("hwloc: {}\n", "packages: [\n", "- packages\n"):
+        site.write_text(text)
+        with pytest.raises(sources.Wrong, match=f"{site}: "):
+            stack.environment(arguments(tmp_path, site=site))
+    with pytest.raises(sources.Wrong, match="No such file"):
+        stack.environment(arguments(tmp_path, site=tmp_path / "none.yaml"))
 
 
 def test_an_environment_takes_the_lock_of_its_profile(tmp_path):

@@ -155,10 +155,11 @@ def test_the_thesis_placements_of_eight_nodes(guest: Guest, native: Path) -> Non
 
 
 @pytest.mark.parametrize("guest", ["unequal"], indirect=True)
-def test_a_bank_full_of_page_cache_can_be_measured(guest: Guest, native: Path) -> None:
+def test_a_bank_full_of_page_cache_can_be_measured(guest: Guest, native: Path, tmp_path: Path) -> None:
     """So is every bank of a host that was at work; the kernel gives such memory at once."""
-    files = "find /usr/bin /usr/lib -type f -size -4M | head -2000 | xargs cat > /dev/null"
-    guest.run(["taskset", "-c", "2", "sh", "-c", files], timeout=300)
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(160 << 20)
+    guest.run(["taskset", "-c", "2", "cp", tmp_path / "large", "/dev/null"], check=True, timeout=300)
     meminfo = guest.run(["cat", "/sys/devices/system/node/node1/meminfo"], check=True).text
     assert int(re.search(r"MemFree: *(\d+)", meminfo)[1]) < 16 << 10, meminfo
     found = run(guest, native, "bandwidth", *SHORT, "--array-bytes=8MiB", "--banks=1", "--pu-nodes=1")

@@ -60,6 +60,10 @@ COVERED = {
         r"firsttouch inside apptainer -- topology": "test_it_sees_the_topology_that_the_host_sees",
         r"apptainer run .*": "test_help_and_an_app_for_each_tool",
     },
+    "containers/test_containers_definitions.py": {
+        r"make images SPACK=\w+( MIRROR=\S+)?": "test_programs_of_spack",
+        r"containers/images.py aligners --spack .*": "test_programs_of_spack",
+    },
     "containers/test_containers_site.py": {
         r"firsttouch inside --check apptainer": "test_no_image",
         r"make run BACKEND=spack": "test_a_view_of_spack",
@@ -81,7 +85,17 @@ COVERED = {
 #: What this host may be too small for: the command then ends with 3 and such a line.
 CANNOT = "firsttouch: cannot be done here: "
 #: Parts of the checkout that examples use.
-PARTS = ("src", "reframe", "datasets", "reports/published", "setup", "spack-env", "tests/golden", "tests/emulated")
+PARTS = (
+    "src",
+    "reframe",
+    "datasets",
+    "reports/published",
+    "setup",
+    "containers",
+    "spack-env",
+    "tests/golden",
+    "tests/emulated",
+)
 ALL = [command for page in PAGES for command in documented.commands(page)]
 
 
@@ -96,7 +110,8 @@ def is_run(command: Command) -> bool:
 
 
 def _unneeded(folder: str, names: list[str]) -> set[str]:
-    return {n for n in names if n == "__pycache__" or Path(folder, n) == ROOT / "datasets" / "store"}
+    made = {ROOT / "datasets" / "store"}
+    return {n for n in names if n == "__pycache__" or ".sif" in n or Path(folder, n) in made}
 
 
 @pytest.fixture

@@ -8,14 +8,13 @@ import os
 import platform
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from firsttouch import exclusive, records, settings
+from firsttouch import backend, exclusive, records, settings
 from firsttouch.campaign import slurm
 from firsttouch.campaign.claims import Beating, Claim, Claims, Holder
 from firsttouch.campaign.files import is_full, room
@@ -46,13 +45,19 @@ class Outcome:
         return not set(self.ended) - FINISHED
 
 
-def run(campaign: Campaign, say: Say, *, passes: int = MOST_PASSES) -> Outcome:
+def run(
+    campaign: Campaign, say: Say, *, passes: int = MOST_PASSES, programs: str = "", image: str = ""
+) -> Outcome:
     """Run all steps that are left for this host; raises Missing where the results have no room.
 
-    What the host would be judged by and is unsure is measured again, up to so many *passes*.
+    What the host would be judged by and is unsure is measured again, up to so many *passes*. *programs* is the
+    backend that they come from and *image* its image or view (empty: what the partition says); raises BadInput,
+    Missing or CannotHere where it does not fit here.
     """
+    chosen = load(campaign.system).programs(_partition(), programs, image)
+    backend.prepared(*chosen, ["--version"])
     with room(campaign.folder), exclusive.measuring(say), exclusive.no_process_left():
-        runner = _Runner(campaign, say)
+        runner = _Runner(campaign, say, backend.command(*chosen))
         runner.journal.open()
         if campaign.judged:
             runner.look()
@@ -65,8 +70,8 @@ def run(campaign: Campaign, say: Say, *, passes: int = MOST_PASSES) -> Outcome:
 class _Runner:
     """One host's part of a campaign."""
 
-    def __init__(self, campaign: Campaign, say: Say) -> None:
-        self.campaign, self.say = campaign, say
+    def __init__(self, campaign: Campaign, say: Say, firsttouch: Sequence[str]) -> None:
+        self.campaign, self.say, self.firsttouch = campaign, say, firsttouch
         self.host = platform.node()
         self.journal = campaign.host(self.host)
         self.job = slurm.Job.here()
@@ -172,7 +177,7 @@ class _Runner:
         }
         with log.open("wb") as err:
             process = subprocess.Popen(
-                guarded([sys.executable, "-m", "firsttouch", *argv]),
+                guarded([*self.firsttouch, *argv]),
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

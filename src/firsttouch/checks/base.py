@@ -61,11 +61,8 @@ class FirstTouchCheck(RunOnlyRegressionTest):
             "--records",
             "records.jsonl",
         ]
-        partition = next((p for p in cases.system().partitions if p.name == self.current_partition.name), None)
-        chosen = self.backend or (partition.backend if partition else backend.NATIVE)
-        # The partition's image is that of its own backend.
-        image = self.image or (partition.image if partition and partition.backend == chosen else "")
-        self.executable = shlex.join(backend.command(chosen, image))
+        chosen = cases.system().programs(self.current_partition.name, self.backend, self.image)
+        self.executable = shlex.join(backend.command(*chosen))
         # Schedulers need not hand on the environment that ReFrame was started with.
         self.env_vars[effort.VARIABLE] = cases.effort().name
         self.num_tasks = 1

@@ -9,7 +9,7 @@ import platform
 from datetime import datetime
 from typing import Any
 
-from firsttouch import folders
+from firsttouch import backend, folders
 from firsttouch.campaign import collect, drain, model, slurm, submissions, submit
 from firsttouch.campaign.model import KINDS, Campaign
 from firsttouch.campaign.run import Outcome, run
@@ -35,6 +35,7 @@ RUN = """\
   firsttouch campaign run characterize --system local
   firsttouch campaign run validate --system amd-opteron --drain --dry-run
   firsttouch campaign run strategy --aligner bwa-mem --aligner bowtie2 --dataset lambda
+  firsttouch campaign run strategy --backend apptainer          (the programs of containers/firsttouch.sif)
   firsttouch campaign run strategy --campaign strategy-1234     (what is missing of it)"""
 SUBMIT = """\
   firsttouch campaign submit validate --system amd-opteron --hosts 'n[001-200]'
@@ -63,6 +64,10 @@ def register(subparsers: options.Subparsers) -> None:
         default=MOST_PASSES,
         help=f"validate: measure what is unsure so often at most (default: {MOST_PASSES})",
     )
+    running.add_argument(
+        "--backend", choices=backend.NAMES, help="where the programs come from (default: what the partition says)"
+    )
+    running.add_argument("--image", default="", metavar="PATH", help="the backend's image or view")
     running.add_argument("--no-collect", action="store_true", help="write no report: another job will")
     running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
     running.set_defaults(run=run_here)
@@ -116,7 +121,7 @@ def run_here(args: argparse.Namespace) -> int:
         _collect_later(campaign, job)
     say(f"{campaign.kind} on {platform.node()}, system {campaign.system}")
     try:
-        outcome = run(campaign, say, passes=args.passes)
+        outcome = run(campaign, say, passes=args.passes, programs=args.backend or "", image=args.image)
         if outcome.verdict and args.drain:
             say(drain.apply(outcome.verdict, _node(job), dry_run=False))
     finally:

@@ -51,6 +51,13 @@ class System:
     references: tuple[Reference, ...]
     path: Path | None
 
+    def programs(self, partition: str, backend: str = "", image: str = "") -> tuple[str, str]:
+        """Return the backend on *partition* and its image or view: what is asked for (if anything), or its own."""
+        found = next((p for p in self.partitions if p.name == partition), None)
+        chosen = backend or (found.backend if found else "native")
+        # The partition's image is that of its own backend.
+        return chosen, image or (found.image if found and found.backend == chosen else "")
+
     def reference(self, check: str, metric: str, parameters: Mapping[str, Any]) -> Reference | None:
         """Return what to expect of *metric* of *check* in the case of *parameters*, None where unknown.
 

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an image's programs come from: Debian's packages, or Spack by a profile of spack-env/."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import platform
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from debian import CannotBuild
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "spack-env"))
+
+import stack  # noqa: E402  (a folder that is no package)
+from sources import Wrong  # noqa: E402
+
+PACKAGES = tomllib.loads((HERE / "packages.toml").read_text(encoding="utf-8"))
+IMAGES = tuple(PACKAGES["images"])
+#: Where the build image sees what is handed in.
+_SPACK, _RECIPES, _MIRROR = "/mnt/spack", "/mnt/recipes", "/mnt/mirror"
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The programs of images: *profile* of spack-env/ (none: Debian's), *target* by archspec's name.
+
+    *spack*, *recipes* and *mirror* are folders (None: not needed); *only* names packages of Spack, empty: all.
+    """
+
+    profile: str
+    target: str
+    spack: Path | None = None
+    recipes: Path | None = None
+    mirror: Path | None = None
+    only: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The profile as images are labelled with it."""
+        return "debian packages" if self.profile == "none" else f"spack {self.profile}"
+
+    def debian(self, image: str) -> list[str]:
+        """Return the packages of Debian that a run image has."""
+        kinds = PACKAGES["images"][image] if self.profile == "none" else ["spack"]
+        return [*PACKAGES["packages"]["base"], *(p for kind in kinds for p in PACKAGES["packages"][kind])]
+
+    def build(self) -> list[str]:
+        """Return the packages of Debian that the build image has."""
+        kinds = ["build"] if self.profile == "none" else ["build", "spack-build"]
+        return [p for kind in kinds for p in PACKAGES["packages"][kind]]
+
+    def of(self, image: str) -> list[str]:
+        """Return the packages of Spack that an image has."""
+        every = [p for kind in PACKAGES["images"][image] for p in PACKAGES["spack"][kind]]
+        return [p for p in every if not self.only or p in self.only] if self.profile != "none" else []
+
+    def expected(self, image: str) -> list[str]:
+        """Return the programs that an image must have."""
+        if self.profile == "none":
+            return [p for kind in PACKAGES["images"][image] for p in PACKAGES["programs"][kind]]
+        return [program for p in self.of(image) for program in PACKAGES["spack-programs"].get(p, ())]
+
+    def all(self) -> list[str]:
+        """Return IMAGE=PACKAGE:… for each image, for spack.sh (to Apptainer a comma is the end of an argument)."""
+        return [f"{image}={':'.join(self.of(image))}" for image in IMAGES]
+
+    def binds(self) -> list[str]:
+        """Return Apptainer's options that show the build image what is handed in."""
+        given = ((self.spack, _SPACK), (self.recipes, _RECIPES), (self.mirror, _MIRROR))
+        return [f"--bind={folder}:{place}:ro" for folder, place in given if folder is not None]
+
+    def locked(self, build_image: Path, image: str) -> str:
+        """Return the SHA-256 of the spack.lock that an image's programs are of; ``none`` without Spack."""
+        file = build_image / "opt/programs" / image / "spack.lock"
+        return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "none"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose where programs come from."""
+    parser.add_argument("--spack", choices=stack.PROFILES, help="programs built by Spack, with this profile")
+    parser.add_argument("--mirror", type=Path, help="directory of sources, filled by spack-env/stack.py mirror")
+    parser.add_argument("--only", type=stack.names, default=[], metavar="NAME,...", help="of Spack's packages")
+    parser.add_argument("--target", help="instruction set, by archspec's name (default: any of this machine's)")
+
+
+def chosen(args: argparse.Namespace) -> Programs:
+    """Return what the command line chose; raises CannotBuild for what is missing or does not fit."""
+    if args.spack is None:
+        if args.mirror or args.only:
+            raise CannotBuild("--mirror and --only are of Spack: give --spack PROFILE as well")
+        return Programs("none", _known(args.target or platform.machine()))
+    folders = {name: os.environ.get(name) for name in ("SPACK_ROOT", "SPACK_PACKAGES")}
+    try:
+        stack.check_spack(args.spack)
+    except Wrong as error:
+        raise CannotBuild(str(error)) from error
+    target = _known(stack.target(argparse.Namespace(target=args.target, system=None)))
+    known = {p for packages in PACKAGES["spack"].values() for p in packages}
+    if unknown := set(args.only) - known:
+        raise CannotBuild(f"no image has {', '.join(sorted(unknown))}: there are {', '.join(sorted(known))}")
+    if args.spack != "online" and (args.mirror is None or not args.mirror.is_dir()):
+        raise CannotBuild("without a network sources come from a mirror: --mirror DIR (spack-env/stack.py mirror)")
+    paths = {name: Path(folder).resolve() if folder else None for name, folder in folders.items()}
+    for path in (*paths.values(), args.mirror):
+        if path is not None and set(",:") & set(str(path)):
+            raise CannotBuild(f"{path}: Apptainer cannot bind a folder with a comma or a colon in its name")
+    mirror = args.mirror.resolve() if args.mirror else None
+    return Programs(args.spack, target, paths["SPACK_ROOT"], paths["SPACK_PACKAGES"], mirror, tuple(args.only))
+
+
+def _known(target: str) -> str:
+    try:
+        stack.family(target)
+    except Wrong as error:
+        raise CannotBuild(str(error)) from error
+    return target
