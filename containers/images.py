@@ -13,6 +13,7 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ import sbom
 from debian import CannotBuild, call, root
 from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen
 
-from firsttouch import origin
+from firsttouch import exclusive, origin
 
 ROOT = HERE.parent
 STORE = ROOT / ".cache" / "images"
@@ -48,6 +49,8 @@ def main() -> int:
     """Build what the command line asks for; 3 where something needed is missing or fails."""
     args = _parser().parse_args()
     start = time.monotonic()
+    # A terminated build cleans up as an interrupted one does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         programs = chosen(args)
         for number, name in enumerate(args.images, start=1):
@@ -56,6 +59,9 @@ def main() -> int:
     except CannotBuild as error:
         print(f"images: error: {error}", file=sys.stderr)
         return 3
+    except KeyboardInterrupt:
+        print("images: interrupted; what was built before is kept", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -134,7 +140,7 @@ def _build_image(found: origin.Origin, programs: Programs, base: str, start: flo
             "profile": programs.profile,
             "images": " ".join(programs.all()),
         }
-        options = ("--sandbox", *programs.binds())
+        options = ("--sandbox", *programs.binds(STORE))
         _apptainer(HERE / "build.def", Path(folder) / "image", arguments, Path(folder), *options)
         (Path(folder) / "image").rename(made)
     return made
@@ -196,7 +202,8 @@ def _apptainer(definition: Path, image: Path, arguments: dict[str, str], scratch
     log = STORE / f"{definition.stem}.log"
     env = {**os.environ, "APPTAINER_TMPDIR": str(scratch), "APPTAINER_CACHEDIR": str(STORE / "apptainer")}
     argv = ["apptainer", "build", "--fakeroot", *options, *given, str(image), str(definition)]
-    with log.open("wb") as out:
+    # An interrupted Apptainer leaves what runs in its %post to itself.
+    with log.open("wb") as out, exclusive.no_process_left():
         done = subprocess.run(
             argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False
         )

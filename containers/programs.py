@@ -24,6 +24,8 @@ PACKAGES = tomllib.loads((HERE / "packages.toml").read_text(encoding="utf-8"))
 IMAGES = tuple(PACKAGES["images"])
 #: Where the build image sees what is handed in.
 _SPACK, _RECIPES, _MIRROR = "/mnt/spack", "/mnt/recipes", "/mnt/mirror"
+#: And where Spack builds: packages hold this path, so that it is the same in a run image.
+_BUILT = "/opt/spack"
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,18 @@ class Programs:
         """Return IMAGE=PACKAGE:… for each image, for spack.sh (to Apptainer a comma is the end of an argument)."""
         return [f"{image}={':'.join(self.of(image))}" for image in IMAGES]
 
-    def binds(self) -> list[str]:
-        """Return Apptainer's options that show the build image what is handed in."""
+    def binds(self, store: Path) -> list[str]:
+        """Return Apptainer's options that show the build image what is handed in, and what was built before.
+
+        That is kept in *store*: a change of firsttouch alone builds nothing again.
+        """
+        if self.profile == "none":
+            return []
         given = ((self.spack, _SPACK), (self.recipes, _RECIPES), (self.mirror, _MIRROR))
-        return [f"--bind={folder}:{place}:ro" for folder, place in given if folder is not None]
+        folder = store / f"spack-{self.profile}-{self.target}"
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = f"--bind={folder}:{_BUILT}"
+        return [*(f"--bind={folder}:{place}:ro" for folder, place in given if folder is not None), kept]
 
     def locked(self, build_image: Path, image: str) -> str:
         """Return the SHA-256 of the spack.lock that an image's programs are of; ``none`` without Spack."""

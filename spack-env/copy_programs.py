@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run by ``spack python`` on an environment: takes what some of its packages need to run, and no compiler.
 
-``copy_programs.py FOLDER PACKAGE...`` makes FOLDER/store, the packages' prefixes (hard links) with those of their
-libraries, placed as in Spack's own store, and FOLDER/view/bin, links to the packages' programs. Moved to where the
-store's parent is, it works without Spack.
+``copy_programs.py FOLDER PACKAGE...`` makes FOLDER/store, the packages' prefixes with those of their libraries,
+placed as in Spack's own store, and FOLDER/view/bin, links to the packages' programs. Moved to where the store's
+parent is, it works without Spack.
 """
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -30,9 +29,7 @@ def main():
         if not one.external
     }
     for prefix in needed:
-        shutil.copytree(
-            prefix, folder / "store" / Path(prefix).relative_to(store), symlinks=True, copy_function=os.link
-        )
+        shutil.copytree(prefix, folder / "store" / Path(prefix).relative_to(store), symlinks=True)
     programs = folder / "view" / "bin"
     programs.mkdir(parents=True)
     for root in roots:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of the site, drawn by the program: <!-- figure NAME --> in a page becomes the figure.
 
+<!-- figure fleet NAME --> becomes a part of a fleet's page, of a simulated fleet.
+
 Of a small virtual machine (docs/examples) are latency, contention and throughput. Thread scaling and scenarios
 are the published times of BWA-MEM on the thesis's AMD system. The bandwidth matrix is put together of the three
 rates that the thesis gives for that system (section 3.4), one for each distance.
@@ -15,6 +17,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import fleet
 from markupsafe import escape
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -22,12 +25,13 @@ from mkdocs.structure.files import File, Files
 from firsttouch import folders, methodology, records, systems, topology
 from firsttouch.records import Record
 from firsttouch.report import hosts
+from firsttouch.report.fleet import pages
 from firsttouch.report.model import Absent, Figure
 from firsttouch.report.plots import bandwidth, contention, latency, placement, scaling, summary, throughput
 from firsttouch.report.plots import topology as drawing
 
 _HERE = Path(__file__).resolve().parent.parent
-_PLACE = re.compile(r"^<!-- figure (\w+) -->$", re.MULTILINE)
+_PLACE = re.compile(r"^<!-- figure (fleet )?(\w+) -->$", re.MULTILINE)
 #: The thesis's rates (GB/s) by the firmware's distance: local, one hop, farthest (section 3.4).
 _RATES = {10: 11.0, 16: 5.7, 22: 11.0 / 5.25}
 _SYSTEM = "amd-opteron"
@@ -38,14 +42,13 @@ _STUDY = (_SYSTEM, "bwa-mem", "NA12878")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the style sheet of reports, which the figures need and the pages take for their own."""
-    css = (folders.ROOT / "src/firsttouch/report/templates/report.css").read_text(encoding="utf-8")
-    files.append(File.generated(config, "report.css", content=css))
+    files.append(File.generated(config, "report.css", content=pages.style()))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Return the page with its figures."""
-    return _PLACE.sub(lambda found: html(found[1]), markdown)
+    return _PLACE.sub(lambda found: fleet.html(found[2]) if found[1] else html(found[2]), markdown)
 
 
 @functools.cache

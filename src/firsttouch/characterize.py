@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import datetime
 import errno
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from firsttouch import backend, datasets, exclusive, folders, records, reframe_run, topology
+from firsttouch import backend, beside, datasets, exclusive, folders, records, reframe_run, topology
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.measure import effort
 from firsttouch.systems import draft, load
 
 Say = Callable[[str], None]
-_PARTIAL = ".partial-"
 
 
 def characterize(
@@ -41,21 +39,18 @@ def characterize(
         backend.prepared(programs, image, ["--version"])  # says what does not fit here, before any work
         chosen += ["-S", f"backend={programs}", *(["-S", f"image={image}"] if image else [])]
     with exclusive.measuring(say), exclusive.no_process_left():
-        for left in out.glob(f"{_PARTIAL}*"):
-            shutil.rmtree(left)  # of a run that was killed: we alone are measuring now
+        beside.clear(out)  # a run that was killed left it: we alone are measuring now
         prepare(system, dataset, say)
         name = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
-        partial = out / f"{_PARTIAL}{name}"
         try:
-            table, passed = _measure(system, partial, [*options, *chosen], say)
-            final = _free(out / name)
-            partial.rename(final)
+            with beside.scratch(out / name) as partial:
+                table, passed = _measure(system, partial, [*options, *chosen], say)
+                final = _free(out / name)
+                partial.rename(final)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
             raise Missing(f"{out}: its disk is full: nothing of this run was kept") from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
     _point(out / "latest", final.name)
     return final, table, passed
 
@@ -66,9 +61,7 @@ def prepare(system: str, dataset: str, say: Say) -> None:
     file = folders.SYSTEMS / f"{system}.yaml"
     if system == folders.LOCAL and not file.exists():
         say(f"drafting {file.relative_to(folders.ROOT)} from this host")
-        partial = file.with_suffix(f".{os.getpid()}")
-        partial.write_text(draft.of_this_host(system), encoding="utf-8")
-        partial.replace(file)
+        beside.write(file, draft.of_this_host(system))
     found = load(system)
     if system == folders.LOCAL and len(topology.of_this_host().numa_nodes) != found.facts.numa_nodes:
         raise BadInput(
@@ -128,7 +121,5 @@ def _free(folder: Path) -> Path:
 
 def _point(link: Path, target: str) -> None:
     """Make *link* point at *target*, at once."""
-    partial = link.with_name(f".{link.name}.{os.getpid()}")
-    partial.unlink(missing_ok=True)
-    partial.symlink_to(target)
-    partial.replace(link)
+    with beside.replacing(link) as partial:
+        partial.symlink_to(target)

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from firsttouch import beside
 from firsttouch.aligners import Aligner
 
 
@@ -35,12 +34,8 @@ def built(aligner: Aligner, reference: Path, store: Path, *, say: Callable[[str]
             aligner.index_bytes(prefix)
             return prefix
         say(f"building the index of {reference.name} for {aligner.name}")
-        partial = Path(tempfile.mkdtemp(dir=store, prefix=f".{name}."))
-        try:
+        with beside.replacing(folder) as partial:
+            partial.mkdir()
             aligner.build_index(reference, partial / "index", partial / "build.log")
             aligner.index_bytes(partial / "index")
-            partial.chmod(0o755)
-            partial.rename(folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
     return prefix

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from firsttouch import __version__, machine
+from firsttouch import __version__, beside, machine
 from firsttouch.errors import BadInput
 
 if TYPE_CHECKING:
@@ -222,6 +222,5 @@ def from_frame(frame: pl.DataFrame, *, file: str | Path | None = None) -> list[R
 
 def write_table(records: Iterable[Record], path: Path) -> None:
     """Write the records as Parquet to *path* (beside it first, then renamed)."""
-    partial = path.with_name(path.name + ".partial")
-    to_frame(records).write_parquet(partial)
-    partial.replace(path)
+    with beside.replacing(path) as partial:
+        to_frame(records).write_parquet(partial)

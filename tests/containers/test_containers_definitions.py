@@ -122,10 +122,11 @@ def clones(tmp_path, monkeypatch):
 
 def test_programs_of_spack(clones):
     found = options("--spack", "airgap", "--mirror", clones / "mirror", "--only", "bwa,stream")
-    assert found.binds() == [
+    assert found.binds(clones / "store") == [
         f"--bind={clones}/spack:/mnt/spack:ro",
         f"--bind={clones}/recipes:/mnt/recipes:ro",
         f"--bind={clones}/mirror:/mnt/mirror:ro",
+        f"--bind={clones}/store/spack-airgap-{found.target}:/opt/spack",
     ]
     assert found.all() == ["aligners=bwa", "membench=stream", "firsttouch=bwa:stream"]
     assert found.expected("firsttouch") == ["bwa", "stream"]
@@ -136,7 +137,7 @@ def test_programs_of_spack(clones):
 def test_programs_of_debian(tmp_path):
     found = options()
     assert found.all() == ["aligners=", "membench=", "firsttouch="]
-    assert (found.profile, found.binds(), found.target) == ("none", [], os.uname().machine)
+    assert (found.profile, found.binds(tmp_path), found.target) == ("none", [], os.uname().machine)
     assert {"bwa", "samtools"} <= set(found.debian("aligners"))
     assert found.locked(tmp_path, "aligners") == "none"
 

@@ -92,6 +92,16 @@ def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
     assert figures.count('<figure class="drawn">') == 8
     assert figures.count("<svg") >= 8
     assert "<!-- figure" not in figures
+    fleet = re.findall(r'<div class="drawn fleet">', figures)
+    assert len(fleet) == 4
+    # The simulated fleet's faults are found, and nothing else is.
+    (heat,) = re.findall(r'<table class="heat">.*?</table>', figures)
+    failing = re.findall(r'<th scope="row" class="word-(?:fail|invalid|suspect)">(\w+)</th>', heat)
+    assert sorted(failing) == ["cn05", "cn07", "cn13", "cn18", "cn21"]
+    assert "Each point is a pass" in figures
+    assert re.search(r"latency random_latency</th>.{0,80}worse in all 4 cases", figures)
+    assert re.search(r"cn09 \(-1\d\.\d\d", figures)
+    assert "simulated" in figures
     methodology = Page(site / "methodology.html")
     assert methodology.tags.count("math") == 5
     assert "$$" not in (site / "methodology.html").read_text(encoding="utf-8")

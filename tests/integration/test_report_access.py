@@ -18,7 +18,8 @@ import pytest
 from devtools import CHROMIUM, Page, browser
 
 from firsttouch import folders
-from firsttouch.report import Problem, build
+from firsttouch.report import Problem, build, fleet
+from firsttouch.verdict import Undescribed, judged, table
 
 pytestmark = [
     pytest.mark.integration,
@@ -51,7 +52,37 @@ def _site(folder: Path) -> Path:
     return folder / "figures.html"
 
 
-@pytest.fixture(scope="module", params=[_report, _site], ids=["report", "site"])
+def _simulated(day: str, slower: float) -> Any:
+    """Return the passes of the unit tests' 60 hosts."""
+    unit = Path(__file__).parents[1] / "unit"
+    sys.path.insert(0, str(unit))  # it imports its neighbours
+    try:
+        spec = importlib.util.spec_from_file_location("report_fleet_of_access", unit / "test_report_fleet.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    return table.of_records([r for mine in module.fleet(day=day, slower=slower).values() for r in mine])
+
+
+def _fleet(folder: Path) -> Path:
+    missing = {"n099": ["its job never started"]}
+    fleet.build([judged(_simulated("2026-01-01", 0.0), Undescribed("s"), missing=missing)], folder)
+    return folder / "index.html"
+
+
+def _comparison(folder: Path) -> Path:
+    compared = fleet.compare(_simulated("2026-01-01", 0.0), _simulated("2026-02-01", 0.06))
+    fleet.build_comparison(compared, folder, names=("before", "after"))
+    return folder / "index.html"
+
+
+PAGES = [_report, _site, _fleet, _comparison]
+
+
+@pytest.fixture(scope="module", params=PAGES, ids=[page.__name__.strip("_") for page in PAGES])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """The page, loaded, in a browser of its own."""
     file = request.param(tmp_path_factory.mktemp("page"))
@@ -101,10 +132,56 @@ def test_tables_have_headers_and_regions_that_scroll_have_names(page: Page) -> N
 
 
 def test_drawings_say_what_they_show(page: Page) -> None:
-    drawn = page.ask("document.querySelectorAll('figure svg').length")
+    # A screen reader makes the browser lay out what is below the window; the protocol's tree leaves it out.
+    everywhere = "* { content-visibility: visible !important }"
+    page.ask(f"document.head.insertAdjacentHTML('beforeend', '<style>{everywhere}</style>')")
+    drawn = page.ask("document.querySelectorAll('svg:not([aria-hidden=true])').length")
     names = [n for n in named(page, "image", "img", "SvgRoot", "graphics-document") if n]
-    assert len(names) >= drawn > 4
-    assert all(len(name) > 8 for name in names)
+    signs = page.ask("[...document.querySelectorAll('b[role=img]')].map(e => e.ariaLabel)")
+    assert len(names) >= drawn + len(signs)
+    # A sign in a cell of a map says its one word.
+    assert set(signs) <= {"fail", "invalid", "suspect", "not measured"}
+    assert all(len(name) > 8 for name in names if name not in signs)
+    bare = "[...document.querySelectorAll('svg[aria-hidden=true]')].filter(e => !e.closest('tr')).length"
+    assert page.ask(bare) == 0  # what is not told is beside the same in words
+
+
+def test_columns_of_a_map_are_told_by_their_metric(page: Page) -> None:
+    numbers = page.ask("document.querySelectorAll('.heat thead abbr').length")
+    told = [name for name in named(page, "columnheader") if "bank=" in name]
+    assert len(told) == numbers
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_letters_are_readable_on_every_colour_of_a_map(page: Page, scheme: str) -> None:
+    page.media(prefers_color_scheme=scheme)
+    page.ask(
+        "document.body.insertAdjacentHTML('beforeend', '<table class=\"heat\" id=\"tones\"><tbody><tr>' + "
+        "['b', 'g'].flatMap(t => [1, 2, 3, 4, 5].map(n => `<td class=\"${t}${n}\">1</td>`)).join('') + "
+        "'</tr></tbody></table>')"
+    )
+    cells = page.ask(
+        "[...document.querySelectorAll('#tones td')].map(e => (s => [s.backgroundColor, s.color])"
+        "(getComputedStyle(e)))"
+    )
+    under: Any = page.ask("getComputedStyle(document.body).backgroundColor")
+    page.ask("document.getElementById('tones').remove()")
+    assert len(cells) == 10
+    if page.ask("document.querySelectorAll('.heat').length") == 0:
+        return  # its style sheet knows no map
+    for background, ink in cells:
+        low, high = sorted((luminance(over(background, under)), luminance(ink)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (background, ink)
+
+
+def over(colour: str, paper: str) -> str:
+    """Return a colour that may be transparent as it is seen on *paper*."""
+    *parts, alpha = [float(p) for p in re.findall(r"[\d.]+", colour)] + (
+        [1.0] if colour.startswith("rgb(") else []
+    )
+    base = [float(p) for p in re.findall(r"[\d.]+", paper)][:3]
+    mixed = (round(alpha * a + (1 - alpha) * b) for a, b in zip(parts[:3], base, strict=True))
+    return f"rgb({', '.join(map(str, mixed))})"
 
 
 def test_links_and_buttons_have_names(page: Page) -> None:

@@ -331,7 +331,7 @@ def _by_reference(passes, reference):
     weighed = _weighed(passes, reference)
     if weighed is not None:
         word = "fail" if weighed >= sure.FAIL_AT else "suspect" if weighed > 0 else "pass"
-        why += f"; {sure.certainty(weighed):.2%} sure"
+        why += f"; {sure.told(weighed)}"
     else:
         word, why = _counted(len(bad), len(passes), why)
     if word == "pass" and 2 * len(good) >= len(passes) and reference.line:

@@ -18,8 +18,10 @@ from firsttouch import cli, records, store
 from firsttouch.campaign import model
 from firsttouch.campaign.journal import Entry
 from firsttouch.records import Record
-from firsttouch.report.fleet import assemble, changes
-from firsttouch.verdict import table
+from firsttouch.report.fleet import assemble, changes, heat
+from firsttouch.report.fleet import missing as missing_hosts
+from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.verdict import Undescribed, judged, table
 
 pytestmark = pytest.mark.unit
 
@@ -126,8 +128,26 @@ class TestPage:
         assert -26 < float(bad[0].rstrip("x").replace("\N{MINUS SIGN}", "-")) < -24
 
     def test_outliers_are_named_beside_their_distribution(self, reported):
+        text = "".join(page_of(reported[0]).itertext())
+        # With value, difference, verdict and certainty; the metric is the heading above, what is expected below.
+        told = r"Outside: n007 7[45]\.\d GB/s \(-2[45]\.\d %, fail, over 99\.9999 % sure\)\."
+        assert re.search(told + r"\s*Expected \d+(\.\d)? GB/s", text)
+        assert "Invalid: n011." in text
+
+    def test_no_line_ends_between_a_number_and_its_unit(self, reported):
         page = (reported[0] / "index.html").read_text()
-        assert re.search(r"Outside: n007 \(-2[45]\.\d %\)\.", page)
+        text = re.sub(r"<svg.*?</svg>|<[^>]+>", " ", page, flags=re.DOTALL)
+        assert re.search(r"\d\N{NO-BREAK SPACE}GB/s", text)
+        assert re.search(r"\d(\N{NO-BREAK SPACE}|&#160;)%", text)
+        assert re.findall(r"\d (?:%|GB/s|ns)(?!\w)", text) == []
+
+    def test_names_leave_out_what_all_cases_have_and_say_so(self, reported):
+        page = page_of(reported[0])
+        (key,) = [e for e in page.iter("ol") if e.get("class") == "key"]
+        names = ["".join(e.itertext()) for e in key]
+        assert len({*names}) == len(names) == 12
+        assert names[0] == "bandwidth copy_bandwidth pu_nodes=1 bank=1"
+        assert "bandwidth copy_bandwidth kernel=copy" in "".join(page.itertext())
 
     def test_every_drawing_has_a_text_and_every_reference_an_end(self, reported):
         page = page_of(reported[0])
@@ -183,8 +203,36 @@ class TestPage:
         assert (tmp_path / "out" / unquote(link.get("href"))).is_file()
         assert "\\<script\\>" in (tmp_path / "out" / "summary.md").read_text()
 
+    def test_of_many_hosts_the_map_has_the_bad_ones_and_a_few_to_compare_with(self):
+        many = fleet(hosts=80, passes=3)
+        many["n9"] = [replace(r, host="n9") for r in many.pop("n009")]
+        missing = {"n100": ["its job never started"]}
+        found = judged(
+            table.of_records([r for mine in many.values() for r in mine]), Undescribed("s"), missing=missing
+        )
+        made = heat.heat(Ranks(found))
+        hosts = [row[0] for row in made.rows]
+        assert len(hosts) < 20
+        assert {"n005", "n007", "n011"} <= {*hosts}
+        assert hosts[-1] == f"{made.others} others"
+        assert [Ranks(found).hosts.index(h) for h in ("n008", "n9", "n010")] == sorted(
+            Ranks(found).hosts.index(h) for h in ("n008", "n9", "n010")
+        )
+        lost = missing_hosts.table([found], [])
+        assert lost.every[0] == ("n100", "its job never started")
+        assert (lost.hosts, lost.whole) == (2, 1)
+        # What did not come is told of by its reason, not by what was not judged.
+        assert found.of("n100").evidence == ["missing: its job never started"]
+
 
 class TestHistory:
+    def test_hosts_that_pass_have_no_row(self, stores, tmp_path, firsttouch):
+        done = firsttouch("report", stores, "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        tables = {"".join(t.find("caption").itertext()): t for t in page_of(tmp_path / "out").iter("table")}
+        rows = ["".join(r.find("th").itertext()) for r in tables["Passes outside, by host and day"].find("tbody")]
+        assert sorted(rows) == ["n005", "n007", "n011"]
+
     def test_both_days_are_shown_and_the_change_of_a_host(self, stores, tmp_path, firsttouch):
         done = firsttouch("report", stores, "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
@@ -356,6 +404,26 @@ class TestCompare:
         assert all(
             c.unlike[0][0] == "n004" and c.unlike[0][1] == pytest.approx(-0.2, abs=0.03) for c in found.changes
         )
+
+    def test_the_page_tells_direction_size_and_certainty_of_each_metric_first(self, stores, tmp_path, firsttouch):
+        done = firsttouch("report", "--compare", stores / "before", stores / "after", "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        page = page_of(tmp_path / "out")
+        short, every = list(page.iter("table"))[-2:]
+        rows = ["".join(row.itertext()) for row in short.find("tbody")]
+        assert len(rows) == 3
+        assert re.search(
+            r"latency random_latency\u25bc worse in all 4 cases\+[56]\.\d\d % to \+6\.\d\d %p below 1e-6", rows[0]
+        )
+        assert all("= unchanged in all 4 cases" in row for row in rows[1:])
+        bars = [row.find(".//svg") for row in every.find("tbody")]
+        # Slower memory is drawn to the left, as everything that is worse.
+        at = [float(bar.find("circle").get("cx")) for bar in bars]
+        assert max(at[:4]) < 20
+        assert min(at[4:]) > 50
+        assert {bar.get("aria-hidden") for bar in bars} == {"true"}
+        ticket = (tmp_path / "out" / "summary.md").read_text()
+        assert "- latency random\\_latency: worse in all 4 cases, +" in ticket
 
     def test_few_hosts_decide_nothing(self):
         before, after = fleet(hosts=7), fleet(hosts=7, day="2026-02-01", slower=0.5)

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from firsttouch import records, store
+from firsttouch import beside, records, store
 from firsttouch.errors import BadInput
 from firsttouch.records import Record
 from firsttouch.store import compaction, files, reading
@@ -219,7 +219,7 @@ def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(files, "_force", full)
+    monkeypatch.setattr(beside, "_force", full)
     with pytest.raises(OSError, match="No space left"):
         store.append(tmp_path / "st", some("n1", 1))
     assert list((tmp_path / "st").iterdir()) == []

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import datetime
-import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from firsttouch import beside
 from firsttouch.campaign.files import room
 from firsttouch.campaign.model import Campaign
 from firsttouch.campaign.overview import overview
@@ -97,9 +95,8 @@ def _write(
     """Write overview.md, state.json and the report beside each other, and let ``report`` point to them."""
     reports = found.campaign.folder / "reports"
     reports.mkdir(exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=reports, prefix=".partial-"))
-    try:
-        partial.chmod(0o755)
+    with beside.scratch(reports / "report") as partial:
+        partial.mkdir()
         (partial / "overview.md").write_text(text + "\n", encoding="utf-8")
         (partial / "state.json").write_text(dumps(found), encoding="utf-8")
         if draw and (records or found.gaps):
@@ -107,11 +104,8 @@ def _write(
         stamp = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S.%f")
         final = reports / stamp
         partial.rename(final)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    link = found.campaign.folder / f".report.{os.getpid()}"
-    link.symlink_to(Path("reports") / final.name)
-    link.replace(found.campaign.folder / "report")
+    with beside.replacing(found.campaign.folder / "report") as link:
+        link.symlink_to(Path("reports") / final.name)
     return found.campaign.folder / "report"
 
 

@@ -7,29 +7,25 @@ import contextlib
 import errno
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from firsttouch import beside
 from firsttouch.errors import Missing
 
 
 def once(file: Path, content: Mapping[str, Any]) -> bool:
     """Write JSON to *file* where nobody did yet, whole or not at all; return whether it was us."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=file.parent, prefix=".")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
+    with beside.scratch(file) as partial:
+        with partial.open("w", encoding="utf-8") as out:
             json.dump(content, out, indent=1)
             out.flush()
             os.fsync(out.fileno())
-        Path(partial).chmod(0o644)
         with contextlib.suppress(FileExistsError):
             file.hardlink_to(partial)
             return True
-    finally:
-        Path(partial).unlink()
     return False
 
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from firsttouch import beside
 from firsttouch.commands import fleet, options
 from firsttouch.errors import BadInput, Missing
 from firsttouch.systems import document as documents
@@ -68,18 +68,12 @@ def run(args: argparse.Namespace) -> int:
     if out == "-":
         print(made, end="")
     else:
-        _replace(Path(out), made)
+        beside.write(Path(out), made)
     if args.json:
         options.print_json(_document(found, known.name, out, len(passes.hosts)))
     else:
         _tell(found, out, len(passes.hosts))
     return 0
-
-
-def _replace(file: Path, text: str) -> None:
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(file)
 
 
 def _document(found: baseline.Baseline, system: str, out: str, hosts: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from firsttouch import folders
+from firsttouch import beside, folders
 from firsttouch.commands import options
 from firsttouch.errors import BadInput
 
@@ -45,11 +45,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         args.output.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            beside = args.output / f".{name}.new"
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(args.output / name)
+            beside.write(args.output / name, text)
     except OSError as error:
-        raise BadInput(f"cannot be written: {error.strerror}", file=error.filename) from error
+        raise BadInput(f"cannot be written: {error.strerror}", file=args.output) from error
     if args.json:
         options.print_json(page.document(found))
     else:

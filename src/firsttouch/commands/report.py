@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from firsttouch import topology
+from firsttouch import beside, topology
 from firsttouch.errors import BadInput
 
 _EXAMPLES = """examples:
@@ -102,8 +101,8 @@ def run(args: argparse.Namespace) -> int:
         make = reporting.comparison(args.records[0], args.records[1], args.system)
     else:
         make = reporting.report_of(args.records, args.system, few=FEW, details=args.details, topology_xml=xml)
-    with _in_place_of(out) as beside:
-        summary = make(beside)
+    with _in_place_of(out) as partial:
+        summary = make(partial)
     if args.json:
         json.dump(summary.document, sys.stdout, indent=1, sort_keys=True)
         sys.stdout.write("\n")
@@ -140,31 +139,25 @@ def _check_replaceable(out: Path) -> None:
 @contextmanager
 def _in_place_of(out: Path) -> Iterator[Path]:
     """Yield a folder beside *out*, and put it in its place; nothing half-written stays."""
-    beside = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        yield beside
-        _publish(beside, out)
+        with beside.scratch(out) as partial:
+            partial.mkdir()
+            yield partial
+            _publish(partial, out)
     except OSError as error:
         raise BadInput(f"the report cannot be written: {error.strerror}", file=error.filename or out) from error
-    finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
 
 
-def _publish(beside: Path, out: Path) -> None:
-    """Put the finished report *beside* in the place of *out*; it is never half the old and half the new one."""
-    umask = os.umask(0)
-    os.umask(umask)
-    beside.chmod(0o777 & ~umask)  # mkdtemp makes folders that only their owner can read
+def _publish(partial: Path, out: Path) -> None:
+    """Put the finished report *partial* in the place of *out*; it is never half the old and half the new one."""
     if not out.exists():
-        beside.rename(out)
+        partial.rename(out)
         return
     old = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
     out.rename(old)  # onto an empty folder: allowed, and atomic
     try:
-        beside.rename(out)
+        partial.rename(out)
     except OSError:
         old.rename(out)
         raise

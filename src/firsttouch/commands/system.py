@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from firsttouch import folders
+from firsttouch import beside, folders
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.systems import available, draft, load
 
@@ -124,17 +122,7 @@ def draft_system(args: argparse.Namespace) -> int:
 
 
 def _write(target: Path, text: str) -> None:
-    """Write *text* beside *target* and rename it: a reader sees the old file or the new one."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
-        partial = Path(name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            partial.chmod(0o644)
-            partial.replace(target)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+        beside.write(target, text)
     except OSError as error:
         raise BadInput(f"cannot be written: {error.strerror}", file=target) from error

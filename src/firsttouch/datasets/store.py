@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from firsttouch import beside
 from firsttouch.datasets import manifest
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.datasets.stream import Progress, digests_of
@@ -120,6 +121,7 @@ class Place:
                     fcntl.flock(lock, fcntl.LOCK_EX)
                 for left in self.folder.glob(".tmp-*"):
                     shutil.rmtree(left, ignore_errors=True)
+                beside.clear(self.folder, all_hosts=True)
                 yield
 
 
@@ -130,10 +132,7 @@ def _stamp(path: Path) -> list[int]:
 
 def write_json(path: Path, value: object) -> None:
     """Write *value* to *path* so that a reader sees the old content or the new, never a part."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tmp-") as folder:
-        temporary = Path(folder) / path.name
-        temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
+    beside.write(path, json.dumps(value, indent=1) + "\n")
 
 
 def version_path(part: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema
 
+from firsttouch import beside
 from firsttouch.errors import BadInput
 from firsttouch.guideline.said import DOCUMENT, SCHEMA
 
@@ -77,14 +78,10 @@ def read(file: Path) -> dict[str, Any]:
 
 def write(document: dict[str, Any], file: Path) -> None:
     """Write an advice to *file*, beside it first."""
-    partial = file.with_name(f".{file.name}.partial")
     try:
-        partial.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        partial.replace(file)
+        beside.write(file, json.dumps(document, indent=2) + "\n")
     except OSError as error:
         raise BadInput(f"cannot be written: {error.strerror}", file=file) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def check(file: Path) -> None:

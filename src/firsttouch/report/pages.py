@@ -7,7 +7,7 @@ The templates lie in this package, not in reports/, because an installed wheel h
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
@@ -25,7 +25,7 @@ _LOADER = PackageLoader("firsttouch.report")
 
 def html(facts: Mapping[str, Any], template: str = "report.html.j2") -> str:
     """Return index.html: *template* filled in."""
-    filled = environment(_LOADER, autoescape=True, finalize=_clean)
+    filled = environment(_LOADER, html=True)
     source, _, _ = _LOADER.get_source(filled, "report.css")
     # The style sheet is the package's own text: nothing of the records is in it.
     return filled.get_template(template).render(**facts, css=Markup(source))  # noqa: S704
@@ -33,16 +33,19 @@ def html(facts: Mapping[str, Any], template: str = "report.html.j2") -> str:
 
 def ticket(facts: Mapping[str, Any]) -> str:
     """Return summary.md."""
-    filled = environment(_LOADER, autoescape=False, finalize=_markdown)
-    return filled.get_template("summary.md.j2").render(**facts)
+    return environment(_LOADER, html=False).get_template("summary.md.j2").render(**facts)
 
 
-def environment(loader: BaseLoader, *, autoescape: bool, finalize: Callable[[Any], Any]) -> Environment:
-    """Return what fills in the templates of *loader*; *finalize* makes each value fit for the page."""
+def environment(loader: BaseLoader, *, html: bool) -> Environment:
+    """Return what fills in the templates of *loader*, of pages (*html*) or of Markdown.
+
+    Each value is made fit for them: escaped, without what no page may carry, and on a page so that no line ends
+    between a number and its unit.
+    """
     made = Environment(
         loader=loader,
-        autoescape=autoescape,  # noqa: S701 - off for Markdown only, which has its own escaping
-        finalize=finalize,
+        autoescape=html,  # noqa: S701 - off for Markdown only, which has its own escaping
+        finalize=_on_page if html else _in_markdown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -59,12 +62,11 @@ def environment(loader: BaseLoader, *, autoescape: bool, finalize: Callable[[Any
     return made
 
 
-def _clean(value: Any) -> Any:
+def _on_page(value: Any) -> Any:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    # A line must not end between a number and its unit.
     return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", clean(value))
 
 
-def _markdown(value: Any) -> Any:
+def _in_markdown(value: Any) -> Any:
     return markdown(value) if isinstance(value, str) else value

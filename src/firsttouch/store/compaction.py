@@ -16,8 +16,9 @@ from pathlib import Path
 
 import polars as pl
 
+from firsttouch import beside
 from firsttouch.errors import RunFailed
-from firsttouch.store.files import COMPACT, PARTIAL, REPLACES, SUFFIX, covers, listing, put
+from firsttouch.store.files import COMPACT, REPLACES, SUFFIX, covers, listing, put
 from firsttouch.store.reading import tables
 
 #: Seconds that a reader may take from listing files to having read them.
@@ -88,7 +89,7 @@ def _delete(folder: Path, patience: float) -> int:
     gone = [f for f in after.replaced if f.name in joined]
     # Of two compactions at once, the one that is not read.
     gone += [f for f in after.replaced if f.name.startswith(COMPACT) and (covers(f) or {""}) <= joined]
-    gone += [f for f in folder.glob(f"{PARTIAL}*") if _written(f) < old]
+    gone += [f for f in folder.glob(f"{beside.PREFIX}*") if _written(f) < old]
     for file in set(gone):
         file.unlink(missing_ok=True)
     return len(set(gone))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -15,12 +14,11 @@ from pathlib import Path
 
 import polars as pl
 
+from firsttouch import beside
 from firsttouch.errors import BadInput
 from firsttouch.records import Record, to_frame
 
 SUFFIX = ".parquet"
-#: What a file is called while it is written: no reader looks at it.
-PARTIAL = ".partial-"
 #: A file that stands for others begins so, and names them under this key of its metadata.
 COMPACT, REPLACES = "compact-", "firsttouch.replaces"
 #: How :func:`append` and compaction name files.
@@ -47,28 +45,9 @@ def append(folder: Path, records: Iterable[Record]) -> Path | None:
 
 def put(file: Path, write: Callable[[Path], object]) -> Path:
     """Let *write* write a file beside *file*, force it to the disk and give it its name; return it."""
-    # Two compactions may write the same file at once: neither may see what the other one has not finished.
-    partial = file.with_name(f"{PARTIAL}{secrets.token_hex(4)}-{file.name}")
-    try:
+    with beside.replacing(file, force=True) as partial:
         write(partial)
-        _force(partial)
-        partial.rename(file)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    _force(file.parent)
     return file
-
-
-def _force(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that has no such thing for folders
-            raise
-    finally:
-        os.close(handle)
 
 
 @dataclass(frozen=True)

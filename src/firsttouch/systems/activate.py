@@ -7,13 +7,11 @@ RFM_CONFIG_FILES where nobody else did; where the checkout was moved it does not
 
 from __future__ import annotations
 
-import os
 import sys
 import sysconfig
-import tempfile
 from pathlib import Path
 
-from firsttouch import folders
+from firsttouch import beside, folders
 from firsttouch.errors import BadInput, FirstTouchError
 
 
@@ -42,15 +40,7 @@ def activate(settings: Path = folders.SETTINGS, site_packages: Path | None = Non
     line = pth_line(settings)
     target = site_packages / "firsttouch_reframe.pth"
     # Another Python may start at any moment: it must see the whole line or none.
-    handle, partial = tempfile.mkstemp(prefix=target.name, suffix=".partial", dir=site_packages)
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(line)
-        Path(partial).chmod(0o644)
-        Path(partial).replace(target)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    beside.write(target, line)
     return target
 
 

@@ -11,7 +11,7 @@ import re
 import time
 from pathlib import Path
 
-from firsttouch import folders
+from firsttouch import beside, folders
 from firsttouch.verdict.model import HostVerdict
 
 #: A line for a health check, not a document.
@@ -35,6 +35,4 @@ def write(found: HostVerdict, *files: Path) -> None:
     text = line(found) + "\n"
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(f".{file.name}.{os.getpid()}")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(file)
+        beside.write(file, text)

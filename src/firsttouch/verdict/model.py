@@ -105,7 +105,9 @@ class HostVerdict:
         """Return what the verdict rests on, the worst and surest first: a line for each finding but passes."""
         bad = [f for f in self.findings if f.verdict != "pass"]
         bad.sort(key=lambda f: (ORDER.index(f.verdict), f.evidence or 0.0), reverse=True)
-        nothing = [] if self.findings else [_NOTHING.format(system=self.system, unjudged=self.unjudged)]
+        # Of a host that did not come there is nothing to say but why.
+        silent = self.findings or (self.missing and not self.unjudged)
+        nothing = [] if silent else [_NOTHING.format(system=self.system, unjudged=self.unjudged)]
         why = [f"cause: {cause}" for cause in self.causes]
         return why + [f"{f.verdict}: {f.text()}" for f in bad] + nothing + [f"missing: {m}" for m in self.missing]
 

@@ -80,7 +80,7 @@ def why(values: Sequence[float], better: Better, reference: Reference, word: Wor
     limits += [f"at most {maximum:.4g}"] if maximum is not None else []
     text = f"{shown}, {' and '.join(limits) or 'any value'} expected ({reference.source})"
     if evidence is not None:
-        text += f"; {sure.certainty(evidence):.2%} sure"
+        text += f"; {sure.told(evidence)}"
         fine = evidence <= 0
     else:
         low = sum(minimum is not None and v < minimum for v in values)

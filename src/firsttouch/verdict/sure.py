@@ -64,6 +64,14 @@ def certainty(evidence: float) -> float:
     return 1 / (1 + math.exp(-min(abs(evidence), 700)))
 
 
+def told(evidence: float) -> str:
+    """Return the certainty as a text: a whole one there is not."""
+    share = 100 * certainty(evidence)
+    if share > 99.9999:
+        return "over 99.9999 % sure"
+    return f"{share:.{4 if share > 99.99 else 2}f} % sure"
+
+
 def fitted(losses: Floats, error: float, loss: float) -> float | None:
     """Return the error with which passes such as *losses* of good hosts find *loss*, half of which is the limit.
 

@@ -22,7 +22,7 @@ from firsttouch.report.document import SCHEMA
 from firsttouch.report.fleet import findings, heat, history, missing, pages, spread
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.text import clean, count
-from firsttouch.verdict import HostVerdict, Judged
+from firsttouch.verdict import HostVerdict, Judged, sure
 from firsttouch.verdict.model import ORDER
 
 #: What a fleet's report consists of; a folder of hosts only where some were asked for.
@@ -95,7 +95,13 @@ def _pages(
     machine = _document(ranks, told, problems, lost, title=title, generated=stated)
     sections = [_section(one, some, pages_of) for one, some in zip(ranks, told, strict=True)]
     facts = {"title": title, "generated": stated, "version": firsttouch.__version__, "line": machine["line"]}
-    facts |= {"missing": lost, "sections": sections, "steps": heat.STEPS}
+    facts |= {
+        "missing": lost,
+        "sections": sections,
+        "steps": heat.STEPS,
+        "marks": heat.MARKS,
+        "surest": sure.told(sure.FAIL_AT),
+    }
     facts["each"] = sum(len(one.passes.counts) for one in judged) <= MOST_RESULTS
     (out / "index.html").write_text(pages.html("fleet.html.j2", facts), encoding="utf-8")
     (out / "summary.md").write_text(pages.ticket("fleet.md.j2", facts), encoding="utf-8")
@@ -129,6 +135,8 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
         "hosts": len(ranks.judged.hosts),
         "cases": len(ranks.judged.passes.cases),
         "passes": len(ranks.judged.passes.value),
+        "causes": any(v.causes for v in worst),
+        "failing": sum(ranks.words[h] > 0 for h in ranks.judged.number),
         "worst": [
             {
                 "host": v.host,
@@ -144,6 +152,7 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
         "rest": [(w, hosts) for w, hosts in reversed(by_word.items()) if hosts],
         "heat": heat.heat(ranks),
         "spreads": spread.spreads(ranks),
+        "shared": ranks.names.shared,
         "header": spread.HEADER,
         "metrics": spread.rows(ranks),
         "days": history.days(ranks),
@@ -172,7 +181,9 @@ def _document(
     counts = {word: sum(int(one.counts[i]) for one in ranks) for i, word in enumerate(ORDER)}
     total = sum(counts.values())
     told = ", ".join(f"{n} {w}" for w, n in reversed(counts.items()) if n)
-    gaps = f"; something is missing of {lost.hosts} of them" if lost.hosts else "; nothing is missing"
+    some = lost.hosts - lost.whole
+    gaps = [f"{lost.whole} did not come"] if lost.whole else []
+    gaps += [f"something is missing of {some} of them"] if some else []
     return {
         "document": DOCUMENT,
         "schema": SCHEMA,
@@ -180,7 +191,7 @@ def _document(
         "firsttouch": firsttouch.__version__,
         "title": title,
         "generated": generated,
-        "line": f"{count(total, 'host')}: {told or 'none judged'}{gaps}.",
+        "line": f"{count(total, 'host')}: {told or 'none judged'}; {', '.join(gaps) or 'nothing is missing'}.",
         "counts": counts,
         "missing": [{"what": what, "reason": reason} for what, reason in lost.every],
         "problems": [{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.report.text import count
 from firsttouch.verdict.model import ORDER
 
 #: Hosts and metrics that have a row or a column of their own.
 MOST_HOSTS, MOST_METRICS = 60, 30
+#: Where there are more hosts than rows, those that pass have as many beside the others, to compare with.
+_PASSING = 8
 #: Relative differences at which a cell's colour changes.
 STEPS = (0.01, 0.025, 0.05, 0.1, 0.2)
 
@@ -39,14 +42,18 @@ class Heat:
     left_out: int
 
 
-_MARKS = {"pass": "", "suspect": "?", "invalid": "!", "fail": "x"}
+_SIGNS = {"pass": "", "suspect": "?", "invalid": "!", "fail": "x"}
+#: What the sign in a cell means.
+MARKS = {sign: word for word, sign in _SIGNS.items() if sign} | {"-": "not measured"}
 
 
 def heat(ranks: Ranks) -> Heat | None:
     """Return the map of a fleet, None where nothing is judged."""
     judged = ranks.judged
     known = judged.passes
-    cases, hosts = ranks.cases[:MOST_METRICS], [h for h in ranks.hosts if h in judged.number][:MOST_HOSTS]
+    cases, hosts = ranks.cases[:MOST_METRICS], [h for h in ranks.hosts if h in judged.number]
+    if len(hosts) > MOST_HOSTS:
+        hosts = hosts[: min(MOST_HOSTS, sum(ranks.words[h] > 0 for h in hosts) + _PASSING)]
     if not cases or not hosts:
         return None
     better = [known.cases[c].better for c in cases]
@@ -59,16 +66,15 @@ def heat(ranks: Ranks) -> Heat | None:
             case = int(known.case[group])
             change, word = float(judged.change[group]), ORDER[judged.words[group]]
             if case in column:
-                cells[column[case]] = _cell(change, better[column[case]], _MARKS[word])
+                cells[column[case]] = _cell(change, better[column[case]], _SIGNS[word])
             elif np.isfinite(change):
                 rest.append(change if known.cases[case].better == "higher" else -change)
         cells.append(_summed(rest) if len(ranks.cases) > len(cases) else Cell(""))
         rows.append((host, ORDER[ranks.words[host]], cells))
     others = len(known.hosts) - len(hosts)
     if others:
-        rows.append((f"{others} other hosts, median", "", _others(ranks, hosts, cases)))
-    names = [known.cases[c].name for c in cases]
-    return Heat(names, rows, others, len(ranks.cases) - len(cases))
+        rows.append((count(others, "other"), "", _others(ranks, hosts, cases)))
+    return Heat([ranks.names.of[c] for c in cases], rows, others, len(ranks.cases) - len(cases))
 
 
 def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Cell]:
@@ -97,4 +103,6 @@ def _cell(change: float, better: str, mark: str) -> Cell:
     step = sum(abs(change) >= s for s in STEPS)
     good = change > 0 if better == "higher" else change < 0
     tone = f"{'g' if good and better != 'neither' else 'b'}{step}" if step else ""
-    return Cell(f"{100 * change:+.1f}".replace("-", "\N{MINUS SIGN}"), mark, tone)
+    shown = f"{100 * change:+.1f}"
+    text = "0.0" if float(shown) == 0 else shown.replace("-", "\N{MINUS SIGN}")
+    return Cell(text, mark, tone)

@@ -18,7 +18,11 @@ from firsttouch.verdict.model import ORDER
 MOST_HOSTS, _METRICS = 24, 3
 #: Days that the table shows, the last ones.
 _DAYS = 14
-_WIDTH, _HEIGHT = 330, 110
+_WIDTH, _HEIGHT = 330, 124
+#: Room (px) above the drawing for what its top means, below it for its bottom and for the days.
+_TOP, _BOTTOM = 16, 32
+#: How the lines of a drawing look, in the order of its metrics (fleet.css).
+_LOOKS = ("solid", "dashed", "dotted")
 _DAY = 86_400_000
 
 
@@ -41,12 +45,12 @@ class Days:
 
 
 def days(ranks: Ranks) -> Days:
-    """Return on which days how many metrics of the worst hosts were outside."""
+    """Return on which days how many passes of the worst hosts that do not pass were outside."""
     judged = ranks.judged
     known = judged.passes
     every = np.unique(known.time // _DAY)[-_DAYS:].tolist() if len(known.time) else []
     rows = []
-    for host in [h for h in ranks.hosts if h in judged.number][:MOST_HOSTS]:
+    for host in [h for h in ranks.hosts if h in judged.number and ranks.words[h]][:MOST_HOSTS]:
         parts = [_passes(ranks, int(g)) for g in judged.groups(host)]
         day = np.concatenate([times // _DAY for times, _, _ in parts])
         outside = np.concatenate([bad > limit for _, bad, limit in parts])
@@ -98,25 +102,26 @@ def _passes(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
 
 def _line(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
     known = ranks.judged.passes
-    parts = [(known.cases[known.case[g]].name, *_passes(ranks, g)) for g in groups]
+    parts = [(ranks.names.of[int(known.case[g])], *_passes(ranks, g)) for g in groups]
     times = np.concatenate([t for _, t, _, _ in parts])
     first, last = int(times.min()), int(times.max())
     reach = max(0.02, *(float(np.abs(bad).max()) * 1.05 for _, _, bad, _ in parts))
     body, sentences = [], []
-    middle = (_HEIGHT - 20) / 2
+    half = (_HEIGHT - _TOP - _BOTTOM) / 2
+    middle = _TOP + half
     for i, (metric, when, bad, limit) in enumerate(parts, start=1):
         x = 6 + (when - first) / max(1, last - first) * (_WIDTH - 12)
-        y = middle + np.clip(bad / reach, -1, 1) * (middle - 4)
+        y = middle + np.clip(bad / reach, -1, 1) * (half - 3)
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
         body.append(f'<polyline class="s{i}" points="{points}"/>')
         body += [
             f'<circle class="s{i}" cx="{p.split(",")[0]}" cy="{p.split(",")[1]}" r="2.5"/>' for p in points.split()
         ]
         if limit <= reach and i == 1:
-            at = middle + limit / reach * (middle - 4)
+            at = middle + limit / reach * (half - 3)
             body.append(f'<line class="limit" x1="0" x2="{_WIDTH}" y1="{at:.1f}" y2="{at:.1f}"/>')
         moved = f"from {-100 * bad[0]:+.1f} % to {-100 * bad[-1]:+.1f} %"
-        sentences.append(f"{i}: {metric}, {moved} over {len(bad)} passes")
+        sentences.append(f"{_LOOKS[i - 1].capitalize()}: {metric}, {moved} over {len(bad)} passes")
     word = ORDER[ranks.words[host]]
     desc = f"{host}, {_date(first)} to {_date(last)}: " + "; ".join(sentences)
     head = f'<title id="{name}t">{escape(host)}</title><desc id="{name}d">{escape(desc)}</desc>'
@@ -124,7 +129,7 @@ def _line(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
     axis = f'<text x="0" y="{_HEIGHT - 4}">{_date(first)}</text>'
     axis += f'<text class="end" x="{_WIDTH}" y="{_HEIGHT - 4}">{_date(last)}</text>'
     axis += f'<text x="0" y="10">+{100 * reach:.3g} % better</text>'
-    axis += f'<text x="0" y="{_HEIGHT - 22}">{-100 * reach:.3g} % worse</text>'
+    axis += f'<text x="0" y="{_HEIGHT - 18}">{-100 * reach:.3g} % worse</text>'
     svg = (
         f'<svg class="line" role="img" aria-labelledby="{name}t {name}d" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         f'width="{_WIDTH}" height="{_HEIGHT}">{head}{zero}{"".join(body)}{axis}</svg>'

@@ -9,19 +9,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from firsttouch.report import Problem
-from firsttouch.report.text import count
+from firsttouch.report.fleet.names import Names, names, natural
+from firsttouch.report.text import count, listed
 from firsttouch.verdict import Judged
 
 #: Lines that a page shows.
 MOST = 60
+#: Metrics of a host that are named.
+_NAMED = 2
 
 
 @dataclass(frozen=True)
 class Lost:
-    """What is missing: *every* line as what and why, *hosts* of which something is, lines that are *left_out*."""
+    """What is missing: *every* line as what and why.
+
+    Of as many *hosts* something is missing, as many of these did not come at all (*whole*).
+    """
 
     every: Sequence[tuple[str, str]]
     hosts: int
+    whole: int
 
     @property
     def shown(self) -> Sequence[tuple[str, str]]:
@@ -40,27 +47,30 @@ def table(judged: Sequence[Judged], problems: Sequence[Problem]) -> Lost:
     steps: list[tuple[str, str]] = []
     metrics: list[tuple[str, str]] = []
     hosts: set[str] = set()
+    gone = 0
     for one in judged:
-        for host, reasons in sorted(one.missing.items()):
+        called = names(one.passes.cases)
+        for host, reasons in sorted(one.missing.items(), key=lambda item: natural(item[0])):
             if reasons:
                 hosts.add(host)
+                gone += host not in one.number
                 (whole if host not in one.number else steps).append((host, "; ".join(reasons)))
         for number in np.flatnonzero(one.absent > 0).tolist():
             host = one.passes.hosts[number]
             hosts.add(host)
-            metrics.append((host, _absent(one, host)))
+            metrics.append((host, _absent(one, host, called)))
     found = {(p.host, p.name) for p in problems if p.check or p.host}
     steps += [(" ".join(filter(None, key)), _why(problems, key)) for key in sorted(found)]
-    return Lost([*whole, *steps, *metrics], len(hosts))
+    metrics.sort(key=lambda item: natural(item[0]))
+    return Lost([*whole, *steps, *metrics], len(hosts), gone)
 
 
-def _absent(one: Judged, host: str) -> str:
+def _absent(one: Judged, host: str, called: Names) -> str:
     lost = one.judging.copy()
     lost[one.passes.case[one.groups(host)]] = False
     some = np.flatnonzero(lost).tolist()
-    name = one.passes.cases[some[0]].name
-    more = f" and {len(some) - 1} more" if len(some) > 1 else ""
-    return f"{count(len(some), 'metric')} that other hosts were judged by: {name}{more}"
+    told = listed((called.of[case] for case in some), most=_NAMED)
+    return f"{count(len(some), 'metric')} that other hosts were judged by: {told}"
 
 
 def _why(problems: Sequence[Problem], key: tuple[str, str]) -> str:

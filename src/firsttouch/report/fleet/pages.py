@@ -6,32 +6,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader
+from jinja2 import ChoiceLoader, PackageLoader
 from markupsafe import Markup
 
 from firsttouch.report import pages as report_pages
-from firsttouch.report.text import clean, markdown
 
 _LOADER = ChoiceLoader([PackageLoader("firsttouch.report.fleet"), PackageLoader("firsttouch.report")])
 
 
 def html(template: str, facts: Mapping[str, Any]) -> str:
     """Return a page."""
-    environment = _environment(html=True)
-    sheets = [_LOADER.get_source(environment, name)[0] for name in ("report.css", "fleet.css")]
     # The style sheets are the package's own text: nothing of the records is in them.
-    return environment.get_template(template).render(**facts, css=Markup("\n".join(sheets)))  # noqa: S704
+    return part(template, {**facts, "css": Markup(style())})  # noqa: S704
+
+
+def part(template: str, facts: Mapping[str, Any]) -> str:
+    """Return a part of a page, to be shown elsewhere with the page's :func:`style`."""
+    return report_pages.environment(_LOADER, html=True).get_template(template).render(**facts)
+
+
+def style() -> str:
+    """Return the style sheet of these pages, which begins with that of all reports."""
+    environment = report_pages.environment(_LOADER, html=True)
+    return "\n".join(_LOADER.get_source(environment, name)[0] for name in ("report.css", "fleet.css"))
 
 
 def ticket(template: str, facts: Mapping[str, Any]) -> str:
     """Return a Markdown text."""
-    return _environment(html=False).get_template(template).render(**facts)
-
-
-def _environment(*, html: bool) -> Environment:
-    def finalize(value: Any) -> Any:
-        if not isinstance(value, str) or isinstance(value, Markup):
-            return value
-        return clean(value) if html else markdown(value)
-
-    return report_pages.environment(_LOADER, autoescape=html, finalize=finalize)
+    return report_pages.environment(_LOADER, html=False).get_template(template).render(**facts)

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from firsttouch.report.fleet.names import Names, names, natural
 from firsttouch.systems import Reference
 from firsttouch.verdict import Judged
 from firsttouch.verdict.columns import Floats
@@ -45,7 +46,7 @@ class Ranks:
         known = self.judged.passes
         sums = np.bincount(known.host, weights=self._score, minlength=len(known.hosts))
         score = dict(zip(known.hosts, sums.tolist(), strict=True))
-        return sorted(self.judged.hosts, key=lambda h: (-self.words[h], -score.get(h, 0.0), h))
+        return sorted(self.judged.hosts, key=lambda h: (-self.words[h], -score.get(h, 0.0), natural(h)))
 
     @cached_property
     def cases(self) -> list[int]:
@@ -58,6 +59,11 @@ class Ranks:
         if len(begins):
             worst[filled] = np.maximum.reduceat(self.judged.words, begins)
         return sorted(np.flatnonzero(self.judged.judging).tolist(), key=lambda c: (-worst[c], -sums[c], c))
+
+    @cached_property
+    def names(self) -> Names:
+        """What the cases are called among each other."""
+        return names(self.judged.passes.cases)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:

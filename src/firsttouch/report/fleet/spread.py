@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from firsttouch.report.fleet.ranks import Ranks, worse
 from firsttouch.report.text import count, listed, number, percent, quantity
 from firsttouch.systems import Reference
+from firsttouch.verdict import sure
 from firsttouch.verdict.columns import Floats
 from firsttouch.verdict.model import ORDER
 
@@ -43,48 +44,70 @@ def rows(ranks: Ranks) -> list[tuple[str, ...]]:
 
 
 def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | None]:
-    """Return the changes of the hosts from what is expected, their numbers, and what that is."""
+    """Return the changes of the hosts from what is expected, their groups of passes, and what that is."""
     known = ranks.judged.passes
     where = known.groups(case)
     changes = ranks.judged.change[where]
     there = np.isfinite(changes)
-    return changes[there], known.host[where][there].tolist(), ranks.reference(case)
+    groups = np.arange(where.start, where.stop)[there]
+    return changes[there], groups.tolist(), ranks.reference(case)
 
 
 def _row(ranks: Ranks, case: int) -> tuple[str, ...]:
-    changes, hosts, reference = _values(ranks, case)
+    changes, groups, reference = _values(ranks, case)
     known = ranks.judged.passes
     one = known.cases[case]
     bad = np.count_nonzero(ranks.judged.words[known.groups(case)])
     if not len(changes) or reference is None:
-        return (one.name, str(len(hosts)), *[""] * 6, str(bad), "")
+        return (one.name, str(len(groups)), *[""] * 6, str(bad), "")
     low, first, middle, last, high = np.quantile(changes, (0, 0.05, 0.5, 0.95, 1)).tolist()
     shown = [number(reference.value * (1 + x)) for x in (low, first, middle, last, high)]
     worst = int(np.argmax([worse(x, one.better) for x in (low, high)]))
     at = int(np.argmin(changes) if worst == 0 else np.argmax(changes))
-    named = f"{known.hosts[hosts[at]]} ({100 * float(changes[at]):+.1f} %)"
-    return (one.name, str(len(hosts)), quantity(reference.value, one.unit), *shown, str(bad), named)
+    named = f"{known.hosts[known.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
+    return (one.name, str(len(groups)), quantity(reference.value, one.unit), *shown, str(bad), named)
 
 
 def _drawn(ranks: Ranks, case: int, name: str) -> Spread:
-    changes, hosts, reference = _values(ranks, case)
+    changes, groups, reference = _values(ranks, case)
     known = ranks.judged.passes
     one = known.cases[case]
+    called = ranks.names.of[case]
     where = known.groups(case)
     words = np.bincount(ranks.judged.words[where], minlength=len(ORDER)).tolist()
     told = [f"{n} {w}" for w, n in zip(ORDER, words, strict=True) if n]
     sentences = [f"{count(where.stop - where.start, 'host')}: {', '.join(told)}."]
     if reference is None or not len(changes):
-        return Spread(one.name, sentences, Markup(""))
+        return Spread(called, [*sentences, *_invalid(ranks, where)], Markup(""))
     limit = max(abs(reference.lower or 0.0), abs(reference.upper or 0.0))
     expected = f"Expected {quantity(reference.value, one.unit)} within {percent(limit)} ({reference.source})."
     order = np.argsort([-worse(float(c), one.better) for c in changes], kind="stable")
-    beyond = [i for i in order.tolist() if worse(float(changes[i]), one.better) > limit]
-    outliers = [f"{known.hosts[hosts[i]]} ({100 * float(changes[i]):+.1f} %)" for i in beyond]
+    bad = ranks.judged.words[groups] > 0
+    beyond = [i for i in order.tolist() if bad[i] or worse(float(changes[i]), one.better) > limit]
+    outliers = [_outlier(ranks, groups[i], float(changes[i]), reference) for i in beyond]
     if outliers:
         sentences.append(f"Outside: {listed(outliers, most=_NAMED)}.")
+    sentences += _invalid(ranks, where)
     sentences.append(expected)
-    return Spread(one.name, sentences, _histogram(changes, limit, one.better, name, (one.name, *sentences)))
+    return Spread(called, sentences, _histogram(changes, limit, one.better, name, (called, *sentences)))
+
+
+def _outlier(ranks: Ranks, group: int, change: float, reference: Reference) -> str:
+    """Return a host with its value, how far that is from what is expected, its verdict, and how sure that is."""
+    judged = ranks.judged
+    value = quantity(reference.value * (1 + change), judged.passes.cases[judged.passes.case[group]].unit)
+    evidence = float(judged.evidence[group])
+    certain = f", {sure.told(evidence)}" if np.isfinite(evidence) else ""
+    word = ORDER[judged.words[group]]
+    return f"{judged.passes.hosts[judged.passes.host[group]]} {value} ({100 * change:+.1f} %, {word}{certain})"
+
+
+def _invalid(ranks: Ranks, where: slice) -> list[str]:
+    """Return which hosts have no valid pass, as a sentence."""
+    judged = ranks.judged
+    wrong = np.flatnonzero(judged.words[where] == ORDER.index("invalid")) + where.start
+    hosts = [judged.passes.hosts[judged.passes.host[group]] for group in wrong.tolist()]
+    return [f"Invalid: {listed(hosts, most=_NAMED)}."] if hosts else []
 
 
 def _histogram(changes: Floats, limit: float, better: str, name: str, told: Sequence[str]) -> Markup:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a fleet's pages, of the simulated fleet, with the words of these pages."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import simulated
+
+from firsttouch.report.fleet import changes, comparison, heat, history, pages, spread
+from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.verdict import Undescribed, judged, sure, table
+
+#: Drawings of a kind that are shown.
+_SHOWN = 3
+
+
+def html(name: str) -> str:
+    """Return a part of a fleet's page."""
+    shown = {"map": _map, "spread": _spread, "history": _history, "changes": _changes}[name]()
+    return f'<div class="drawn fleet">{pages.part(*shown)}</div>'.replace("\n", " ")
+
+
+@functools.cache
+def ranks() -> Ranks:
+    """Return the hosts of the simulated fleet, judged by each other."""
+    found = table.of_records(simulated.records())
+    return Ranks(judged(found, Undescribed("example"), missing=simulated.MISSING))
+
+
+def _map() -> tuple[str, dict[str, Any]]:
+    section = {"heat": heat.heat(ranks()), "shared": ranks().names.shared}
+    facts = {"section": section, "steps": heat.STEPS, "marks": heat.MARKS, "surest": sure.told(sure.FAIL_AT)}
+    return "heat.html.j2", facts
+
+
+def _spread() -> tuple[str, dict[str, Any]]:
+    drawn = spread.spreads(ranks())[:_SHOWN]
+    section = {"system": "example", "spreads": drawn, "header": spread.HEADER, "metrics": spread.rows(ranks())}
+    return "spread.html.j2", {"section": section}
+
+
+def _history() -> tuple[str, dict[str, Any]]:
+    # Of a host whose measurement was wrong there is nothing to see.
+    lines = [line for line in history.lines(ranks()) if line.word != "invalid"][:_SHOWN]
+    days = history.days(ranks())
+    return "history.html.j2", {"section": {"days": days, "lines": lines, "failing": len(days.rows)}}
+
+
+def _changes() -> tuple[str, dict[str, Any]]:
+    after = simulated.records(simulated.AFTER, updated=True)
+    found = changes.compare(table.of_records(simulated.records()), table.of_records(after))
+    return "changes.html.j2", comparison.shown(found.changes)

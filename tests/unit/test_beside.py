@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is made beside its place: whole or not there, with the umask's mode, and nothing left behind."""
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from firsttouch import beside
+
+pytestmark = pytest.mark.unit
+
+
+def names(folder):
+    """Returns the names of all that is in a folder."""
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_text_takes_the_place_of_a_file_and_leaves_nothing_else(tmp_path):
+    file = tmp_path / "a.txt"
+    beside.write(file, "old\n")
+    beside.write(file, "new ü\n")
+    assert file.read_bytes() == "new ü\n".encode()
+    assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_the_mode_is_what_the_umask_says(tmp_path, umask):
+    script = (
+        "import os, sys; from pathlib import Path; from firsttouch import beside; os.umask(int(sys.argv[2]));"
+        "at = Path(sys.argv[1]); beside.write(at / 'file', 'x')\n"
+        "with beside.replacing(at / 'folder') as partial: partial.mkdir()"
+    )
+    subprocess.run([sys.executable, "-c", script, tmp_path, str(umask)], check=True, timeout=60)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~umask
+    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o777 & ~umask
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("folder", [False, True])
+def test_after_an_error_all_is_as_before(tmp_path, error, folder):
+    place = tmp_path / "place"
+    if not folder:
+        place.write_text("old")
+
+    def fail():
+        with beside.replacing(place) as partial:
+            if folder:
+                (partial / "deep").mkdir(parents=True)
+                (partial / "deep" / "file").write_text("half")
+            else:
+                partial.write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert names(tmp_path) == ([] if folder else ["place"])
+    assert folder or place.read_text() == "old"
+
+
+def test_a_name_that_cannot_be_taken_leaves_nothing(tmp_path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "by").write_text("another")
+    with pytest.raises(OSError, match="taken"):
+        beside.write(tmp_path / "taken", "text")
+    with pytest.raises(FileNotFoundError):
+        beside.write(tmp_path / "nowhere" / "file", "text")
+    with pytest.raises(FileNotFoundError), beside.replacing(tmp_path / "file"):
+        pass  # nothing was made
+    assert names(tmp_path) == ["taken"]
+
+
+def test_a_disk_that_is_full_leaves_the_old_file(tmp_path):
+    place = tmp_path / "place"
+    place.write_text("old")
+    # The kernel refuses to let a file of this process grow beyond the limit, as a full disk would.
+    script = (
+        "import resource, signal, sys; from pathlib import Path; from firsttouch import beside;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));"
+        "beside.write(Path(sys.argv[1]), 'x' * 5000)"
+    )
+    argv = [sys.executable, "-B", "-c", script, place]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert os.strerror(errno.EFBIG) in done.stderr
+    assert (place.read_text(), names(tmp_path)) == ("old", ["place"])
+
+
+def test_links_and_folders_take_their_place_at_once(tmp_path):
+    link = tmp_path / "latest"
+    for target in ("first", "second"):
+        with beside.replacing(link) as partial:
+            partial.symlink_to(target)
+        assert str(link.readlink()) == target
+    with beside.replacing(tmp_path / "made") as partial:
+        partial.mkdir()
+        (partial / "file").write_text("x")
+    assert names(tmp_path) == ["latest", "made"]
+    # A link that is not used any more is removed, what it points to stays.
+    with beside.scratch(tmp_path / "other") as partial:
+        partial.symlink_to(tmp_path / "made")
+    assert names(tmp_path) == ["latest", "made"]
+    assert (tmp_path / "made" / "file").exists()
+
+
+def test_a_reader_sees_the_old_text_or_the_new_one(tmp_path):
+    place = tmp_path / "place"
+    texts = {"a" * 200_000, "b" * 200_000}
+    beside.write(place, "a" * 200_000)
+    stop = threading.Event()
+
+    def write():
+        while not stop.is_set():
+            for text in texts:
+                beside.write(place, text)
+
+    writers = [threading.Thread(target=write) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    seen = {place.read_text() for _ in range(200)}
+    stop.set()
+    for writer in writers:
+        writer.join()
+    assert seen <= texts
+    assert names(tmp_path) == ["place"]
+
+
+def test_what_is_forced_is_on_the_disk_before_it_has_its_name_and_the_name_after(tmp_path, monkeypatch):
+    told = []
+    real = os.fsync
+
+    def seen(handle):
+        told.append((Path(f"/proc/self/fd/{handle}").readlink(), (tmp_path / "file").exists()))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    with beside.replacing(tmp_path / "file", force=True) as partial:
+        partial.write_text("x")
+    assert told == [(partial, False), (tmp_path, True)]
+    told.clear()
+    beside.write(tmp_path / "file", "y")
+    assert told == []
+
+
+def test_what_a_killed_process_leaves_is_hidden_and_has_the_prefix(tmp_path):
+    script = (
+        "import os, signal, sys; from pathlib import Path; from firsttouch import beside\n"
+        "with beside.replacing(Path(sys.argv[1])) as partial:\n"
+        "    partial.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path / "file.parquet"], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = names(tmp_path)
+    assert left.startswith(beside.PREFIX)
+    assert beside.PREFIX.startswith(".")
+    assert list(tmp_path.glob("*.parquet")) == []
+    mine = left.removesuffix("".join(left.rpartition("file.parquet")[1:]))
+    (tmp_path / f"{mine}folder" / "deep").mkdir(parents=True)
+    (tmp_path / f"{mine}link").symlink_to(tmp_path)
+    (tmp_path / "file").write_text("kept")
+    beside.clear(tmp_path)
+    assert names(tmp_path) == ["file"]
+
+
+def test_what_other_hosts_make_meanwhile_is_not_cleared(tmp_path, monkeypatch):
+    def host(name):
+        monkeypatch.setattr("platform.node", lambda: name)
+
+    host("n1-2")
+    with beside.scratch(tmp_path / "report") as theirs, beside.scratch(tmp_path / "another") as killed:
+        theirs.mkdir()
+        host("n1")
+        with beside.scratch(tmp_path / "report") as ours:
+            ours.mkdir()
+            beside.clear(tmp_path)
+            assert names(tmp_path) == [theirs.name]
+            killed.write_text("x")
+            beside.clear(tmp_path, all_hosts=True)
+            assert names(tmp_path) == []

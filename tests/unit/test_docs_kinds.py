@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/figures.md names every figure, table and section that a report can hold, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from test_report_fleet import fleet as simulated
+from test_report_machines import Machine, invalid
+
+from documented import ROOT
+from firsttouch import folders, records
+from firsttouch.paper import page as paper
+from firsttouch.report import Problem, Reference, build, fleet
+from firsttouch.verdict import Finding, HostVerdict, Undescribed, judged, table
+
+pytestmark = pytest.mark.unit
+
+PAGES = ("The page of a few hosts", "The page of a fleet", "Two campaigns compared", "The papers")
+
+
+def documented(page: str) -> list[str]:
+    """Return the names in the table of a page."""
+    text = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8").split("## All that a report holds\n", 1)[1]
+    part = text.split(f"### {page}\n", 1)[1].split("\n### ", 1)[0]
+    return re.findall(r"^\| (?!name \||---)(.+?) \|", part, re.MULTILINE)
+
+
+def pattern(name: str) -> str:
+    return ".+".join(map(re.escape, name.split("…")))
+
+
+class Kinds(HTMLParser):
+    """Collects the headings, and the captions of tables that are not the numbers of a figure."""
+
+    def __init__(self, text: str, levels: str) -> None:
+        super().__init__()
+        self.wanted = re.compile(f"h[{levels}]|caption")
+        self.found: list[str] = []
+        self._inside = self._open = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._inside |= tag == "figure"
+        if self.wanted.fullmatch(tag) and not (self._inside and tag == "caption"):
+            self._open = True
+            self.found.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside &= tag != "figure"
+        self._open &= not self.wanted.fullmatch(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.found[-1] += data
+
+
+def kinds(text: str, levels: str = "2-4") -> list[str]:
+    return [" ".join(found.split()) for found in Kinds(text, levels).found]
+
+
+def of_a_host(out: Path) -> list[str]:
+    machine = Machine(8, 8)
+    vm = records.read(ROOT / "docs" / "examples" / "vm.jsonl")
+    some = machine.everything()
+    like = {"host": some[0].host, "system": some[0].system, "partition": some[0].partition}
+    throughput = [replace(r, **like) for r in vm if r.metric == "throughput"]
+    assert throughput
+    wrong = [invalid(r) for r in machine.placement("bowtie2", "GCAT") if r.parameters["instances"] == 2]
+    finding = Finding("latency", "random_latency", {}, "ns", (99.0,), None, "suspect", "too slow")
+    build(
+        [*some, *machine.scaling("bowtie2", "GCAT"), *throughput, *wrong],
+        out,
+        topology_xml=machine.xml(),
+        problems=[Problem("counters", "skipped", "perf_event_paranoid is 4")],
+        references=lambda record: Reference(record.value, None, None, "a test"),
+        verdicts=[HostVerdict(like["host"], like["system"], (finding,), 0, ())],
+    )
+    return kinds((out / "index.html").read_text(encoding="utf-8"))
+
+
+def of_a_fleet(out: Path) -> list[str]:
+    both = [r for day in ("2026-01-01", "2026-01-02") for m in simulated(hosts=20, day=day).values() for r in m]
+    fleet.build([judged(table.of_records(both), Undescribed("s"))], out)
+    return kinds((out / "index.html").read_text(encoding="utf-8"), "23")  # below are metrics and hosts
+
+
+def of_a_comparison(out: Path) -> list[str]:
+    before, after = (
+        table.of_records([r for mine in simulated(hosts=hosts, day=day).values() for r in mine])
+        for hosts, day in ((20, "2026-01-01"), (19, "2026-02-01"))
+    )
+    fleet.build_comparison(fleet.compare(before, after), out, names=("before", "after"))
+    return kinds((out / "index.html").read_text(encoding="utf-8"))
+
+
+def of_the_papers(_: Path) -> list[str]:
+    files, _found = paper.build(folders.TABLES)
+    return kinds(files["index.html"])
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [*zip(PAGES, (of_a_host, of_a_fleet, of_a_comparison, of_the_papers), strict=True)],
+    ids=PAGES,
+)
+def test_what_a_page_shows_is_explained_and_what_is_explained_is_shown(page, shown, tmp_path: Path) -> None:
+    found, names = shown(tmp_path), documented(page)
+    assert len(found) > 4
+    told = "|".join(pattern(name) for name in names)
+    assert [text for text in found if not re.fullmatch(told, text)] == []
+    assert [name for name in names if not any(re.fullmatch(pattern(name), text) for text in found)] == []
+
+
+def test_every_kind_of_figure_has_a_title_that_is_explained() -> None:
+    plots = ROOT / "src" / "firsttouch" / "report" / "plots"
+    titles = {
+        file.name: found[1]
+        for file in plots.glob("*.py")
+        if (found := re.search(r'^_TITLE = "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE))
+    }
+    assert len(titles) >= 8
+    drawing = {f.name for f in plots.glob("*.py") if "\ndef figures(" in f.read_text(encoding="utf-8")}
+    assert set(titles) == drawing
+    told = "|".join(pattern(name) for name in documented(PAGES[0]))
+    unknown = [t for t in titles.values() if not re.fullmatch(told, t) and not re.fullmatch(told, f"{t}: x")]
+    assert unknown == []

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of metrics on a page of a fleet, and how changes are told there."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firsttouch.report.fleet import change_rows
+from firsttouch.report.fleet.changes import Change
+from firsttouch.report.fleet.names import names, natural
+from firsttouch.verdict.passes import Case
+
+pytestmark = pytest.mark.unit
+
+
+def case(metric="copy_bandwidth", better="higher", **parameters):
+    return Case("s", "bandwidth", metric, parameters, "GB/s", better)
+
+
+def change(word, size, low, high, *, p=1e-9, better="higher", **parameters):
+    return Change(case(better=better, **parameters), 20, 10.0, 10 * (1 + size), size, low, high, p, (), word)
+
+
+class TestNames:
+    def test_what_all_cases_of_a_metric_have_is_left_out_and_told_once(self):
+        found = names(
+            [case(kernel="copy", bank=b, pu_nodes=[0]) for b in (0, 1)] + [case("x", kernel="copy", bank=0)]
+        )
+        assert found.of == ["bandwidth copy_bandwidth bank=0", "bandwidth copy_bandwidth bank=1", "bandwidth x"]
+        assert found.shared == [
+            "bandwidth copy_bandwidth kernel=copy pu_nodes=0",
+            "bandwidth x kernel=copy bank=0",
+        ]
+
+    def test_what_only_some_cases_have_stays(self):
+        assert names([case(bank=0), case(bank=0, threads=2)]).of == [
+            "bandwidth copy_bandwidth",
+            "bandwidth copy_bandwidth threads=2",
+        ]
+
+    parameters = st.dictionaries(st.sampled_from(["bank", "threads", "kernel"]), st.integers(0, 2), max_size=3)
+
+    @given(st.lists(st.tuples(st.sampled_from("ab"), parameters), max_size=8))
+    def test_cases_that_differ_have_names_that_differ(self, given_cases):
+        cases = [case(metric, **parameters) for metric, parameters in given_cases]
+        short = names(cases).of
+        for i, one in enumerate(cases):
+            for j, other in enumerate(cases):
+                if (one.metric, dict(one.parameters)) != (other.metric, dict(other.parameters)):
+                    assert short[i] != short[j]
+
+    def test_hosts_are_sorted_as_people_count(self):
+        hosts = ["", "7", "n1", "n1-2", "n9", "n10", "n10a", "x"]
+        assert sorted({*hosts}, key=natural) == hosts
+
+
+class TestChanges:
+    def test_a_metric_is_told_by_its_worst_word_and_only_cases_of_that_word_give_the_size(self):
+        some = [
+            change("unchanged", 0.001, -0.002, 0.002, p=1.0, bank=0),
+            change("worse", -0.10, -0.12, -0.08, p=1e-4, bank=1),
+            change("worse", -0.20, -0.22, -0.18, p=1e-9, bank=2),
+        ]
+        assert change_rows.in_short(some) == [
+            (
+                "worse",
+                (
+                    "bandwidth copy_bandwidth",
+                    "worse 2, unchanged 1 of 3 cases",
+                    "-20.00 % to -10.00 %",
+                    "p at most 0.0001",
+                ),
+            )
+        ]
+
+    @pytest.mark.parametrize(
+        ("better", "size", "word", "right"),
+        [
+            ("higher", 0.1, "better", True),
+            ("higher", -0.1, "worse", False),
+            ("lower", 0.1, "worse", False),
+            ("lower", -0.1, "better", True),
+            ("neither", 0.1, "changed", True),
+        ],
+    )
+    def test_a_bar_goes_to_the_right_for_what_is_better(self, better, size, word, right):
+        low, high = sorted((0.8 * size, 1.2 * size))
+        (row,) = change_rows.rows([change(word, size, low, high, better=better)])
+        middle = float(re.search(r'class="middle" x1="([\d.]+)"', row.bar)[1])
+        at = float(re.search(r'cx="([\d.]+)"', row.bar)[1])
+        assert (at > middle) == right
+        left, width = map(float, re.search(r'<rect[^>]* x="([\d.]+)"[^>]* width="([\d.]+)"', row.bar).groups())
+        assert left < at < left + width
+        assert 0 < left < left + width < 2 * middle
+
+    def test_too_few_hosts_have_a_row_too(self):
+        (row,) = change_rows.rows([change("undecided", 0.5, None, None, p=0.5)])
+        assert row.cells[5] == "too few hosts"
+        assert change_rows.in_short([change("undecided", 0.5, None, None, p=0.5)])[0][1][3] == ""
+        (nothing,) = change_rows.rows([change("unchanged", 0.0, 0.0, 0.0, p=1.0)])
+        assert "nan" not in nothing.bar
