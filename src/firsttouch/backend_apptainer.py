@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from firsttouch import backend, folders
+from firsttouch import backend, folders, unpacked
 from firsttouch.backend import Start
 from firsttouch.errors import BadInput, CannotHere, Missing, RunFailed
 from firsttouch.origin import Origin
@@ -50,14 +50,15 @@ def prepared(image: str, argv: Sequence[str]) -> Start:
     check_machine(file)
     variables = backend.variables()
     seen = folders_seen(argv, variables)
-    flags = [*_privileges(), *_format(file), "--cleanenv", "--pwd", str(Path.cwd())]
+    started, options = _mountable(file, program)
+    flags = [*_privileges(), *options, "--cleanenv", "--pwd", str(Path.cwd())]
     flags += [word for folder in (*seen, *_limits()) for word in ("--bind", folder)]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("APPTAINERENV_", "SINGULARITYENV_"))}
-    found = _trial([program, "--silent", "exec", *flags, str(file)], seen, env)
+    found = _trial([program, "--silent", "exec", *flags, str(started)], seen, env)
     backend.judge(found, str(file))
     variables[backend.VARIABLE] = f"apptainer: {file.name}, {found.revision or found.version}"
     env |= {f"APPTAINERENV_{key}": value for key, value in variables.items()}
-    return Start([program, "--silent", "exec", *flags, str(file), "firsttouch", *argv], env)
+    return Start([program, "--silent", "exec", *flags, str(started), "firsttouch", *argv], env)
 
 
 def check_machine(image: Path) -> None:
@@ -116,10 +117,12 @@ def _privileges() -> list[str]:
     return [] if mask >> _CAP_SYS_RESOURCE & 1 else ["--no-privs"]
 
 
-def _format(image: Path) -> list[str]:
-    """Return the options for an image file that this host cannot mount: it is unpacked at every start, then."""
-    mounts = image.is_dir() or os.geteuid() == 0 or setuid() or not fuse_trouble()
-    return [] if mounts else ["--unsquash"]
+def _mountable(image: Path, program: str) -> tuple[Path, list[str]]:
+    """Return what is started for *image*, and with which options: not all can be mounted here."""
+    if image.is_dir() or os.geteuid() == 0 or setuid() or not fuse_trouble():
+        return image, []
+    folder = unpacked.folder(image, program)
+    return (folder, []) if folder else (image, ["--unsquash"])
 
 
 def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Origin:

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An image file on a host that cannot mount it: unpacked once, by the one who starts it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from firsttouch import backend_apptainer, unpacked
+
+NOBODY = 65534
+#: Takes its time, counts its calls beside itself, and "unpacks".
+SCRIPT = """#!/bin/sh
+echo called >> "$0.calls"
+sleep 0.2
+mkdir "$4" && cat "$5" > "$4/content" && mkdir "$4/locked" && chmod 0555 "$4/locked"
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch) -> Path:
+    """What stands for Apptainer; the temporary folder is the test's own."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    made = tmp_path / "apptainer"
+    made.write_text(SCRIPT)
+    made.chmod(0o755)
+    return made
+
+
+@pytest.fixture
+def image_file(tmp_path) -> Path:
+    """A file that stands for an image."""
+    file = tmp_path / "x.sif"
+    file.write_text("one")
+    return file
+
+
+def calls(program: Path) -> int:
+    return Path(f"{program}.calls").read_text().count("called")
+
+
+def test_it_is_unpacked_once_whoever_asks_at_the_same_time(program, image_file):
+    found = []
+    asking = [
+        threading.Thread(target=lambda: found.append(unpacked.folder(image_file, str(program)))) for _ in range(3)
+    ]
+    for one in asking:
+        one.start()
+    for one in asking:
+        one.join()
+    assert len({*found, unpacked.folder(image_file, str(program))}) == 1
+    assert calls(program) == 1
+    assert (found[0] / "content").read_text() == "one"
+    assert found[0].parent.stat().st_mode & 0o077 == 0
+
+
+def test_another_image_takes_its_place(program, image_file):
+    first = unpacked.folder(image_file, str(program))
+    image_file.write_text("another")
+    second = unpacked.folder(image_file, str(program))
+    assert (second / "content").read_text() == "another"
+    assert not first.exists()
+
+
+def test_what_others_may_write_to_is_never_started(program, image_file, tmp_path):
+    store = tmp_path / "temporary" / f"firsttouch-{os.geteuid()}"
+    store.mkdir()
+    store.chmod(0o777)
+    assert unpacked.folder(image_file, str(program)) is None
+    store.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    store.symlink_to(tmp_path / "elsewhere")
+    assert unpacked.folder(image_file, str(program)) is None
+    assert not Path(f"{program}.calls").exists()
+
+
+def test_what_cannot_be_unpacked_is_unpacked_at_each_start(program, image_file, tmp_path, monkeypatch):
+    program.write_text('#!/bin/sh\nmkdir "$4"; echo no room >&2; exit 1\n')
+    monkeypatch.setattr(backend_apptainer, "fuse_trouble", lambda: "no /dev/fuse on this host")
+    monkeypatch.setattr(backend_apptainer, "setuid", lambda: False)
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    (tmp_path / "temporary" / "firsttouch-1").mkdir(mode=0o700)
+    os.chown(tmp_path / "temporary" / "firsttouch-1", 1, -1)
+    assert backend_apptainer._mountable(image_file, str(program)) == (image_file, ["--unsquash"])
+    assert [f.suffix for f in (tmp_path / "temporary" / "firsttouch-1").iterdir()] == [".lock"]
+
+
+@pytest.fixture
+def somebody(monkeypatch):
+    """A folder of a user without privileges, and what makes a command that user's."""
+    if os.geteuid() != 0:
+        folder, become = Path(tempfile.mkdtemp()), []
+    else:
+        # Not below pytest's folder, which is root's alone.
+        folder, become = (
+            Path(tempfile.mkdtemp()),
+            ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"],
+        )
+        os.chown(folder, NOBODY, NOBODY)
+        monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    if subprocess.run([*become, "unshare", "--user", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("NO UNPRIVILEGED CONTAINER IS TESTED: no user namespaces for other users")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder, become
+    shutil.rmtree(folder)
+
+
+def test_a_real_image(apptainer, image, somebody):
+    folder, become = somebody
+    store = folder / f"firsttouch-{os.geteuid()}"
+    store.mkdir(mode=0o700)
+    os.chown(store, os.geteuid(), -1)
+    program = folder / "apptainer"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(become)} env HOME={folder} {apptainer} "$@"\n')
+    program.chmod(0o755)
+    made = unpacked.folder(shutil.copy(image, folder / image.name), str(program))
+    assert made is not None
+    argv = [program, "--silent", "exec", "--cleanenv", made, "firsttouch", "--version"]
+    done = subprocess.run(argv, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout[:10]) == (0, "firsttouch"), done.stderr
