@@ -15,6 +15,9 @@ import pytest
 from conftest import CONTAINERS
 from firsttouch import folders
 
+# The first test that needs the image builds it.
+pytestmark = pytest.mark.timeout(900)
+
 STORE = folders.ROOT / ".cache" / "images"
 
 
