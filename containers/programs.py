@@ -59,8 +59,11 @@ class Programs:
 
     def of(self, image: str) -> list[str]:
         """Return the packages of Spack that an image has."""
-        every = [p for kind in PACKAGES["images"][image] for p in PACKAGES["spack"][kind]]
-        return [p for p in every if not self.only or p in self.only] if self.profile != "none" else []
+        if self.profile == "none":
+            return []
+        without = stack.left_out(self.target)
+        every = [p for kind in PACKAGES["images"][image] for p in PACKAGES["spack"][kind] if p not in without]
+        return [p for p in every if not self.only or p in self.only]
 
     def expected(self, image: str) -> list[str]:
         """Return the programs that an image must have."""
@@ -80,10 +83,10 @@ class Programs:
         if self.profile == "none":
             return []
         given = ((self.spack, _SPACK), (self.recipes, _RECIPES), (self.mirror, _MIRROR))
-        folder = store / f"spack-{self.profile}-{self.target}"
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = f"--bind={folder}:{_BUILT}"
-        return [*(f"--bind={folder}:{place}:ro" for folder, place in given if folder is not None), kept]
+        kept = store / f"spack-{self.profile}-{self.target}"
+        kept.mkdir(parents=True, exist_ok=True)
+        read = [f"--bind={folder}:{place}:ro" for folder, place in given if folder is not None]
+        return [*read, f"--bind={kept}:{_BUILT}"]
 
     def locked(self, build_image: Path, image: str) -> str:
         """Return the SHA-256 of the spack.lock that an image's programs are of; ``none`` without Spack."""
@@ -101,32 +104,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def chosen(args: argparse.Namespace) -> Programs:
     """Return what the command line chose; raises CannotBuild for what is missing or does not fit."""
+    try:
+        return _chosen(args)
+    except Wrong as error:
+        raise CannotBuild(str(error)) from error
+
+
+def _chosen(args: argparse.Namespace) -> Programs:
     if args.spack is None:
         if args.mirror or args.only:
             raise CannotBuild("--mirror and --only are of Spack: give --spack PROFILE as well")
-        return Programs("none", _known(args.target or platform.machine()))
-    folders = {name: os.environ.get(name) for name in ("SPACK_ROOT", "SPACK_PACKAGES")}
-    try:
-        stack.check_spack(args.spack)
-    except Wrong as error:
-        raise CannotBuild(str(error)) from error
-    target = _known(stack.target(argparse.Namespace(target=args.target, system=None)))
+        target = args.target or platform.machine()
+        stack.family(target)
+        return Programs("none", target)
+    stack.check_spack(args.spack)
+    target = stack.target(argparse.Namespace(target=args.target, system=None))
+    stack.family(target)
     known = {p for packages in PACKAGES["spack"].values() for p in packages}
     if unknown := set(args.only) - known:
         raise CannotBuild(f"no image has {', '.join(sorted(unknown))}: there are {', '.join(sorted(known))}")
     if args.spack != "online" and (args.mirror is None or not args.mirror.is_dir()):
         raise CannotBuild("without a network sources come from a mirror: --mirror DIR (spack-env/stack.py mirror)")
-    paths = {name: Path(folder).resolve() if folder else None for name, folder in folders.items()}
-    for path in (*paths.values(), args.mirror):
-        if path is not None and set(",:") & set(str(path)):
-            raise CannotBuild(f"{path}: Apptainer cannot bind a folder with a comma or a colon in its name")
-    mirror = args.mirror.resolve() if args.mirror else None
-    return Programs(args.spack, target, paths["SPACK_ROOT"], paths["SPACK_PACKAGES"], mirror, tuple(args.only))
-
-
-def _known(target: str) -> str:
-    try:
-        stack.family(target)
-    except Wrong as error:
-        raise CannotBuild(str(error)) from error
-    return target
+    given = (os.environ["SPACK_ROOT"], os.environ.get("SPACK_PACKAGES"), args.mirror)
+    folders = [Path(folder).resolve() if folder else None for folder in given]
+    for folder in folders:
+        if folder is not None and set(",:") & set(str(folder)):
+            raise CannotBuild(f"{folder}: Apptainer cannot bind a folder with a comma or a colon in its name")
+    return Programs(args.spack, target, *folders, only=tuple(args.only))

@@ -134,7 +134,7 @@ def environment(args: argparse.Namespace) -> Path:
     wanted = target(args)
     described = yaml.safe_load((HERE / "spack.yaml").read_text(encoding="utf-8"))
     made = described["spack"]
-    without = _targets()["leave_out"].get(family(wanted), {})
+    without = left_out(wanted)
     known = {spec.split("@")[0] for spec in made["specs"]}
     if unknown := set(args.only) - known:
         raise Wrong(f"not in spack.yaml: {', '.join(sorted(unknown))} (there are {', '.join(sorted(known))})")
@@ -212,6 +212,12 @@ def target(args: argparse.Namespace) -> str:
 
 def _targets() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((HERE / "targets.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def left_out(name: str) -> dict[str, str]:
+    """Return the packages that have no build for a target, and why."""
+    found: dict[str, str] = _targets()["leave_out"].get(family(name), {})
     return found
 
 

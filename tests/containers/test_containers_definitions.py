@@ -134,6 +134,11 @@ def test_programs_of_spack(clones):
     assert not {"bwa", "gcc", "g++"} & set(found.debian("aligners"))
 
 
+def test_packages_without_a_build_for_the_target_are_in_no_image(clones):
+    found = options("--spack", "airgap", "--mirror", clones / "mirror", "--target", "neoverse_n1")
+    assert found.of("aligners") == ["bwa", "bowtie2", "snap-berkeley"]
+
+
 def test_programs_of_debian(tmp_path):
     found = options()
     assert found.all() == ["aligners=", "membench=", "firsttouch="]
