@@ -9,7 +9,7 @@ import platform
 from datetime import datetime
 from typing import Any
 
-from firsttouch import backend, folders
+from firsttouch import folders
 from firsttouch.campaign import collect, drain, model, slurm, submissions, submit
 from firsttouch.campaign.model import KINDS, Campaign
 from firsttouch.campaign.run import Outcome, run
@@ -64,10 +64,7 @@ def register(subparsers: options.Subparsers) -> None:
         default=MOST_PASSES,
         help=f"validate: measure what is unsure so often at most (default: {MOST_PASSES})",
     )
-    running.add_argument(
-        "--backend", choices=backend.NAMES, help="where the programs come from (default: what the partition says)"
-    )
-    running.add_argument("--image", default="", metavar="PATH", help="the backend's image or view")
+    options.add_backend(running)
     running.add_argument("--no-collect", action="store_true", help="write no report: another job will")
     running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
     running.set_defaults(run=run_here)
@@ -121,7 +118,7 @@ def run_here(args: argparse.Namespace) -> int:
         _collect_later(campaign, job)
     say(f"{campaign.kind} on {platform.node()}, system {campaign.system}")
     try:
-        outcome = run(campaign, say, passes=args.passes, programs=args.backend or "", image=args.image)
+        outcome = run(campaign, say, passes=args.passes, programs=args.backend, image=args.image)
         if outcome.verdict and args.drain:
             say(drain.apply(outcome.verdict, _node(job), dry_run=False))
     finally:

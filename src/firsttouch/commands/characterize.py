@@ -7,7 +7,7 @@ import argparse
 import os
 from pathlib import Path
 
-from firsttouch import backend, characterize, folders
+from firsttouch import characterize, folders
 from firsttouch.commands import options
 from firsttouch.measure import effort
 from firsttouch.progress import say
@@ -36,10 +36,7 @@ def register(subparsers: options.Subparsers) -> None:
         metavar="A",
         help=f"an aligner's scenarios; may be repeated; 'all' (default: ${effort.ALIGNERS_VARIABLE} or {ALIGNER})",
     )
-    made.add_argument(
-        "--backend", choices=backend.NAMES, help="where the programs come from (default: what the partition says)"
-    )
-    made.add_argument("--image", default="", metavar="PATH", help="the backend's image or view")
+    options.add_backend(made)
     made.add_argument("-o", "--output", type=Path, help="folder of reports (default: reports/out)")
     made.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
     made.set_defaults(run=run)
@@ -55,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
         args.system,
         out,
         dataset=args.dataset,
-        programs=args.backend or "",
-        image=args.image and str(Path(args.image).absolute()),
+        programs=args.backend,
+        image=args.image,
         options=args.reframe_options,
         say=say,
     )

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import Any, Protocol
 
+from firsttouch import backend
 from firsttouch.cpulist import parse_list
 from firsttouch.errors import BadInput
 from firsttouch.topology import Topology, load
@@ -47,6 +48,21 @@ def add_topology(made: argparse.ArgumentParser) -> None:
 def topology(args: argparse.Namespace) -> Topology:
     """Return the topology that the options choose."""
     return load(xml=args.xml, fsroot=args.fsroot)
+
+
+def add_backend(made: argparse.ArgumentParser) -> None:
+    """Add the options that choose where the measured programs come from, instead of what the partition says."""
+    made.add_argument(
+        "--backend",
+        choices=backend.NAMES,
+        default="",
+        help="where the programs come from (default: what the partition says)",
+    )
+    made.add_argument("--image", default="", type=_absolute, metavar="PATH", help="the backend's image or view")
+
+
+def _absolute(text: str) -> str:
+    return text and str(Path(text).absolute())
 
 
 def size(text: str) -> int:
