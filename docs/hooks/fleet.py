@@ -10,7 +10,7 @@ import simulated
 
 from firsttouch.report.fleet import changes, comparison, heat, history, pages, spread
 from firsttouch.report.fleet.ranks import Ranks
-from firsttouch.verdict import Undescribed, judged, sure, table
+from firsttouch.verdict import Undescribed, judged, table
 
 #: Drawings of a kind that are shown.
 _SHOWN = 3
@@ -31,8 +31,7 @@ def ranks() -> Ranks:
 
 def _map() -> tuple[str, dict[str, Any]]:
     section = {"heat": heat.heat(ranks()), "shared": ranks().names.shared}
-    facts = {"section": section, "steps": heat.STEPS, "marks": heat.MARKS, "surest": sure.told(sure.FAIL_AT)}
-    return "heat.html.j2", facts
+    return "heat.html.j2", {"section": section, **heat.legend()}
 
 
 def _spread() -> tuple[str, dict[str, Any]]:

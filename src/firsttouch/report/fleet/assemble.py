@@ -22,7 +22,7 @@ from firsttouch.report.document import SCHEMA
 from firsttouch.report.fleet import findings, heat, history, missing, pages, spread
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.text import clean, count
-from firsttouch.verdict import HostVerdict, Judged, sure
+from firsttouch.verdict import HostVerdict, Judged
 from firsttouch.verdict.model import ORDER
 
 #: What a fleet's report consists of; a folder of hosts only where some were asked for.
@@ -95,13 +95,7 @@ def _pages(
     machine = _document(ranks, told, problems, lost, title=title, generated=stated)
     sections = [_section(one, some, pages_of) for one, some in zip(ranks, told, strict=True)]
     facts = {"title": title, "generated": stated, "version": firsttouch.__version__, "line": machine["line"]}
-    facts |= {
-        "missing": lost,
-        "sections": sections,
-        "steps": heat.STEPS,
-        "marks": heat.MARKS,
-        "surest": sure.told(sure.FAIL_AT),
-    }
+    facts |= {"missing": lost, "sections": sections, **heat.legend()}
     facts["each"] = sum(len(one.passes.counts) for one in judged) <= MOST_RESULTS
     (out / "index.html").write_text(pages.html("fleet.html.j2", facts), encoding="utf-8")
     (out / "summary.md").write_text(pages.ticket("fleet.md.j2", facts), encoding="utf-8")

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.text import count
+from firsttouch.verdict import sure
 from firsttouch.verdict.model import ORDER
 
 #: Hosts and metrics that have a row or a column of their own.
@@ -45,6 +47,11 @@ class Heat:
 _SIGNS = {"pass": "", "suspect": "?", "invalid": "!", "fail": "x"}
 #: What the sign in a cell means.
 MARKS = {sign: word for word, sign in _SIGNS.items() if sign} | {"-": "not measured"}
+
+
+def legend() -> dict[str, Any]:
+    """Return what a template says of the map's colours and signs."""
+    return {"steps": STEPS, "marks": MARKS, "surest": sure.told(sure.FAIL_AT)}
 
 
 def heat(ranks: Ranks) -> Heat | None:
