@@ -27,8 +27,9 @@ def folder(image: Path, program: str) -> Path | None:
         status = image.stat()
         name = hashlib.sha256(str(image.resolve()).encode()).hexdigest()[:12]
         made = store / f"{name}-{status.st_size}-{status.st_mtime_ns}"
-        # The instances of a job start at once: one unpacks, the others wait.
-        with (store / f"{name}.lock").open("w") as lock:
+        # The instances of a job start at once: one unpacks, the others wait. One lock for all images, as what a
+        # killed process left of any of them is cleared.
+        with (store / "images.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not made.is_dir():
                 for old in store.glob(f"{name}-*"):
