@@ -21,11 +21,13 @@ IMAGE = "aligners"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark this folder's tests."""
+    """Mark this folder's tests; the first one that needs the image has the time to build it."""
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.containers)
+            if "image" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.timeout(900))
 
 
 def module(name: str, folder: Path) -> ModuleType:

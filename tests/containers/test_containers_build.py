@@ -14,19 +14,9 @@ import pytest
 
 from conftest import CONTAINERS
 from firsttouch import folders
-
-# The first test that needs the image builds it.
-pytestmark = pytest.mark.timeout(900)
+from firsttouch.watch import family
 
 STORE = folders.ROOT / ".cache" / "images"
-
-
-def children(pid: int) -> list[int]:
-    try:
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return [p for child in found for p in (int(child), *children(int(child)))]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
@@ -36,7 +26,7 @@ def test_a_stopped_build_leaves_nothing(image: Path, tmp_path: Path, number: sig
     argv = [sys.executable, CONTAINERS / "images.py", "aligners", "-o", tmp_path]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, process_group=0) as build:
         deadline = time.monotonic() + 60
-        while not (started := [p for p in children(build.pid) if "starter" in name(p) or "Apptainer" in name(p)]):
+        while not (started := [p for p in family(build.pid) if "starter" in name(p) or "Apptainer" in name(p)]):
             assert build.poll() is None, build.stderr.read()
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -17,8 +17,6 @@ from firsttouch import folders, origin, records
 from firsttouch.aligners import aligner
 from firsttouch.systems import draft
 
-pytestmark = pytest.mark.timeout(900)
-
 REFRAME = Path(sys.executable).with_name("reframe")
 
 

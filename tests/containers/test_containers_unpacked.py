@@ -14,9 +14,6 @@ import pytest
 
 from firsttouch import backend_apptainer, unpacked
 
-# The first test that needs the image builds it.
-pytestmark = pytest.mark.timeout(900)
-
 NOBODY = 65534
 #: Takes its time, counts its calls beside itself, and "unpacks".
 SCRIPT = """#!/bin/sh

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from firsttouch.watch import family
+
 from . import machine
 from .guest import Guest, GuestError
 
@@ -26,11 +28,7 @@ pytestmark = pytest.mark.emulated
 
 def descendants(pid: int) -> list[int]:
     """Return the processes that *pid* started, and those that they did."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except FileNotFoundError:
-        return []
-    return [found for child in children for found in (int(child), *descendants(int(child)))]
+    return family(pid)[1:]
 
 
 def wait_for(what: Callable[[], bool], seconds: float) -> bool:
