@@ -29,13 +29,14 @@ run: ## the main job: characterize this host, report in reports/out/latest (SYST
 images: setup ## the Apptainer images of containers/, with checksums and lists of packages (IMAGE=aligners|membench|firsttouch; SPACK=online|airgap|debian MIRROR=)
 	@$(BIN)/python containers/images.py $(IMAGE) $(if $(SPACK),--spack $(SPACK)) $(if $(MIRROR),--mirror $(MIRROR))
 
-# Unit tests share the PUs. Of the other suites, whose programs want all of them, two at a time.
-test: ## all tests and lint, or one suite (SUITE=unit|golden|integration|containers|slurm|emulated)
+# Unit tests and hostile input share the PUs. Of the other suites, whose programs want all of them, two at a time.
+test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration|containers|slurm|emulated)
 	@setup/setup.sh test
 	@$(if $(SUITE),,$(MAKE) --no-print-directory lint)
-	@$(if $(filter-out unit golden,$(SUITE)),,$(BIN)/python -m pytest -q -n auto -m "$(or $(SUITE),unit or golden)")
-	@$(if $(filter unit golden,$(SUITE)),,$(BIN)/python -m pytest -q $(if $(SUITE),,-n 2 --dist loadscope) \
-	    -m "$(or $(SUITE),not (unit or golden))")
+	@$(if $(filter-out unit golden hostile,$(SUITE)),,$(BIN)/python -m pytest -q -n auto \
+	    -m "$(or $(SUITE),unit or golden or hostile)")
+	@$(if $(filter unit golden hostile,$(SUITE)),,$(BIN)/python -m pytest -q $(if $(SUITE),,-n 2 --dist loadscope) \
+	    -m "$(or $(SUITE),not (unit or golden or hostile))")
 
 lint: setup ## ruff, mypy (strict on src/), shellcheck, clang-format
 	@$(BIN)/ruff check .

@@ -1,0 +1,33 @@
+"""Marks the tests of this folder, and gives them the harness of hostile.py, whose text says how to add a kind."""
+
+from pathlib import Path
+
+import pytest
+
+import hostile as harness
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items):
+    """Mark the tests of this folder; a traceback in a thread is a failure as well."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("hostile")
+            item.add_marker(pytest.mark.timeout(2 * harness.LIMIT))
+            item.add_marker(pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded():
+    """Loads what commands load late, for which no case should be blamed."""
+    from firsttouch import report  # noqa: F401, PLC0415
+    from firsttouch.commands import reporting  # noqa: F401, PLC0415
+    from firsttouch.report import fleet  # noqa: F401, PLC0415
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch, capfd):
+    """Returns a function that runs a case and checks it."""
+    return lambda case: harness.check(case, tmp_path, monkeypatch, capfd)

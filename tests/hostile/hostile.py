@@ -1,0 +1,256 @@
+"""The harness for hostile input: a table of cases, each of which is run and checked in the same way.
+
+To add a kind of input, write tests/hostile/test_hostile_<kind>.py:
+
+    import pytest
+
+    from hostile import Case
+
+    CASES = [
+        Case("no such file", ["report", "nowhere", "-o", "out"], 2, "no such file"),
+        Case("not JSON", ["report", "r.jsonl", "-o", "out"], 2, "r.jsonl:1: not JSON", {"r.jsonl": "{\\n"}),
+    ]
+
+    @pytest.mark.parametrize("case", CASES, ids=str)
+    def test_hostile_kind(case, hostile):
+        hostile(case)
+
+The marker `hostile` is set for all tests of this folder. A case runs in a folder of its own, which is the working
+directory and holds the input; HOME, TMPDIR, FIRSTTOUCH_OUT, FIRSTTOUCH_DATA and FIRSTTOUCH_SYSTEMS are empty
+folders beside it. `firsttouch.cli.main` runs in this process, which costs milliseconds; ``process=True`` starts
+`python -m firsttouch` instead, for what needs it: signals, closed descriptors, encodings.
+
+Checked for each case: the exact exit status; no traceback; one line with the error at the end of standard error
+where the status is 2 (for other statuses: at most one); the pattern; no control character in the output; all input
+unchanged; no new file but those that the case names; no process left; the time limit.
+"""
+
+import contextlib
+import fnmatch
+import gc
+import hashlib
+import io
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from firsttouch import cli
+
+#: Seconds that a case may take. What hangs, hangs for ever: the limit leaves room for a busy host.
+LIMIT = 20
+ROOT = Path(__file__).resolve().parents[2]
+VM = ROOT / "docs" / "examples" / "vm.jsonl"
+#: Environment variable -> folder beside the case's.
+FOLDERS = {
+    "HOME": "home",
+    "TMPDIR": "tmp",
+    "FIRSTTOUCH_OUT": "results",
+    "FIRSTTOUCH_DATA": "data",
+    "FIRSTTOUCH_SYSTEMS": "systems",
+}
+_ERROR = re.compile(r"firsttouch(?:(?: [a-z]+)*: error|: cannot be done here): .+")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One hostile input, the command that gets it, and what has to come of it.
+
+    *make* makes the input: a mapping of file name -> content (text or bytes), or a function that gets the folder.
+    *argv* are the arguments without the program's name. *says* is a regular expression that the messages or the
+    output must match. *leaves* are patterns of new files (`out/*`, relative to the case's folder; `../tmp/*` for
+    those beside it), *changes* of files that may change. *environment* is set on top of the isolated one; None
+    unsets a variable.
+
+    With *process*, the program is a process of its own: *prefix* is put before its argv (``sh -c 'exec "$@" >&-'
+    sh`` closes a descriptor), *stdin* is written to it, and *during* is called with the started Popen and the
+    folder, to send signals. A negative *status* is the signal that ended it.
+    """
+
+    name: str
+    argv: Sequence[str]
+    status: int
+    says: str = ""
+    make: Mapping[str, str | bytes] | Callable[[Path], object] = field(default_factory=dict)
+    leaves: Sequence[str] = ()
+    changes: Sequence[str] = ()
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    process: bool = False
+    prefix: Sequence[str] = ()
+    stdin: bytes = b""
+    during: Callable[[subprocess.Popen, Path], object] | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a case: exit status, standard output and standard error."""
+
+    status: int
+    out: str
+    err: str
+
+
+def check(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Outcome:
+    """Run *case* below *tmp_path* and check what came of it; return it, for further checks."""
+    folder = tmp_path / "case"
+    folder.mkdir()
+    for variable, name in FOLDERS.items():
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    for variable in [v for v in os.environ if v.startswith(("FIRSTTOUCH_", "SLURM_")) and v not in FOLDERS]:
+        monkeypatch.delenv(variable)
+    for variable, value in case.environment.items():
+        if value is None:
+            monkeypatch.delenv(variable, raising=False)
+        else:
+            monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(folder)
+    _make(case, folder)
+    before, children = _snapshot(tmp_path), _children()
+    outcome = _start(case, folder) if case.process else _call(case, capfd)
+    _check_words(case, outcome)
+    _check_files(case, before, _snapshot(tmp_path))
+    assert _children() <= children, "a process was left"
+    return outcome
+
+
+def _make(case: Case, folder: Path) -> None:
+    if callable(case.make):
+        case.make(folder)
+        return
+    for name, content in case.make.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def _call(case: Case, capfd: pytest.CaptureFixture) -> Outcome:
+    """Run the command in this process; only argparse's SystemExit may come out of it."""
+    _clear_caches()
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="strict")
+    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    capfd.readouterr()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = cli.main(list(case.argv))
+        except SystemExit as end:
+            status = end.code
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+    started = capfd.readouterr()  # what processes that it started wrote
+    texts = []
+    for stream, more in ((out, started.out), (err, started.err)):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode("utf-8") + more)
+    return Outcome(status, *texts)
+
+
+def _start(case: Case, folder: Path) -> Outcome:
+    """Run the command as a process in a session of its own, nothing of which may outlive it."""
+    process = subprocess.Popen(
+        [*case.prefix, sys.executable, "-m", "firsttouch", *case.argv],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        if case.during is not None:
+            case.during(process, folder)
+        out, err = process.communicate(case.stdin, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"still running after {LIMIT} s")
+    finally:
+        left = _session(process.pid)
+        deadline = time.monotonic() + 2  # those that are ending just now may do so
+        while process.poll() is not None and left and time.monotonic() < deadline:
+            time.sleep(0.02)
+            left = _session(process.pid)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+    assert not left, f"processes {left} were left"
+    return Outcome(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def _check_words(case: Case, outcome: Outcome) -> None:
+    shown = f"{outcome.status}\n{outcome.out[-2000:]}\n{outcome.err[-4000:]}"
+    assert "Traceback" not in outcome.err, shown
+    assert outcome.status == case.status, shown
+    lines = outcome.err.splitlines()
+    errors = [line for line in lines if _ERROR.match(line)]
+    if case.status == 2:
+        assert errors == lines[-1:], f"not one line with the error, at the end:\n{shown}"
+    assert len(errors) <= (case.status != 0), shown
+    assert re.search(case.says, outcome.err + outcome.out), f"no {case.says!r}:\n{shown}"
+    assert not (raw := _CONTROL.findall(outcome.out + outcome.err)), f"control characters {raw}"
+
+
+def _check_files(case: Case, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    def allowed(name: str, patterns: Sequence[str]) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+    changed = [name for name in before if after.get(name) != before[name] and not allowed(name, case.changes)]
+    assert not changed, f"input changed: {changed}"
+    left = [name for name in after.keys() - before.keys() if not allowed(name, [*case.leaves, *case.changes])]
+    assert not left, f"files left: {sorted(left)}"
+
+
+def _snapshot(top: Path) -> dict[str, str]:
+    """Return type, mode and content of all below *top*, by path relative to the case's folder."""
+    entries = {}
+    for parent, folders, files in os.walk(top):
+        for name in [*folders, *files]:
+            path = Path(parent, name)
+            kind = path.lstat().st_mode
+            content = ""
+            if stat.S_ISLNK(kind):
+                content = str(path.readlink())
+            elif stat.S_ISREG(kind):
+                content = hashlib.sha256(path.read_bytes()).hexdigest()
+            relative = os.path.relpath(path, top / "case").encode(errors="backslashreplace").decode()
+            entries[relative] = f"{kind:o} {content}"
+    return entries
+
+
+def _children() -> set[int]:
+    gc.collect()
+    tasks = Path("/proc/self/task").iterdir()
+    return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+
+
+def _session(leader: int) -> list[int]:
+    """Return the processes of the session of *leader* that have not ended."""
+    members = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = (folder / "stat").read_text().rpartition(") ")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                members.append(int(folder.name))
+    return members
+
+
+def _clear_caches() -> None:
+    """Forget what functions of this program have cached: another case has other files."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("firsttouch."):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == name:
+                    value.cache_clear()
