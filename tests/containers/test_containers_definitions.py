@@ -86,7 +86,7 @@ def test_what_builds_the_images_gives_every_argument(definition):
 
 def test_the_aligners_of_debian_are_in_the_image():
     listed = set(PACKAGES["packages"]["aligners"])
-    named = {aligner(name).package.split()[-1] for name in aligners() if aligner(name).package}
+    named = {aligner(name).package for name in aligners() if aligner(name).package}
     assert named
     assert named <= listed
 

@@ -64,6 +64,27 @@ def whole(lambda_work):
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
+def test_a_campaign_of_all_aligners_skips_those_that_are_not_installed(firsttouch, tmp_path):
+    common = ("--system", "local", "--campaign", tmp_path / "c", "--no-collect")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("lstopo", "lstopo-no-graphics"):
+        if path := shutil.which(name):
+            (programs / name).symlink_to(path)
+    where = {"PATH": str(programs), "FIRSTTOUCH_EFFORT": "smoke", "FIRSTTOUCH_ALIGNERS": "all"}
+    done = firsttouch("campaign", "run", "strategy", *common, "--step", "gem3-*", **where)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("'gem-mapper' is not on PATH: install it from https://") == 1
+    shown = firsttouch("campaign", "collect", tmp_path / "c", "--no-figures", **where)
+    assert shown.stdout.count("gem3 is not installed") == 1, shown.stdout
+    common = (*common[:3], tmp_path / "named", "--no-collect", "--aligner", "gem3")
+    done = firsttouch("campaign", "run", "strategy", *common, **where)
+    assert done.returncode == 1
+    assert "failed" in done.stderr
+    done = firsttouch("run", "1Inst_Original", "--aligner", "gem3", "--dataset", "lambda", **where)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+
+
 def test_throughput(align, tmp_path):
     given = {"output": None, "reads_per_thread": 2000, "repetitions": 2, "records": tmp_path / "r.jsonl"}
     done = align("1Inst_Unbound", "--json", **given)

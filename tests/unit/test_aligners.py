@@ -8,6 +8,7 @@ import pytest
 
 from firsttouch import aligners
 from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.folders import ROOT
 
 pytestmark = pytest.mark.unit
 
@@ -169,8 +170,27 @@ def test_version(aln, stand_in, monkeypatch, tmp_path):
     with pytest.raises(RunFailed, match="aln -V does not say its version"):
         aln.version()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Missing, match=r"'aln' is not on PATH.*\(Debian: apt-get install aln-tools\)"):
+    with pytest.raises(
+        Missing, match=r"'aln' is not on PATH: `make setup` installs it \(Debian: apt-get install aln-tools\)$"
+    ):
         aln.version()
+
+
+@pytest.mark.parametrize(
+    ("key", "end"), [('homepage = "https://aln.example/x"', " from https://aln.example/x"), ("", "")]
+)
+def test_make_setup_is_not_said_to_install_what_debian_lacks(monkeypatch, tmp_path, key, end):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    one = aligners.parse("aln", TEXT.replace('debian = "aln-tools"', key), "aln.toml")
+    with pytest.raises(Missing, match=f"^'aln' is not on PATH: install it{end}$"):
+        one.version()
+
+
+def test_make_setup_installs_the_aligners_that_say_so():
+    listed = (ROOT / "setup" / "debian-packages.txt").read_text(encoding="utf-8").splitlines()
+    packages = {line.split()[1] for line in listed if line and not line.startswith("#")}
+    for one in aligners.aligners().values():
+        assert one.package in packages if one.package else "https://" in one.origin
 
 
 def test_building_fails_with_the_logs_end(aln, stand_in, tmp_path):

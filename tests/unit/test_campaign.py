@@ -66,6 +66,13 @@ class TestPlan:
         names = {s.name for s in planned(tmp_path, "strategy", aligners=["bwa-mem"]).steps}
         assert {"bwa-mem-1Inst_Original", "bwa-mem-8Inst_Original"} <= names
 
+    @pytest.mark.parametrize(("named", "skips"), [((), True), (("all",), True), (("gem3", "snap"), False)])
+    def test_aligners_that_nobody_named_may_be_absent(self, tmp_path, monkeypatch, named, skips):
+        monkeypatch.delenv("FIRSTTOUCH_ALIGNERS", raising=False)
+        monkeypatch.setenv("FIRSTTOUCH_EFFORT", "full")
+        steps = planned(tmp_path, "strategy", aligners=named).steps
+        assert {"--if-installed" in step.argv for step in steps} == {skips}
+
     @pytest.mark.parametrize(
         "wrong",
         [
@@ -233,6 +240,12 @@ class TestState:
         assert reasons["latency-7"].startswith("begun on n1")
         assert reasons["latency-sequential-7"].startswith("not begun")
         assert [g.step for g in found.skipped] == ["latency-sequential-0"]
+
+    def test_steps_that_were_skipped_for_one_reason_are_one_line(self, tmp_path):
+        campaign = model.create(planned(tmp_path, only=["latency-*"]))
+        finish(campaign, "n1", *(s.name for s in campaign.steps), ended="skipped")
+        assert len(campaign.steps) > 2
+        assert overview(state.state(campaign), []).count(": why") == 1
 
     def test_a_later_failure_does_not_undo_what_was_finished(self, tmp_path):
         campaign = model.create(planned(tmp_path, only=["topology"]))

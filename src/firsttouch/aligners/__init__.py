@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 from firsttouch.aligners import schema
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.placement import Need
-from firsttouch.supervise import last_lines, require
+from firsttouch.supervise import last_lines
 from firsttouch.units import parse_bytes
 
 Steps = tuple[tuple[str, ...], ...]
@@ -25,6 +26,7 @@ Steps = tuple[tuple[str, ...], ...]
 class Aligner:
     """An aligner as its TOML file describes it.
 
+    *package* is its package in Debian (empty: Debian has none) and *origin* says how to get the program.
     *index_files* are suffixes of the index's prefix, to which an index of 64-bit offsets adds *index_large*
     (empty: there is one kind only). *single* and *paired* are argv templates, run one after the other: the
     last one's standard output is the SAM.
@@ -40,6 +42,7 @@ class Aligner:
     name: str
     program: str
     package: str
+    origin: str
     version_argv: tuple[str, ...]
     version_pattern: str
     index_argv: tuple[str, ...]
@@ -109,10 +112,7 @@ class Aligner:
 
     def version(self) -> str:
         """Return the installed program's version; raises Missing, or RunFailed where it does not say one."""
-        try:
-            require(self.program)
-        except Missing as error:
-            raise Missing(f"{error}" + (f" ({self.package})" if self.package else "")) from error
+        self._require(self.program)
         try:
             done = subprocess.run(
                 self.version_argv,
@@ -130,14 +130,27 @@ class Aligner:
             raise RunFailed(f"{' '.join(self.version_argv)} does not say its version")
         return found[1]
 
+    def _require(self, *programs: str) -> None:
+        """Raise Missing, saying where to get the aligner, for the first of *programs* that is not on PATH."""
+        for program in programs:
+            if shutil.which(program) is None:
+                raise Missing(f"'{program}' is not on PATH: {self.origin}")
+
     def build_index(self, reference: Path, index: Path, log: Path) -> None:
         """Build the index with prefix *index* from a FASTA file; raises RunFailed with the log's end."""
-        require(self.program, self.index_argv[0])
+        self._require(self.program, self.index_argv[0])
         argv = [a.format(reference=reference, index=index) for a in self.index_argv]
         with log.open("wb") as out:
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False)
         if done.returncode:
             raise RunFailed(f"{' '.join(argv)} ended with status {done.returncode}: {last_lines(log)}")
+
+
+def _origin(data: Mapping[str, Any]) -> str:
+    """Return how to get the program, as the end of a message."""
+    if "debian" in data:
+        return f"`make setup` installs it (Debian: apt-get install {data['debian']})"
+    return "install it" + (f" from {data['homepage']}" if "homepage" in data else "")
 
 
 def parse(name: str, text: str, file: str) -> Aligner:
@@ -147,7 +160,8 @@ def parse(name: str, text: str, file: str) -> Aligner:
     return Aligner(
         name=name,
         program=data["program"],
-        package=f"Debian: apt-get install {data['debian']}" if "debian" in data else "",
+        package=data.get("debian", ""),
+        origin=_origin(data),
         version_argv=tuple(data["version"]["argv"]),
         version_pattern=data["version"]["pattern"],
         index_argv=tuple(data["index"]["argv"]),

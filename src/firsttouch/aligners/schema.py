@@ -41,7 +41,7 @@ SCHEMA: dict[str, Any] = _table(
         ),
         "memory": _table({"instance": _WORD, "thread": _WORD}),
     },
-    {"debian": _WORD},
+    {"debian": _WORD, "homepage": {"type": "string", "pattern": r"^https?://\S+$"}},
 )
 #: The placeholders of the read files, by mate.
 MATES = ("reads", "reads2")

@@ -11,7 +11,7 @@ from pathlib import Path
 from firsttouch import beside
 from firsttouch.campaign.files import room
 from firsttouch.campaign.model import Campaign
-from firsttouch.campaign.overview import overview
+from firsttouch.campaign.overview import merged, overview
 from firsttouch.campaign.state import State, dumps, missing_of, state
 from firsttouch.records import Record
 from firsttouch.systems import System, load
@@ -120,7 +120,9 @@ def _report(
         report.Problem(g.text.split(": ", 1)[0], "failed", f"missing: {g.reason}", g.host, check.get(g.step, ""))
         for g in found.gaps
     ]
-    problems += [report.Problem(g.step, "skipped", g.reason, g.host, check.get(g.step, "")) for g in found.skipped]
+    for name in sorted({check.get(g.step, "") for g in found.skipped}):
+        skipped = merged([g for g in found.skipped if check.get(g.step, "") == name])
+        problems += [report.Problem(g.step, "skipped", g.reason, g.host, name) for g in skipped]
     if left_out := len(set(found.hosts) - drawn):
         why = f"{left_out} of {len(found.hosts)} hosts are not drawn: overview.md and records.parquet have them"
         problems.append(report.Problem("figures", "skipped", why))

@@ -37,15 +37,19 @@ def overview(found: State, verdicts: Sequence[HostVerdict]) -> str:
 
 def _gaps(gaps: Sequence[Gap]) -> str:
     """List gaps; the steps that a host misses for one reason are one line."""
+    return _listed([gap.text for gap in merged(gaps)])
+
+
+def merged(gaps: Sequence[Gap]) -> list[Gap]:
+    """Return one gap for each host and reason, whose step names the first four steps and counts the others."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for gap in gaps:
         grouped.setdefault((gap.host, gap.reason), []).append(gap.step)
-    lines = []
-    for (host, reason), steps in grouped.items():
-        named = [s for s in steps if s]
-        what = ", ".join(named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
-        lines.append(f"{' '.join(filter(None, (host, what))) or 'hosts'}: {reason}")
-    return _listed(lines)
+    named = {key: [s for s in steps if s] for key, steps in grouped.items()}
+    return [
+        Gap(host, ", ".join(steps[:4]) + (f" and {len(steps) - 4} more" if len(steps) > 4 else ""), reason)
+        for (host, reason), steps in named.items()
+    ]
 
 
 def _listed(lines: Sequence[str]) -> str:

@@ -78,6 +78,8 @@ class _Runner:
         self.claims = Claims(campaign.folder / "claims", Holder.here(self.host))
         self.outcome = Outcome()
         self.tried: set[str] = set()
+        # Why steps were skipped: each reason is printed once.
+        self.skipped: set[str] = set()
 
     def go(self) -> None:
         if self.campaign.shared:
@@ -138,7 +140,10 @@ class _Runner:
         seconds = time.monotonic() - began
         self._note(step, state, reason, seconds=seconds, begin=begin, end=end)
         self.outcome.ended[state] = self.outcome.ended.get(state, 0) + 1
-        self.say(f"  {step.name}: {state} [{seconds:.1f} s]" + (f": {reason}" if reason else ""))
+        if state != "skipped" or reason not in self.skipped:
+            self.say(f"  {step.name}: {state} [{seconds:.1f} s]" + (f": {reason}" if reason else ""))
+        if state == "skipped":
+            self.skipped.add(reason)
         return found
 
     def _note(

@@ -10,7 +10,7 @@ from pathlib import Path
 from firsttouch import launch, run_records
 from firsttouch.aligners import aligner
 from firsttouch.commands import inputs, options
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, CannotHere, Missing
 from firsttouch.outputs import Form, Output
 from firsttouch.placement import Scenario, plan
 from firsttouch.progress import say
@@ -46,6 +46,11 @@ def register(subparsers: options.Subparsers) -> None:
     )
     made.add_argument("--repetitions", type=options.positive, default=1, help="timed runs (default: 1)")
     made.add_argument("--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)")
+    made.add_argument(
+        "--if-installed",
+        action="store_true",
+        help="skip the run, instead of failing, where the aligner is not installed",
+    )
     made.add_argument("--timeout", type=options.seconds, help="seconds after which a run is stopped")
     made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
     made.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
@@ -85,7 +90,12 @@ def run(args: argparse.Namespace) -> int:
 def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     """Return the scenario, what is to be aligned, and the part of the reads that must map at least."""
     one = aligner(args.aligner)
-    one.version()
+    try:
+        one.version()
+    except Missing as error:
+        if args.if_installed:
+            raise CannotHere(f"{one.name} is not installed: {error}") from error
+        raise
     if args.reads_per_thread:
         _refuse(args, "output", "dynamic", "checksum", "expect_sha256", "counters")
     elif not (args.dataset or args.output):
