@@ -14,7 +14,8 @@ import pytest
 
 from firsttouch import folders
 from firsttouch.errors import BadInput
-from firsttouch.systems import available, load
+from firsttouch.methodology import topology_of
+from firsttouch.systems import available, load, mismatch
 
 pytestmark = pytest.mark.unit
 
@@ -203,3 +204,18 @@ def test_the_emulated_opteron_has_the_systems_distances():
     file = folders.ROOT / "tests" / "emulated" / "machines" / "amd-opteron.toml"
     emulated = tomllib.loads(file.read_text())["distances"]
     assert [list(row) for row in load("amd-opteron").facts.distances] == emulated
+
+
+def test_a_host_that_is_not_the_systems_is_named_in_one_line(amd, intel):
+    opteron, xeon = topology_of(amd.facts), topology_of(intel.facts)
+    assert mismatch(amd, opteron) == mismatch(intel, xeon) == ""
+    one = replace(opteron, numa_nodes=opteron.numa_nodes[:1])
+    assert mismatch(amd, one) == "this host has 1 NUMA node, amd-opteron has 8"
+    assert mismatch(amd, xeon) == "this host has 4 NUMA nodes, amd-opteron has 8"
+    # Another number of PUs and other numbers of NUMA nodes change the plan as well.
+    assert mismatch(intel, replace(xeon, pus=xeon.pus[:32])) == "this host has 32 PUs, intel-xeon has 64"
+    sparse = tuple(replace(n, index=2 * n.index) for n in xeon.numa_nodes)
+    found = mismatch(intel, replace(xeon, numa_nodes=sparse))
+    assert found == "this host has NUMA nodes 0,2,4,6, intel-xeon has 0,1,2,3"
+    # PUs that this job may not use count too.
+    assert mismatch(amd, replace(opteron, allowed_pus=frozenset({0}))) == ""

@@ -3,7 +3,7 @@
 
 from firsttouch.systems.facts import Facts
 from firsttouch.systems.load import available, load
-from firsttouch.systems.model import Partition, System
+from firsttouch.systems.model import Partition, System, mismatch
 from firsttouch.systems.references import Reference
 
-__all__ = ["Facts", "Partition", "Reference", "System", "available", "load"]
+__all__ = ["Facts", "Partition", "Reference", "System", "available", "load", "mismatch"]

@@ -15,6 +15,7 @@ from firsttouch.systems import schema
 from firsttouch.systems.document import Document, Problems
 from firsttouch.systems.facts import Facts
 from firsttouch.systems.references import Reference
+from firsttouch.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,27 @@ class System:
         for reference in self.references:
             found.setdefault((reference.check, reference.metric), []).append(reference)
         return found
+
+
+def mismatch(system: System, host: Topology) -> str:
+    """Return in one line how *host* differs from the hosts of *system*, or an empty string where it fits.
+
+    What is compared is what scenarios and steps are planned from: the NUMA nodes and the PUs that are online,
+    whether or not this process may use them. Such a host may be of another system, or a broken one of this: a
+    campaign that judges still measures its topology, so that the host gets its verdict.
+    """
+    facts = system.facts
+    numbers = tuple(node.index for node in host.numa_nodes)
+    if len(numbers) != facts.numa_nodes:
+        what = "NUMA node" if len(numbers) == 1 else "NUMA nodes"
+        return f"this host has {len(numbers)} {what}, {system.name} has {facts.numa_nodes}"
+    if numbers != facts.numa_node_numbers:
+        has, expected = (",".join(map(str, n)) for n in (numbers, facts.numa_node_numbers))
+        return f"this host has NUMA nodes {has}, {system.name} has {expected}"
+    if len(host.pus) != facts.pus:
+        what = "PU" if len(host.pus) == 1 else "PUs"
+        return f"this host has {len(host.pus)} {what}, {system.name} has {facts.pus}"
+    return ""
 
 
 def build(document: Document, *, path: Path | None) -> System:
