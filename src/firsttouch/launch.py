@@ -22,7 +22,7 @@ from firsttouch.outputs import Output
 from firsttouch.pipes import Feeder, Pipes
 from firsttouch.placement import Scenario
 from firsttouch.reads import Reads
-from firsttouch.supervise import Job, Outcome, run_together
+from firsttouch.supervise import Job, Outcome, Watching, run_together
 
 #: Below this part of mapped reads the index is most likely another genome's.
 HARDLY_ANY = 0.01
@@ -123,7 +123,14 @@ def prepare(
     return Work(aligner, index, found)
 
 
-def run(work: Work, scenario: Scenario, output: Output | None, *, timeout: float | None = None) -> Result:
+def run(
+    work: Work,
+    scenario: Scenario,
+    output: Output | None,
+    *,
+    timeout: float | None = None,
+    watching: Watching | None = None,
+) -> Result:
     """Run *scenario* once; the *output* appears when all of it is there (None: it is not kept).
 
     Raises RunFailed where an instance fails or the output is not whole, BadInput for an index that maps hardly
@@ -132,7 +139,7 @@ def run(work: Work, scenario: Scenario, output: Output | None, *, timeout: float
     if output is not None:
         output.check()
     with _scratch(output.path.parent if output is not None else None) as folder:
-        steps, aligning, shares = _align(work, scenario, folder, timeout)
+        steps, aligning, shares = _align(work, scenario, folder, timeout, watching)
         counts = Counter[str]()
         for log in folder.glob("*/*.counts"):
             counts.update(counters.parse(log.read_text()))
@@ -154,7 +161,7 @@ def _scratch(beside: Path | None) -> Iterator[Path]:
 
 
 def _align(
-    work: Work, scenario: Scenario, folder: Path, timeout: float | None
+    work: Work, scenario: Scenario, folder: Path, timeout: float | None, watching: Watching | None
 ) -> tuple[list[list[Outcome]], float, Shares]:
     """Run all steps of all instances; return the outcomes, the seconds without set-up, and what each was given."""
     templates = work.aligner.steps(work.reads.mates)
@@ -169,7 +176,7 @@ def _align(
     feeder = _feeder(work, scenario, alone=alone)
     steps, aligning = [], 0.0
     for step, template in enumerate(templates):
-        left = None if end is None else max(0.1, end - time.monotonic())
+        left = None if end is None else max(0.0, end - time.monotonic())
         mates, on_stdin = work.aligner.mates_of(template), work.aligner.on_stdin(template)
         fed = None if alone else feeder
         with Pipes(work.reads, scenario.instances, mates, fed, on_stdin=on_stdin) as pipes:
@@ -190,7 +197,7 @@ def _align(
                 out, log = scratch / f"{step}.out", scratch / f"{step}.log"
                 jobs.append(Job(argv, out, log, placement, scenario.threads, fds=fds, stdin=stdin))
             pipes.start()
-            steps.append(run_together(jobs, timeout=left))
+            steps.append(run_together(jobs, timeout=left, watching=watching))
         begun = [None] * scenario.instances if alone else feeder.begun
         aligning += max(o.started + o.seconds - (at or o.started) for o, at in zip(steps[-1], begun, strict=True))
     runs = [[(0, work.reads.records)]] if alone else feeder.runs

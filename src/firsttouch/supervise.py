@@ -7,6 +7,7 @@ Used for every measured program: aligners and benchmarks alike.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import resource
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,19 @@ from firsttouch.placement import Placement
 LOOK_SHARE = 0.02
 #: Who was not seen yet is looked for this often (seconds): on a loaded host looks are slow, and instances short.
 UNSEEN_PAUSE = 0.1
+#: The signals that stop a command; what it has started is stopped with it.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How running programs are observed: *look* reads one, and takes at most *share* of the time (a fraction).
+
+    *look* gets the process and what was found of it so far.
+    """
+
+    share: float = LOOK_SHARE
+    look: Callable[[int, watch.Found], None] = watch.look
 
 
 @dataclass
@@ -115,7 +129,9 @@ def argv_of(job: Job) -> list[str]:
     return guarded([*numactl, *job.argv])
 
 
-def run_together(jobs: Sequence[Job], *, timeout: float | None = None) -> list[Outcome]:
+def run_together(
+    jobs: Sequence[Job], *, timeout: float | None = None, watching: Watching | None = None
+) -> list[Outcome]:
     """Start *jobs* at once and return their outcomes, in order, when all have ended.
 
     When one fails or *timeout* (seconds) has passed, the others are stopped: RunFailed then says why. An
@@ -128,23 +144,23 @@ def run_together(jobs: Sequence[Job], *, timeout: float | None = None) -> list[O
     ended: queue.Queue[_Running] = queue.Queue()
     try:
         for job in jobs:
-            with _put_off():
+            with put_off():
                 running.append(_Running(job, ended))
-        _wait(running, ended, timeout)
+        _wait(running, ended, timeout, watching or Watching())
     finally:
-        for one in running:
-            one.kill()
-    return [one.outcome() for one in running]
+        for started in running:
+            started.kill()
+    return [started.outcome() for started in running]
 
 
 @contextlib.contextmanager
-def _put_off() -> Iterator[None]:
-    """Put an interrupt off until the program that is being started is known: else nobody could stop it."""
+def put_off() -> Iterator[None]:
+    """Put an interrupt off until the block has ended, such as the start of a program that must be known to stop it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     seen: list[int] = []
-    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    before = {n: signal.getsignal(n) for n in STOPPING}
     ours = {n: handler for n, handler in before.items() if callable(handler)}
     for number in ours:
         signal.signal(number, lambda number, _: seen.append(number))
@@ -157,36 +173,46 @@ def _put_off() -> Iterator[None]:
         signal.raise_signal(seen[0])
 
 
-def _wait(running: Sequence[_Running], ended: queue.Queue[_Running], timeout: float | None) -> None:
-    start = time.monotonic()
+def _wait(
+    running: Sequence[_Running], ended: queue.Queue[_Running], timeout: float | None, watching: Watching
+) -> None:
+    end = math.inf if timeout is None else time.monotonic() + timeout
     pause, left = 0.02, len(running)
     while left:
         before = time.monotonic()
-        for one in running:
-            one.look()
+        for job in running:
+            job.look(watching.look)
         spent = time.monotonic() - before
-        pause = min(max(pause * 1.5, spent / LOOK_SHARE), 5.0)
-        if not all(one.seen for one in running):
+        pause = min(max(pause * 1.5, spent / watching.share), 5.0)
+        if not all(job.seen for job in running):
             pause = min(pause, UNSEEN_PAUSE)
-        deadline = time.monotonic() + pause
-        while left and (rest := deadline - time.monotonic()) > 0:
-            if timeout is not None and time.monotonic() - start > timeout:
-                raise RunFailed(_late(running, timeout))
-            try:
-                one = ended.get(timeout=min(rest, 1.0))
-            except queue.Empty:
-                continue
+        until = min(time.monotonic() + pause, end)
+        # Who has ended is asked before the clock is: a slow look must not turn an end in time into a late one.
+        while left and (last := _next(ended, until)):
             left -= 1
-            if one.status != 0:
-                raise RunFailed(one.outcome().failure())
+            if failure := last.failure():
+                raise RunFailed(failure)
+            if timeout is not None and last.start + last.seconds > end:
+                raise RunFailed(_late(running, last, timeout))
+        if timeout is not None and left and time.monotonic() >= end:
+            late = next((job for job in running if not job.done.is_set()), running[0])
+            raise RunFailed(_late(running, late, timeout))
 
 
-def _late(running: Sequence[_Running], timeout: float) -> str:
-    """Say which of the jobs did not end in time, and what its log says last."""
-    number, one = next((n, one) for n, one in enumerate(running) if not one.done.is_set())
-    which = f"instance {number}: " if len(running) > 1 else ""
-    said = last_lines(one.job.stderr) or "it said nothing"
-    return f"{which}{one.job.argv[0]} did not end within {round(timeout, 1):g} s and was stopped: {said}"
+def _next(ended: queue.Queue[_Running], until: float) -> _Running | None:
+    """Return the next job that has ended, or None where there is none at the time *until*."""
+    try:
+        return ended.get(timeout=max(0.0, until - time.monotonic()))
+    except queue.Empty:
+        return None
+
+
+def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
+    """Say that *job* did not end in time, and what its log says last."""
+    which = f"instance {running.index(job)}: " if len(running) > 1 else ""
+    limit = round(timeout, 1) or round(timeout, 4)
+    last = last_lines(job.job.stderr) or "it said nothing"
+    return f"{which}{job.job.argv[0]} did not end within {limit:g} s and was stopped: {last}"
 
 
 class _Running:
@@ -195,7 +221,9 @@ class _Running:
     def __init__(self, job: Job, ended: queue.Queue[_Running]) -> None:
         self.job, self.found = job, watch.Found()
         self.status, self.seconds, self.cpu_seconds, self.peak_bytes = 0, 0.0, 0.0, 0
-        self.done = threading.Event()
+        self.done, self.lost = threading.Event(), False
+        #: Held while a signal is sent, and while the process is reaped: then its number may be another's.
+        self.reaping = threading.Lock()
         try:
             with job.stdout.open("wb") as out, job.stderr.open("wb") as err:
                 self.start = time.monotonic()
@@ -215,37 +243,56 @@ class _Running:
         self.waiter.start()
 
     def _wait(self, ended: queue.Queue[_Running]) -> None:
-        _, raw, usage = os.wait4(self.process.pid, 0)
-        self.seconds = time.monotonic() - self.start
-        self.status = self.process.returncode = os.waitstatus_to_exitcode(raw)
-        self.cpu_seconds = usage.ru_utime + usage.ru_stime
-        # The kernel counts in what the process was before it became the program: this launcher's own size.
-        # Below that, only the looks know better (and where none was taken in time, it is an upper bound).
-        peak = usage.ru_maxrss * 1024
-        launcher = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        self.peak_bytes = peak if peak > launcher else self.found.peak_bytes or peak
-        self.done.set()
-        ended.put(self)
+        try:
+            # It stays a zombie until its group has been stopped: as long as that, nobody else gets its number.
+            os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+            self.seconds = time.monotonic() - self.start
+            with self.reaping:
+                self._signal(signal.SIGKILL)  # what a wrapper script has left running
+                _, raw, usage = os.wait4(self.process.pid, 0)
+                self.done.set()
+            self.status = self.process.returncode = os.waitstatus_to_exitcode(raw)
+            self.cpu_seconds = usage.ru_utime + usage.ru_stime
+            # The kernel counts in what the process was before it became the program: this launcher's own size.
+            # Below that, only the looks know better (and where none was taken in time, it is an upper bound).
+            peak = usage.ru_maxrss * 1024
+            launcher = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            self.peak_bytes = peak if peak > launcher else self.found.peak_bytes or peak
+        except ChildProcessError:  # somebody else has reaped it, or nobody may: SIGCHLD is ignored
+            self.lost = True
+        finally:
+            self.done.set()
+            ended.put(self)
 
     @property
     def seen(self) -> bool:
         """Whether its memory was looked at, or never will be."""
         return bool(self.found.pages or self.found.unreadable) or self.done.is_set()
 
-    def look(self) -> None:
+    def look(self, look: Callable[[int, watch.Found], None]) -> None:
         if not self.done.is_set():
-            watch.look(self.process.pid, self.found)
+            look(self.process.pid, self.found)
 
     def kill(self) -> None:
         """Stop the job and all of its process group, and wait for its end."""
         for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, number)
+            with self.reaping:
+                if not self.done.is_set():
+                    self._signal(number)
             if self.done.wait(2.0):
                 break
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
         self.waiter.join()
+
+    def _signal(self, number: int) -> None:
+        """Send a signal to the process group; only while *reaping* is held and the process is not reaped."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+    def failure(self) -> str:
+        """Return in one line how it failed, or an empty string."""
+        if self.lost:
+            return f"{self.job.argv[0]}: its exit status is lost, because this process ignores SIGCHLD"
+        return self.outcome().failure()
 
     def outcome(self) -> Outcome:
         return Outcome(

@@ -7,12 +7,10 @@ touches and holds memory as each instance, and how many MiB for each NUMA node t
 argv. The document has a result for each scenario, in that order.
 """
 
-import contextlib
 import json
 import sys
 import tempfile
 import types
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,13 +20,13 @@ validator = types.ModuleType("jsonschema")
 validator.Draft202012Validator = lambda schema: types.SimpleNamespace(iter_errors=lambda data: ())
 sys.modules["jsonschema"] = validator
 
-from firsttouch import supervise, watch  # noqa: E402
+from firsttouch import watch  # noqa: E402
 from firsttouch.placement import Plan, Scenario, plan  # noqa: E402
-from firsttouch.supervise import Job, run_together  # noqa: E402
+from firsttouch.supervise import Job, Watching, run_together  # noqa: E402
 from firsttouch.topology import of_this_host  # noqa: E402
 
 # Emulated, a look takes a tenth of a second: at the usual share of the time there would be hardly any.
-supervise.LOOK_SHARE = 0.5
+SHARE = 0.5
 PAGES_PER_MIB = 256
 
 
@@ -37,13 +35,13 @@ def touched(scenario: Scenario, wrap: list[str], order: dict) -> dict:
     program, each = order["touch"]
     # Enough on every bank for the verdict to judge evenness, and no more.
     mebibytes = each * max(len(placement.numa_nodes) for placement in scenario.placements)
-    with tempfile.TemporaryDirectory() as name, looking(Path(name) / "seen", scenario, mebibytes) as seen:
-        jobs = []
+    with tempfile.TemporaryDirectory() as name:
+        jobs, seen = [], Path(name) / "seen"
         for number, placement in enumerate(scenario.placements):
             argv = [*wrap, program, str(mebibytes), str(seen), str(scenario.threads)]
             out, err = Path(name) / f"{number}.out", Path(name) / f"{number}.err"
             jobs.append(Job(argv, out, err, placement, scenario.threads))
-        outcomes = run_together(jobs, timeout=120)
+        outcomes = run_together(jobs, timeout=120, watching=telling_when_seen(seen, scenario, mebibytes))
         return {
             "misplaced": [o.misplaced() for o in outcomes],
             "found": [o.found.to_dict() for o in outcomes],
@@ -51,24 +49,18 @@ def touched(scenario: Scenario, wrap: list[str], order: dict) -> dict:
         }
 
 
-@contextlib.contextmanager
-def looking(seen: Path, scenario: Scenario, mebibytes: int) -> Iterator[Path]:
-    """Make the file *seen* when each instance has been looked at with all its memory and threads."""
-    look = watch.look
+def telling_when_seen(seen: Path, scenario: Scenario, mebibytes: int) -> Watching:
+    """Return how to watch: the file *seen* is made when each instance was seen with all its memory and threads."""
     found_of: dict[int, watch.Found] = {}
 
-    def look_and_tell(pid: int, found: watch.Found, *more: object) -> None:
-        look(pid, found, *more)
+    def look(pid: int, found: watch.Found) -> None:
+        watch.look(pid, found)
         if found.threads >= scenario.threads and sum(found.pages.values()) >= mebibytes * PAGES_PER_MIB:
             found_of[pid] = found
         if len(found_of) == scenario.instances:
             seen.touch()
 
-    watch.look = look_and_tell
-    try:
-        yield seen
-    finally:
-        watch.look = look
+    return Watching(SHARE, look)
 
 
 def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
@@ -79,7 +71,8 @@ def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
 
     files = [Path(file) for file in order["align"]["reads"]]
     work = launch.prepare(aligner("bwa-mem"), Path(order["align"]["index"]), files, order["align"]["batch_bases"])
-    result = launch.run(replace(work, summed=True), scenario, None, timeout=300)
+    summed = replace(work, summed=True)
+    result = launch.run(summed, scenario, None, timeout=300, watching=Watching(SHARE))
     return {
         "misplaced": [o.misplaced() for o in result.outcomes],
         "found": [o.found.to_dict() for o in result.outcomes],

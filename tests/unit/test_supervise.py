@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import supervise
+from firsttouch import supervise, watch
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.placement import Placement
-from firsttouch.supervise import Job, argv_of, run_together
+from firsttouch.supervise import Job, Watching, argv_of, run_together
 
 pytestmark = pytest.mark.unit
 
@@ -175,18 +175,68 @@ def test_the_second_cannot_start_and_the_first_is_stopped(job, tmp_path, marker)
     assert not with_marker(marker)
 
 
-def test_slow_looks_do_not_let_a_short_program_go_unseen(job, monkeypatch):
-    # Each look counts as if it had taken seconds: the first finds the program not begun yet.
-    monkeypatch.setattr(supervise, "LOOK_SHARE", 1e-9)
+def test_slow_looks_do_not_let_a_short_program_go_unseen(job):
     looks = []
-    look = supervise.watch.look
-    monkeypatch.setattr(
-        supervise.watch, "look", lambda pid, found: looks.append(pid) if not looks else look(pid, found)
-    )
-    (outcome,) = run_together([job("sleep 1")])
-    assert len(looks) == 1
+
+    def look(pid, found):
+        # The first look finds the program not begun yet.
+        looks.append(pid)
+        if len(looks) > 1:
+            watch.look(pid, found)
+
+    # Each look counts as if it had taken seconds.
+    (outcome,) = run_together([job("sleep 1")], watching=Watching(1e-9, look))
+    assert len(looks) == 2
     assert outcome.found.looks == 1
     assert outcome.found.pages
+
+
+def slow_look(pid, found):
+    time.sleep(0.4)
+
+
+def test_a_job_that_ended_in_time_during_a_slow_look_is_not_late(job):
+    (outcome,) = run_together([job("sleep 0.05")], timeout=0.3, watching=Watching(look=slow_look))
+    assert outcome.status == 0
+    with pytest.raises(RunFailed, match="status 5"):
+        run_together([job("sleep 0.05; exit 5")], timeout=0.3, watching=Watching(look=slow_look))
+
+
+@pytest.mark.parametrize("seconds", ["0.3", "300"])
+def test_a_job_that_ended_too_late_during_a_slow_look_is_late(job, marker, seconds):
+    jobs = [job("sleep 0.05"), job(f"sleep {seconds}", marker)]
+    with pytest.raises(RunFailed, match=r"^instance 1: sh did not end within 0.2 s"):
+        run_together(jobs, timeout=0.2, watching=Watching(look=slow_look))
+    assert not with_marker(marker)
+
+
+def test_the_shortest_timeout_stops_a_job(job):
+    with pytest.raises(RunFailed, match=r"sh did not end within 0.001 s"):
+        run_together([job("sleep 0.02")], timeout=0.001)
+
+
+def test_no_signal_goes_to_a_group_that_was_reaped(job, monkeypatch):
+    """Once the leader of a group is reaped, its number may be that of somebody else's group."""
+    signals = []
+
+    def killpg(group, number):
+        signals.append((group, number, Path(f"/proc/{group}").exists()))
+        killpg_of_the_system(group, number)
+
+    killpg_of_the_system = os.killpg
+    monkeypatch.setattr(os, "killpg", killpg)
+    run_together([job("exit 0"), job("sleep 0.3")])
+    assert len(signals) == 2
+    assert all(there for _, _, there in signals)
+
+
+def test_where_ends_of_children_are_ignored_it_says_so_and_does_not_hang(job):
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(RunFailed, match="its exit status is lost, because this process ignores SIGCHLD"):
+            run_together([job("sleep 0.1")])
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_64_at_once(job):

@@ -6,10 +6,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from firsttouch import machine, probe
+from firsttouch import probe
 from firsttouch.commands import options
 from firsttouch.errors import BadInput
-from firsttouch.measure import aspects, emulated
+from firsttouch.measure import aspects
 from firsttouch.progress import say
 from firsttouch.records import append
 from firsttouch.topology import load
@@ -83,8 +83,6 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, and print the records or a line for each; 1 where a placement did not hold."""
     asked = _asked(args)
-    if machine.emulator() and args.aspect in {"bandwidth", "contention"} and asked.by() != probe.NAME:
-        emulated.look_at_leisure()  # programs with many threads that are watched; the probe looks by itself
     found = []
     for records in aspects.measure(load(), asked, say=say):
         found.extend(records)

@@ -14,7 +14,7 @@ from typing import Any
 
 from firsttouch.cpulist import format_list
 from firsttouch.errors import CannotHere, RunFailed
-from firsttouch.measure import effort, likwid, lmbench, places, stream
+from firsttouch.measure import effort, emulated, likwid, lmbench, places, stream
 from firsttouch.placement import Placement
 from firsttouch.records import Record, software
 from firsttouch.supervise import Job, Outcome, run_together
@@ -48,7 +48,8 @@ class _Series:
             folder = Path(name)
             likwid.stage(folder)
             job = Job(argv, folder / "out", folder / "err", placement, threads, env or {}, cwd=folder)
-            (self.outcome,) = run_together([job], timeout=TIMEOUT)
+            watching = None if self.program == "lmbench" else emulated.watching()  # lmbench has one thread
+            (self.outcome,) = run_together([job], timeout=TIMEOUT, watching=watching)
             self.reasons.append(self.outcome.misplaced())
             file = job.stderr if stderr else job.stdout
             return file.read_text(encoding="utf-8", errors="replace")

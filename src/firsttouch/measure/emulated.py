@@ -7,9 +7,9 @@ import contextlib
 import os
 import signal
 import time
-from pathlib import Path
 
-from firsttouch import machine, supervise, watch
+from firsttouch import machine, watch
+from firsttouch.supervise import Watching
 
 #: Seconds that a program runs between two looks: a benchmark is at work for half a second at least.
 BETWEEN = 0.2
@@ -29,29 +29,27 @@ def probe_options(aspect: str) -> list[str]:
     return [_SMALL[aspect]] if machine.emulator() else []
 
 
-def look_at_leisure() -> None:
-    """Look all the time from now on, and stop a program while it is looked at (one at a time: benchmarks).
+def watching() -> Watching:
+    """Return how a benchmark of many threads is watched here: at leisure, and stopped while it is looked at.
 
     One thread of the emulator runs all PUs in turn: with 64 of them at work, a program has ended before the
-    one who looks has had the time to read what 64 threads are doing.
+    one who looks has had the time to read what 64 threads are doing. On a real host it is watched as usual.
     """
-    supervise.LOOK_SHARE = 100.0
-    look = watch.look
+    return Watching(100.0, _look_at_stopped) if machine.emulator() else Watching()
 
-    def look_at_stopped(pid: int, found: watch.Found, proc: Path = Path("/proc")) -> None:
-        # Programs are started as the first of a process group of their own; without one, it has ended.
-        end = time.monotonic() + AT_ONCE
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            while time.monotonic() < end:
-                os.killpg(pid, signal.SIGSTOP)
-                try:
-                    seen = watch.Found()
-                    look(pid, seen, proc)
-                    # Fewer threads than before: it is ending. (Stopped, it shows the same at a second look.)
-                    if seen.threads >= found.threads:
-                        look(pid, found, proc)
-                finally:
-                    os.killpg(pid, signal.SIGCONT)
-                time.sleep(BETWEEN)
 
-    watch.look = look_at_stopped
+def _look_at_stopped(pid: int, found: watch.Found) -> None:
+    # Programs are started as the first of a process group of their own; without one, it has ended.
+    end = time.monotonic() + AT_ONCE
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < end:
+            os.killpg(pid, signal.SIGSTOP)
+            try:
+                seen = watch.Found()
+                watch.look(pid, seen)
+                # Fewer threads than before: it is ending. (Stopped, it shows the same at a second look.)
+                if seen.threads >= found.threads:
+                    watch.look(pid, found)
+            finally:
+                os.killpg(pid, signal.SIGCONT)
+            time.sleep(BETWEEN)
