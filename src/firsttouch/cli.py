@@ -9,10 +9,12 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 
 from firsttouch import __version__
-from firsttouch.errors import CANNOT_HERE, CannotHere, FirstTouchError
+from firsttouch.errors import CANNOT_HERE, CannotHere, FirstTouchError, one_line
+from firsttouch.supervise import STOPPING
 
 COMMANDS = (
     "topology",
@@ -34,6 +36,8 @@ COMMANDS = (
     "data",
     "system",
 )
+#: The exit status of a command that Ctrl-C stopped; another signal has its own, 128 and its number.
+INTERRUPTED = 128 + signal.SIGINT
 DESCRIPTION = """\
 Validates NUMA hosts and tells their users how to run memory-bound programs on them.
 
@@ -55,28 +59,67 @@ def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    # A terminated command cleans up as an interrupted one does.
-    signal.signal(signal.SIGTERM, _interrupt)
     given = sys.argv[1:] if argv is None else list(argv)
+    received: list[int] = []
     try:
-        return _run(given)
+        with _signals(received):
+            status = _run(given)
+        # A command that ends early, but with what it has so far, does not know which signal told it to.
+        return 128 + received[0] if status == INTERRUPTED and received else status
     except CannotHere as error:
-        print(f"{CANNOT_HERE}{error}", file=sys.stderr)
+        _tell(f"{CANNOT_HERE}{error}")
         return error.exit_status
     except FirstTouchError as error:
-        print(f"firsttouch: error: {error}", file=sys.stderr)
+        _tell(f"firsttouch: error: {error}")
         return error.exit_status
     except KeyboardInterrupt:
-        print("firsttouch: interrupted", file=sys.stderr)
-        return 130
+        _tell("firsttouch: interrupted")
+        return 128 + received[0] if received else INTERRUPTED
     except BrokenPipeError:
         # The reader of our output is gone (`firsttouch plan | head`): nobody is left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"firsttouch: error: {where}{error.strerror or error}", file=sys.stderr)
+        _tell(f"firsttouch: error: {where}{error.strerror or error}")
         return 2
+
+
+def _tell(text: str) -> None:
+    """Print one line to standard error, if that is still there: after a hang-up it may not be."""
+    with contextlib.suppress(OSError):
+        print(one_line(text), file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _signals(received: list[int]) -> Iterator[None]:
+    """Let a command that is told to stop clean up as an interrupted one does, and learn how its children end.
+
+    The number of the signal is added to *received*, and KeyboardInterrupt raised.
+    A signal that who started us ignores, as nohup does, stays ignored. Ignored ends of children are another
+    matter: no exit status would ever come.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handled = [n for n in STOPPING if n != signal.SIGINT and signal.getsignal(n) == signal.SIG_DFL]
+    before = {n: signal.getsignal(n) for n in (*handled, signal.SIGCHLD)}
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    def interrupt(number: int, _frame: object) -> None:
+        received.append(number)
+        # A closed terminal's shell and kernel both send a hang-up: the second must not cut the clean-up short.
+        for again in handled:
+            signal.signal(again, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in handled:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _run(given: Sequence[str]) -> int:
@@ -107,7 +150,3 @@ def _no_idle_threads() -> Iterator[None]:
         os.environ.pop(name)
         if before is not None:
             os.environ[name] = before
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt

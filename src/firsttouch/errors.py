@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+#: Control characters, and what Unicode takes for the end of a line: a terminal would obey them.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 #: How a message begins that tells of a CannotHere: checks look for it.
 CANNOT_HERE = "firsttouch: cannot be done here: "
+
+
+def one_line(text: str) -> str:
+    r"""Return *text*, which may quote input, as one line: control characters are escaped (a newline is \\n)."""
+    return _CONTROLS.sub(lambda control: control[0].encode("unicode_escape").decode(), text)
 
 
 class FirstTouchError(Exception):

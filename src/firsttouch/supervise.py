@@ -155,7 +155,7 @@ def run_together(
 
 @contextlib.contextmanager
 def put_off() -> Iterator[None]:
-    """Put an interrupt off until the block has ended, such as the start of a program that must be known to stop it."""
+    """Put an interrupt off until the block has ended: nobody could stop a program that is only half started."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

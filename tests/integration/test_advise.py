@@ -78,7 +78,7 @@ def test_advice_as_text(firsttouch, many, scratch):
     assert "recommended" in done.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_an_interrupt_leaves_nothing(many, stand_in, scratch, number):
     bwa, pids = shutil.which("bwa"), scratch.parent / "pids"
     stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho $$ >> {pids}\nsleep 300")
@@ -89,7 +89,7 @@ def test_an_interrupt_leaves_nothing(many, stand_in, scratch, number):
             time.sleep(0.05)
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err.splitlines()[-1]) == (130, "", "firsttouch: interrupted")
+    assert (process.returncode, out, err.splitlines()[-1]) == (128 + number, "", "firsttouch: interrupted")
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
 
 

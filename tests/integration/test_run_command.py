@@ -356,7 +356,7 @@ def test_a_timeout(align, stand_in, tmp_path):
     refused(align(SCENARIOS[0], "--timeout=0.5"), 1, "did not end within 0.5 s", tmp_path / "output")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 @pytest.mark.parametrize("name", [SCENARIOS[0], SCENARIOS[-1]])
 def test_an_interrupt_leaves_nothing(lambda_work, stand_in, tmp_path, number, name):
     bwa, (prefix, reads, _) = shutil.which("bwa"), lambda_work
@@ -374,7 +374,7 @@ def test_an_interrupt_leaves_nothing(lambda_work, stand_in, tmp_path, number, na
             time.sleep(0.05)
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "firsttouch: interrupted\n")
+    assert (process.returncode, out, err) == (128 + number, "", "firsttouch: interrupted\n")
     assert list(folder.iterdir()) == []
     for pid in pids.read_text().split():
         assert not Path(f"/proc/{pid}").exists()

@@ -3,6 +3,7 @@
 
 import json
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,7 @@ def test_bad_input_ends_with_2_and_one_line(run, argv):
         (Missing("gone"), 3, "firsttouch: error: gone"),
         (CannotHere("not here"), 3, f"{CANNOT_HERE}not here"),
         (RunFailed("ended"), 1, "firsttouch: error: ended"),
+        (BadInput("no 'a\nb\x1b[2J'"), 2, r"firsttouch: error: no 'a\nb\x1b[2J'"),
         (KeyboardInterrupt(), 130, "firsttouch: interrupted"),
         (
             PermissionError(13, "Permission denied", "/some/file"),
@@ -210,3 +212,17 @@ def test_no_thread_is_started_that_has_nothing_to_do():
         """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "True 1 True"
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGCHLD, signal.SIGHUP])
+def test_signals_that_the_parent_ignores(ignored):
+    """Ends of children are needed; what nohup ignores stays ignored."""
+    program = "import signal; print([signal.getsignal(n).name for n in (signal.SIGCHLD, signal.SIGHUP)])"
+    script = (
+        "import signal, subprocess, sys; from firsttouch import cli\n"
+        f"cli._run = lambda given: subprocess.run([sys.executable, '-c', {program!r}]).returncode\n"
+        f"signal.signal({int(ignored)}, signal.SIG_IGN); sys.exit(cli.main([]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    hangup = "SIG_IGN" if ignored == signal.SIGHUP else "SIG_DFL"
+    assert (done.returncode, done.stdout) == (0, f"['SIG_DFL', '{hangup}']\n"), done

@@ -120,11 +120,10 @@ FOLLOWER = """\
 import sys
 from pathlib import Path
 from firsttouch import cli, reframe_run
-import signal
-signal.signal(signal.SIGTERM, cli._interrupt)
 sys.executable = sys.argv[1]
 try:
-    reframe_run.run(Path("checks"), "local", Path(sys.argv[2]), options=[], say=print)
+    with cli._signals([]):
+        reframe_run.run(Path("checks"), "local", Path(sys.argv[2]), options=[], say=print)
 except KeyboardInterrupt:
     sys.exit(130)
 """

@@ -262,17 +262,18 @@ def test_the_ends_of_logs(tmp_path):
 
 
 LAUNCHER = """\
-import signal, sys
+import sys
 from pathlib import Path
-from firsttouch.cli import _interrupt
+from firsttouch.cli import _signals
 from firsttouch.supervise import Job, run_together
-signal.signal(signal.SIGTERM, _interrupt)
 folder = Path(sys.argv[1])
 jobs = [Job(["sh", "-c", sys.argv[2], "sh", sys.argv[3]], folder / f"{n}.o", folder / f"{n}.e") for n in range(3)]
+received = []
 try:
-    run_together(jobs)
+    with _signals(received):
+        run_together(jobs)
 except KeyboardInterrupt:
-    sys.exit(130)
+    sys.exit(128 + received[0] if received else 130)
 """
 
 
@@ -284,6 +285,8 @@ SLEEPER = f"{sys.executable} -c 'import time; time.sleep(300)' $1"
     [
         (signal.SIGINT, f"exec {SLEEPER}", 4),
         (signal.SIGTERM, f"exec {SLEEPER}", 4),
+        (signal.SIGHUP, f"exec {SLEEPER}", 4),
+        (signal.SIGQUIT, f"exec {SLEEPER}", 4),
         (signal.SIGINT, f"{SLEEPER}; :", 7),
         (signal.SIGTERM, f"{SLEEPER}; :", 7),
         # Of a killed launcher the kernel kills the programs, though not what they have started themselves.
@@ -299,11 +302,11 @@ def test_an_interrupted_launcher_leaves_none(tmp_path, marker, number, script, p
         assert len(with_marker(marker)) == processes
         launcher.send_signal(number)
         status = launcher.wait(30)
-    assert status == (-9 if number == signal.SIGKILL else 130)
+    assert status == (-9 if number == signal.SIGKILL else 128 + number)
     assert gone(marker)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, number):
     """Many are started one after the other: the signal comes when some of them run."""
     launcher = LAUNCHER.replace("range(3)", "range(64)")
@@ -314,5 +317,5 @@ def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, n
             while len(with_marker(marker)) < running and time.monotonic() < deadline:
                 time.sleep(0.005)
             process.send_signal(number)
-            assert process.wait(60) == 130
+            assert process.wait(60) == 128 + number
         assert gone(marker)
