@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this host is a machine that an emulator made up: its placement is real then, its speed is not.
+"""What this host is called, and whether an emulator made it up: its placement is real then, its speed is not.
 
 A virtual machine is not: its memory and its PUs are a real host's, and what it reaches is what its users get.
 """
@@ -7,12 +7,31 @@ A virtual machine is not: its memory and its PUs are a real host's, and what it 
 from __future__ import annotations
 
 import functools
+import os
+import platform
+from collections.abc import Collection
 from pathlib import Path
 
 #: The manufacturer in the firmware of the machines of tests/emulated/.
 MANUFACTURER = "firsttouch"
 #: How QEMU calls a processor that it emulates, where it was not told to call it otherwise.
 EMULATED_PROCESSOR = "QEMU TCG CPU"
+
+
+def host_name() -> str:
+    """Return this host's name: Slurm's inside of a job, else the host name without its domain."""
+    return os.environ.get("SLURMD_NODENAME") or short_name(platform.node())
+
+
+def short_name(name: str) -> str:
+    """Return a host name without its domain; an IP address has none."""
+    return name if name.replace(".", "").isdecimal() else name.partition(".")[0]
+
+
+def name_among(name: str, names: Collection[str]) -> str:
+    """Return the name that a host has among *names*: its own, or the short one that stands there instead."""
+    short = short_name(name)
+    return short if name not in names and short in names else name
 
 
 @functools.cache

@@ -50,7 +50,7 @@ class Record:
     status: Literal["valid", "invalid"] = "valid"
     reason: str = ""
     software: Mapping[str, str] = field(default_factory=dict)
-    host: str = field(default_factory=platform.node)
+    host: str = field(default_factory=machine.host_name)
     system: str = field(default_factory=lambda: os.environ.get("FIRSTTOUCH_SYSTEM", "local"))
     partition: str = field(default_factory=lambda: os.environ.get("FIRSTTOUCH_PARTITION", "default"))
     time: str = field(

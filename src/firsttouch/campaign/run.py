@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import signal
 import subprocess
 import tempfile
@@ -22,6 +21,7 @@ from firsttouch.campaign.journal import FINISHED, Entry, State, now
 from firsttouch.campaign.model import Campaign, Step
 from firsttouch.campaign.state import missing_of
 from firsttouch.errors import CANNOT_HERE, RunFailed
+from firsttouch.machine import host_name
 from firsttouch.measure import effort
 from firsttouch.records import Record
 from firsttouch.supervise import guarded, last_lines
@@ -72,7 +72,7 @@ class _Runner:
 
     def __init__(self, campaign: Campaign, say: Say, firsttouch: Sequence[str]) -> None:
         self.campaign, self.say, self.firsttouch = campaign, say, firsttouch
-        self.host = platform.node()
+        self.host = host_name()
         self.journal = campaign.host(self.host)
         self.job = slurm.Job.here()
         self.claims = Claims(campaign.folder / "claims", Holder.here(self.host))

@@ -23,13 +23,12 @@ class Job:
     """The job that this process is part of.
 
     *job* is its own number, *array* that of the whole array (its own where it is of none): what sacct and a
-    dependency name. *restarts* counts how often it was requeued. *node* is the host as Slurm calls it.
+    dependency name. *restarts* counts how often it was requeued.
     """
 
     job: str
     array: str
     restarts: int
-    node: str
     elements: int
     hosts: int
 
@@ -43,7 +42,6 @@ class Job:
             job=env["SLURM_JOB_ID"],
             array=env.get("SLURM_ARRAY_JOB_ID", env["SLURM_JOB_ID"]),
             restarts=int(env.get("SLURM_RESTART_COUNT", "0")),
-            node=env.get("SLURMD_NODENAME", ""),
             elements=int(env.get("SLURM_ARRAY_TASK_COUNT", "1")),
             hosts=int(env.get("SLURM_JOB_NUM_NODES", "1")),
         )
@@ -124,9 +122,23 @@ def node(name: str) -> Mapping[str, str]:
     said = _ask(["scontrol", "--oneliner", "show", "node", name])
     if isinstance(said, str):
         raise RunFailed(f"scontrol show node {name}: {said}")
-    text = " ".join(said)
+    if len(said) != 1 or (facts := _fields(said[0])).get("NodeName") != name:
+        raise RunFailed(f"scontrol show node {name}: it answers with {len(said)} hosts")
+    return facts
+
+
+def reserved(reservation: str) -> list[str]:
+    """Return the hosts of a reservation; raises RunFailed where Slurm knows none of that name."""
+    said = _ask(["scontrol", "--oneliner", "show", "reservation", reservation])
+    if isinstance(said, str):
+        raise RunFailed(f"scontrol show reservation {reservation}: {said}")
+    named = (_fields(line) for line in said)
+    return [host for r in named if r.get("ReservationName") == reservation for host in hostnames(r["Nodes"])]
+
+
+def _fields(line: str) -> dict[str, str]:
     # Values hold spaces (Reason=a b [user@time]): one ends where the next KEY= begins.
-    return {m[1]: m[2].strip() for m in re.finditer(r"(\w+)=(.*?)(?=\s\w+=|$)", text)}
+    return {m[1]: m[2].strip() for m in re.finditer(r"(\w+)=(.*?)(?=\s\w+=|$)", line)}
 
 
 def run(argv: Sequence[str]) -> None:

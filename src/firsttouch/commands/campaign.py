@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +15,7 @@ from firsttouch.campaign.run import Outcome, run
 from firsttouch.campaign.state import missing_of
 from firsttouch.commands import options
 from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.machine import host_name
 from firsttouch.measure import effort
 from firsttouch.methodology import aligners_of
 from firsttouch.progress import say
@@ -58,6 +58,7 @@ def register(subparsers: options.Subparsers) -> None:
     running = options.command(actions, "run", "do what is missing of a campaign, on this host", RUN)
     _add_plan(running)
     running.add_argument("--drain", action="store_true", help="validate: drain this host in Slurm if it fails")
+    options.add_reservation(running)
     running.add_argument(
         "--passes",
         type=options.positive,
@@ -116,11 +117,9 @@ def run_here(args: argparse.Namespace) -> int:
         say(f"campaign {campaign.name}: {len(campaign.steps)} steps, results in {campaign.folder}")
     if job and not job.alone and not args.no_collect:
         _collect_later(campaign, job)
-    say(f"{campaign.kind} on {platform.node()}, system {campaign.system}")
+    say(f"{campaign.kind} on {host_name()}, system {campaign.system}")
     try:
         outcome = run(campaign, say, passes=args.passes, programs=args.backend, image=args.image)
-        if outcome.verdict and args.drain:
-            say(drain.apply(outcome.verdict, _node(job), dry_run=False))
     finally:
         say(f"results: {campaign.folder}")
     document = _finish(campaign, outcome, alone=not args.no_collect and (job is None or job.alone))
@@ -128,7 +127,14 @@ def run_here(args: argparse.Namespace) -> int:
         options.print_json(document)
     elif outcome.verdict:
         print(outcome.verdict.line())
-    return STATUS[outcome.verdict.verdict] if outcome.verdict else 0 if outcome.good else 1
+    if outcome.verdict is None:
+        return 0 if outcome.good else 1
+    status = STATUS[outcome.verdict.verdict]
+    if args.drain:
+        for line, trouble in drain.apply_all([outcome.verdict], dry_run=False, reservation=args.reservation):
+            say(f"firsttouch: error: {line}" if trouble else line)
+            status = max(status, trouble)
+    return status
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -187,21 +193,15 @@ def _collect_later(campaign: Campaign, job: slurm.Job) -> None:
         say(f"firsttouch: {error}; collect by hand: firsttouch campaign collect {campaign.folder}")
 
 
-def _node(job: slurm.Job | None) -> str:
-    return (job.node if job else "") or platform.node()
-
-
 def _show(campaign: Campaign, args: argparse.Namespace) -> int:
     """Print what would be run."""
-    host = campaign.host(platform.node())
+    host = campaign.host(host_name())
     left = {m.split(": ", 1)[0] for m in missing_of(campaign, host)}
     for step in campaign.steps:
         if step.name in left:
             print("firsttouch", *step.argv)
     if args.drain:
-        print(
-            f"scontrol update nodename={_node(slurm.Job.here())} state=drain reason=…   (if the verdict is fail)"
-        )
+        print(f"scontrol update nodename={host_name()} state=drain reason=…   (if the verdict is fail)")
     return 0
 
 

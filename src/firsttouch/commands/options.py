@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,6 +60,16 @@ def add_backend(made: argparse.ArgumentParser) -> None:
         help="where the programs come from (default: what the partition says)",
     )
     made.add_argument("--image", default="", type=_absolute, metavar="PATH", help="the backend's image or view")
+
+
+def add_reservation(made: argparse.ArgumentParser) -> None:
+    """Add the option that names the reservation in which --drain may drain."""
+    made.add_argument(
+        "--reservation",
+        default=os.environ.get("SLURM_JOB_RESERVATION", ""),
+        metavar="R",
+        help="with --drain: hosts in this reservation are yours (default: the job's)",
+    )
 
 
 def _absolute(text: str) -> str:

@@ -33,6 +33,7 @@ def register(subparsers: options.Subparsers) -> None:
     made.add_argument("--system", required=True, help="the system whose references judge")
     fleet.add(made)
     made.add_argument("--drain", action="store_true", help="drain the hosts that fail in Slurm")
+    options.add_reservation(made)
     made.add_argument("--dry-run", action="store_true", help="with --drain: show the commands, run none")
     made.set_defaults(run=run)
 
@@ -65,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
             if word in {"pass", "suspect"}:
                 print(every.line(name))
     if args.drain:
-        for host in hosts:
-            if host.verdict == "fail":
-                said = drain.apply(host, host.host, dry_run=args.dry_run)
-                print(said, file=sys.stderr if args.json else sys.stdout)
+        for line, trouble in drain.apply_all(hosts, dry_run=args.dry_run, reservation=args.reservation):
+            text = f"firsttouch: error: {line}" if trouble else line
+            print(text, file=sys.stderr if args.json or trouble else sys.stdout)
+            status = max(status, trouble)
     return status

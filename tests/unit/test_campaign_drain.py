@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draining: one host at a time, and nothing but hosts, whatever the records call them."""
+
+import pytest
+
+from firsttouch.campaign import drain
+from firsttouch.errors import BadInput
+from firsttouch.verdict.model import Finding, HostVerdict
+
+pytestmark = pytest.mark.unit
+
+#: A Slurm of n1 and n2, in which every `scontrol update` is a line of the file "updates".
+SCONTROL = """
+case "$*" in
+  *"show node n1"|*"show node n2") echo "NodeName=$4 State=${{STATE:-IDLE}} Reason=${{REASON:-}}";;
+  *"show node "*) echo "Node $4 not found" >&2; exit 1;;
+  *"show reservation burnin") echo "ReservationName=burnin StartTime=now Nodes=n1 State=ACTIVE";;
+  *"show hostnames n1") echo n1;;
+  update*) {update} echo "$*" >>{updates};;
+  *) exit 1;;
+esac"""
+
+
+@pytest.fixture
+def updates(tmp_path, stand_in):
+    """Stands in for Slurm, and returns a function with all its updates so far."""
+    file = tmp_path / "updates"
+    stand_in("scontrol", SCONTROL.format(update="", updates=file))
+    return lambda: file.read_text().splitlines() if file.exists() else []
+
+
+def failed(host, word="fail"):
+    finding = Finding("latency", "random_latency", {"bank": 0}, "ns", (120.0,), None, word, "120 ns, 100 expected")
+    return HostVerdict(host, "s", (finding,), 0, ())
+
+
+@pytest.mark.parametrize(
+    "name", ["ALL", "all", "n[1-1000]", "n1,n2", "n1 n2", "-h", "", "n1\n", "n1;id", "$(id)", "n\xfc"]
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_is_not_the_name_of_one_host_never_reaches_slurm(updates, name, dry_run):
+    with pytest.raises(BadInput, match="not the name of one host"):
+        drain.apply(failed(name), dry_run=dry_run)
+    assert updates() == []
+
+
+def test_a_host_that_slurm_does_not_know_does_not_keep_others_in_service(updates):
+    lines = list(drain.apply_all([failed(h) for h in ("ALL", "n9", "n1", "n2")], dry_run=False))
+    assert [status for _, status in lines] == [2, 1, 0, 0]
+    assert "n9 is not drained: scontrol show node n9: Node n9 not found" in lines[1][0]
+    assert [u.split(" reason=")[0] for u in updates()] == [
+        f"update nodename={host} state=drain" for host in ("n1", "n2")
+    ]
+
+
+def test_a_host_that_records_name_with_its_domain_is_slurms_short_one(updates):
+    drain.apply(failed("n1.cluster.example"), dry_run=False)
+    assert updates()[0].startswith("update nodename=n1 state=drain")
+
+
+def test_a_host_in_the_reservation_that_is_named_is_nobody_elses(updates, monkeypatch):
+    monkeypatch.setenv("STATE", "IDLE+MAINT+RESERVED")
+    assert "left alone" in drain.apply(failed("n1"), dry_run=False)
+    assert "left alone" in drain.apply(failed("n2"), dry_run=False, reservation="burnin")
+    assert updates() == []
+    assert "n1 is drained" in drain.apply(failed("n1"), dry_run=False, reservation="burnin")
+    monkeypatch.setenv("STATE", "IDLE+DRAIN+RESERVED")
+    assert "left alone" in drain.apply(failed("n1"), dry_run=False, reservation="burnin")
+
+
+def test_who_may_not_drain_is_told_so(tmp_path, stand_in):
+    refusal = "echo slurm_update error: Invalid user id >&2; exit 1;"
+    stand_in("scontrol", SCONTROL.format(update=refusal, updates=tmp_path / "updates"))
+    ((line, status),) = drain.apply_all([failed("n1")], dry_run=False)
+    assert (status, "only an administrator of Slurm may drain a host" in line) == (1, True)

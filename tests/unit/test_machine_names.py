@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One name for a host, whatever its hostname has behind it."""
+
+import pytest
+
+from firsttouch import machine
+from firsttouch.records import Record
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("hostname", "node", "name"),
+    [
+        ("n1", "", "n1"),
+        ("n1.cluster.example", "", "n1"),
+        ("n1.cluster.example", "node-1", "node-1"),
+        ("10.0.0.7", "", "10.0.0.7"),
+    ],
+)
+def test_slurms_name_or_the_short_one(monkeypatch, hostname, node, name):
+    monkeypatch.setattr("platform.node", lambda: hostname)
+    monkeypatch.setenv("SLURMD_NODENAME", node)
+    assert machine.host_name() == name
+    assert Record("topology", "pus", "1", "neither", (1.0,)).host == name
+
+
+def test_a_name_with_a_domain_is_the_short_one_where_that_is_among_the_names():
+    assert machine.name_among("n1.a", {"n1", "n2"}) == "n1"
+    assert machine.name_among("n1.a", {"n1", "n1.a"}) == "n1.a"
+    assert machine.name_among("n3.a", {"n1"}) == "n3.a"
