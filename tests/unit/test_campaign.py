@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firsttouch import records
 from firsttouch.campaign import collect, model, state
 from firsttouch.campaign.claims import GONE, Claims, Holder, last
 from firsttouch.campaign.journal import Entry, Journal, now
 from firsttouch.campaign.overview import overview
 from firsttouch.campaign.submissions import note
+from firsttouch.commands import fleet
 from firsttouch.errors import BadInput
 from firsttouch.records import Record
 
@@ -310,3 +312,23 @@ class TestCollect:
         assert [r.status for r in found] == ["valid", "valid", "invalid"]
         # Without the default scenario nobody knows which of two is right.
         assert [r.status for r in collect.agree([good, bad])] == ["valid", "valid"]
+
+
+class TestNames:
+    """Campaigns and records of before have some hosts with their domain; Slurm has them without."""
+
+    def test_an_older_folder_with_the_domain_is_the_host_that_slurm_named(self, tmp_path):
+        campaign = model.create(planned(tmp_path, only=["topology"]))
+        finish(campaign, "n5.cluster.example", "topology")
+        note(tmp_path, "12", 1, ["n5"])
+        seen = state.state(campaign)
+        assert (seen.hosts, seen.whole) == (("n5",), True)
+        assert {r.host for r in collect.measured(seen)} == {"n5"}
+        assert campaign.host("n5").entries()[-1].state == "done"
+
+    def test_records_with_the_domain_are_of_the_campaigns_host(self, tmp_path):
+        campaign = model.create(planned(tmp_path / "c", only=["topology"]))
+        finish(campaign, "n1", "topology")
+        records.append(tmp_path / "old.jsonl", [record("n1.cluster.example", 2.0), record("n2.cluster.example")])
+        gathered = fleet.gather([tmp_path / "old.jsonl", tmp_path / "c"])
+        assert gathered.passes().hosts == ["n1", "n2.cluster.example"]

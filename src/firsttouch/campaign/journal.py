@@ -7,13 +7,14 @@ import datetime
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from firsttouch import records
 from firsttouch.campaign.files import is_full
 from firsttouch.errors import BadInput
+from firsttouch.machine import name_among
 from firsttouch.records import Record
 
 State = Literal["began", "done", "invalid", "skipped", "failed", "stopped"]
@@ -48,11 +49,11 @@ def now() -> str:
 
 
 class Journal:
-    """The folder of one host in a campaign."""
+    """The folder of one *host* in a campaign, which is called like it or, in older campaigns, with its domain."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str = "") -> None:
         self.folder = folder
-        self.host = folder.name
+        self.host = host or folder.name
         self.file = folder / "steps.jsonl"
         self.records = folder / "records.jsonl"
 
@@ -123,7 +124,11 @@ class Journal:
         for entry in self.entries():
             if entry.end > entry.begin:
                 lines = content[entry.begin : entry.end].decode("utf-8").splitlines()
-                yield entry, [_record(self.records, line) for line in lines]
+                yield entry, [self._own(_record(self.records, line)) for line in lines]
+
+    def _own(self, record: Record) -> Record:
+        """Return *record* under this host's name."""
+        return record if record.host == self.host else replace(record, host=name_among(record.host, {self.host}))
 
 
 def _record(file: Path, line: str) -> Record:

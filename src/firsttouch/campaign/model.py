@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,10 @@ from typing import Any, Literal
 from firsttouch import folders
 from firsttouch.campaign.files import once
 from firsttouch.campaign.journal import Journal, now
+from firsttouch.campaign.submissions import submissions
 from firsttouch.datasets import manifest
 from firsttouch.errors import BadInput
+from firsttouch.machine import name_among, short_name
 from firsttouch.measure import effort as effort_module
 from firsttouch.methodology import Cases, topology_of
 from firsttouch.systems import load
@@ -86,12 +89,16 @@ class Campaign:
         return self.folder.name
 
     def host(self, name: str) -> Journal:
-        """Return the folder of a host."""
-        return Journal(self.folder / "hosts" / name)
+        """Return the folder of a host: the one with its name and domain where only that exists."""
+        folder = self.folder / "hosts" / name
+        longer = [f for f in folder.parent.glob(f"{glob.escape(name)}.*") if short_name(f.name) == name]
+        return Journal(longer[0] if len(longer) == 1 and not folder.exists() else folder, name)
 
     def hosts(self) -> list[Journal]:
-        """Return the folders of all hosts that came, by name."""
-        return [Journal(f) for f in sorted((self.folder / "hosts").glob("*")) if f.is_dir()]
+        """Return the folders of all hosts that came, by the name that Slurm has for them."""
+        named = {host for submission in submissions(self.folder) for host in submission.hosts}
+        folders_of_hosts = sorted(f for f in (self.folder / "hosts").glob("*") if f.is_dir())
+        return [Journal(folder, name_among(folder.name, named)) for folder in folders_of_hosts]
 
 
 def folder_of(given: str) -> Path:

@@ -15,6 +15,7 @@ from firsttouch import records, reframe_run
 from firsttouch.campaign import collect, model
 from firsttouch.campaign.state import State, state
 from firsttouch.errors import BadInput
+from firsttouch.machine import name_among
 from firsttouch.records import Record
 from firsttouch.reframe_run import Trouble
 from firsttouch.store import Sources, batches, find
@@ -84,9 +85,17 @@ class Gathered:
         return sorted(once.values(), key=lambda r: r.time)
 
     def _frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        yield from batches(self.sources, columns)
+        for frame in batches(self.sources, columns):
+            yield self._renamed(frame)
         if self._measured:
             yield records.to_frame(self._measured).select(columns)
+
+    def _renamed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return *frame* with the names that the campaigns have for hosts which it names with their domain."""
+        import polars as pl  # noqa: PLC0415 - see firsttouch.records
+
+        names = {host: name_among(host, self.missing) for host in frame["host"].unique()} if self.missing else {}
+        return frame.with_columns(pl.col("host").replace(names)) if names else frame
 
     def nothing(self) -> BadInput:
         """Return the error that there is no record."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from firsttouch import folders
 from firsttouch import topology as topology_module
 from firsttouch.errors import BadInput
+from firsttouch.machine import short_name
 from firsttouch.topology import Topology
 
 _TEMPLATE = """\
@@ -107,7 +108,7 @@ def draft(
 def of_this_host(name: str) -> str:
     """Return the draft of *name* from this host; ``local`` is for any host. Raises Missing without hwloc."""
     check_name(name)
-    hostnames = [".*"] if name == folders.LOCAL else [re.escape(socket.gethostname())]
+    hostnames = [".*"] if name == folders.LOCAL else [rf"{re.escape(short_name(socket.gethostname()))}(\..*)?$"]
     found = topology_module.of_this_host()
     return draft(name, found, hostnames=hostnames, processor=_model_of_this_host())
 
