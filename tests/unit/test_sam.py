@@ -51,12 +51,21 @@ def block(request, monkeypatch):
 reads = st.lists(st.lists(st.sampled_from([0x100, 0x800, 0x904]), max_size=3), max_size=12)
 
 
-@given(reads, st.lists(st.integers(0, 12), max_size=4), st.randoms(use_true_random=False))
+@given(
+    extras=reads,
+    cuts=st.lists(st.integers(0, 12), max_size=4),
+    names=st.sampled_from((1, 2, 99)),
+    rng=st.randoms(use_true_random=False),
+)
 @EASY
-def test_pieces_join_to_the_whole(tmp_path, block, extras, cuts, rng):
-    """Any number of further records behind each read's primary one, dealt in any order to some instances."""
+def test_pieces_join_to_the_whole(tmp_path, block, *, extras, cuts, names, rng):
+    """Any number of further records behind each read's primary one, dealt in any order to some instances.
+
+    Reads may have the same name, also where one share ends and the next begins.
+    """
     records = [
-        [line(n, rng.choice([0, 4, 16, 99])), *(line(n, flag) for flag in more)] for n, more in enumerate(extras)
+        [line(n % names, rng.choice([0, 4, 16, 99])), *(line(n % names, flag) for flag in more)]
+        for n, more in enumerate(extras)
     ]
     cuts = [0, *sorted(min(c, len(records)) for c in cuts), len(records)]
     shares = [records[a:b] for a, b in itertools.pairwise(cuts)]

@@ -191,7 +191,9 @@ def _whole_read(stream: BinaryIO, offset: int, size: int) -> int:
     name = before[start:].split(b"\t", 1)[0]
     stream.seek(offset)
     for line in stream:
-        if line.split(b"\t", 1)[0] != name:
+        fields = line.split(b"\t", 2)
+        # The next read may have the same name: its primary record begins it.
+        if fields[0] != name or not int(fields[1]) & SECONDARY_OR_SUPPLEMENTARY:
             break
         offset += len(line)
     return offset
