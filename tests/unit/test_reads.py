@@ -165,6 +165,22 @@ BAD = [
     (["@b", "AC", "+", "I"], r"has 2 bases but 1 qualities \(is it truncated\?\)", 8),
     (["@b", "AC", "+", "III"], "has 2 bases but 3 qualities", 8),
     (["@b", "AC\nGT", "+", "II"], r"has no \+ line .*several lines", 7),
+    (["@", "AC", "+", "II"], "has no name", 5),
+    (["@ b", "AC", "+", "II"], "has no name", 5),
+    (["@\tb", "AC", "+", "II"], "has no name", 5),
+    (["@@b", "AC", "+", "II"], "has a name that begins with @", 5),
+    (["@b" + "x" * 254, "AC", "+", "II"], "has a name of 255 bytes, SAM's limit is 254", 5),
+    (["@b" + "x" * 400 + " c", "AC", "+", "II"], "has a name of 401 bytes", 5),
+    (["@b\x00x", "AC", "+", "II"], "has the byte 0x00 in the line of its name", 5),
+    (["@b c\x1b", "AC", "+", "II"], "has the byte 0x1b in the line of its name", 5),
+    (["@b", "A\0", "+", "II"], "has the byte 0x00 among its bases", 6),
+    (["@b", "A!", "+", "II"], "has '!' among its bases", 6),
+    (["@b", "A ", "+", "II"], "has the byte 0x20 among its bases", 6),
+    (["@b", "AC", "+", "I "], "has the byte 0x20 among its qualities", 8),
+    (["@b", "AC", "+", "\tI"], "has the byte 0x09 among its qualities", 8),
+    (["@b", "AC", "+", "I\x7f"], "has the byte 0x7f among its qualities", 8),
+    (["@b", "A", "+", "\xe9"], "has 1 bases but 2 qualities", 8),
+    (["@b", "AC", "+", "\xe9"], "has the byte 0xc3 among its qualities", 8),
 ]
 
 
@@ -235,7 +251,7 @@ def test_no_reads(tmp_path, data):
     with pytest.raises(BadInput, match=rf"^{file}: no reads"):
         inspect([file])
     with pytest.raises(BadInput, match="no reads"):
-        inspect([file, file])
+        inspect([file, write(tmp_path / "mates.fq", data)])
 
 
 def test_files_that_are_not_taken(tmp_path):
@@ -267,7 +283,7 @@ def test_other_compressions_are_refused(tmp_path, begin, program):
     ("one", "other"),
     [
         *[("a", "a"), ("a/1", "a/2"), ("a/1 x", "a/2 y"), ("a 1:N:0", "a 2:N:0"), ("a\tx", "a"), ("a/1", "a")],
-        *[("a/2", "a/1"), ("n" * 300 + "/1", "n" * 300 + "/2"), ("a/1 c", "a/2"), ("a", "a" + " " * 300)],
+        *[("a/2", "a/1"), ("n" * 250 + "/1", "n" * 250 + "/2"), ("a/1 c", "a/2"), ("a", "a" + " " * 300)],
     ],
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
@@ -280,11 +296,62 @@ def test_names_of_a_pair(tmp_path, one, other, newline):
     assert inspect([both], interleaved=True).records == 2
 
 
+def test_odd_bytes_that_sam_can_hold(tmp_path):
+    names = ["b" + "x" * 253 + " comment" * 99, "\xe9", "b\tc:i:1", "b c\xe9", "b " + "x" * 400]
+    records = [[f"@{n}", "AC.=NnRyacgtu", "+\x00 \xe9", "!~@+IIIIIIIII"] for n in names]
+    for newline in ("\n", "\r\n"):
+        assert inspect([write(tmp_path / "r.fq", text(records, newline))]).records == len(names)
+
+
+@given(
+    record=st.integers(0, 3),
+    line=st.sampled_from((0, 1, 3)),
+    place=st.integers(0, 20),
+    byte=st.integers(0, 255).filter(lambda byte: byte not in b"\r\n"),
+    size=SIZES,
+)
+@common(300)
+def test_bytes_are_judged_alike_one_by_one_and_together(tmp_path, blocks_of, *, record, line, place, byte, size):
+    """What the check of many records at once refuses has a reason, and what it takes has none."""
+    blocks_of(size)
+    records = [[f"@r{n} c", "ACGT" * n, "+", "I~!F" * n] for n in range(1, 5)]
+    lines = [bytearray(part.encode()) for part in records[record]]
+    place = min(place, len(lines[line]) - 1)
+    lines[line][place] = byte
+    data = text(records[:record]) + b"\n".join(lines) + b"\n" + text(records[record + 1 :])
+    reason = check._reason(data.split(b"\n")[4 * record : 4 * record + 4])
+    file = write(tmp_path / "r.fq", data)
+    if reason is None:
+        assert inspect([file]).records == 4
+    else:
+        with pytest.raises(BadInput, match=rf"^{file}:{4 * record + reason[1]}: record {record + 1} ") as caught:
+            inspect([file])
+        assert caught.value.reason == f"record {record + 1} {reason[0]}"
+
+
+def test_a_file_is_not_its_own_mate(tmp_path):
+    file = write(tmp_path / "r.fq", text(GOOD))
+    link = tmp_path / "link.fq"
+    link.symlink_to(file)
+    with pytest.raises(BadInput, match=f"^{link}: this is the file of mate 1 again"):
+        inspect([file, link])
+
+
+@pytest.mark.parametrize("name", ["a/1", "a/2 c", "n" * 300 + "/1"])
+def test_one_mate_twice_is_no_pair(tmp_path, name):
+    records = [["@same", "A", "+", "I"], [f"@{name}", "A", "+", "I"]]
+    files = [write(tmp_path / f"{n}.fq", text(records)) for n in range(2)]
+    word = name.split()[0]
+    reason = "has a name of 302" if len(word) > 254 else f"@{word} and @{word} are the same mate"
+    with pytest.raises(BadInput, match=rf"\.fq:5: record 2:? {reason}"):
+        inspect(files)
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
         *[("a", "b"), ("a/1", "b/2"), ("a", "ab"), ("ab", "a"), ("x1", "x2"), ("a/3", "a/4"), ("a/1x", "a/2x")],
-        *[("n" * 300 + "1", "n" * 300 + "2"), ("a b", "c b"), ("/1", "/2x")],
+        *[("n" * 250 + "1", "n" * 250 + "2"), ("a b", "c b"), ("/1", "/2x")],
     ],
 )
 def test_names_of_no_pair(tmp_path, one, other):

@@ -46,6 +46,9 @@ def unlike(one: Names, other: Names) -> int | None:
     place = row + end
     ended = (a[place] <= _LAST_END) & (b[place] <= _LAST_END)
     good = ended & ((at >= end) | ~differ.reshape(-1)[row + at])
+    # Equal names with /1 or /2 at their ends are the same mate twice.
+    before = np.maximum(place - 2, 0)
+    good &= ~((end > 2) & (a[before] == _SLASH) & ((a[before + 1] == _ONE) | (a[before + 1] == _TWO)))
     if good.all():
         return None
     # Names that differ in their last character only may be those of mates 1 and 2.
@@ -55,9 +58,13 @@ def unlike(one: Names, other: Names) -> int | None:
     if good.all():
         return None
     for number in np.flatnonzero(~good):
-        if stem(one.name(int(number))) != stem(other.name(int(number))):
+        if not _is_pair(one.name(int(number)), other.name(int(number))):
             return int(number)
     return None
+
+
+def _is_pair(name: bytes, other: bytes) -> bool:
+    return stem(name) == stem(other) and (name != other or stem(name) == name)
 
 
 def stem(name: bytes) -> bytes:

@@ -103,6 +103,8 @@ def inspect(
     if len(files) not in {1, 2} or (interleaved and len(files) == 2):
         raise BadInput(f"{len(files)} read files: one, or two of a pair that is not interleaved, are needed")
     sources = [source(file) for file in files]
+    if len(files) == 2 and files[0].samefile(files[1]):
+        raise BadInput("this is the file of mate 1 again: name the file of mate 2", file=files[1])
     indexes = [_unnamed() if s.packed else None for s in sources]
     marker = Marker(Batch(batch_bases, batch_records, batch_bytes), len(files))
     threads = max(1, min(4, len(os.sched_getaffinity(0))) // len(files))
@@ -177,10 +179,11 @@ def _compare(checked: Sequence[Checked], windows: Sequence[_Window], done: int) 
     one, other = (w.names() for w in windows)
     if (wrong := pairs.unlike(one, other)) is None:
         return
-    names = " and ".join(n.name(wrong).decode(errors="replace") for n in (one, other))
-    number = done + wrong
+    both = [n.name(wrong).decode(errors="replace") for n in (one, other)]
+    names, number = " and ".join(both), done + wrong
+    reason = f"{names} are the same mate" if both[0] == both[1] else f"{names} are no pair"
     line = 4 * number + 1 if len(checked) == 2 else 8 * number + 5
-    raise BadInput(f"record {number + 1}: {names} are no pair", file=checked[-1].file, line=line)
+    raise BadInput(f"record {number + 1}: {reason}", file=checked[-1].file, line=line)
 
 
 def _telling(say: Callable[[str], None] | None) -> Callable[[Sequence[Checked]], None]:
