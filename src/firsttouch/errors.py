@@ -30,6 +30,7 @@ class BadInput(FirstTouchError):
         """Make the error; *file* and *line* (1-based) say where the input is wrong."""
         where = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
         super().__init__(where + reason)
+        self.reason = reason
         self.file = file
         self.line = line
 

@@ -409,10 +409,10 @@ def test_a_dead_link_takes_a_file(data: Path, tmp_path: Path, server: Server) ->
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (READS[:-7], "truncated FASTQ|not as many"),
+        (READS[:-7], "not FASTQ that can be used"),
         (gzip.compress(READS)[:-9], "end early"),
         (READS.split(b"@r16")[0], "expected about 2050"),
-        (FASTA, "not a FASTQ file"),
+        (FASTA, "this is FASTA, FASTQ is needed"),
     ],
 )
 def test_a_wrong_file_is_bad_input(data: Path, tmp_path: Path, content: bytes, reason: str) -> None:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from firsttouch.errors import RunFailed
+from firsttouch.errors import BadInput, RunFailed
 
 #: Called with what is being done, the bytes done so far and the bytes in all (None: not known).
 Progress = Callable[[str, int, int | None], None]
 
 _CHUNK = 1 << 18
-_EDGE = 1 << 16  # so much of a FASTQ file's beginning and end is looked at record by record
 
 
 class Corrupt(Exception):
@@ -87,18 +86,21 @@ def gunzip(chunks: Iterable[bytes], *, partial: bool = False, tail_ignored: bool
 def cut_reads(chunks: Iterable[bytes], first: int | None, truncate: int | None) -> Iterator[bytes]:
     """Yield the *first* reads of a FASTQ stream, each with its first *truncate* bases (None: all).
 
+    Blank lines at the end are dropped, and every line is ended, as aligners are fed.
     Raises Corrupt where the stream ends before or inside a record that was asked for.
     """
     rest = b""
     kept = 0
-    for chunk in chunks:
+    for chunk in _ended(chunks):
         lines = (rest + chunk).split(b"\n")
         whole = (len(lines) - 1) // 4 * 4
         rest = b"\n".join(lines[whole:])
         del lines[whole if first is None else min(whole, 4 * (first - kept)) :]
         if truncate:
-            for part in (1, 3):  # the bases and their qualities
-                lines[part::4] = [line[:truncate] for line in lines[part::4]]
+            bases, qualities = ([line.rstrip(b"\r") for line in lines[part::4]] for part in (1, 3))
+            if list(map(len, bases)) != list(map(len, qualities)):
+                raise Corrupt("a read has not as many qualities as bases")
+            lines[1::4], lines[3::4] = ([line[:truncate] for line in part] for part in (bases, qualities))
         if lines:
             kept += len(lines) // 4
             yield b"\n".join(lines) + b"\n"
@@ -110,6 +112,20 @@ def cut_reads(chunks: Iterable[bytes], first: int | None, truncate: int | None) 
         raise Corrupt("the last read is incomplete")
 
 
+def _ended(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield a FASTQ stream without blank lines at its end, and with the newline of its last line."""
+    held, lines = b"", 0
+    for chunk in chunks:
+        text = held + chunk
+        kept = text.rstrip()
+        held = text[len(kept) :]
+        lines += kept.count(b"\n")
+        yield kept
+    if lines:
+        # A read without a base ends with an empty line.
+        yield b"\n" * max(1, min(held.count(b"\n"), 4 - lines % 4))
+
+
 def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable[str] = ()) -> Facts:
     """Write *chunks*, a FASTA (role "reference") or FASTQ ("reads") text, to *target* and say what it is.
 
@@ -117,49 +133,38 @@ def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable
     """
     # md5 is what some archives publish; it guards against accidents here, not against an attacker.
     digests = {name: hashlib.new(name, usedforsecurity=False) for name in {"sha256", *algorithms}}
-    size = lines = contigs = 0
-    head = tail = b""
+    size = contigs = 0
+    head = last = b""
     with target.open("wb") as file:
         for chunk in chunks:
             for digest in digests.values():
                 digest.update(chunk)
-            if role == "reads":
-                lines += chunk.count(b"\n")
-            else:
-                contigs += chunk.count(b"\n>") + ((tail[-1:] or b"\n") == b"\n" and chunk[:1] == b">")
+            if role == "reference":
+                contigs += chunk.count(b"\n>") + ((last or b"\n") == b"\n" and chunk[:1] == b">")
             size += len(chunk)
-            head = head + chunk[: _EDGE - len(head)] if len(head) < _EDGE else head
-            tail = (tail + chunk)[-_EDGE:]
+            head, last = head or chunk[:1], chunk[-1:] or last
             file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
     hexes = {name: digest.hexdigest() for name, digest in digests.items()}
     if role == "reads":
-        lines += tail[-1:] not in (b"", b"\n")
-        return Facts(hexes, size, lines // 4, _check_fastq(head, tail, lines, size))
-    if head[:1] != b">":
+        return Facts(hexes, size, *_check_fastq(target))
+    if head != b">":
         raise Corrupt("not a FASTA file: it does not begin with '>'")
     return Facts(hexes, size, contigs)
 
 
-def _check_fastq(head: bytes, tail: bytes, lines: int, size: int) -> int:
-    """Return the length of the first read; raises Corrupt where the first or the last record is not whole.
+def _check_fastq(file: Path) -> tuple[int, int]:
+    """Return how many reads *file* holds and the length of the first; raises Corrupt where it is not FASTQ."""
+    from firsttouch.reads import inspect  # noqa: PLC0415 - as NumPy, it is slow to import
 
-    The records between are covered by the checksum and the count: looking at each costs more than the
-    download's own pass over some 300 million of them.
-    """
-    if lines < 4 or head[:1] != b"@":
-        raise Corrupt("not a FASTQ file: it does not begin with a read of four lines")
-    if lines % 4:
-        raise Corrupt(f"truncated FASTQ: {lines} lines are not four per read")
-    first, last = head.split(b"\n"), tail.removesuffix(b"\n").split(b"\n")
-    for record in (first[:4], last[-4:]):
-        # A record longer than the edge that was kept cannot be judged.
-        if size > _EDGE and min(len(first), len(last)) < 6:
-            break
-        if record[0][:1] != b"@" or record[2][:1] != b"+" or len(record[1]) != len(record[3]):
-            raise Corrupt("truncated or damaged FASTQ: a read has not as many qualities as bases")
-    return len(first[1])
+    try:
+        records = inspect([file]).records
+    except BadInput as error:
+        where = "" if error.line is None else f"line {error.line}: "
+        raise Corrupt(f"not FASTQ that can be used: {where}{error.reason}") from None
+    with file.open("rb") as stream:
+        return records, len([stream.readline(), stream.readline()][1].rstrip(b"\r\n"))
 
 
 def digests_of(path: Path, algorithms: Iterable[str], what: str, progress: Progress) -> dict[str, str]:
