@@ -2,6 +2,7 @@
 """The guideline in a report: the choice, what it gains, every alternative, and the dropped ones with why."""
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,8 @@ from firsttouch.commands import advise as command
 from firsttouch.errors import BadInput
 from firsttouch.guideline import said, stored
 from firsttouch.records import Record
+from firsttouch.report import alternatives, gains
+from firsttouch.report import hosts as hosts_of
 
 pytestmark = pytest.mark.unit
 
@@ -101,13 +104,102 @@ def test_invalid_scenarios_are_dropped_with_the_reason(tmp_path):
     assert "2Inst_Original" not in [a["scenario"] for a in one["alternatives"]]
 
 
-def test_the_hosts_of_a_system_count_together(tmp_path):
-    other = run("8Inst_Original", 20.0, 21.0, 22.0, instances=8, host="n2")
-    one = choices(tmp_path, [SLOW, FAST, other])[0][0]["choices"][0]
+def test_the_hosts_of_a_system_count_together_by_their_own_default_runs(tmp_path):
+    others = [
+        run("1Inst_Original", 80.0, 82.0, 84.0, threads=64, host="n2"),
+        run("8Inst_Original", 20.0, 20.5, 21.0, instances=8, host="n2"),
+    ]
+    one = choices(tmp_path, [SLOW, FAST, *others])[0][0]["choices"][0]
     assert "2 hosts" in one["title"]
     best = next(a for a in one["alternatives"] if a["scenario"] == "8Inst_Original")
-    assert best["repetitions"] == 6
-    assert (best["value"]["low"], best["value"]["high"]) == (10.0, 22.0)
+    assert (best["repetitions"], best["hosts"]) == (6, 2)
+    assert best["gain"]["value"] == pytest.approx(4.0, rel=0.01)
+    # On the mean host, which is neither.
+    assert best["value"]["value"] == pytest.approx((41 * 82) ** 0.5 / 4, rel=0.01)
+    assert one["interval"] == "95 % interval over 2 hosts"
+
+
+def test_a_host_without_a_default_run_is_left_out_and_named(tmp_path):
+    other = run("4Inst_Original", 2.0, 2.1, 2.2, instances=4, threads=16, host="n2")
+    found, page, _ = choices(tmp_path, [SLOW, FAST, other])
+    one = found[0]["choices"][0]
+    assert "1 host" in one["title"]
+    assert [a["scenario"] for a in one["alternatives"]] == ["8Inst_Original", "1Inst_Original"]
+    assert "n2 left out, as times of other hosts compare only" in one["reason"]
+    assert "n2 left out" in page
+
+
+def test_where_no_host_has_a_default_run_hosts_do_not_mix(tmp_path):
+    other = run("4Inst_Original", 2.0, 2.1, 2.2, instances=4, threads=16, host="n2")
+    one = choices(tmp_path, [FAST, run("2Inst_Original", 30.0, 31.0, instances=2), other])[0][0]["choices"][0]
+    assert one["recommended"] == "8Inst_Original"
+    assert one["gain"] is None
+    assert "n2 left out" in one["reason"]
+
+
+def test_one_repetition_recommends_nothing_and_says_why(tmp_path):
+    once = [run("1Inst_Original", 40.0, threads=64), run("8Inst_Original", 10.0, instances=8)]
+    elsewhere = [replace(r, host="n2", samples=(r.value * 1.08,)) for r in once[:1]]
+    for records in (once, once + elsewhere):
+        one = choices(tmp_path, records)[0][0]["choices"][0]
+        assert one["recommended"] == "1Inst_Original"
+        assert "4.00x as fast as the default run, but with one repetition each, how sure" in one["reason"]
+        gains = {a["scenario"]: a["gain"] for a in one["alternatives"]}
+        assert gains["8Inst_Original"] == {"value": pytest.approx(4.0), "low": None, "high": None}
+
+
+class TestHostsThatDiffer:
+    """Records of two hosts that shared the scenarios, with noise of 1 %."""
+
+    NAMES = ("1Inst_Interleave", "2Inst_Original", "4Inst_Original", "8Inst_Original", "8Inst_Interleave")
+
+    def chosen(self, seed, slower, gain=1.0, swap=False):
+        chance = random.Random(seed)  # noqa: S311
+        hosts = {"n1": slower, "n2": lambda s: s} if swap else {"n1": lambda s: s, "n2": slower}
+
+        def timed(name, host):
+            seconds = hosts[host](10.0 / (gain if name == "8Inst_Original" else 1.0))
+            samples = (seconds * chance.lognormvariate(0, 0.01) for _ in range(3))
+            count = int(name[0])
+            return run(name, *samples, instances=count, threads=64 // count, host=host)
+
+        records = [timed("1Inst_Original", host) for host in hosts]
+        records += [timed(name, chance.choice(["n1", "n2"])) for name in self.NAMES]
+        ((_, choice),) = alternatives.measured(hosts_of.split(records, (), None))
+        return choice
+
+    @pytest.mark.parametrize("swap", [False, True])
+    @pytest.mark.parametrize("slower", [lambda s: 1.08 * s, lambda s: s + 3], ids=["8 %", "3 s"])
+    def test_nothing_is_recommended_unless_it_is_faster_on_one_and_the_same_host(self, slower, swap):
+        seeds = range(200)
+        none = [self.chosen(seed, slower, swap=swap).chosen for seed in seeds]
+        assert sum(name != "1Inst_Original" for name in none) <= 200 * 0.05
+        some = [self.chosen(seed, slower, gain=1.3, swap=swap) for seed in seeds]
+        assert {c.chosen for c in some} == {"8Inst_Original"}
+        assert all(c.gain.clear for c in some)
+        held = sum(c.gain.low <= 1.3 <= c.gain.high for c in some)
+        assert held >= 200 * 0.95
+
+    def test_the_interval_holds_the_gain_on_the_other_host_too(self):
+        # 3 s that no placement helps: 1.3x on the fast host is 1.22x on the slow one.
+        for seed in range(50):
+            gain = self.chosen(seed, lambda s: s + 3, gain=1.3).gain
+            assert gain.low <= 13 / (10 / 1.3 + 3)
+            assert gain.high >= 1.3
+
+    def test_gains_that_differ_between_hosts_widen_the_interval(self):
+        def times(of_n2):
+            return {"default": {"n1": [10, 10.1], "n2": [10, 10.1]}, "x": {"n1": [5, 5.05], "n2": of_n2}}
+
+        same = gains.gains(times([5, 5.05]), "default")["x"]
+        differing = gains.gains(times([9, 9.05]), "default")["x"]
+        assert same.clear
+        assert not differing.clear
+
+    def test_students_quantiles(self):
+        # Tables of the t distribution, two-sided.
+        wanted = {(0.95, 1): 12.706, (0.95, 2): 4.303, (0.95, 10): 2.228, (0.99, 4): 4.604, (0.99, 5): 4.032}
+        assert {key: round(gains.student(*key), 3) for key in wanted} == wanted
 
 
 def test_runs_with_other_numbers_of_threads_are_not_one_scenario(tmp_path):

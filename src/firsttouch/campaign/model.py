@@ -25,13 +25,16 @@ from firsttouch.systems import load
 
 SCHEMA = 1
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+#: The scenario that others are compared with: one instance with all threads, and no placement.
+DEFAULT_SCENARIO = "1Inst_Original"
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of campaign.
 
-    *spread* is ``each``: every host does every step, or ``shared``: every step is done once, by any host.
+    *spread* is ``each``: every host does every step, or ``shared``: every step is done once, by any host, but for
+    the bridges (:meth:`Campaign.bridge`), which every host does that takes part.
     *widest* leaves out the PU-sets of several NUMA nodes but for that of all. *aligners*: all, where none is
     named. *judged*: hosts get a verdict, and what is suspect is measured again.
     """
@@ -58,6 +61,11 @@ class Step:
     name: str
     argv: tuple[str, ...]
 
+    @property
+    def aligner(self) -> str:
+        """The aligner that is run ("": none)."""
+        return self.argv[self.argv.index("--aligner") + 1] if "--aligner" in self.argv[:-1] else ""
+
 
 @dataclass(frozen=True)
 class Campaign:
@@ -77,6 +85,18 @@ class Campaign:
     def shared(self) -> bool:
         """Tell whether every step is done once, by any host."""
         return KINDS[self.kind].spread == "shared"
+
+    def bridge(self, step: Step) -> Step | None:
+        """Return the default scenario of a shared step's aligner, None where the campaign has none.
+
+        Hosts differ, so times of two hosts do not compare. Every host measures this step before it takes another
+        one of the aligner: the gain of a scenario is then a ratio within one host, and the hosts are the blocks of
+        an incomplete block design with a common control.
+        """
+        if not self.shared or not step.aligner:
+            return None
+        default = ("run", DEFAULT_SCENARIO)
+        return next((s for s in self.steps if s.aligner == step.aligner and s.argv[:2] == default), None)
 
     @property
     def judged(self) -> bool:

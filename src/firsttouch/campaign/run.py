@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import signal
 import subprocess
@@ -86,7 +87,9 @@ class _Runner:
             while (taken := self._next()) is not None:
                 step, its = taken
                 with _held(its):
-                    self.step(step, Beating(its))
+                    beat = Beating(its)
+                    if self._bridged(step, beat):
+                        self.step(step, beat)
             return
         # Steps of this host alone: one claim for all of them, so that others see that it is at work.
         claim = self.claims.take(self.host)
@@ -115,8 +118,52 @@ class _Runner:
                 found.add(entry.step)
         return found
 
+    def _bridged(self, step: Step, beat: Callable[[], None]) -> bool:
+        """Measure the bridge of *step* (see Campaign.bridge) on this host first; tell whether *step* can follow.
+
+        Where the bridge fails, this host leaves the other steps of the aligner to other hosts.
+        """
+        bridge = self.campaign.bridge(step)
+        if bridge is None or bridge == step:
+            return True
+        if not self._has_finished(bridge) and bridge.name not in self.tried:
+            self.step(bridge, beat)
+        good = self._has_finished(bridge)
+        if not good:
+            self.tried |= {s.name for s in self.campaign.steps if s.aligner == step.aligner}
+        return good
+
+    def _has_finished(self, step: Step) -> bool:
+        """Tell whether this host itself has finished *step*."""
+        return any(e.step == step.name and e.state in FINISHED for e in self.journal.entries())
+
+    def _in_order(self, steps: Sequence[Step]) -> list[Step]:
+        """Return shared steps in the order in which this host tries to take them.
+
+        First those of aligners that it has the bridge of, so that few bridges are measured and most comparisons
+        are within one host; then those that the fewest hosts have begun. Among these the order is drawn by lot,
+        another one on each host, so that no scenario is always the first or the last of a host.
+        """
+        hosts: dict[str, set[str]] = {}
+        for entry in (e for host in self.campaign.hosts() for e in host.entries()):
+            hosts.setdefault(entry.step, set()).add(entry.host)
+
+        def rank(step: Step) -> tuple[bool, int, str, bool, str]:
+            bridge = self.campaign.bridge(step)
+            begun = hosts.get(bridge.name, set()) if bridge else set()
+            lot = f"{self.campaign.created} {self.host}"
+            return (
+                self.host not in begun,
+                len(begun),
+                _lot(lot, step.aligner),
+                step != bridge,
+                _lot(lot, step.name),
+            )
+
+        return sorted(steps, key=rank)
+
     def _next(self) -> tuple[Step, Claim] | None:
-        for step in self._left(self._finished()):
+        for step in self._in_order(self._left(self._finished())):
             claim = self.claims.take(step.name)
             if claim is None:
                 continue
@@ -235,6 +282,11 @@ class _Runner:
         of = {id(r): step for step, r in made}
         names = {of[id(passes[0])] for passes in cases(r for _, r in made) if undecided(passes, system, most)}
         return [s for s in self.campaign.steps if s.name in names]
+
+
+def _lot(*names: str) -> str:
+    """Return what sorts names as if by chance, the same way each time."""
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()
 
 
 def _partition() -> str:

@@ -150,8 +150,10 @@ def _shared(
     last = _last(every)
     otherwise = f"not begun: {_submitted(asked, ends)}"
     for step in campaign.steps:
-        entry = last.get(step.name)
-        yield Gap("", step.name, _reason(entry, ends, otherwise)), entry
+        entry, bridge = last.get(step.name), campaign.bridge(step)
+        failed = bridge and bridge.name in last and not _is_finished(last[bridge.name])
+        why = f"not begun: {bridge.name} comes first" if bridge and failed else otherwise
+        yield Gap("", step.name, _reason(entry, ends, why)), entry
 
 
 def _each(

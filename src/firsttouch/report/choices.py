@@ -11,13 +11,18 @@ USE, DEFAULT = "use this", "default"
 
 @dataclass(frozen=True)
 class Interval:
-    """A value, and the ends of where it may as well lie."""
+    """A value, and the ends of where it may as well lie (None: nothing tells how sure it is)."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
-    def to_dict(self) -> dict[str, float]:
+    @property
+    def clear(self) -> bool:
+        """Tell whether a gain is one for sure: the whole interval is above 1."""
+        return self.low is not None and self.low > 1
+
+    def to_dict(self) -> dict[str, float | None]:
         """Return the JSON form."""
         return {"value": self.value, "low": self.low, "high": self.high}
 
@@ -26,8 +31,8 @@ class Interval:
 class Alternative:
     """A scenario with its time or rate and its *gain*, how many times as fast as the default run it is.
 
-    *repetitions* are runs, or trials (None: not told); the value of a scenario that was not tried is what is
-    expected of it.
+    *repetitions* are runs, or trials (None: not told), on as many *hosts*; the value of a scenario that was not
+    tried is what is expected of it.
     """
 
     scenario: str
@@ -37,6 +42,7 @@ class Alternative:
     repetitions: int | None
     gain: Interval | None
     note: str = ""
+    hosts: int = 1
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ It rests on measured scenarios, stored advice and published times, each by itsel
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from firsttouch.report import alternatives
-from firsttouch.report.choices import Alternative, Choice
+from firsttouch.report.choices import Alternative, Choice, Interval
 from firsttouch.report.hosts import HostView
 from firsttouch.report.model import Table
 from firsttouch.report.text import clean, count, number, times
@@ -58,15 +58,17 @@ def said(choice: Choice) -> str:
     if choice.chosen == choice.default:
         return f"{what}, the default run"
     gain = f"{times(choice.gain.value)} as fast as {choice.default}"
-    return f"{what}: {gain} ({times(choice.gain.low)} to {times(choice.gain.high)}, {choice.interval})"
+    low, high = choice.gain.low, choice.gain.high
+    ends = "how sure that is is not known" if low is None or high is None else f"{times(low)} to {times(high)}"
+    return f"{what}: {gain} ({ends}, {choice.interval})"
 
 
 def table(choice: Choice) -> Table:
     """Return every alternative with its time or rate, the best first."""
     rows = [_row(one) for one in choice.alternatives]
-    header = ("scenario", "instances", "policy", f"{choice.quantity} ({choice.unit})", "from", "to", "n")
+    header = ("scenario", "instances", "policy", f"{choice.quantity} ({choice.unit})", "from", "to", "n", "hosts")
     told = ("gain", "from", "to", "")
-    return Table(f"Alternatives: {choice.title}", (*header, *told), rows, frozenset(range(3, 10)))
+    return Table(f"Alternatives: {choice.title}", (*header, *told), rows, frozenset(range(3, 11)))
 
 
 def dropped(choice: Choice) -> Table | None:
@@ -78,12 +80,16 @@ def dropped(choice: Choice) -> Table | None:
 
 
 def _row(one: Alternative) -> tuple[str, ...]:
-    value = (
-        ("", "", "") if one.value is None else tuple(map(number, (one.value.value, one.value.low, one.value.high)))
-    )
-    gain = ("", "", "") if one.gain is None else tuple(map(times, (one.gain.value, one.gain.low, one.gain.high)))
     runs = "" if one.repetitions is None else str(one.repetitions)
-    return (one.scenario, one.shape, one.policy, *value, runs, *gain, one.note)
+    hosts = "" if one.repetitions is None else str(one.hosts)
+    values, gains = _cells(one.value, number), _cells(one.gain, times)
+    return (one.scenario, one.shape, one.policy, *values, runs, hosts, *gains, one.note)
+
+
+def _cells(interval: Interval | None, shown: Callable[[float], str]) -> tuple[str, ...]:
+    """Return a value and the ends of its interval, each "" where it is not known."""
+    ends = (None,) * 3 if interval is None else (interval.value, interval.low, interval.high)
+    return tuple("" if end is None else shown(end) for end in ends)
 
 
 def _choice(choice: Choice) -> dict[str, Any]:
@@ -101,6 +107,7 @@ def _choice(choice: Choice) -> dict[str, Any]:
                 "scenario": one.scenario,
                 "value": one.value.to_dict() if one.value else None,
                 "repetitions": one.repetitions,
+                "hosts": one.hosts,
                 "gain": one.gain.to_dict() if one.gain else None,
                 "note": one.note,
             }
