@@ -3,15 +3,19 @@
 
 import json
 import os
+import random
+import re
 import threading
 import time
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch import records
+from firsttouch import cli, records
 from firsttouch.campaign import collect, model, state
+from firsttouch.campaign import run as running
 from firsttouch.campaign.claims import GONE, Claims, Holder, last
 from firsttouch.campaign.journal import Entry, Journal, now
 from firsttouch.campaign.overview import overview
@@ -19,6 +23,8 @@ from firsttouch.campaign.submissions import note
 from firsttouch.commands import fleet
 from firsttouch.errors import BadInput
 from firsttouch.records import Record
+from firsttouch.report import guidelines
+from firsttouch.report import hosts as report_hosts
 
 pytestmark = pytest.mark.unit
 
@@ -332,3 +338,145 @@ class TestNames:
         records.append(tmp_path / "old.jsonl", [record("n1.cluster.example", 2.0), record("n2.cluster.example")])
         gathered = fleet.gather([tmp_path / "old.jsonl", tmp_path / "c"])
         assert gathered.passes().hosts == ["n1", "n2.cluster.example"]
+
+
+class TestShared:
+    """Several hosts do the steps of one strategy campaign: they compare by the default scenario of each."""
+
+    #: How much slower a host is: a factor, and a constant number of seconds.
+    HOSTS: ClassVar = {"n1": (1.0, 0.0), "n2": (1.08, 0.0), "n3": (1.0, 3.0)}
+
+    def campaign(self, folder, monkeypatch, aligners=("bwa-mem",)):
+        monkeypatch.setenv("FIRSTTOUCH_EFFORT", "full")
+        return model.create(planned(folder, "strategy", aligners=list(aligners)))
+
+    def measured(self, campaign, hosts, monkeypatch, *, gain=1.0, fails=lambda host, step: False):
+        """Runs the campaign on hosts at once, as jobs do; *gain* is that of 8Inst_Original on every host."""
+
+        def measure(runner, step, beat):
+            time.sleep(0.01)
+            if fails(runner.host, step):
+                return "failed", "status 1", []
+            factor, seconds = self.HOSTS[runner.host]
+            chance = random.Random(f"{runner.host} {step.name}")  # noqa: S311
+            scenario = step.argv[1]
+            base = 10.0 * factor / (gain if scenario == "8Inst_Original" else 1.0) + seconds
+            instances, policy = re.match(r"(\d+)Inst_([A-Za-z]+)", scenario).groups()
+            parameters = {
+                "aligner": step.aligner,
+                "dataset": "lambda",
+                "scenario": scenario,
+                "instances": int(instances),
+                "threads": int(scenario.split("_")[2][:-1]) if scenario.count("_") == 2 else 64 // int(instances),
+                "policy": policy.lower(),
+                "reads": 10000,
+            }
+            samples = tuple(base * chance.lognormvariate(0, 0.01) for _ in range(3))
+            return (
+                "done",
+                "",
+                [
+                    Record(
+                        "scaling" if instances == "1" else "placement",
+                        "alignment_time",
+                        "s",
+                        "lower",
+                        samples,
+                        parameters,
+                        host=runner.host,
+                        system="amd-opteron",
+                    )
+                ],
+            )
+
+        monkeypatch.setattr(running._Runner, "_measure", measure)
+        runners = []
+        for host in hosts:
+            monkeypatch.setattr(running, "host_name", lambda host=host: host)
+            runners.append(running._Runner(campaign, lambda text: None, []))
+            runners[-1].journal.open()
+        threads = [threading.Thread(target=runner.go) for runner in runners]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return {j.host: [e.step for e in j.entries() if e.state == "done"] for j in campaign.hosts()}
+
+    def test_each_host_measures_the_default_first_and_other_steps_are_done_once(self, tmp_path, monkeypatch):
+        campaign = self.campaign(tmp_path, monkeypatch)
+        done = self.measured(campaign, ["n1", "n2"], monkeypatch)
+        assert [steps[0] for steps in done.values()] == ["bwa-mem-1Inst_Original"] * 2
+        others = [s for steps in done.values() for s in steps[1:]]
+        assert sorted(others) == sorted(s.name for s in campaign.steps if s != campaign.bridge(s))
+        assert state.state(campaign).whole
+
+    def test_hosts_share_out_the_aligners(self, tmp_path, monkeypatch):
+        # Fewer bridges are measured, and most scenarios are compared within one host.
+        campaign = self.campaign(tmp_path, monkeypatch, ["bwa-mem", "snap", "bowtie2"])
+        done = self.measured(campaign, ["n1", "n2", "n3"], monkeypatch)
+        bridges = [s for steps in done.values() for s in steps if s.endswith("-1Inst_Original")]
+        assert 3 <= len(bridges) < 9
+        for steps in done.values():
+            seen = set()
+            for aligner, _, scenario in (s.rpartition("-") for s in steps):
+                assert scenario == "1Inst_Original" or aligner in seen
+                seen.add(aligner)
+
+    def test_a_host_whose_default_fails_leaves_the_aligner_to_others(self, tmp_path, monkeypatch):
+        campaign = self.campaign(tmp_path, monkeypatch)
+
+        def fails(host, step):
+            return host == "n2"
+
+        done = self.measured(campaign, ["n1", "n2"], monkeypatch, fails=fails)
+        assert done["n2"] == []
+        assert len(done["n1"]) == len(campaign.steps)
+        assert [e.step for e in campaign.host("n2").entries() if e.state == "failed"] == ["bwa-mem-1Inst_Original"]
+
+    def test_where_the_default_fails_everywhere_that_is_why_nothing_else_was_begun(self, tmp_path, monkeypatch):
+        campaign = self.campaign(tmp_path, monkeypatch)
+        self.measured(campaign, ["n1"], monkeypatch, fails=lambda host, step: True)
+        reasons = {g.step: g.reason for g in state.state(campaign).gaps}
+        assert reasons["bwa-mem-8Inst_Original"] == "not begun: bwa-mem-1Inst_Original comes first"
+        assert reasons["bwa-mem-1Inst_Original"].startswith("failed on n1")
+
+    @pytest.mark.parametrize("hosts", [("n1", "n2"), ("n1", "n3"), ("n2", "n3")])
+    @pytest.mark.parametrize(("gain", "wanted"), [(1.0, "1Inst_Original"), (1.3, "8Inst_Original")])
+    def test_what_is_recommended_does_not_depend_on_the_hosts(self, tmp_path, monkeypatch, hosts, gain, wanted):
+        campaign = self.campaign(tmp_path, monkeypatch)
+        self.measured(campaign, hosts, monkeypatch, gain=gain)
+        records = collect.measured(state.state(campaign))
+        (guide,) = guidelines.guidelines(report_hosts.split(records, (), None), [])
+        choice = guide.to_dict()["choices"][0]
+        assert choice["title"].endswith("2 hosts")
+        assert choice["recommended"] == wanted
+        assert len(choice["alternatives"]) == len(campaign.steps)
+        if gain > 1:
+            assert 1 < choice["gain"]["low"] < choice["gain"]["value"] < choice["gain"]["high"]
+
+    def test_a_guideline_rests_on_all_hosts_however_few_are_drawn(self, tmp_path, monkeypatch):
+        names = [f"h{i}" for i in range(8)]
+        monkeypatch.setattr(self, "HOSTS", dict.fromkeys(names, (1.0, 0.0)), raising=False)
+        campaign = self.campaign(tmp_path, monkeypatch)
+        done = self.measured(campaign, names, monkeypatch, gain=1.3)
+        made = collect.collect(campaign)
+        summary = json.loads((made.report / "summary.json").read_text())
+        assert len(summary["hosts"]) == collect.MOST_DRAWN
+        choice = summary["guidelines"][0]["choices"][0]
+        assert choice["recommended"] == "8Inst_Original"
+        assert len(choice["alternatives"]) == len(campaign.steps)
+        assert choice["title"].endswith(f"{sum(bool(steps) for steps in done.values())} hosts")
+
+    def test_the_page_of_a_fleet_has_the_guideline(self, tmp_path, monkeypatch, capsys):
+        names = [f"h{i}" for i in range(8)]
+        monkeypatch.setattr(self, "HOSTS", dict.fromkeys(names, (1.0, 0.0)), raising=False)
+        campaign = self.campaign(tmp_path / "c", monkeypatch)
+        self.measured(campaign, names, monkeypatch, gain=1.3)
+        assert cli.main(["report", str(campaign.folder), "-o", str(tmp_path / "out")]) == 0
+        document = json.loads((tmp_path / "out" / "summary.json").read_text())
+        assert document["kind"] == "fleet"
+        assert document["guidelines"][0]["choices"][0]["recommended"] == "8Inst_Original"
+        assert "suspect" not in document["line"]
+        for text in (capsys.readouterr().out, *((tmp_path / "out" / n).read_text() for n in ("index.html",))):
+            assert "use 8Inst_Original" in text
+        assert "use 8Inst\\_Original" in (tmp_path / "out" / "summary.md").read_text()

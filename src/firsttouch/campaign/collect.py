@@ -10,7 +10,7 @@ from pathlib import Path
 
 from firsttouch import beside
 from firsttouch.campaign.files import room
-from firsttouch.campaign.model import Campaign
+from firsttouch.campaign.model import DEFAULT_SCENARIO, Campaign
 from firsttouch.campaign.overview import merged, overview
 from firsttouch.campaign.state import State, dumps, missing_of, state
 from firsttouch.records import Record
@@ -66,7 +66,7 @@ def agree(records: Iterable[Record]) -> list[Record]:
     wanted = {
         _data(r): r.parameters["common_sha256"]
         for r in every
-        if r.parameters.get("scenario") == "1Inst_Original" and "common_sha256" in r.parameters
+        if r.parameters.get("scenario") == DEFAULT_SCENARIO and "common_sha256" in r.parameters
     }
     return [r if _same(r, wanted.get(_data(r))) else _differing(r) for r in every]
 
@@ -80,7 +80,7 @@ def _same(record: Record, wanted: str | None) -> bool:
 
 
 def _differing(record: Record) -> Record:
-    return replace(record, status="invalid", reason="its alignments differ from those of 1Inst_Original")
+    return replace(record, status="invalid", reason=f"its alignments differ from those of {DEFAULT_SCENARIO}")
 
 
 def _write(
@@ -131,14 +131,17 @@ def _report(
         known = system.reference(record.check, record.metric, record.parameters) if record.judged else None
         return report.Reference(known.value, known.minimum, known.maximum, known.source) if known else None
 
-    shown = [r for r in records if r.host in drawn]
-    if shown or problems:
+    if records or problems:
         title = f"{found.campaign.kind} {found.campaign.name}"
-        report.build(shown, folder, problems=problems, references=reference, verdicts=verdicts, title=title)
-    if left_out:
-        from firsttouch.records import write_table  # noqa: PLC0415
-
-        write_table(records, folder / "records.parquet")
+        report.build(
+            records,
+            folder,
+            problems=problems,
+            references=reference,
+            verdicts=verdicts,
+            title=title,
+            drawn=drawn,
+        )
 
 
 def _drawn(found: State, verdicts: Sequence[HostVerdict]) -> list[str]:

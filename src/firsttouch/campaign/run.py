@@ -145,8 +145,9 @@ class _Runner:
         another one on each host, so that no scenario is always the first or the last of a host.
         """
         hosts: dict[str, set[str]] = {}
-        for entry in (e for host in self.campaign.hosts() for e in host.entries()):
-            hosts.setdefault(entry.step, set()).add(entry.host)
+        for journal in self.campaign.hosts():
+            for entry in journal.entries():
+                hosts.setdefault(entry.step, set()).add(journal.host)
 
         def rank(step: Step) -> tuple[bool, int, str, bool, str]:
             bridge = self.campaign.bridge(step)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+#: The checks that run aligners.
+ALIGNER_CHECKS = ("scaling", "placement", "weak_scaling")
 #: What this program and ReFrame itself call run reports.
 _RUN_REPORTS = ("reframe.json", "run-report*.json")
 
@@ -74,12 +76,14 @@ class Gathered:
         """Return the passes of all records, of one *system* only where it is named."""
         return table.of_frames(self._frames(table.READ), system)
 
-    def records(self, hosts: Sequence[str] | None = None) -> list[Record]:
-        """Return all records (or those of *hosts*), each once, the oldest first; for few hosts."""
+    def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
+        """Return all records, each once, the oldest first: of few *hosts*, or those of *aligners*."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
         wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
         frames = self._frames(tuple(records.columns()))
+        if aligners:
+            wanted &= pl.col("check").is_in(ALIGNER_CHECKS)
         found = [r for frame in frames for r in records.from_frame(frame.filter(wanted))]
         once = {json.dumps(r.to_dict(), sort_keys=True): r for r in found}
         return sorted(once.values(), key=lambda r: r.time)

@@ -14,7 +14,7 @@ from firsttouch.commands.fleet import Gathered
 from firsttouch.errors import BadInput
 from firsttouch.guideline import stored
 from firsttouch.records import Record
-from firsttouch.report import Problem, Summary, fleet
+from firsttouch.report import Problem, Summary, fleet, guidelines, hosts
 from firsttouch.report.fleet import Fleet
 from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.model import Kind
@@ -41,12 +41,13 @@ def report_of(
     if len({*passes.hosts, *passes.settings, *found.missing}) <= few:
         return _of_few(found, passes, described, advice, topology_xml)
     fleets = _judged(passes, described, found)
+    guided = guidelines.guidelines(hosts.split(found.records(aligners=True), (), None), advice)
 
     def write(out: Path) -> Fleet:
         pages = _details(found, fleets, described, out, details) if details else {}
         # What hosts of campaigns did not finish is among what the verdicts miss.
         problems = [p for p in _problems(found) if not (p.host and p.kind == "failed")]
-        return fleet.build(fleets, out, problems=problems, pages_of=pages)
+        return fleet.build(fleets, out, problems=problems, pages_of=pages, guided=guided)
 
     return write
 

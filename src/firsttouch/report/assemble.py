@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,25 +44,28 @@ def build(
     references: References | None = None,
     verdicts: Sequence[HostVerdict] = (),
     advice: Sequence[Mapping[str, Any]] = (),
+    drawn: Collection[str] | None = None,
     generated: datetime.datetime | None = None,
 ) -> Summary:
     """Write the report of *records* into the existing folder *out*; return its summary.
 
     *topology_xml* is hwloc's XML of the host, *verdicts* are shown first, then *problems*; *references* finds a
-    record's reference; *advice* is what :func:`firsttouch.guideline.stored.find` found. *generated* is the time
+    record's reference; *advice* is what :func:`firsttouch.guideline.stored.find` found. *drawn* are the hosts that
+    are shown one by one (default: all); guidelines rest on the records of all hosts. *generated* is the time
     that the pages state (default: now): with the same arguments, the files are the same, byte for byte. Raises
     BadInput where there is neither a record, a problem nor an advice to report, or the XML is not a topology.
     """
     if not records and not problems and not advice:
         raise BadInput("there is no record to report: give files or folders with the records of a run")
     known = topology.parse_xml(topology_xml) if topology_xml is not None else None
-    views = hosts.split(records, problems, known)
+    every = hosts.split(records, problems, known)
+    views = [view for view in every if drawn is None or view.host in drawn]
     # Problems of no host and of every host are in several views.
     listed = tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems))))
     made = generated or datetime.datetime.now(datetime.UTC)
     stated = made.isoformat(timespec="seconds")
     lines = tuple((view, headlines(view)) for view in views)
-    guided = guidelines.guidelines(views, advice)
+    guided = guidelines.guidelines(every, advice)
     summary = Summary(
         hosts=lines,
         problems=listed,

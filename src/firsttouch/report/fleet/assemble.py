@@ -21,6 +21,7 @@ from firsttouch.report import DOCUMENT, Problem, junit, openmetrics
 from firsttouch.report.document import SCHEMA
 from firsttouch.report.fleet import findings, heat, history, missing, pages, spread
 from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.report.guidelines import Guideline
 from firsttouch.report.text import clean, count
 from firsttouch.verdict import HostVerdict, Judged
 from firsttouch.verdict.model import ORDER
@@ -46,6 +47,7 @@ class Fleet:
     document: dict[str, Any]
     worst: Sequence[HostVerdict]
     ranks: Sequence[Ranks]
+    guided: Sequence[Guideline] = ()
 
     def table(self) -> str:
         """Return the table for a terminal: how many hosts of each verdict, and the worst ones."""
@@ -53,6 +55,8 @@ class Fleet:
         body = tabulate(rows, ("host", "verdict", "cause", "evidence"), "simple", maxcolwidths=[24, 8, 36, 60])
         more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(rows)
         parts = [self.document["line"], *([body] if rows else [])]
+        lines = [f"{one.aligner} on {one.system}, {line}" for one in self.guided for line in one.lines()]
+        parts += ["\n".join(lines)] if lines else []
         return "\n\n".join([*parts, *([f"and {count(more, 'more host')} that do not pass"] if more > 0 else [])])
 
 
@@ -63,18 +67,19 @@ def build(
     problems: Sequence[Problem] = (),
     title: str = "NUMA report of a fleet",
     pages_of: Mapping[str, str] | None = None,
+    guided: Sequence[Guideline] = (),
     generated: datetime.datetime | None = None,
 ) -> Fleet:
     """Write the report of fleets (one for each system) into the existing folder *out*; return it in short.
 
-    *problems* are checks without a result, *pages_of* are the pages of single hosts, by host. *generated* is the
-    time that the page states (default: now).
+    *problems* are checks without a result, *pages_of* are the pages of single hosts, by host, *guided* are the
+    guidelines of aligners. *generated* is the time that the page states (default: now).
     """
     with ThreadPoolExecutor(1) as beside:
         # The table takes as long as the page, and neither needs the other's processor.
         written = beside.submit(findings.write, judged, out / "findings.parquet")
         now = generated or datetime.datetime.now(datetime.UTC)
-        made = _pages(judged, out, problems, pages_of or {}, title=title, generated=now)
+        made = _pages(judged, out, problems, pages_of or {}, guided, title=title, generated=now)
         written.result()
     return made
 
@@ -84,18 +89,22 @@ def _pages(
     out: Path,
     problems: Sequence[Problem],
     pages_of: Mapping[str, str],
+    guided: Sequence[Guideline],
     *,
     title: str,
     generated: datetime.datetime,
 ) -> Fleet:
     stated = generated.isoformat(timespec="seconds")
+    unjudged = sum(len(one.hosts) for one in judged if not _is_judged(one))
+    judged = [one for one in judged if _is_judged(one)]
     ranks = [Ranks(one) for one in judged]
     told = [[one.judged.of(h) for h in one.hosts[:MOST_TOLD] if one.words[h]] for one in ranks]
     lost = missing.table(judged, problems)
-    machine = _document(ranks, told, problems, lost, title=title, generated=stated)
+    machine = _document(ranks, told, problems, lost, unjudged, title=title, generated=stated)
+    machine["guidelines"] = [one.to_dict() for one in guided]
     sections = [_section(one, some, pages_of) for one, some in zip(ranks, told, strict=True)]
     facts = {"title": title, "generated": stated, "version": firsttouch.__version__, "line": machine["line"]}
-    facts |= {"missing": lost, "sections": sections, **heat.legend()}
+    facts |= {"missing": lost, "sections": sections, "guidelines": guided, **heat.legend()}
     facts["each"] = sum(len(one.passes.counts) for one in judged) <= MOST_RESULTS
     (out / "index.html").write_text(pages.html("fleet.html.j2", facts), encoding="utf-8")
     (out / "summary.md").write_text(pages.ticket("fleet.md.j2", facts), encoding="utf-8")
@@ -110,7 +119,12 @@ def _pages(
     # On one line: with indents, Python takes ten times as long, and nobody reads ten thousand hosts.
     text = json.dumps(machine, sort_keys=True, allow_nan=False) + "\n"
     (out / "summary.json").write_text(text, encoding="utf-8")
-    return Fleet(machine, [v for some in told for v in some], ranks)
+    return Fleet(machine, [v for some in told for v in some], ranks, guided)
+
+
+def _is_judged(judged: Judged) -> bool:
+    """Tell whether there is anything to judge hosts by, or anything missing: aligners' times are neither."""
+    return bool(judged.judging.any()) or any(judged.missing.values())
 
 
 def worst(judged: Judged) -> list[str]:
@@ -168,6 +182,7 @@ def _document(
     worst: Sequence[Sequence[HostVerdict]],
     problems: Sequence[Problem],
     lost: missing.Lost,
+    unjudged: int,
     *,
     title: str,
     generated: str,
@@ -175,6 +190,9 @@ def _document(
     counts = {word: sum(int(one.counts[i]) for one in ranks) for i, word in enumerate(ORDER)}
     total = sum(counts.values())
     told = ", ".join(f"{n} {w}" for w, n in reversed(counts.items()) if n)
+    if unjudged:
+        told = ", ".join(filter(None, (told, f"{unjudged} without a metric that hosts are judged by")))
+    told = told or "none judged"
     some = lost.hosts - lost.whole
     gaps = [f"{lost.whole} did not come"] if lost.whole else []
     gaps += [f"something is missing of {some} of them"] if some else []
@@ -185,7 +203,7 @@ def _document(
         "firsttouch": firsttouch.__version__,
         "title": title,
         "generated": generated,
-        "line": f"{count(total, 'host')}: {told or 'none judged'}; {', '.join(gaps) or 'nothing is missing'}.",
+        "line": f"{count(total + unjudged, 'host')}: {told}; {', '.join(gaps) or 'nothing is missing'}.",
         "counts": counts,
         "missing": [{"what": what, "reason": reason} for what, reason in lost.every],
         "problems": [{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
