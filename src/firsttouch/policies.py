@@ -121,7 +121,7 @@ def parse(text: str, file: str) -> dict[str, Policy]:
 def policies() -> dict[str, Policy]:
     """Return all policies by name, in the order of policies.toml: the thesis's three come first."""
     file = resources.files("firsttouch") / "policies.toml"
-    return parse(file.read_text(encoding="utf-8"), "policies.toml")
+    return parse(tomldoc.read(file), str(file))
 
 
 def policy(name: str) -> Policy:

@@ -36,7 +36,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(datasets.available())
+    assert len(lines) == len(datasets.available()[0])
     assert next(line for line in lines if line.startswith("lambda")).split()[1:3] == ["absent", "package"]
 
 

@@ -4,13 +4,12 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from firsttouch.cli import main
 from firsttouch.datasets import available, load
 from firsttouch.datasets.manifest import mapped_fraction_min, parse
-from firsttouch.errors import BadInput, Missing
-from firsttouch.tomldoc import line_of
+from firsttouch.errors import BadInput
+from firsttouch.tomldoc import loads
 
 pytestmark = pytest.mark.unit
 
@@ -44,7 +43,7 @@ def shipped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_shipped_manifest_has_what_the_studies_need() -> None:
-    names = {dataset.name: dataset for dataset in available()}
+    names = {dataset.name: dataset for dataset in available()[0]}
     assert set(names) >= {"lambda", "synthetic", "grch37", "grch38", "na12878", "gcat", "mix100", "mix50"}
     assert names["mix50"].parent == "mix100"
     assert [file.truncate for file in names["mix50"].files] == [50, 50]
@@ -118,83 +117,25 @@ def test_a_wrong_one_says_where_and_why(old: str, new: str, line: int, reason: s
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [
-        ('reference = "nowhere"', "reference: no dataset 'nowhere'"),
-        ('reference = "mix50"', "'mix50' holds no reference of its own"),
-        ('reference = "self"', "'self' holds no reference of its own"),
-    ],
+    [("a = " + "[" * 5000, "it is nested too deeply"), ("a = " + "1" * 5000, "Exceeds the limit")],
 )
-def test_links_lead_somewhere(text: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in SHIPPED.glob("*.toml"):
-        (tmp_path / path.name).write_text(path.read_text())
-    manual = f'title = "t"\nkind = "manual"\nsource = "s"\nhow = "h"\n{text}\n'
-    reads = '[[file]]\nrole = "reads"\nname = "r.fq"\nwhy_unpinned = "w"\n'
-    (tmp_path / "self.toml").write_text(manual + reads)
-    monkeypatch.setenv("FIRSTTOUCH_DATASETS", str(tmp_path))
-    with pytest.raises(BadInput, match=f"self.toml:5: reference: .*{reason[-10:]}") as caught:
-        load("self")
-    assert reason in str(caught.value)
+def test_text_that_tomllib_gives_up_on(text: str, reason: str) -> None:
+    with pytest.raises(BadInput, match=f"^f.toml: not TOML: {reason}"):
+        loads(text, "f.toml")
 
 
-@pytest.mark.parametrize(("parent", "reason"), [("mix50", "is itself derived"), ("gcat", "has no file 'x.fq'")])
-def test_a_derived_set_needs_a_real_parent(
-    parent: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_wrong_file_hides_no_other_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for path in SHIPPED.glob("*.toml"):
-        (tmp_path / path.name).write_text(path.read_text())
-    (tmp_path / "child.toml").write_text(
-        f'title = "t"\nkind = "derived"\nsource = "s"\nreference = "grch37"\nparent = "{parent}"\n'
-        '[[file]]\nrole = "reads"\nname = "r.fq"\nof = "x.fq"\nwhy_unpinned = "w"\n'
-    )
+    (tmp_path / "latin.toml").write_bytes(b"title = '\xe4'")
+    (tmp_path / "short.toml").write_text("")
+    (tmp_path / "good.toml").write_text(GOOD)
     monkeypatch.setenv("FIRSTTOUCH_DATASETS", str(tmp_path))
-    with pytest.raises(BadInput, match=f"child.toml:5: .*{reason}"):
-        load("child")
-
-
-@pytest.mark.parametrize("name", ["nope", "../lambda", "", "lambda.toml", "a\nb", "LAMBDA"])
-def test_an_unknown_name_lists_the_known(name: str) -> None:
-    with pytest.raises(BadInput, match=r"no dataset .*known are .*lambda") as caught:
-        load(name)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_folder_says_how_to_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FIRSTTOUCH_DATASETS", str(tmp_path / "none"))
-    with pytest.raises(Missing, match="set FIRSTTOUCH_DATASETS"):
-        available()
-
-
-def test_bytes_that_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bad.toml").write_bytes(b'title = "\xff"')
-    monkeypatch.setenv("FIRSTTOUCH_DATASETS", str(tmp_path))
-    with pytest.raises(BadInput, match=r"bad.toml: not UTF-8 text: .* at byte 9"):
-        load("bad")
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    at=st.integers(0, len(GOOD)),
-    length=st.integers(0, 40),
-    text=st.text(st.sampled_from('=[]{}"\n#.-_ 01abcfilenrs\\é\x00'), max_size=12),
-)
-def test_any_text_is_a_dataset_or_bad_input_in_one_line(at: int, length: int, text: str) -> None:
-    damaged = GOOD[:at] + text + GOOD[at + length :]
-    refused: BadInput | None = None
-    try:
-        dataset = parse(damaged, Path("a.toml"))
-    except BadInput as error:
-        refused = error
-    if refused is None:
-        assert all("/" not in file.name for file in dataset.files)
-        return
-    assert str(refused).startswith("a.toml:")
-    assert "\n" not in str(refused)
-    assert refused.line is not None
-    assert 1 <= refused.line <= damaged.count("\n") + 1
-
-
-def test_lines_of_keys_and_tables() -> None:
-    assert line_of(GOOD, ["file", 1, "url"]) == 14
-    assert line_of(GOOD, ["file", 1, "absent"]) == 11
-    assert line_of(GOOD, ["expect"]) == 17
-    assert line_of(GOOD, ["absent"]) == 1
+    datasets, errors = available()
+    assert len(datasets) == 1
+    assert [str(error.file) for error in errors] == [str(tmp_path / f"{n}.toml") for n in ("latin", "short")]
+    assert main(["data", "list"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out.startswith("good ")
+    assert "latin.toml: not UTF-8 text" in shown.err
+    assert shown.err.splitlines()[-1].startswith(f"firsttouch: error: {tmp_path}/short.toml:1: ")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch import datasets
+from firsttouch.progress import say
 from firsttouch.units import format_bytes
 
 _OPTIONS = ("genome_size", "repeat_fraction", "seed", "pairs", "read_length")
@@ -64,14 +65,19 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _list(args: argparse.Namespace) -> int:
-    found = [(dataset, datasets.state(dataset)) for dataset in datasets.available()]
+    described, errors = datasets.available()
+    found = [(dataset, datasets.state(dataset)) for dataset in described]
     if args.json:
         keys = ("name", "title", "kind", "source", "reference", "expect", "options")
         print(json.dumps({"datasets": [{k: getattr(d, k) for k in keys} | {"state": s} for d, s in found]}))
-        return 0
-    width = max((len(dataset.name) for dataset, _ in found), default=0)
-    for dataset, state in found:
-        print(f"{dataset.name:<{width}}  {state:<8}  {dataset.kind:<9}  {dataset.title}")
+    else:
+        width = max((len(dataset.name) for dataset, _ in found), default=0)
+        for dataset, state in found:
+            print(f"{dataset.name:<{width}}  {state:<8}  {dataset.kind:<9}  {dataset.title}")
+    for error in errors[:-1]:
+        say(f"firsttouch: {error}")
+    if errors:
+        raise errors[-1]
     return 0
 
 

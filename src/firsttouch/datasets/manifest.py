@@ -15,7 +15,7 @@ from typing import Any
 
 from firsttouch import folders
 from firsttouch.errors import BadInput, Missing
-from firsttouch.tomldoc import check, line_of, loads
+from firsttouch.tomldoc import check, line_of, loads, read
 
 UNPINNED = "unpinned"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
@@ -152,18 +152,19 @@ def _read(name: str) -> tuple[Dataset, Path, str]:
     if not _NAME.match(name) or not path.is_file():
         known = ", ".join(sorted(p.stem for p in where.glob("*.toml"))) or "none"
         raise BadInput(f"no dataset {name!r} in {where}: known are {known}")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"not UTF-8 text: {error.reason} at byte {error.start}", file=path) from None
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", file=path) from None
+    text = read(path)
     return parse(text, path), path, text
 
 
-def available() -> list[Dataset]:
-    """Return all datasets, by name; raises BadInput at the first wrong file."""
-    return [load(path.stem) for path in sorted(folder().glob("*.toml"))]
+def available() -> tuple[list[Dataset], list[BadInput]]:
+    """Return all datasets, by name, and what is wrong with the files that describe none."""
+    datasets, errors = [], []
+    for path in sorted(folder().glob("*.toml")):
+        try:
+            datasets.append(load(path.stem))
+        except BadInput as error:
+            errors.append(error)
+    return datasets, errors
 
 
 def parse(text: str, path: Path) -> Dataset:
