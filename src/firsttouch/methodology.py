@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
-from firsttouch import aligners as aligners_module
+from firsttouch import aligners
 from firsttouch.measure.effort import Effort
 from firsttouch.placement import SCALING_EIGHTHS, plan
 from firsttouch.systems import Facts
@@ -84,7 +84,7 @@ class Cases:
 
 def aligners_of(effort: Effort) -> list[str]:
     """Return the names of the aligners whose scenarios are run with an effort."""
-    return [name for name in aligners_module.aligners() if name in (effort.aligners or (name,))]
+    return [name for name in aligners.names() if name in (effort.aligners or (name,))]
 
 
 def topology_of(facts: Facts) -> Topology:

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from firsttouch import tomldoc
 from firsttouch.aligners import schema
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.placement import Need
@@ -179,19 +180,21 @@ def parse(name: str, text: str, file: str) -> Aligner:
     )
 
 
+def names() -> list[str]:
+    """Return the names of all aligners, in order."""
+    files = (f.name for f in resources.files(__name__).iterdir())
+    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+
+
 @functools.cache
-def aligners() -> dict[str, Aligner]:
-    """Return all aligners by name."""
-    files = sorted(
-        (f for f in resources.files(__name__).iterdir() if f.name.endswith(".toml")), key=lambda f: f.name
-    )
-    names = [(f.name.removesuffix(".toml"), f) for f in files]
-    return {name: parse(name, f.read_text(encoding="utf-8"), f.name) for name, f in names}
-
-
 def aligner(name: str) -> Aligner:
-    """Return the aligner of that name; raises BadInput that lists the known ones."""
-    try:
-        return aligners()[name]
-    except KeyError:
-        raise BadInput(f"no aligner '{name}': there are {', '.join(aligners())}") from None
+    """Return the aligner of that name; raises BadInput that lists the others, or says what its file lacks."""
+    if name not in names():
+        raise BadInput(f"no aligner '{name}': there are {', '.join(names())}")
+    file = resources.files(__name__) / f"{name}.toml"
+    return parse(name, tomldoc.read(file), str(file))
+
+
+def aligners() -> dict[str, Aligner]:
+    """Return all aligners by name; raises BadInput for the first file that is wrong."""
+    return {name: aligner(name) for name in names()}
