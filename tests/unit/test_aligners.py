@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import aligners
+from firsttouch import aligners, index
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.folders import ROOT
 
@@ -159,6 +159,20 @@ def test_the_index_is_whole_or_not_there(aln, tmp_path):
         aln.index_bytes(prefix)
     (tmp_path / "idx.b").write_bytes(b"12")
     assert aln.index_bytes(prefix) == 7
+
+
+def test_an_index_that_lacks_a_file_is_built_again(aln, stand_in, tmp_path):
+    stand_in("aln", '[ "$1" = -V ] && echo aln 1; [ "$1" = index ] && touch "$3.a" "$3.b"; exit 0')
+    reference = tmp_path / "r.fa"
+    reference.write_text(">r\nACGT\n")
+    said = []
+    prefix = index.built(aln, reference, tmp_path / "store", say=said.append)
+    assert index.built(aln, reference, tmp_path / "store", say=said.append) == prefix
+    Path(f"{prefix}.b").unlink()
+    assert index.built(aln, reference, tmp_path / "store", say=said.append) == prefix
+    assert aln.index_bytes(prefix) == 0
+    assert [line.split()[:3] for line in said] == [["building", "the", "index"]] * 3
+    assert f"it is damaged: {prefix}.b" in said[1]
 
 
 def test_a_large_index_is_taken_where_there_is_no_small_one(aln, tmp_path):
