@@ -14,6 +14,10 @@ from firsttouch.errors import BadInput
 COLUMNS = ("aligner", "system", "dataset", "instances", "threads_per_instance", "policy", "mean_s", "error_pct")
 #: The noise (percent) of a scenario whose error is not given, where its cell gives none at all.
 USUAL_ERROR = 5.0
+#: Times from a microsecond to 30 years, and the largest error (percent): no run is beyond, and squares of what is
+#: overflow.
+LEAST_SECONDS, MOST_SECONDS = 1e-6, 1e9
+MOST_ERROR = 1e4
 
 
 @dataclass(frozen=True)
@@ -99,11 +103,12 @@ def _parsed(
             raise BadInput(f"{column} is '{value}': a whole number of at least 1", file=file, line=number)
         counts.append(int(value))
     seconds = _number(text["mean_s"])
-    if seconds is None or seconds <= 0:
-        raise BadInput(f"mean_s is '{text['mean_s']}': seconds above 0", file=file, line=number)
+    if seconds is None or not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        reason = f"mean_s is '{text['mean_s']}': seconds above 0, from {LEAST_SECONDS:g} to {MOST_SECONDS:g}"
+        raise BadInput(reason, file=file, line=number)
     error = _number(text["error_pct"]) if text["error_pct"] else None
-    if text["error_pct"] and (error is None or error < 0):
-        reason = f"error_pct is '{text['error_pct']}': percent, 0 or more, or nothing where it is not known"
+    if text["error_pct"] and (error is None or not 0 <= error <= MOST_ERROR):
+        reason = f"error_pct is '{text['error_pct']}': percent, from 0 to {MOST_ERROR:g}, or nothing if unknown"
         raise BadInput(reason, file=file, line=number)
     key = (text["aligner"], text["system"], text["dataset"])
     return key, (counts[0], counts[1], text["policy"].lower()), (seconds, error)
