@@ -178,3 +178,15 @@ def test_a_refused_connection_is_missing_in_one_line(part: Path) -> None:
 def test_an_unknown_host_is_missing_in_one_line(part: Path) -> None:
     with pytest.raises(Missing, match=r"cannot reach no-such-host.invalid .*: [^()<>]+$"):
         download("http://no-such-host.invalid/x.gz", part, lambda *_: None)
+
+
+def test_a_password_is_in_no_message(server: Server, part: Path) -> None:
+    server.statuses = [404]
+    url = server.url.replace("http://", "http://somebody:secret@")
+    with pytest.raises(Missing, match="the server answered 404") as caught:
+        download(url, part, lambda *_: None)
+    download(url, part, lambda *_: None)
+    messages = [str(caught.value), module.version_path(part).read_text()]
+    with pytest.raises(Missing, match=r"^cannot reach 127\.0\.0\.1:1 for http://127") as caught:
+        download("http://some@body:secret@127.0.0.1:1/x.gz", part, lambda *_: None)
+    assert not [m for m in (*messages, str(caught.value)) if "secret" in m]

@@ -139,3 +139,11 @@ def test_a_wrong_file_hides_no_other_dataset(
     assert shown.out.startswith("good ")
     assert "latin.toml: not UTF-8 text" in shown.err
     assert shown.err.splitlines()[-1].startswith(f"firsttouch: error: {tmp_path}/short.toml:1: ")
+
+
+@pytest.mark.parametrize("url", ["http://[::1/x", "https://host:port/x", "http://:80/x", "http://me:secret@[/x"])
+def test_an_address_without_a_host_is_refused(url: str) -> None:
+    text = GOOD.replace("https://example.org/a.fq.gz", url)
+    with pytest.raises(BadInput, match=r"^a\.toml:11: url: .* names no host") as caught:
+        parse(text, Path("a.toml"))
+    assert "secret" not in str(caught.value)

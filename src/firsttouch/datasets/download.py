@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 
+from firsttouch.datasets.manifest import without_login
 from firsttouch.datasets.store import discard, need_space, version_path, write_json, writing
 from firsttouch.datasets.stream import Progress
 from firsttouch.errors import Missing, RunFailed
@@ -58,7 +59,9 @@ def download(url: str, part: Path, progress: Progress, *, limit: int | None = No
             got = _size(part)
             stalled, most = (0, got) if got > most else (stalled + 1, most)
             if stalled >= GIVE_UP:
-                raise RunFailed(f"{url}: {error} after {got} bytes; run again to go on from there") from None
+                raise RunFailed(
+                    f"{without_login(url)}: {error} after {got} bytes; run again to go on from there"
+                ) from None
             progress(f"{error}, trying again: {part.stem}", got, None)
             time.sleep(RETRY_WAIT * 2**stalled)
 
@@ -78,7 +81,9 @@ def _attempt(url: str, part: Path, progress: Progress, limit: int | None) -> Non
     try:
         response = requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT)
     except requests.RequestException as error:
-        raise Missing(f"cannot reach {urlsplit(url).netloc} for {url}: {_root(error)}") from None
+        shown = without_login(url)
+        reason = _root(error).replace(url, shown)
+        raise Missing(f"cannot reach {urlsplit(shown).netloc} for {shown}: {reason}") from None
     with response:
         if response.status_code == 416:  # there is no such range: the part is of something longer
             discard(part)
@@ -92,7 +97,9 @@ def _attempt(url: str, part: Path, progress: Progress, limit: int | None) -> Non
         with writing(part.parent, total):
             if total is not None:
                 need_space(part.parent, total - have, f"the rest of {part.stem}")
-            _receive(response, part, _Version(url, limit, _validator(response), total), have, progress)
+            _receive(
+                response, part, _Version(without_login(url), limit, _validator(response), total), have, progress
+            )
 
 
 def _receive(response: requests.Response, part: Path, version: _Version, have: int, progress: Progress) -> None:
@@ -128,7 +135,7 @@ def _check_status(response: requests.Response, url: str) -> None:
         return
     if status in (416, 429) or status >= 500:
         raise _Broken(f"the server answered {status} {response.reason}")
-    raise Missing(f"cannot download {url}: the server answered {status} {response.reason}")
+    raise Missing(f"cannot download {without_login(url)}: the server answered {status} {response.reason}")
 
 
 def _span(response: requests.Response, limit: int | None) -> tuple[int, int | None]:
@@ -143,7 +150,7 @@ def _span(response: requests.Response, limit: int | None) -> tuple[int, int | No
         return 0, min(int(length), limit) if limit else int(length)
     if response.headers.get("Transfer-Encoding", "").lower() != "chunked":
         # The end of such a body cannot be told from a broken connection.
-        raise Missing(f"cannot download {response.url}: the server does not say how long it is")
+        raise Missing(f"cannot download {without_login(response.url)}: the server does not say how long it is")
     return 0, limit
 
 
@@ -164,7 +171,7 @@ def _known(part: Path, url: str, limit: int | None) -> _Version | None:
         version = _Version(**json.loads(version_path(part).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-    if (version.url, version.limit) != (url, limit) or not part.is_file():
+    if (version.url, version.limit) != (without_login(url), limit) or not part.is_file():
         return None
     whole = version.total == _size(part)
     return version if whole or (version.validator and _size(part) < (version.total or 0)) else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch.datasets import debian, stream, synthetic
-from firsttouch.datasets.manifest import UNPINNED, DataFile, Dataset, load
+from firsttouch.datasets.manifest import UNPINNED, DataFile, Dataset, load, without_login
 from firsttouch.datasets.store import NoRoom, Place, discard, need_space, root, writing
 from firsttouch.datasets.stream import Progress
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
@@ -136,7 +136,7 @@ def _obtain(plan: _Plan, file: DataFile, handed: Path | None, progress: Progress
         return
     part = plan.place.path(file.name + ".part")
     path = handed or _fetch(plan, file, part, progress)
-    origin = file.source if path == part else str(path)
+    origin = without_login(file.source) if path == part else str(path)
     try:
         if not handed or file.checksum == UNPINNED:
             _check_packed(file, path, progress)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from firsttouch import folders
 from firsttouch.errors import BadInput, Missing
@@ -83,7 +84,8 @@ class DataFile:
     @property
     def recipe(self) -> str:
         """All that decides the file's content: a stored file made by another recipe is not this one."""
-        return f"{self.source} {self.checksum} {self.packed_checksum} {self.first_reads} {self.truncate}"
+        source = without_login(self.source)
+        return f"{source} {self.checksum} {self.packed_checksum} {self.first_reads} {self.truncate}"
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,11 @@ class Dataset:
     how: str | None = None  #: how to obtain what cannot be downloaded
     parent: str | None = None  #: the dataset that this one is derived from
     options: dict[str, Any] = field(default_factory=dict)  #: what a generated one can be asked for
+
+
+def without_login(url: str) -> str:
+    """Return *url* without a user's name and password, as messages and records show it."""
+    return re.sub(r"^(https?://)[^/?#]*@", r"\1", url)
 
 
 def mapped_fraction_min(expect: Mapping[str, Any], aligner: str) -> float:
@@ -228,6 +235,13 @@ def _check_schema(data: dict[str, Any], text: str, path: Path) -> None:
     check(data, _schema(kind), text, path)
 
 
+def _is_url(text: str) -> bool:
+    try:
+        return bool(urlsplit(text).hostname) and urlsplit(text).port != 0
+    except ValueError:
+        return False
+
+
 def _check_sense(data: dict[str, Any], files: list[DataFile], text: str, path: Path) -> None:
     """Raise BadInput where the keys are right one by one but say nothing sensible together."""
     for i, file in enumerate(files):
@@ -242,6 +256,8 @@ def _check_sense(data: dict[str, Any], files: list[DataFile], text: str, path: P
         elif file.first_bytes and not file.first_reads:
             # The end of a partial file is arbitrary: only a count of reads makes it a definite set.
             reason = "'first_bytes' needs 'first_reads'"
+        elif data["kind"] == "url" and not _is_url(file.source):
+            reason = f"url: {without_login(file.source)!r} names no host, or no port of one"
         if reason:
             raise BadInput(reason, file=path, line=line_of(text, ["file", i]))
     if data["kind"] == "generated":
