@@ -12,7 +12,7 @@ from pathlib import Path
 from firsttouch import backend, beside, datasets, exclusive, folders, records, reframe_run, topology
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.measure import effort
-from firsttouch.systems import draft, load
+from firsttouch.systems import draft, load, mismatch
 
 Say = Callable[[str], None]
 
@@ -56,19 +56,19 @@ def characterize(
 
 
 def prepare(system: str, dataset: str, say: Say) -> None:
-    """Get the dataset, and draft the local system where no file describes it yet."""
-    datasets.get(dataset)
+    """Draft the local system where no file describes it yet, and get the dataset.
+
+    Raises BadInput where this host is not one of *system*.
+    """
     file = folders.SYSTEMS / f"{system}.yaml"
     if system == folders.LOCAL and not file.exists():
         say(f"drafting {file.relative_to(folders.ROOT)} from this host")
         beside.write(file, draft.of_this_host(system))
     found = load(system)
-    if system == folders.LOCAL and len(topology.of_this_host().numa_nodes) != found.facts.numa_nodes:
-        raise BadInput(
-            f"describes {found.facts.numa_nodes} NUMA nodes, this host has another number: "
-            "draft it anew with `firsttouch system draft local --force`",
-            file=file,
-        )
+    if difference := mismatch(found, topology.of_this_host()):
+        again = ": draft it anew with `firsttouch system draft local --force`" if system == folders.LOCAL else ""
+        raise BadInput(difference + again, file=found.path)
+    datasets.get(dataset)
 
 
 def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tuple[str, bool]:

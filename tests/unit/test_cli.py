@@ -155,6 +155,13 @@ def test_topology_as_text_and_json(run):
     assert [n["index"] for n in document["numa_nodes"]] == list(range(8))
 
 
+def test_a_topology_is_compared_with_a_system(run):
+    status, out, err = run("topology", "--xml", XML, "--system", "intel-xeon")
+    assert (status, err) == (1, "firsttouch: error: this host has 8 NUMA nodes, intel-xeon has 4\n")
+    assert "data may lie there" in out
+    assert run("topology", "--xml", XML, "--system", "none")[0] == 2
+
+
 def test_plan_as_text_and_json(run):
     argv = ("plan", "--aligner", "bwa-mem", "--xml", XML, "--index-size", "0.5 GiB")
     status, out, err = run(*argv)

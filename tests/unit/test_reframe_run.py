@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import progress, reframe_run
-from firsttouch.errors import RunFailed
+from firsttouch import characterize, datasets, progress, reframe_run, topology
+from firsttouch.errors import BadInput, RunFailed
 from firsttouch.reframe_run import Trouble
 
 pytestmark = pytest.mark.unit
@@ -159,3 +159,11 @@ def test_messages_go_to_who_follows(tmp_path, monkeypatch, capsys):
     progress.say("four")
     assert capsys.readouterr() == ("", "one\ntwo\nthree\nfour\n")
     assert [f.name for f in tmp_path.iterdir()] == ["progress"]
+
+
+def test_a_host_of_another_system_is_refused_before_any_work(monkeypatch):
+    xml = Path(__file__).parents[1] / "golden" / "hwloc_16amd64-8n2c-cpusets.xml"
+    monkeypatch.setattr(topology, "of_this_host", lambda: topology.load(xml=xml))
+    monkeypatch.setattr(datasets, "get", lambda name: pytest.fail(f"{name} is fetched"))
+    with pytest.raises(BadInput, match=r"intel-xeon\.yaml: this host has \d+ NUMA nodes, intel-xeon has 4$"):
+        characterize.prepare("intel-xeon", "lambda", print)

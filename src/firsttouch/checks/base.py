@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import functools
+import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import reframe.utility.sanity as sn
-from reframe.core.builtins import run_after, run_before, sanity_function, variable
-from reframe.core.exceptions import SanityError
+from reframe.core.builtins import fixture, run_after, run_before, sanity_function, variable
+from reframe.core.exceptions import JobSchedulerError, SanityError
 from reframe.core.logging import getlogger
 from reframe.core.pipeline import RunOnlyRegressionTest
 
@@ -22,8 +24,86 @@ from firsttouch.measure import effort
 from firsttouch.records import Record, read
 
 
-class FirstTouchCheck(RunOnlyRegressionTest):
-    """Runs ``firsttouch`` with :attr:`command` on one exclusive host.
+class OneHost(RunOnlyRegressionTest):
+    """Runs ``firsttouch`` on one exclusive host; what all checks and the choice of their host have in common."""
+
+    #: Where the programs come from: native, apptainer or spack (default: what the partition says).
+    backend = variable(str, value="")
+    #: The image or the view (default: the partition's, or the backend's own).
+    image = variable(str, value="")
+
+    valid_systems = ["*"]
+    valid_prog_environs = ["*"]
+    exclusive_access = True
+    time_limit = "2h"
+
+    @run_after("setup")
+    def occupy_the_host(self) -> None:
+        """Set the executable and ask for the whole host."""
+        chosen = cases.system().programs(self.current_partition.name, self.backend, self.image)
+        self.executable = shlex.join(backend.command(*chosen))
+        # Schedulers need not hand on the environment that ReFrame was started with.
+        self.env_vars[effort.VARIABLE] = cases.effort().name
+        self.num_tasks = 1
+        self.num_cpus_per_task = cases.system().facts.pus
+
+    @property
+    def by_slurm(self) -> bool:
+        """Whether the partition's jobs go through Slurm."""
+        return self.current_partition.scheduler.registered_name in {"slurm", "squeue"}
+
+    def reason(self) -> str:
+        """Return the last message of ``firsttouch`` on standard error."""
+        lines = (line for line in reversed(self._text(self.stderr)) if line.startswith("firsttouch: "))
+        return next(lines, "no reason on stderr")
+
+    def _text(self, name: Any) -> list[str]:
+        file = Path(self.stagedir) / str(sn.evaluate(name))
+        return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+
+
+class HostOfRun(OneHost):
+    """Chooses the host of a run: the first one that Slurm gives, or ``-S host=NAME``.
+
+    All checks of a run wait for it and then ask for the same host, so that a run describes one host. It fails
+    with one line where Slurm is not installed or the host is not one of the system's; the checks are skipped then.
+    """
+
+    #: The name of the host in Slurm (default: the first one that is free).
+    host = variable(str, value="")
+
+    descr = "the host of this run"
+    time_limit = "10m"
+
+    @run_before("run")
+    def ask_for_it(self) -> None:
+        """Compare the host with the system; raises JobSchedulerError where nothing can be submitted."""
+        self.executable_opts = ["topology", "--system", cases.system().name]
+        if not self.by_slurm:
+            return
+        if shutil.which("sbatch") is None:
+            partition = self.current_partition.fullname
+            raise JobSchedulerError(f"partition {partition} submits through Slurm, and 'sbatch' is not on PATH")
+        self.prerun_cmds = ['echo "host of this run: $SLURMD_NODENAME"']
+        if self.host:
+            self.job.pin_nodes = [self.host]
+
+    @sanity_function
+    def is_of_the_system(self) -> bool:
+        """Whether the host has the NUMA nodes and PUs of the system."""
+        if self.job.exitcode not in {0, None}:
+            raise SanityError(self.reason().removeprefix("firsttouch: ").removeprefix("error: "))
+        return True
+
+    @property
+    def slurm_name(self) -> str:
+        """The host's name in Slurm."""
+        lines = (re.match(r"host of this run: (\S+)$", line) for line in self._text(self.stdout))
+        return next((m[1] for m in lines if m), "")
+
+
+class FirstTouchCheck(OneHost):
+    """Runs ``firsttouch`` with :attr:`command` on the host of the run.
 
     A check sets :attr:`command` (the arguments) after init, and says in :meth:`labels` how its records are
     named in the performance log. It passes when the command ended with 0, at least :attr:`least_records`
@@ -36,16 +116,12 @@ class FirstTouchCheck(RunOnlyRegressionTest):
     repetitions = variable(int, value=3)
     #: Fewer records than this mean that the command did less than it should.
     least_records = variable(int, value=1)
-    #: Where the programs come from: native, apptainer or spack (default: what the partition says).
-    backend = variable(str, value="")
-    #: The image or the view (default: the partition's, or the backend's own).
-    image = variable(str, value="")
+    #: The checks of one run measure one host.
+    host_of_run = fixture(HostOfRun, scope="partition")
 
-    valid_systems = ["*"]
-    valid_prog_environs = ["*"]
-    exclusive_access = True
-    time_limit = "2h"
     keep_files = ["records.jsonl"]
+    #: A host that others use is waited for; one that died would be waited for without end.
+    max_pending_time = "1d"
 
     def labels(self, record: Record) -> str | None:
         """Return the name of a record's performance variable, None where it is in the records only."""
@@ -61,12 +137,12 @@ class FirstTouchCheck(RunOnlyRegressionTest):
             "--records",
             "records.jsonl",
         ]
-        chosen = cases.system().programs(self.current_partition.name, self.backend, self.image)
-        self.executable = shlex.join(backend.command(*chosen))
-        # Schedulers need not hand on the environment that ReFrame was started with.
-        self.env_vars[effort.VARIABLE] = cases.effort().name
-        self.num_tasks = 1
-        self.num_cpus_per_task = cases.system().facts.pus
+
+    @run_before("run")
+    def stay_on_the_host(self) -> None:
+        """Ask for the host of the run; ``--distribute`` has named one already."""
+        if self.by_slurm and not hasattr(self, ".nid"):
+            self.job.pin_nodes = [self.host_of_run.slurm_name]
 
     @run_before("sanity")
     def skip_what_cannot_be_done(self) -> None:
@@ -78,15 +154,11 @@ class FirstTouchCheck(RunOnlyRegressionTest):
     @sanity_function
     def records_are_whole_and_valid(self) -> bool:
         """Look at exit status, number and validity of the records."""
-        said = next(
-            (li for li in reversed(self._text(self.stderr)) if li.startswith("firsttouch: ")),
-            "no reason on stderr",
-        )
         if self.job.exitcode not in {0, None}:
-            raise SanityError(f"exit status {self.job.exitcode}: {said}")
+            raise SanityError(f"exit status {self.job.exitcode}: {self.reason()}")
         records = self._records()
         if len(records) < self.least_records:
-            raise SanityError(f"{len(records)} records, at least {self.least_records} are needed: {said}")
+            raise SanityError(f"{len(records)} records, at least {self.least_records} are needed: {self.reason()}")
         for record in records:
             if record.status != "valid":
                 raise SanityError(f"{record.metric} is invalid: {record.reason}")
@@ -111,10 +183,6 @@ class FirstTouchCheck(RunOnlyRegressionTest):
     def _records(self) -> Sequence[Record]:
         file = Path(self.stagedir) / "records.jsonl"
         return _read(file, file.stat().st_mtime_ns) if file.exists() else ()
-
-    def _text(self, name: Any) -> list[str]:
-        file = Path(self.stagedir) / str(sn.evaluate(name))
-        return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
 
 
 @functools.cache

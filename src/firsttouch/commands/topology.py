@@ -9,29 +9,38 @@ from tabulate import tabulate
 
 from firsttouch.commands import options
 from firsttouch.cpulist import format_list
+from firsttouch.errors import RunFailed
+from firsttouch.systems import load, mismatch
 from firsttouch.topology import Topology
 from firsttouch.units import format_bytes
 
 EXAMPLES = """\
   firsttouch topology
   firsttouch topology --xml host.xml --json
-  firsttouch topology --fsroot /tmp/64amd64-4s2n4ca2co"""
+  firsttouch topology --fsroot /tmp/64amd64-4s2n4ca2co
+  firsttouch topology --system amd-opteron     # is this host one of that system's?"""
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     made = options.command(subparsers, "topology", "show NUMA nodes, PUs, memory and distances", EXAMPLES)
     options.add_topology(made)
+    made.add_argument(
+        "--system", metavar="S", help="compare with a system: 1 where NUMA nodes or PUs are others than its"
+    )
     made.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the topology."""
+    """Print the topology; raises RunFailed where the host is not one of --system's."""
+    system = load(args.system) if args.system else None
     found = options.topology(args)
     if args.json:
         options.print_json(found.to_dict())
     else:
         print(describe(found))
+    if system and (difference := mismatch(system, found)):
+        raise RunFailed(difference)
     return 0
 
 

@@ -39,6 +39,15 @@ _PERFLOG_COLUMNS = (
     "check_perf_result",
 )
 
+#: ReFrame cancels jobs that wait with ReqNodeNotAvail, which is Slurm's reason for a busy host, too. And it hides
+#: all SBATCH_* variables from sbatch but these.
+_SLURM = {
+    "ignore_reqnodenotavail": True,
+    "slurm_envvar_whitelist": [
+        f"SBATCH_{name}" for name in ("ACCOUNT", "CLUSTERS", "CONSTRAINT", "PARTITION", "QOS", "RESERVATION")
+    ],
+}
+
 
 def site_configuration(settings: Path) -> dict[str, Any]:
     """Return ReFrame's configuration with every system; *settings* is the file that asks for it.
@@ -136,6 +145,7 @@ def _partition(system: System, partition: Partition) -> dict[str, Any]:
         "launcher": partition.launcher,
         "access": list(partition.access),
         "max_jobs": partition.max_jobs,
+        "sched_options": _SLURM if partition.scheduler in {"slurm", "squeue"} else {},
         "time_limit": partition.time_limit,
         "prepare_cmds": list(partition.prepare_cmds),
         "environs": list(partition.environs),

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReFrame on several hosts: one run describes one host, which it waits for, unless it is told to use all."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from slurm_site import Site
+
+from firsttouch import folders, records
+from firsttouch.systems import draft
+
+pytestmark = pytest.mark.slurm
+
+Run = Callable[..., dict[str, dict[str, str]]]
+
+
+@pytest.fixture
+def reframe(site: Site) -> Run:
+    """Runs checks on a system whose hosts Slurm hands out; returns ReFrame's results by the checks' names."""
+    systems = site.folder / "systems"
+    systems.mkdir()
+    text = draft.of_this_host("lab").replace("scheduler: local", 'scheduler: slurm\n    access: ["--exclusive"]')
+    (systems / "lab.yaml").write_text(text.replace("max_jobs: 1", "max_jobs: 64"))
+    site.env |= {"FIRSTTOUCH_SYSTEMS": str(systems), "RFM_CONFIG_FILES": str(folders.SETTINGS)}
+
+    def run(*options: object, checks: str = "topology", system: str = "lab") -> dict[str, dict[str, str]]:
+        report = site.folder / "report.json"
+        argv = [Path(sys.executable).with_name("reframe"), "--nocolor", "-c", "reframe/", "-r", "--system", system]
+        argv += ["-n", checks, "--report-file", report, *options]
+        done = site.slurm.call(*argv, env=site.env)
+        cases = [c for r in json.loads(report.read_text())["runs"] for c in r["testcases"]]
+        assert cases, done.stdout
+        return {c["display_name"]: c for c in cases}
+
+    return run
+
+
+def hosts(site: Site) -> set[str]:
+    return {r.host for r in records.collect([site.folder / "reframe" / "output"])}
+
+
+def test_a_run_waits_for_its_host_and_stays_on_it(site: Site, reframe: Run) -> None:
+    """Slurm says ReqNodeNotAvail of jobs that wait for a busy host, for which ReFrame would cancel them."""
+    busy = site.slurm.ask(
+        "sbatch", "--parsable", "--exclusive", "-w", "n2", "-o", "/dev/null", "--wrap", "sleep 5"
+    )
+    cases = reframe("-S", "host=n2")
+    assert {c["result"] for c in cases.values()} <= {"pass", "skip"}, cases
+    assert {host for c in cases.values() for host in c["job_nodelist"]} == {"n2"}
+    assert site.slurm.ends(busy.strip())
+    assert hosts(site) == {"n2"}
+
+
+def test_the_first_host_is_that_of_all_checks(site: Site, reframe: Run) -> None:
+    """Two of three hosts are idle, and jobs that name no host are spread over them."""
+    site.slurm.ask("sbatch", "--exclusive", "-w", "n1", "-o", "/dev/null", "--wrap", "sleep 300")
+    cases = reframe(checks="topology|bandwidth_others")
+    assert len(cases) == 1 + 1 + 2, cases  # the host's, topology, and two programs
+    assert hosts(site) == {"n2"}
+
+
+def test_several_hosts_on_purpose(site: Site, reframe: Run) -> None:
+    cases = reframe("--distribute")
+    assert {c["result"] for c in cases.values()} == {"pass"}, cases
+    assert hosts(site) == {"n1", "n2", "n3"}
+
+
+def test_a_host_of_another_system_is_one_failure(site: Site, reframe: Run) -> None:
+    cases = reframe(system="amd-opteron")
+    (failed,) = [c for c in cases.values() if c["result"] == "fail"]
+    assert re.search(r"this host has \d+ .*, amd-opteron has ", failed["fail_reason"])
+    assert {c["result"] for c in cases.values()} == {"fail", "fail_deps"}
+
+
+def test_the_partition_is_chosen_by_the_environment(site: Site, reframe: Run) -> None:
+    site.env["SBATCH_PARTITION"] = "nowhere"
+    (failed,) = [c for c in reframe().values() if c["result"] == "fail"]
+    assert "invalid partition specified: nowhere" in failed["fail_reason"]
