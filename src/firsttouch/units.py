@@ -11,7 +11,7 @@ import re
 
 from firsttouch.errors import BadInput
 
-#: unit -> (dimension, factor to the dimension's base unit). Base units: B, B/s, s, T/s, Hz.
+#: unit -> (dimension, factor to the dimension's base unit). Base units: B, B/s, s, T/s, Hz, reads/s.
 UNITS: dict[str, tuple[str, float]] = {
     **{f"{p}B": ("bytes", 1000.0**i) for i, p in enumerate(("", "k", "M", "G", "T"))},
     **{f"{p}iB": ("bytes", 1024.0**i) for i, p in enumerate(("", "K", "M", "G", "T")) if p},
@@ -26,12 +26,13 @@ UNITS: dict[str, tuple[str, float]] = {
     "GT/s": ("transfers per second", 1e9),
     "MHz": ("hertz", 1e6),
     "GHz": ("hertz", 1e9),
+    **{f"{p}reads/s": ("reads per second", 1000.0**i) for i, p in enumerate(("", "k", "M", "G"))},
 }
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)\s*\Z")
 
 
 def parse(text: str, dimension: str) -> float:
-    """Return *text*, such as ``16 GiB``, in the base unit of *dimension* (B, B/s, s, T/s or Hz).
+    """Return *text*, such as ``16 GiB``, in the base unit of *dimension* (see :data:`UNITS`).
 
     Raises BadInput where the number or the unit is not of that dimension.
     """

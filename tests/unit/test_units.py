@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firsttouch.errors import BadInput
+from firsttouch.systems.vocabulary import METRICS
 from firsttouch.units import UNITS, format_bytes, parse, parse_bytes
 
 pytestmark = pytest.mark.unit
@@ -33,6 +34,10 @@ def test_sizes(text, size):
 def test_what_is_no_size(text):
     with pytest.raises(BadInput, match="is not a quantity of bytes: write a number and one of B, kB"):
         parse_bytes(text)
+
+
+def test_each_unit_of_a_metric_is_a_unit():
+    assert {unit for metrics in METRICS.values() for unit in metrics.values()} - {"1"} <= UNITS.keys()
 
 
 def test_a_size_that_no_number_holds():

@@ -3,6 +3,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -206,6 +207,20 @@ class TestBaseline:
         found = baseline.baseline(fleet(), system)
         assert not found.learnt
         assert "reference of its own" in next(iter(found.not_learnt.values()))
+
+    def test_the_throughput_of_aligners_is_learnt(self, tmp_path, firsttouch):
+        document_of(tmp_path)
+        case = {"aligner": "bwa-mem", "dataset": "lambda", "instances": 2, "threads": 1, "policy": "Original"}
+        records = [
+            replace(r, check="weak_scaling", metric="throughput", unit="kreads/s", parameters=case)
+            for r in fleet(n7=0.8)
+        ]
+        append(tmp_path / "records.jsonl", records)
+        argv = ("baseline", "--system", "s", tmp_path / "records.jsonl")
+        done = firsttouch(*argv, FIRSTTOUCH_SYSTEMS=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        (learnt,) = [r for r in load(tmp_path / "s.yaml").references if r.error]
+        assert (learnt.unit, learnt.value) == ("kreads/s", pytest.approx(100, rel=0.01))
 
     def test_only_the_ends_of_a_curve_are_learnt(self):
         sizes = (4096, 65536, 1 << 20, 1 << 27)

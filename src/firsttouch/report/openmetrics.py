@@ -36,9 +36,8 @@ _BASE = {
     "seconds": "seconds",
     "transfers per second": "transfers_per_second",
     "hertz": "hertz",
+    "reads per second": "reads_per_second",
 }
-_PREFIXED = re.compile(r"(?P<prefix>[kMG]?)(?P<what>reads)/s")
-_PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 #: Units that say what is counted: OpenMetrics wants none.
 _COUNTS = frozenset({"", "1", "NUMA nodes", "PUs"})
 _PLACE = ("host", "system", "partition")
@@ -85,8 +84,6 @@ def base_unit(unit: str) -> tuple[str, float]:
     if unit in UNITS:
         dimension, factor = UNITS[unit]
         return _BASE[dimension], factor
-    if rate := _PREFIXED.fullmatch(unit):
-        return f"{rate['what']}_per_second", _PREFIX[rate["prefix"]]
     return _name(unit).lower(), 1.0
 
 
