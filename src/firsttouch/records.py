@@ -13,19 +13,25 @@ import json
 import math
 import os
 import platform
+import reprlib
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from firsttouch import __version__, beside, machine
 from firsttouch.errors import BadInput
+from firsttouch.units import UNITS
 
 if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA = 1
+#: No number of a record is larger: its square is finite, so that whatever is computed of it is.
+LARGEST = 1e100
+#: Parameters are nested no deeper than this.
+_DEEPEST = 20
 Better = Literal["higher", "lower", "neither"]
 
 
@@ -58,11 +64,19 @@ class Record:
     )
 
     def __post_init__(self) -> None:
-        """Refuse a record without a finite sample: such a thing is no measurement."""
-        if not self.samples or not all(math.isfinite(s) for s in self.samples):
-            raise BadInput(f"record {self.check}/{self.metric}: samples {self.samples} are not finite numbers")
-        # A count is written as it is read back, a float.
-        object.__setattr__(self, "samples", tuple(map(float, self.samples)))
+        """Refuse a record without a finite sample, or of a negative amount: such a thing is no measurement."""
+        wrong = ""
+        if not self.samples or not all(abs(s) <= LARGEST for s in self.samples):
+            wrong = "are not finite numbers"
+        elif min(self.samples) < 0 and never_negative(self.unit):
+            wrong = f"are negative, in {self.unit}"
+        else:
+            # A count is written as it is read back, a float.
+            object.__setattr__(self, "samples", tuple(map(float, self.samples)))
+            if not math.isfinite(self.spread):
+                wrong = "have no finite spread"
+        if wrong:
+            raise BadInput(f"record {self.check}/{self.metric}: samples {reprlib.repr(self.samples)} {wrong}")
 
     @property
     def judged(self) -> bool:
@@ -93,6 +107,11 @@ class Record:
         return {"schema": SCHEMA, **asdict(self), **derived}
 
 
+def never_negative(unit: str) -> bool:
+    """Tell whether *unit* is that of an amount: a size, a rate, a time, a count."""
+    return unit == "1" or unit in UNITS
+
+
 def software(**versions: str) -> dict[str, str]:
     """Return *versions* of measured programs, with those of Linux and firsttouch, an emulator and a backend."""
     emulator = machine.emulator()
@@ -102,34 +121,124 @@ def software(**versions: str) -> dict[str, str]:
     return {**versions, "linux": platform.release(), "firsttouch": __version__, **below}
 
 
-_FIELDS = {f.name for f in fields(Record)}
+_FIELDS = [f.name for f in fields(Record)]
+#: What a record that is read must state itself: what a new one takes from this host is wrong for another's.
+_STATED = ("check", "metric", "unit", "better", "samples", "host", "system", "time")
 _DERIVED = {"schema", "value", "repetitions", "spread"}
-_CHOICES = {"better": ("higher", "lower", "neither"), "status": ("valid", "invalid")}
+CHOICES = {"better": ("higher", "lower", "neither"), "status": ("valid", "invalid")}
+_OBJECTS = ("parameters", "software")
+_LISTS = ("placement_asked", "placement_found")
+JSON_COLUMNS = (*_OBJECTS, *_LISTS)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_list_of_objects(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(_is_object, value))
+
+
+def _is_list_of_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(type(v) in {int, float} for v in value)
+
+
+#: Field -> whether a value from JSON has the field's type, and the type's name.
+_TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
+    **dict.fromkeys(_FIELDS, (_is_text, "a text")),
+    **dict.fromkeys(_OBJECTS, (_is_object, "a JSON object")),
+    **dict.fromkeys(_LISTS, (_is_list_of_objects, "a list of JSON objects")),
+    "samples": (_is_list_of_numbers, "a list of numbers"),
+}
 
 
 def from_dict(data: object, *, file: str | Path | None = None, line: int | None = None) -> Record:
     """Make a record of a JSON object; raises BadInput (with *file* and *line*) for anything else."""
-    if not isinstance(data, Mapping):
-        raise BadInput("not a record: no JSON object", file=file, line=line)
-    if data.get("schema") != SCHEMA:
-        raise BadInput(
-            f"record of schema {data.get('schema')!r}, this version reads {SCHEMA}", file=file, line=line
-        )
-    if unknown := set(data) - _FIELDS - _DERIVED:
-        raise BadInput(f"record with unknown keys {sorted(unknown)}", file=file, line=line)
-    known = {k: v for k, v in data.items() if k in _FIELDS}
-    for name in ("parameters", "software"):
-        if not isinstance(known.get(name, {}), Mapping):
-            raise BadInput(f"not a record: {name} is no JSON object", file=file, line=line)
-    for name, values in _CHOICES.items():
-        if data.get(name, values[0]) not in values:
-            raise BadInput(f"not a record: {name} is {data[name]!r}", file=file, line=line)
-    if not isinstance(data.get("samples"), list):
-        raise BadInput("not a record: samples are no list", file=file, line=line)
     try:
-        return Record(**{**known, "samples": tuple(data["samples"])})
-    except (KeyError, TypeError, ValueError, BadInput) as error:
-        raise BadInput(f"not a record: {error}", file=file, line=line) from error
+        if not isinstance(data, Mapping):
+            raise BadInput("not a record: no JSON object")
+        if (schema := data.get("schema")) != SCHEMA or isinstance(schema, bool):
+            raise BadInput(f"record of schema {reprlib.repr(schema)}, this version reads {SCHEMA}")
+        if unknown := set(data).difference(_FIELDS, _DERIVED):
+            raise BadInput(f"record with unknown keys {reprlib.repr(sorted(unknown))}")
+        if lacking := [name for name in _STATED if name not in data]:
+            raise BadInput(f"not a record: it has no {' and no '.join(lacking)}")
+        known = {k: v for k, v in data.items() if k in _FIELDS}
+        for name, value in known.items():
+            if wrong := wrong_value(name, value):
+                raise BadInput(f"not a record: {name} {wrong}")
+        return Record(**{**known, "samples": tuple(known["samples"])})
+    except BadInput as error:
+        raise BadInput(str(error), file=file, line=line) from error
+
+
+def wrong_value(name: str, value: object) -> str:
+    """Return what is wrong with the *value*, from JSON, of the field *name*; an empty text for nothing."""
+    right, kind = _TYPES[name]
+    if not right(value):
+        return f"is {reprlib.repr(value)}, not {kind}"
+    if name in CHOICES and value not in CHOICES[name]:
+        return f"is {reprlib.repr(value)}, not {' or '.join(CHOICES[name])}"
+    if name == "time" and not _is_time(str(value)):
+        return f"is {reprlib.repr(value)}, not a time as 2026-01-31T12:00:00+00:00"
+    if isinstance(value, Mapping) and name == "software" and not all(map(_is_text, value.values())):
+        return "has a version that is not a text"
+    return "" if name == "samples" else _unusable(value)
+
+
+def wrong_json(name: str, text: str) -> str:
+    """Return what is wrong with the JSON *text* of the field *name*; an empty text for nothing."""
+    try:
+        return wrong_value(name, json.loads(text))
+    except (ValueError, RecursionError) as error:
+        return f"is not JSON: {error}"
+
+
+def _is_time(text: str) -> bool:
+    """Tell whether *text* is a date and a time of day in ISO 8601."""
+    try:
+        datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return len(text) > len("2026-01-31")
+
+
+def _unusable(value: object, depth: int = 0) -> str:
+    """Return what keeps *value*, parsed from JSON, out of reports and other files; an empty text for nothing."""
+    if isinstance(value, str):
+        try:
+            value.isascii() or value.encode()
+        except UnicodeEncodeError:
+            return "holds half of a UTF-16 pair, which is not a character"
+    elif isinstance(value, (int, float)):
+        if not abs(value) <= LARGEST:
+            return "holds a number that is not finite or too large"
+    elif isinstance(value, (Mapping, list, tuple)):
+        if depth == _DEEPEST:
+            return f"is nested more than {_DEEPEST} levels deep"
+        for inner in [*value, *value.values()] if isinstance(value, Mapping) else value:
+            if wrong := _unusable(inner, depth + 1):
+                return wrong
+    return ""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Of a file, the records that cannot be read: how many (*count*), and the *error* of the first one.
+
+    *hosts* are those that they may be of; None where that cannot be told.
+    """
+
+    error: BadInput
+    count: int
+    hosts: frozenset[str] | None
+
+    def __str__(self) -> str:
+        return f"{self.error}" + (f" (and {self.count - 1} more in this file)" if self.count > 1 else "")
 
 
 def append(path: Path, records: Iterable[Record]) -> None:
@@ -156,18 +265,47 @@ def read(path: Path) -> list[Record]:
     A last line without its newline is what a killed writer leaves: it is dropped. Any other bad line raises
     BadInput with file and line.
     """
-    found = []
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"not text in UTF-8: {error.reason}", file=path) from error
-    for number, text in enumerate(lines[:-1], start=1):
+    records, unread = read_good(path)
+    if unread is not None:
+        raise unread.error
+    return records
+
+
+def read_good(path: Path) -> tuple[list[Record], Unread | None]:
+    """Return the records of one JSON-lines file as :func:`read` does, and what of it cannot be read.
+
+    Raises OSError where there is no such file, or it cannot be opened.
+    """
+    records: list[Record] = []
+    errors: list[BadInput] = []
+    hosts: set[str] = set()
+    unnamed = False
+    for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        host = None
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise BadInput(f"not JSON: {error.msg}", file=path, line=number) from error
-        found.append(from_dict(data, file=path, line=number))
-    return found
+            data = json.loads(text.decode("utf-8"))
+            host = data.get("host") if isinstance(data, dict) else None
+            records.append(from_dict(data, file=path, line=number))
+        except BadInput as error:
+            errors.append(error)
+        except UnicodeDecodeError as error:
+            errors.append(BadInput(f"not text in UTF-8: {error.reason}", file=path, line=number))
+        except RecursionError:
+            errors.append(BadInput("not a record: nested too deep", file=path, line=number))
+        except ValueError as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error).split(";")[0]
+            errors.append(BadInput(f"not JSON: {reason}", file=path, line=number))
+        else:
+            continue
+        if isinstance(host, str):
+            hosts.add(host)
+        else:
+            unnamed = True
+    if not errors:
+        return records, None
+    if unnamed:  # it may be of any host that the file has records of
+        hosts.update(r.host for r in records)
+    return records, Unread(errors[0], len(errors), frozenset(hosts) or None)
 
 
 def collect(paths: Iterable[Path]) -> list[Record]:
@@ -178,9 +316,6 @@ def collect(paths: Iterable[Path]) -> list[Record]:
         for file in files:
             found.extend(read(file))
     return found
-
-
-_JSON_COLUMNS = ("parameters", "placement_asked", "placement_found", "software")
 
 
 def columns() -> dict[str, pl.DataType]:
@@ -198,7 +333,7 @@ def to_frame(records: Iterable[Record]) -> pl.DataFrame:
 
     found = list(records)
     data: dict[str, list[Any]] = {f.name: [getattr(r, f.name) for r in found] for f in fields(Record)}
-    for name in _JSON_COLUMNS:
+    for name in JSON_COLUMNS:
         data[name] = [json.dumps(value, sort_keys=True) for value in data[name]]
     data["schema"] = [SCHEMA] * len(found)
     data |= {name: [getattr(r, name) for r in found] for name in ("value", "repetitions", "spread")}
@@ -213,8 +348,8 @@ def from_frame(frame: pl.DataFrame, *, file: str | Path | None = None) -> list[R
     found = []
     for row in frame.select(["schema", *(f.name for f in fields(Record))]).iter_rows(named=True):
         try:
-            nested = {name: json.loads(row[name]) for name in _JSON_COLUMNS}
-        except (TypeError, ValueError) as error:
+            nested = {name: json.loads(row[name]) for name in JSON_COLUMNS}
+        except (TypeError, ValueError, RecursionError) as error:
             raise BadInput(f"not a record: {error}", file=file) from error
         found.append(from_dict({**row, **nested}, file=file))
     return found

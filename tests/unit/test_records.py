@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from firsttouch import records
 from firsttouch.errors import BadInput
 from firsttouch.records import Record
+from firsttouch.units import UNITS
 
 pytestmark = pytest.mark.unit
 
-FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e9, max_value=1e9)
+# A median that is almost 0 would leave no finite spread.
+FINITE = st.floats(allow_nan=False, min_value=-1e9, max_value=1e9).map(lambda v: v if abs(v) > 1e-50 else 0.0)
 
 
 def record(**other):
@@ -35,7 +37,7 @@ def test_derived_figures():
     one = record()
     assert (one.value, one.repetitions, one.spread) == (2.0, 3, 1.0)
     assert record(samples=(5.0,)).spread == 0.0
-    assert record(samples=(-1.0, 0.0, 1.0)).spread == 0.0
+    assert record(samples=(-1.0, 0.0, 1.0), unit="%").spread == 0.0
     assert one.host
     assert one.time.endswith("+00:00")
 
@@ -46,9 +48,21 @@ def test_no_record_without_a_finite_sample(samples):
         record(samples=samples)
 
 
+@pytest.mark.parametrize("unit", ["1", *UNITS])
+def test_no_amount_is_negative(unit):
+    with pytest.raises(BadInput, match=r"latency/random_latency: samples \(2\.0, -1\.0\) are negative"):
+        record(samples=(2.0, -1.0), unit=unit)
+    assert record(samples=(2.0, 0.0), unit=unit).value == 1
+
+
+def test_no_spread_is_infinite():
+    with pytest.raises(BadInput, match="no finite spread"):
+        record(samples=(1.0, 5e-324, 5e-324))
+
+
 @given(st.lists(FINITE, min_size=1, max_size=9), st.dictionaries(st.text(max_size=5), st.integers() | st.text()))
 def test_there_and_back(samples, parameters):
-    one = record(samples=tuple(samples), parameters=parameters)
+    one = record(samples=tuple(samples), parameters=parameters, unit="%")
     text = json.dumps(one.to_dict())
     assert json.dumps(records.from_dict(json.loads(text)).to_dict()) == text
 
@@ -82,6 +96,12 @@ def test_a_killed_writers_line_is_dropped_and_spoils_no_later_record(tmp_path):
 GOOD = record().to_dict()
 
 
+def wrong(name, value):
+    """Tells whether no record has *value* as the field *name*; what is derived is not read."""
+    right = {"samples": [[5]], "parameters": [{"a": 5}], "schema": [1]}
+    return name not in {"value", "repetitions", "spread"} and value not in right.get(name, [])
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -102,6 +122,27 @@ GOOD = record().to_dict()
         json.dumps(GOOD | {"samples": ["x"]}),
         json.dumps(GOOD | {"samples": [math.nan]}),
         json.dumps(GOOD | {"status": "fine"}),
+        *(
+            json.dumps(GOOD | {name: value})
+            for name in GOOD
+            for value in (None, 5, [5], {"a": 5})
+            if wrong(name, value)
+        ),
+        *(json.dumps({k: v for k, v in GOOD.items() if k != name}) for name in ("host", "system", "time")),
+        json.dumps(GOOD | {"schema": True}),
+        json.dumps(GOOD | {"samples": [True]}),
+        json.dumps(GOOD | {"samples": [1, None]}),
+        json.dumps(GOOD | {"samples": [-1.0]}),
+        json.dumps(GOOD | {"samples": [10**400]}),
+        json.dumps(GOOD).replace("[3.0,", f"[{'9' * 5000},"),
+        json.dumps(GOOD | {"host": "\ud800"}),
+        json.dumps(GOOD | {"parameters": {"name": ["\udfff"]}}),
+        json.dumps(GOOD | {"parameters": {"size": math.nan}}),
+        json.dumps(GOOD | {"parameters": {"size": 10**400}}),
+        json.dumps(GOOD | {"time": "yesterday"}),
+        json.dumps(GOOD | {"time": "2026-01-31"}),
+        json.dumps(GOOD).replace('"parameters": {}', '"parameters": {"a": ' + "[" * 50 + "]" * 50 + "}"),
+        json.dumps(GOOD).replace('"parameters": {}', '"parameters": ' + "[" * 100_000 + "]" * 100_000),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, text):
