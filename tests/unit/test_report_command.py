@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,11 +102,32 @@ def test_a_failure_leaves_the_earlier_report_and_nothing_beside_it(results: Path
     out = tmp_path / "report"
     call(results, "-o", out)
     before = (out / "index.html").read_bytes()
-    (results / "a" / "records.jsonl").write_text('{"schema": 1, "check": "half"\n')
+    for file in results.rglob("records.jsonl"):
+        file.write_text('{"schema": 1, "check": "half"\n')
     with pytest.raises(BadInput, match=r"records\.jsonl:1: not JSON"):
         call(results, "-o", out)
     assert (out / "index.html").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report", "results"]
+
+
+@pytest.mark.parametrize("hosts", [1, 6])
+def test_a_bad_line_is_named_and_the_others_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], hosts: int
+) -> None:
+    for host in range(hosts):
+        measured = [replace(r, host=f"n{host}") for r in Machine(1, 2).topology()]
+        records.append(tmp_path / "in" / f"n{host}.d" / "records.jsonl", measured)
+    bad = tmp_path / "in" / "n0.d" / "records.jsonl"
+    with bad.open("a") as out:
+        out.write('{"schema": 1, "check": "half"\n')
+    with pytest.raises(BadInput, match="1 records, files or folders, named above"):
+        call(tmp_path / "in", "-o", tmp_path / "out")
+    assert f"left out: {bad}:{len(measured) + 1}: not JSON" in capsys.readouterr().err
+    for name in ("index.html", "summary.md", "summary.json"):
+        assert f"{bad}:{len(measured) + 1}" in (tmp_path / "out" / name).read_text().replace("\\", "")
+    document = json.loads((tmp_path / "out" / "summary.json").read_text())
+    shown = document["hosts"] if hosts == 1 else document["systems"][0]["hosts"]
+    assert {h["host"] for h in shown} == {f"n{i}" for i in range(hosts)}
 
 
 def test_bad_input_is_one_line_that_names_it(results: Path, tmp_path: Path) -> None:

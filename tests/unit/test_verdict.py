@@ -212,7 +212,9 @@ def test_the_command_says_what_the_function_does(tmp_path, firsttouch):
     assert json.loads(done.stdout)["verdict"] == "fail"
     append(records, [dataclasses.replace(r, system="t") for r in rates(1.0)])
     done = firsttouch("validate", "--system", "s", records, FIRSTTOUCH_SYSTEMS=str(tmp_path))
-    assert (done.returncode, "system t among them" in done.stderr) == (2, True)
+    assert (done.returncode, "left out: 1 records of t:" in done.stderr) == (1, True)
+    done = firsttouch("validate", "--system", "local", records)
+    assert (done.returncode, "no record of system local: these are 3 records of s, t" in done.stderr) == (2, True)
 
 
 def document_of(folder):

@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
         raise Missing(f"{known.name} has no file: `firsttouch system draft {known.name}` writes one")
     text = baseline.without(known.path.read_text(encoding="utf-8"))
     before = systems.build(documents.parse(text, known.path), path=known.path)
-    passes, _ = fleet.of_system(args.records, known)
+    passes, given = fleet.of_system(args.records, known)
+    given.refuse_unread()
     found = baseline.learnt(passes, before, loss=args.loss)
     if not found.learnt:
         reasons = sorted(set(found.not_learnt.values())) or ["none of the records is a metric of a check"]

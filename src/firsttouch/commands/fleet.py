@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +16,9 @@ from typing import TYPE_CHECKING
 from firsttouch import records, reframe_run
 from firsttouch.campaign import collect, model
 from firsttouch.campaign.state import State, state
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, one_line
 from firsttouch.machine import name_among
-from firsttouch.records import Record
+from firsttouch.records import Record, Unread
 from firsttouch.reframe_run import Trouble
 from firsttouch.store import Sources, batches, find
 from firsttouch.systems import System
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 ALIGNER_CHECKS = ("scaling", "placement", "weak_scaling")
 #: What this program and ReFrame itself call run reports.
 _RUN_REPORTS = ("reframe.json", "run-report*.json")
+#: Files that cannot be read of which each is named.
+_MOST_TOLD = 20
 
 
 def add(made: argparse.ArgumentParser) -> None:
@@ -46,12 +50,18 @@ def add(made: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What was given: files with records, the state of campaigns, and what ReFrame's run reports tell."""
+    """What was given: files with records, the state of campaigns, and what ReFrame's run reports tell.
+
+    *unread* are files and folders that cannot be read, or hold records that cannot: all of them are known once the
+    records have been read. *systems* are how many records each system has, also known then.
+    """
 
     paths: Sequence[Path]
     sources: Sources
     campaigns: Sequence[State]
     troubles: Sequence[Trouble]
+    unread: dict[str, Unread] = field(default_factory=dict)
+    systems: Counter[str] = field(default_factory=Counter)
 
     @cached_property
     def missing(self) -> dict[str, list[str]]:
@@ -74,7 +84,8 @@ class Gathered:
 
     def passes(self, system: str | None = None) -> Passes:
         """Return the passes of all records, of one *system* only where it is named."""
-        return table.of_frames(self._frames(table.READ), system)
+        self.systems.clear()
+        return table.of_frames(self._counted(self._frames(table.READ)), system)
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
         """Return all records, each once, the oldest first: of few *hosts*, or those of *aligners*."""
@@ -89,7 +100,7 @@ class Gathered:
         return sorted(once.values(), key=lambda r: r.time)
 
     def _frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        for frame in batches(self.sources, columns):
+        for frame in batches(self.sources, columns, self._tell):
             yield self._renamed(frame)
         if self._measured:
             yield records.to_frame(self._measured).select(columns)
@@ -101,8 +112,44 @@ class Gathered:
         names = {host: name_among(host, self.missing) for host in frame["host"].unique()} if self.missing else {}
         return frame.with_columns(pl.col("host").replace(names)) if names else frame
 
+    def _counted(self, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        for frame in frames:
+            self.systems.update(dict(frame["system"].value_counts().iter_rows()))
+            yield frame
+
+    def _tell(self, unread: Unread) -> None:
+        # The same when it is read a second time.
+        self.unread[str(unread)] = unread
+
+    def unread_of(self, hosts: Iterable[str], *, any_host: bool) -> dict[str, list[str]]:
+        """Return why records of hosts may be missing, by host: what cannot be read may be of them.
+
+        With *any_host*, what may be of any host counts for each of *hosts*.
+        """
+        reasons: dict[str, list[str]] = {}
+        for unread in self.unread.values():
+            for host in unread.hosts if unread.hosts is not None else hosts if any_host else ():
+                reasons.setdefault(host, []).append(f"cannot be read: {unread}")
+        return reasons
+
+    def tell_unread(self) -> None:
+        """Print what cannot be read, a line each, on standard error; raises BadInput where there is something."""
+        for unread in list(self.unread.values())[:_MOST_TOLD]:
+            print(f"firsttouch: left out: {one_line(str(unread))}", file=sys.stderr)
+        if (more := len(self.unread) - _MOST_TOLD) > 0:
+            print(f"firsttouch: left out: {more} more", file=sys.stderr)
+        if self.unread:
+            count = sum(unread.count for unread in self.unread.values())
+            raise BadInput(f"left out, as it cannot be read: {count} records, files or folders, named above")
+
+    def refuse_unread(self) -> None:
+        """Raise BadInput for the first file that cannot be read."""
+        for unread in self.unread.values():
+            raise unread.error
+
     def nothing(self) -> BadInput:
         """Return the error that there is no record."""
+        self.refuse_unread()
         return BadInput(f"no record in {', '.join(map(str, self.paths))}: a run writes them to records.jsonl")
 
 
@@ -115,26 +162,39 @@ def gather(paths: Sequence[Path]) -> Gathered:
     given = [path for path in paths if path not in runs]
     # A run report that was named itself brings the results of its checks along.
     results = [folder for path in paths if path in runs for folder in reframe_run.folders(path)]
-    try:
-        sources = find([*given, *results])
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", file=error.filename) from error
-    campaigns = [state(model.read(path.absolute())) for path in sources.campaigns]
-    return Gathered(paths, sources, campaigns, [t for run in runs for t in reframe_run.read(run)])
+    unread: dict[str, Unread] = {}
+    sources = find([*given, *results], lambda u: unread.update({str(u): u}))
+    campaigns = []
+    for folder in sources.campaigns:
+        try:
+            campaigns.append(state(model.read(folder.absolute())))
+        except BadInput as error:
+            unread[str(error)] = Unread(error, 1, None)
+    return Gathered(paths, sources, campaigns, [t for run in runs for t in reframe_run.read(run)], unread)
 
 
 def _run_reports(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(f for name in _RUN_REPORTS for f in path.rglob(name))
-    return [path] if path.suffix == ".json" and reframe_run.is_report(path) else []
+    return [path] if path.suffix == ".json" and path.is_file() and reframe_run.is_report(path) else []
 
 
 def of_system(paths: Sequence[Path], system: System) -> tuple[Passes, Gathered]:
-    """Return the passes among *paths*; raises BadInput where there is none, or one of another system."""
-    found = gather(paths)
-    passes = found.passes()
-    if others := sorted({case.system for case in passes.cases} - {system.name}):
-        raise BadInput(f"records of system {', '.join(others)} among them: --system {system.name} judges its own")
-    if not passes.hosts and not passes.settings and not found.missing:
-        raise found.nothing()
-    return passes, found
+    """Return the passes of *system* among *paths*, and tell how many records are of others.
+
+    Raises BadInput where there is none.
+    """
+    gathered = gather(paths)
+    passes = gathered.passes(system.name)
+    others = {name: count for name, count in sorted(gathered.systems.items()) if name != system.name}
+    of_others = f"{sum(others.values())} records of {', '.join(others)}"
+    if not passes.hosts and not passes.settings and not gathered.missing_of.get(system.name):
+        gathered.refuse_unread()
+        raise (
+            BadInput(f"no record of system {system.name}: these are {of_others}") if others else gathered.nothing()
+        )
+    if others:
+        print(
+            one_line(f"firsttouch: left out: {of_others}: --system {system.name} judges its own"), file=sys.stderr
+        )
+    return passes, gathered

@@ -53,7 +53,8 @@ def register(subparsers: Any) -> None:
         description="Writes a folder with a report of measured records: index.html (one page that needs no "
         "network), summary.md for a ticket, summary.json for machines. Of a few hosts it shows all figures; of "
         f"more than {FEW} what is missing, which hosts are not what they should be, hosts x metrics, the "
-        "distribution of each metric and the history of hosts.",
+        "distribution of each metric and the history of hosts. Where some records cannot be read, the report is "
+        "of the others, the files are named, and the exit status is 2 (--compare writes no report).",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -97,10 +98,13 @@ def run(args: argparse.Namespace) -> int:
         topology.load(xml=args.xml)  # names the file in its error
         xml = args.xml.read_text(encoding="utf-8", errors="replace")
     make: Callable[[Path], Short]
+    unread: Callable[[], None] | None = None
     if args.compare:
         make = reporting.comparison(args.records[0], args.records[1], args.system)
     else:
-        make = reporting.report_of(args.records, args.system, few=FEW, details=args.details, topology_xml=xml)
+        make, unread = reporting.report_of(
+            args.records, args.system, few=FEW, details=args.details, topology_xml=xml
+        )
     with _in_place_of(out) as partial:
         summary = make(partial)
     if args.json:
@@ -109,7 +113,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(summary.table())
     page = args.output / "index.html"
-    print(f"\nreport: {page}", file=sys.stderr if args.json else sys.stdout)
+    print(f"\nreport: {page}", file=sys.stderr if args.json else sys.stdout, flush=True)
+    if unread is not None:
+        unread()
     return 0
 
 

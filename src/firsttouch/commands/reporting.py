@@ -25,8 +25,10 @@ from firsttouch.verdict.passes import Passes, split
 
 def report_of(
     paths: Sequence[Path], system: str | None, *, few: int, details: int, topology_xml: str | None
-) -> Callable[[Path], Summary | Fleet]:
+) -> tuple[Callable[[Path], Summary | Fleet], Callable[[], None]]:
     """Read and judge all that *paths* hold; return what writes the report into a folder.
+
+    The second function returned is :meth:`Gathered.tell_unread`: the report is of all that can be read.
 
     With *system* its references judge its hosts; others are judged by their fleet. Of at most *few* hosts the page
     shows every figure, of more it is that of a fleet, with pages of the *details* worst hosts.
@@ -39,7 +41,7 @@ def report_of(
     if described is not None and described.name not in {*split(passes), *found.missing_of}:
         raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
     if len({*passes.hosts, *passes.settings, *found.missing}) <= few:
-        return _of_few(found, passes, described, advice, topology_xml)
+        return _of_few(found, passes, described, advice, topology_xml), found.tell_unread
     fleets = _judged(passes, described, found)
     guided = guidelines.guidelines(hosts.split(found.records(aligners=True), (), None), advice)
 
@@ -49,7 +51,7 @@ def report_of(
         problems = [p for p in _problems(found) if not (p.host and p.kind == "failed")]
         return fleet.build(fleets, out, problems=problems, pages_of=pages, guided=guided)
 
-    return write
+    return write, found.tell_unread
 
 
 def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path], Compared]:
@@ -58,6 +60,7 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
     for path in (before, after):
         found = given.gather([path])
         passes = found.passes()
+        found.refuse_unread()
         columns.append(passes if system is None else split(passes, system)[system])
         if not columns[-1].hosts:
             raise found.nothing()
@@ -71,11 +74,15 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
 def _judged(passes: Passes, described: System | None, found: Gathered) -> list[Judged]:
     """Return the verdicts of each system's hosts; what is missing of campaigns is missing of their system."""
     missing, parts = found.missing_of, split(passes)
+    unread = found.unread_of((), any_host=False)
     fleets = []
     for name in sorted({*parts, *missing}):
         judging: Judging = described if described is not None and described.name == name else Undescribed(name)
         part = parts[name] if name in parts else split(passes, name)[name]
-        fleets.append(judged(part, judging, missing=missing.get(name, {})))
+        lost = {host: list(reasons) for host, reasons in missing.get(name, {}).items()}
+        for host in unread.keys() & {*part.hosts, *lost}:
+            lost.setdefault(host, []).extend(unread[host])
+        fleets.append(judged(part, judging, missing=lost))
     return fleets
 
 
@@ -84,7 +91,7 @@ def _of_few(
 ) -> Callable[[Path], Summary]:
     records = found.records()
     problems = _problems(found)
-    if not records and not problems and not advice:
+    if not records and not advice and len(problems) == len(found.unread):
         raise found.nothing()
     verdicts = []
     if described is not None:
@@ -119,7 +126,8 @@ def _references(described: System | None) -> report.References | None:
 
 def _problems(found: Gathered) -> list[Problem]:
     """Return what campaigns and ReFrame's runs did not give, with the reason."""
-    problems = [Problem(t.check, t.result, t.reason) for t in found.troubles]
+    problems = [Problem(str(u.error.file), "failed", f"cannot be read: {u}") for u in found.unread.values()]
+    problems += [Problem(t.check, t.result, t.reason) for t in found.troubles]
     for seen in found.campaigns:
         check = {s.name: s.argv[1] if s.argv[0] == "measure" else "placement" for s in seen.campaign.steps}
         kinds: tuple[tuple[Kind, Sequence[Gap]], ...] = (("failed", seen.gaps), ("skipped", seen.skipped))

@@ -36,6 +36,7 @@ def _append(args: argparse.Namespace) -> int:
 
     given = fleet.gather(args.records)
     found = given.records()
+    given.refuse_unread()
     if not found:
         raise given.nothing()
     file = store.append(args.store, found)

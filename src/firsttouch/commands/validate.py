@@ -8,6 +8,7 @@ import sys
 
 from firsttouch.campaign import drain
 from firsttouch.commands import fleet, options
+from firsttouch.errors import BadInput, one_line
 from firsttouch.systems import load
 from firsttouch.verdict import STATUS, judged, worst
 from firsttouch.verdict.model import ORDER
@@ -22,7 +23,10 @@ EXAMPLES = """\
   firsttouch validate --system amd-opteron results/ --drain --dry-run
 (`firsttouch campaign run validate` measures this host first.)
 
-Exit status: 0 pass, 1 a host fails or is invalid, 3 suspect: what would decide it was not measured."""
+Records of other systems are left out. A file with records that cannot be read is named; a host that they may be of
+does not pass.
+Exit status: 0 pass, 1 a host fails or is invalid, 3 suspect: what would decide it was not measured,
+2 something cannot be read."""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -42,11 +46,15 @@ def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the document; return the verdict's status."""
     system = load(args.system)
     passes, found = fleet.of_system(args.records, system)
-    every = judged(passes, system, missing=found.missing)
+    missing = dict(found.missing_of.get(system.name, {}))
+    # A host passes only if all that was measured of it can be read.
+    for name, reasons in found.unread_of(passes.hosts, any_host=True).items():
+        missing[name] = [*missing.get(name, ()), *reasons]
+    every = judged(passes, system, missing=missing)
     words = {host: ORDER[every.word(host)] for host in every.hosts}
     brief = len(passes.counts) > MOST_RESULTS
     hosts = [every.of(host) for host, word in words.items() if not brief or word in {"fail", "invalid"}]
-    status = STATUS[worst(words.values())]
+    status = BadInput.exit_status if found.unread else STATUS[worst(words.values())]
     if args.json:
         options.print_json(
             {
@@ -54,20 +62,22 @@ def run(args: argparse.Namespace) -> int:
                 "verdict": worst(words.values()),
                 "status": status,
                 "hosts": [h.to_dict() for h in hosts],
+                **({"unread": list(found.unread)} if found.unread else {}),
                 **({"others": {h: w for h, w in words.items() if w in {"pass", "suspect"}}} if brief else {}),
             }
         )
     else:
         for host in hosts:
-            print(host.line())
+            print(one_line(host.line()))
             for line in host.evidence if len(hosts) == 1 else ():
-                print(f"  {line}")
+                print(one_line(f"  {line}"))
         for name, word in words.items() if brief else ():
             if word in {"pass", "suspect"}:
-                print(every.line(name))
+                print(one_line(every.line(name)))
     if args.drain:
         for line, trouble in drain.apply_all(hosts, dry_run=args.dry_run, reservation=args.reservation):
             text = f"firsttouch: error: {line}" if trouble else line
             print(text, file=sys.stderr if args.json or trouble else sys.stdout)
             status = max(status, trouble)
+    found.tell_unread()
     return status

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -58,14 +59,20 @@ class Listing:
     replaced: Sequence[Path]
 
 
-def listing(folder: Path) -> Listing:
+def listing(folder: Path, *, strict: bool = True) -> Listing:
     """Return the Parquet files of *folder* as they are to be read.
 
     A file that stands for others is read in their place. Of two that stand for some of the same files (two
-    compactions at once) the one that stands for more is read.
+    compactions at once) the one that stands for more is read. One that cannot be read raises BadInput if *strict*;
+    otherwise it stands for no other, and is among those to read.
     """
     files = sorted(f for f in folder.iterdir() if f.suffix == SUFFIX and not f.name.startswith("."))
-    covering = {f: covered for f in files if f.name.startswith(COMPACT) and (covered := covers(f)) is not None}
+    covering: dict[Path, frozenset[str]] = {}
+    for file in files:
+        if file.name.startswith(COMPACT):
+            with contextlib.nullcontext() if strict else contextlib.suppress(BadInput):
+                if (covered := covers(file)) is not None:
+                    covering[file] = covered
     read: list[Path] = []
     done: set[str] = set()
     for file in sorted(covering, key=lambda f: (-len(covering[f]), f.name)):

@@ -51,7 +51,7 @@ class Fleet:
 
     def table(self) -> str:
         """Return the table for a terminal: how many hosts of each verdict, and the worst ones."""
-        rows = [[v.host, v.verdict, clean(_cause(v)), clean(_first(v))] for v in self.worst[:_SHORT]]
+        rows = [[clean(v.host), v.verdict, clean(_cause(v)), clean(_first(v))] for v in self.worst[:_SHORT]]
         body = tabulate(rows, ("host", "verdict", "cause", "evidence"), "simple", maxcolwidths=[24, 8, 36, 60])
         more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(rows)
         parts = [self.document["line"], *([body] if rows else [])]
