@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from firsttouch import __version__, beside, machine
 from firsttouch.errors import BadInput
@@ -244,19 +244,81 @@ class Unread:
 def append(path: Path, records: Iterable[Record]) -> None:
     """Append *records* to the JSON-lines file *path* and force them to the disk.
 
-    A last line without its newline, of a writer that was killed, goes: it would spoil the first of ours.
+    A last line without its newline, of a writer that was killed, goes: it would spoil the first of ours. Raises
+    BadInput for a file of anything else than records, which stays as it is.
     """
+    check_appendable(path)
     text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as out:
-        if out.seek(0, os.SEEK_END):
-            out.seek(-1, os.SEEK_END)
-            if out.read(1) != b"\n":
-                out.seek(0)
-                out.truncate(out.read().rfind(b"\n") + 1)
+        if size := out.seek(0, os.SEEK_END):
+            whole = _whole_lines(out)
+            if whole < size:
+                out.seek(whole)
+                rest = out.read()
+                if _is_json(rest):  # a whole record, whose newline somebody's editor has dropped
+                    out.write(b"\n")
+                else:
+                    out.truncate(whole)
         out.write(text.encode())
         out.flush()
         os.fsync(out.fileno())
+
+
+def check_appendable(path: Path) -> None:
+    """Raise BadInput where records cannot be appended to *path*: not writable, or a file of something else."""
+    if not path.exists():
+        nearest = next(folder for folder in path.absolute().parents if folder.exists())
+        if not nearest.is_dir():
+            raise BadInput("records cannot be written there: not a folder", file=nearest)
+        if not os.access(nearest, os.W_OK):
+            raise BadInput("records cannot be written: its folder is not writable", file=path)
+        return
+    if not path.is_file():
+        raise BadInput("records can only be appended to a file", file=path)
+    if not os.access(path, os.W_OK):
+        raise BadInput("records cannot be appended: it is not writable", file=path)
+    with path.open("rb") as file:
+        # What begins like a record may be as long as it likes; of anything else, little is read.
+        begin = file.read(len(_BEGIN))
+        if begin.startswith(_BEGIN) or _BEGIN.startswith(begin):
+            begin += file.readline()
+        else:
+            begin += file.readline(_LONGEST)
+    if not begin.endswith(b"\n") and _BEGIN.startswith(begin[: len(_BEGIN)]):
+        return  # empty, or the first record of a writer that was killed
+    try:
+        from_dict(json.loads(begin), file=path, line=1)
+    except (ValueError, RecursionError, BadInput) as error:
+        raise BadInput(
+            "records can only be appended to a file of records, and its first line is none", file=path
+        ) from error
+
+
+#: How each record begins that append writes: its keys are sorted.
+_BEGIN = b'{"better": "'
+#: More bytes than a record has that somebody else has written.
+_LONGEST = 1 << 24
+
+
+def _whole_lines(file: IO[bytes]) -> int:
+    """Return where the last whole line of *file* ends; its end is looked at first."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        begin = max(0, end - (1 << 16))
+        file.seek(begin)
+        at = file.read(end - begin).rfind(b"\n")
+        if at >= 0:
+            return begin + at + 1
+        end = begin
+    return 0
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def read(path: Path) -> list[Record]:

@@ -11,7 +11,7 @@ from firsttouch.commands import options
 from firsttouch.errors import BadInput
 from firsttouch.measure import aspects
 from firsttouch.progress import say
-from firsttouch.records import append
+from firsttouch.records import append, check_appendable
 from firsttouch.topology import load
 
 EXAMPLES = """\
@@ -83,6 +83,8 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, and print the records or a line for each; 1 where a placement did not hold."""
     asked = _asked(args)
+    if args.records:
+        check_appendable(args.records)
     found = []
     for records in aspects.measure(load(), asked, say=say):
         found.extend(records)

@@ -14,7 +14,7 @@ from firsttouch import probe, smbios
 from firsttouch.commands import options
 from firsttouch.cpulist import format_list
 from firsttouch.progress import say
-from firsttouch.records import append
+from firsttouch.records import append, check_appendable
 
 EXAMPLES = """\
   firsttouch probe topology
@@ -39,13 +39,15 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the probe and print what it found; 1 where a result is invalid, 130 where it was interrupted."""
     # All that follows the aspect is the probe's, but for the options of this command.
-    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    own = argparse.ArgumentParser(prog="firsttouch probe", add_help=False, allow_abbrev=False)
     own.add_argument("--json", action="store_true", default=args.json)
     own.add_argument("--records", type=Path, default=args.records)
     own.add_argument("--system", default=args.system)
     mine, rest = own.parse_known_args(args.options)
     if {"--help", "-h"} & set(rest):
         return probe.helped()
+    if mine.records:
+        check_appendable(mine.records)
     theoretical = smbios.of_this_host(mine.system) if args.aspect in {"topology", "bandwidth"} else None
     report = probe.run(args.aspect, rest, say=say)
     if mine.records:
