@@ -8,14 +8,21 @@ processes and between the hosts of a shared file system. What is made has the mo
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
 import os
 import platform
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from firsttouch.errors import BadInput
 
 #: How the name of what is not finished begins: what a killed process left may be found by it.
 PREFIX = ".partial-"
@@ -49,10 +56,144 @@ def replacing(place: Path, *, force: bool = False) -> Iterator[Path]:
         _force(place.parent)
 
 
+@contextmanager
+def output(place: Path, *, force: bool = False) -> Iterator[Path]:
+    """Yield a path for a file that the user named: it takes *place* in the end, as :func:`replacing` says.
+
+    A symbolic link stays, and what it points at is replaced. A device, a pipe or an open file (/dev/stdout) is
+    never replaced: what was made is written into it.
+    """
+    if is_stream(place):
+        with tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
+            partial = Path(folder, "output")
+            yield partial
+            write_into(place, partial)
+        return
+    with replacing(Path(os.path.realpath(place)), force=force) as partial:
+        yield partial
+
+
 def write(place: Path, text: str) -> None:
     """Write *text* as UTF-8 to *place*, at once: a reader sees the old file or the new one."""
-    with replacing(place) as partial:
+    with output(place) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def is_stream(place: Path) -> bool:
+    """Tell whether *place* is a device, a pipe or an open file: something that is written into, not replaced."""
+    if _open_file(place) is not None:
+        return True
+    try:
+        mode = place.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def write_into(stream: Path, file: Path) -> None:
+    """Copy *file* into a *stream*: its end when that is an open file of this process."""
+    opened = _open_file(stream)
+    if opened is not None and opened.parent.samefile("/proc/self/fd"):
+        sys.stdout.flush()
+        handle = os.dup(int(opened.name))
+    else:
+        # Neither created nor cut: it is there, and it may be somebody's log.
+        handle = os.open(stream, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY)
+    with os.fdopen(handle, "wb") as out, file.open("rb") as source:
+        shutil.copyfileobj(source, out, 1 << 20)
+
+
+def _open_file(place: Path) -> Path | None:
+    """Return the entry of /proc/PID/fd that *place* is a link to, or None."""
+    for _ in range(40):  # as many links as the kernel follows
+        folder = os.path.realpath(place.parent)
+        if re.fullmatch(r"/proc/(self|\d+)(/task/\d+)?/fd", folder):
+            return Path(folder, place.name)
+        try:
+            place = place.parent / place.readlink()
+        except OSError:
+            return None
+    return None
+
+
+@contextmanager
+def workspace(folder: Path) -> Iterator[Path]:
+    """Make a folder in *folder* for the parts of an output, and remove it afterwards.
+
+    Its maker holds a lock on it: what a process of this host that was killed has left there is removed first.
+    """
+    names = f".firsttouch-{platform.node()}+"
+    for left in folder.glob(f"{glob.escape(names)}*"):
+        if (handle := _locked(left)) is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(handle)
+    while True:
+        made = Path(tempfile.mkdtemp(dir=folder, prefix=names))
+        handle = _locked(made)
+        # Somebody who clears up may have been faster; where the file system has no locks, nobody clears up.
+        if made.is_dir():
+            break
+        if handle is not None:
+            os.close(handle)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
+
+
+def _locked(folder: Path) -> int | None:
+    """Return a descriptor that holds the lock of *folder*, or None where somebody else does or nobody can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Raise BadInput where an output is an input too, or is named twice, be it by links.
+
+    The records below an input that is a folder are inputs, and so is all that is in an output that is a folder.
+    Devices and pipes may be both.
+    """
+    taken: dict[tuple[int, int] | str | None, Path] = {}
+    for out in outputs:
+        if (key := _identity(out)) in taken:
+            raise BadInput("this output is named twice: each needs a file of its own", file=out)
+        if key is not None:
+            taken[key] = out
+    # Only what is there can be an input.
+    there = {key: out for key, out in taken.items() if not isinstance(key, str)}
+    for path in inputs if there else ():
+        for out in there.values():
+            if out.is_dir() and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(out)):
+                raise BadInput(f"this output holds an input ({path}): name another folder", file=out)
+        for file in _records_in(path) if path.is_dir() else [path]:
+            if (key := _identity(file)) in there:
+                raise BadInput(f"this output is an input too ({file}): name another file", file=there[key])
+
+
+def _records_in(folder: Path) -> Iterator[Path]:
+    files = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return (file for file in files if file.suffix in {".jsonl", ".parquet"})
+
+
+def _identity(path: Path) -> tuple[int, int] | str | None:
+    """Return what two paths of one file have in common; None for a stream."""
+    if is_stream(path):
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino
 
 
 def clear(folder: Path, *, all_hosts: bool = False) -> None:

@@ -6,16 +6,14 @@ The output equals that of the single-instance run: same alignments, in input ord
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from firsttouch import counters, reads, sam
+from firsttouch import beside, counters, reads, sam, watch
 from firsttouch.aligners import Aligner
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.outputs import Output
@@ -96,8 +94,19 @@ class Result:
     @property
     def misplaced(self) -> str:
         """Why the placement did not hold, of the first instance where it did not, or an empty string."""
-        reasons = ((number, o.misplaced()) for step in self.steps for number, o in enumerate(step))
-        return next((f"instance {number}: {reason}" for number, reason in reasons if reason), "")
+        return next(self._misplaced(self._outcomes()), "")
+
+    @property
+    def unverified(self) -> str:
+        """Why the placement of an instance is unknown, where none is known to be wrong, or an empty string."""
+        seen = [(number, outcome) for number, outcome in self._outcomes() if not watch.unverified(outcome.found)]
+        return "" if any(self._misplaced(seen)) else self.misplaced
+
+    def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        return ((number, outcome) for step in self.steps for number, outcome in enumerate(step))
+
+    def _misplaced(self, outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[str]:
+        return (f"instance {number}: {reason}" for number, o in outcomes if (reason := o.misplaced()))
 
 
 def prepare(
@@ -136,9 +145,11 @@ def run(
     Raises RunFailed where an instance fails or the output is not whole, BadInput for an index that maps hardly
     any read, CannotHere for too few reads; whatever goes wrong, nothing half-written is left.
     """
+    place = None
     if output is not None:
-        output.check()
-    with _scratch(output.path.parent if output is not None else None) as folder:
+        output.check(scenario.instances)
+        place = output.scratch()
+    with beside.workspace(place or Path(tempfile.gettempdir())) as folder:
         steps, aligning, shares = _align(work, scenario, folder, timeout, watching)
         counts = Counter[str]()
         for log in folder.glob("*/*.counts"):
@@ -148,16 +159,6 @@ def run(
         if output is not None:
             output.deliver(parts, header, pieces, folder)
     return Result(sum(map(_span, steps)), aligning, tuple(map(tuple, steps)), alignments, counts)
-
-
-@contextlib.contextmanager
-def _scratch(beside: Path | None) -> Iterator[Path]:
-    """Make a folder for the parts (beside the output, so that a rename suffices) and remove it afterwards."""
-    folder = Path(tempfile.mkdtemp(dir=beside, prefix=".firsttouch-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _align(

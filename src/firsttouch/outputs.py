@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of the instances' SAM files: one SAM file, one per instance (striped), or one sorted BAM file.
 
-Whatever happens, nothing half-written takes an output's name: it is written beside and renamed.
+Whatever happens, nothing half-written takes an output's name: it is written beside and renamed. Only into what
+is not a regular file (a device, a pipe, /dev/stdout) it is written.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from firsttouch import sam
+from firsttouch import beside, sam
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.supervise import guarded, last_lines, require
+from firsttouch.supervise import guarded, last_lines, put_off, require
 
 Form = Literal["sam", "striped", "sorted"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -34,17 +37,25 @@ class Output:
     form: Form = "sam"
     threads: int = 1
 
-    def check(self) -> None:
-        """Raise BadInput or Missing where the output could not be written, before any long work."""
-        folder = self.path.parent
-        if not folder.is_dir():
-            raise BadInput("the folder of the output does not exist", file=self.path)
-        if self.path.is_dir():
-            raise BadInput("the output is a folder", file=self.path)
-        if not os.access(folder, os.W_OK):
-            raise BadInput("the folder of the output is not writable", file=self.path)
+    def check(self, instances: int = 1, *, records: Path | None = None, inputs: Sequence[Path] = ()) -> None:
+        """Raise BadInput or Missing where the output could not be written, before any long work.
+
+        It must be none of the *inputs*, nor the file of *records*, which is written as well.
+        """
+        if self.form == "striped" and beside.is_stream(self.path):
+            raise BadInput("not a file: a striped output is a file for each instance", file=self.path)
+        for file in self.files(instances):
+            _check(file)
+        beside.refuse_overwriting([*self.files(instances), *([records] if records else [])], inputs)
         if self.form == "sorted":
             require("samtools")
+
+    def scratch(self) -> Path | None:
+        """Return where the parts are made: beside the output, so that a rename suffices; None: anywhere."""
+        if self.form != "striped" and beside.is_stream(self.path):
+            return None
+        place = self.stripe(0) if self.form == "striped" else self.path
+        return Path(os.path.realpath(place)).parent
 
     def stripe(self, number: int) -> Path:
         """Return the file of one instance in the striped form: out.sam gives out.0.sam, out.1.sam and so on."""
@@ -70,8 +81,51 @@ class Output:
         for file in made:
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())
-        for file, name in zip(made, self.files(len(parts)), strict=True):
-            file.replace(name)
+        whole = [
+            (file, name)
+            for file, name in zip(made, self.files(len(parts)), strict=True)
+            if not _streamed(file, name)
+        ]
+        # All of them or none, as far as a signal is concerned.
+        with put_off():
+            for file, name in whole:
+                _replace(file, name)
+
+
+def _check(file: Path) -> None:
+    """Raise BadInput where *file* cannot be made or replaced."""
+    if beside.is_stream(file):
+        if not file.exists():
+            raise BadInput("the output is not open", file=file)
+        return
+    folder = Path(os.path.realpath(file)).parent
+    if not folder.is_dir():
+        raise BadInput("the folder of the output does not exist", file=file)
+    if file.is_dir():
+        raise BadInput("the output is a folder", file=file)
+    if folder == Path("/dev"):
+        raise BadInput("there is no such device, and /dev is no place for files", file=file)
+    if not os.access(folder, os.W_OK):
+        raise BadInput("the folder of the output is not writable", file=file)
+
+
+def _streamed(made: Path, name: Path) -> bool:
+    """Write a file that was made into *name* where that is a device or a pipe; tell whether it is."""
+    if not beside.is_stream(name):
+        return False
+    beside.write_into(name, made)
+    return True
+
+
+def _replace(made: Path, name: Path) -> None:
+    """Let a file that was made take the place *name*; of a link, that of its target."""
+    try:
+        made.replace(os.path.realpath(name))
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with beside.output(name, force=True) as partial:  # a stripe that is a link to another file system
+            shutil.copyfile(made, partial)
 
 
 def _whole(header: sam.Piece, pieces: Sequence[sam.Piece], whole: Path) -> Path:

@@ -190,15 +190,22 @@ def _add_pages(numa_maps: str, pages: Counter[int], modes: Counter[str]) -> None
             modes[mode] += int(count) * unit
 
 
+def unverified(found: Found) -> str:
+    """Return why nothing can be said of the placement, or an empty string where it was seen."""
+    if found.unreadable:
+        return f"the placement cannot be verified: {found.unreadable}"
+    if not found.looks or not found.pages:
+        return "the placement cannot be verified: the instance ended before it could be looked at"
+    return ""
+
+
 def judge(asked: Placement, threads: int, found: Found) -> str:
     """Return why the placement did not hold, or an empty string where it did.
 
     *threads* is what the instance was told to use: fewer PUs than that mean that something else pinned it too.
     """
-    if found.unreadable:
-        return f"the placement cannot be verified: {found.unreadable}"
-    if not found.looks or not found.pages:
-        return "the placement cannot be verified: the instance ended before it could be looked at"
+    if reason := unverified(found):
+        return reason
     if stray := found.pus - set(asked.pus):
         return f"threads may run on PUs {format_list(stray)}, asked for were {format_list(asked.pus)}"
     if len(found.held) < min(threads, len(asked.pus)):

@@ -2,8 +2,10 @@
 """Real aligners: how reads are divided and what becomes of the output change no alignment."""
 
 import itertools
+import os
 import shutil
 import subprocess
+import threading
 from dataclasses import replace
 
 import pytest
@@ -144,3 +146,23 @@ def test_an_aligner_of_several_steps_takes_no_batches(pairs, tmp_path):
     work = replace(launch.prepare(one, prefix, files[:1]), dynamic=True)
     with pytest.raises(CannotHere, match="bwa-aln reads its reads in 2 steps"):
         launch.run(work, scenario(2), None)
+
+
+def test_outputs_that_are_links_or_pipes(pairs, expected, tmp_path):
+    prefix, files, _ = pairs
+    work = launch.prepare(BWA, prefix, files, BATCH)
+    (tmp_path / "far").mkdir()
+    (tmp_path / "out.0.sam").symlink_to("far/first.sam")
+    os.mkfifo(tmp_path / "pipe")
+    texts = []
+    reader = threading.Thread(target=lambda: texts.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    launch.run(work, scenario(2), Output(tmp_path / "pipe"))
+    reader.join(60)
+    assert alignments(texts[0].splitlines()) == alignments(expected)
+    launch.run(work, scenario(2), Output(tmp_path / "out.sam", "striped"))
+    assert (tmp_path / "out.0.sam").is_symlink()
+    stripes = [(tmp_path / f"out.{n}.sam").read_text().splitlines() for n in (0, 1)]
+    assert [line for text in stripes for line in alignments(text)] == alignments(expected)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["far", "out.0.sam", "out.1.sam", "pipe"]
+    assert [f.name for f in (tmp_path / "far").iterdir()] == ["first.sam"]

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import records
+from firsttouch import cli, launch, records
 from firsttouch.placement import plan
+from firsttouch.supervise import Watching, run_together
 from firsttouch.topology import load
 
 pytestmark = pytest.mark.integration
@@ -378,3 +379,43 @@ def test_an_interrupt_leaves_nothing(lambda_work, stand_in, tmp_path, number, na
     assert list(folder.iterdir()) == []
     for pid in pids.read_text().split():
         assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.fixture
+def unseen(monkeypatch, lambda_work, tmp_path, capsys):
+    """Returns a function that runs a command on instances that end before they can be looked at."""
+    prefix, reads, _ = lambda_work
+    watching = Watching(look=lambda pid, found: None)
+    monkeypatch.setattr(
+        launch, "run_together", lambda *args, **more: run_together(*args, **more | {"watching": watching})
+    )
+    few = tmp_path / "few.fq"
+    few.write_text("".join(reads[0].read_text().splitlines(keepends=True)[:400]))
+
+    def run(*argv):
+        capsys.readouterr()
+        status = cli.main([*argv, "--aligner=bwa-mem", f"--index={prefix}", f"--reads={few}"])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_alignments_are_good_though_nothing_is_known_of_the_placement(unseen, tmp_path):
+    out = tmp_path / "out.sam"
+    status, printed, said = unseen("run", SCENARIOS[0], "-o", str(out))
+    assert (status, printed) == (0, f"{out}\n")
+    assert len(alignments(out.read_text())) >= 100
+    assert "the output is complete, its placement is unverified: instance 0: " in said
+    assert "INVALID" not in said
+
+
+@pytest.mark.parametrize("option", ["--records=r.jsonl", "--repetitions=2", "--checksum", "-o"])
+def test_a_measurement_is_invalid_where_nothing_is_known_of_the_placement(unseen, tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    out = ["-o", "out.sam"]
+    status, _, said = unseen("run", SCENARIOS[0], *out, *([option] if option != "-o" else ["--expect-sha256=0"]))
+    assert status == 1
+    assert "INVALID: instance 0: the placement cannot be verified" in said
+    assert said.splitlines()[-1].startswith("firsttouch: invalid: ")
+    if option == "--records=r.jsonl":
+        assert [r.status for r in records.read(tmp_path / "r.jsonl")] == ["invalid"]

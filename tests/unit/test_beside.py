@@ -3,6 +3,7 @@
 
 import errno
 import os
+import platform
 import signal
 import stat
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from firsttouch import beside
+from firsttouch.errors import BadInput
 
 pytestmark = pytest.mark.unit
 
@@ -183,3 +185,109 @@ def test_what_other_hosts_make_meanwhile_is_not_cleared(tmp_path, monkeypatch):
             killed.write_text("x")
             beside.clear(tmp_path, all_hosts=True)
             assert names(tmp_path) == []
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path):
+    (tmp_path / "far").mkdir()
+    target, link, dangling = tmp_path / "far" / "target", tmp_path / "link", tmp_path / "dangling"
+    target.write_text("old")
+    link.symlink_to("far/target")
+    dangling.symlink_to("far/new")
+    beside.write(link, "new")
+    beside.write(dangling, "made")
+    assert (link.is_symlink(), target.read_text(), (tmp_path / "far" / "new").read_text()) == (True, "new", "made")
+    assert dangling.is_symlink()
+    assert names(tmp_path / "far") == ["new", "target"]
+
+
+def test_a_pipe_is_written_into(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    texts = []
+    reader = threading.Thread(target=lambda: texts.append(pipe.read_text()))
+    reader.start()
+    beside.write(pipe, "through")
+    reader.join(20)
+    assert texts == ["through"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert names(tmp_path) == ["pipe"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+def test_a_device_stays_one(tmp_path):
+    device, link = tmp_path / "null", tmp_path / "link"
+    os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    link.symlink_to("null")
+    for place in (device, link):
+        assert beside.is_stream(place)
+        beside.write(place, "gone")
+    assert stat.S_ISCHR(device.stat().st_mode)
+    assert link.is_symlink()
+    assert names(tmp_path) == ["link", "null"]
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link"])
+@pytest.mark.parametrize("appending", [False, True])
+def test_what_is_open_is_written_into_where_it_is(tmp_path, name, appending):
+    """A shell's `>> file` keeps what the file has, and what is printed before and after has its place."""
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    script = (
+        "import sys; from pathlib import Path; from firsttouch import beside; print('before');"
+        "beside.write(Path(sys.argv[1]), 'this\\n'); print('after')"
+    )
+    log = tmp_path / "log"
+    log.write_text("old\n")
+    with log.open("a" if appending else "w") as out:
+        subprocess.run([sys.executable, "-c", script, name], cwd=tmp_path, stdout=out, check=True, timeout=60)
+    assert log.read_text() == ("old\n" if appending else "") + "before\nthis\nafter\n"
+    assert names(tmp_path) == ["link", "log"]
+
+
+def test_outputs_are_kept_apart_from_inputs(tmp_path):
+    file, link, hard, other = (tmp_path / name for name in ("file", "link", "hard", "other"))
+    file.write_text("x")
+    link.symlink_to("file")
+    os.link(file, hard)
+    for out in (file, link, hard, tmp_path / ".." / tmp_path.name / "file"):
+        with pytest.raises(BadInput, match="this output is an input too"):
+            beside.refuse_overwriting([other, out], [tmp_path / "nothing", file])
+    for twice in ([other, other], [file, link], [other, tmp_path / "." / "other"]):
+        with pytest.raises(BadInput, match="this output is named twice"):
+            beside.refuse_overwriting(twice, [])
+    with pytest.raises(BadInput, match="this output holds an input"):
+        beside.refuse_overwriting([tmp_path], [file])
+    beside.refuse_overwriting([other, file], [tmp_path / "nothing", tmp_path])
+    (tmp_path / "results").mkdir()
+    os.link(file, tmp_path / "results" / "records.jsonl")
+    with pytest.raises(BadInput, match=r"this output is an input too \(.*records.jsonl\)"):
+        beside.refuse_overwriting([file], [tmp_path / "results"])
+    os.mkfifo(tmp_path / "pipe")
+    beside.refuse_overwriting([tmp_path / "pipe", tmp_path / "pipe"], [tmp_path / "pipe"])
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
+    script = (
+        "import sys, time; from pathlib import Path; from firsttouch import beside\n"
+        "with beside.workspace(Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'part').write_text('x'); print('made', flush=True); time.sleep(300)"
+    )
+    argv = [sys.executable, "-c", script, tmp_path]
+    # A host that shares this file system, and somebody's file.
+    (tmp_path / ".firsttouch-other+abc").mkdir()
+    (tmp_path / f".firsttouch-{platform.node()}+file").write_text("")
+    kept = names(tmp_path)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as alive:
+        assert alive.stdout.readline() == "made\n"
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as killed:
+            assert killed.stdout.readline() == "made\n"
+            killed.kill()
+        assert len(names(tmp_path)) == len(kept) + 2
+        with beside.workspace(tmp_path) as folder:
+            assert folder.is_dir()
+            (left,) = set(names(tmp_path)) - {*kept, folder.name}
+            assert (tmp_path / left / "part").exists()
+        alive.terminate()
+    assert names(tmp_path) == sorted([*kept, left])
+    with beside.workspace(tmp_path):
+        pass
+    assert names(tmp_path) == kept

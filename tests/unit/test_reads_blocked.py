@@ -117,7 +117,7 @@ def test_the_command_refuses(tmp_path, run):
     file = write(tmp_path / "r.fq", text(GOOD))
     for outs, reason in (
         ([tmp_path / "a", tmp_path / "b"], "2 output files, but the reads have 1 mates"),
-        ([file], "outputs are no inputs"),
+        ([file], "this output is an input too"),
         ([tmp_path / "no" / "a"], "the folder of the output does not exist"),
     ):
         status, out, err = run("block", file, "-o", *outs)

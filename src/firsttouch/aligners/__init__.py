@@ -93,10 +93,14 @@ class Aligner:
         values |= {mate: file for mate, file in zip(schema.MATES, reads, strict=False) if file is not None}
         return [a.format(**values) for a in template]
 
+    def index_paths(self, index: Path) -> list[Path]:
+        """Return the files that the index with that prefix has, or should have."""
+        large = self.index_large if self._is_large(index) else ""
+        return [Path(f"{index}{suffix}{large}") for suffix in self.index_files]
+
     def index_bytes(self, index: Path) -> int:
         """Return the size of the index with that prefix (bytes); raises BadInput naming the first absent file."""
-        large = self.index_large if self._is_large(index) else ""
-        files = [Path(f"{index}{suffix}{large}") for suffix in self.index_files]
+        files = self.index_paths(index)
         for file in files:
             if not file.is_file():
                 raise BadInput(f"no index of {self.name} there: build it with `firsttouch index`", file=file)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from firsttouch import exclusive, launch
+from firsttouch import beside, exclusive, launch
 from firsttouch.aligners import aligner
 from firsttouch.commands import inputs, options
 from firsttouch.errors import BadInput
@@ -138,6 +138,8 @@ def _aligner(args: argparse.Namespace) -> int:
     given = inputs.chosen(args, one)
     size = one.index_bytes(given.index)
     found, expected, usual = _planned(args, one.need(size), size)
+    outputs = [file for file in (args.output, args.save) if file]
+    beside.refuse_overwriting(outputs, [*given.files, *one.index_paths(given.index), *args.records])
     if args.output:
         Output(args.output).check()
     work = launch.prepare(one, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say)
@@ -157,7 +159,7 @@ def _aligner(args: argparse.Namespace) -> int:
     else:
         rows = [(r["name"], r["trials"], r["reason"] or r["state"]) for r in document["scenarios"]]
         print(tabulate(rows, ("scenario", "trials", "why"), maxcolwidths=[None, None, 70]))
-    return 1 if applied and applied["status"] != "valid" else 0
+    return 1 if applied and applied["status"] == "invalid" else 0
 
 
 def _apply(
@@ -165,12 +167,11 @@ def _apply(
 ) -> dict[str, Any]:
     """Run the scenario in full, and set the time against what was predicted."""
     result = launch.run(work, scenario, Output(output))
-    state = f"INVALID: {result.misplaced}" if result.misplaced else "placement verified"
     against = f", predicted were {predicted['expected']:.1f} s" if predicted else ""
-    say(f"{scenario.name}: {result.seconds:.3f} s, {state}{against}")
+    say(f"{scenario.name}: {result.seconds:.3f} s, {options.state(result, production=True)}{against}")
     return {
         "seconds": result.seconds,
-        "status": "invalid" if result.misplaced else "valid",
+        "status": "unverified" if result.unverified else "invalid" if result.misplaced else "valid",
         "reason": result.misplaced,
         "output": str(output),
         "measured_over_predicted": result.seconds / predicted["expected"] if predicted else None,

@@ -51,6 +51,8 @@ def _percent(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Write the system's file with what was learnt, and name the hosts that were left out."""
+    if args.output and args.output != "-":
+        beside.refuse_overwriting([Path(args.output)], args.records)
     known = load(args.system)
     if known.path is None:
         raise Missing(f"{known.name} has no file: `firsttouch system draft {known.name}` writes one")

@@ -7,14 +7,18 @@ import argparse
 import json
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from firsttouch import backend
+from firsttouch import backend, beside
 from firsttouch.cpulist import parse_list
 from firsttouch.errors import BadInput
 from firsttouch.topology import Topology, load
 from firsttouch.units import parse_bytes
+
+if TYPE_CHECKING:
+    from firsttouch.launch import Result
 
 
 class Subparsers(Protocol):
@@ -116,3 +120,17 @@ def positive(text: str) -> int:
 def print_json(document: Any) -> None:
     """Print the command's one JSON document."""
     print(json.dumps(document, indent=2, sort_keys=False))
+
+
+def print_files(files: Iterable[Path]) -> None:
+    """Print the names of files that were written, but for devices and pipes: one may be where this goes."""
+    for file in files:
+        if not beside.is_stream(file):
+            print(file)
+
+
+def state(result: Result, *, production: bool) -> str:
+    """Return in a few words whether the placement of a run held; *production*: it was run for its output."""
+    if production and result.unverified:
+        return f"the output is complete, its placement is unverified: {result.unverified}"
+    return f"INVALID: {result.misplaced}" if result.misplaced else "placement verified"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from firsttouch import beside
 from firsttouch.commands import options
 from firsttouch.errors import BadInput
 from firsttouch.progress import say
@@ -23,6 +24,9 @@ EXAMPLES = """\
 The blocked form is FASTQ that every aligner takes. Those of Langmead et al. 2018 (tags blocked_paper_v2 and
 blocked_striped_paper_v2 of bowtie, bowtie2 and hisat) read a block at a time, with the same two options; no
 release of theirs does."""
+
+#: A block is held in memory.
+_MOST_BYTES = 1 << 30
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -88,11 +92,14 @@ def _block(args: argparse.Namespace) -> int:
     mates = 2 if args.interleaved or len(args.files) == 2 else 1
     if len(args.output) != mates:
         raise BadInput(f"{len(args.output)} output files, but the reads have {mates} mates: name {mates} (-o)")
-    if len({*map(Path.resolve, (*args.files, *args.output))}) < len(args.files) + len(args.output):
-        raise BadInput("each file can be named only once: outputs are no inputs")
+    if args.block_bytes > _MOST_BYTES:
+        raise BadInput(f"--block-bytes {args.block_bytes}: a block has {_MOST_BYTES} bytes at most")
     for out in args.output:
+        if out.is_dir():
+            raise BadInput("the output is a folder", file=out)
         if not out.resolve().parent.is_dir():
             raise BadInput("the folder of the output does not exist", file=out)
+    beside.refuse_overwriting(args.output, args.files)
     reads = inspect(args.files, interleaved=args.interleaved, say=say)
     made = block(reads, args.output, block_bytes=args.block_bytes, per_block=args.reads_per_block, say=say)
     if args.json:
@@ -106,6 +113,6 @@ def _block(args: argparse.Namespace) -> int:
             }
         )
     else:
-        print(*args.output, sep="\n")
+        options.print_files(args.output)
         say(f"{made.blocks} blocks: --block-bytes {made.block_bytes} --reads-per-block {made.reads}")
     return 0

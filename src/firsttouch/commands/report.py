@@ -88,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
     from firsttouch.commands import reporting  # noqa: PLC0415 - templates and tables only when a report is made
 
     out = args.output.resolve()
+    beside.refuse_overwriting([out], [*args.records, *([args.xml] if args.xml else [])])
     _check_replaceable(out)
     if args.compare and len(args.records) != 2:
         raise BadInput(f"--compare takes two, before and after: {len(args.records)} were given")

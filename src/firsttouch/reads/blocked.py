@@ -7,6 +7,7 @@ up; names end at blanks, so that every aligner takes the file. The last block is
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import IO
 
 import numpy as np
 
+from firsttouch import beside
 from firsttouch.errors import BadInput
 from firsttouch.reads.feed import Static
 from firsttouch.reads.scan import Reads
@@ -54,24 +56,19 @@ def block(
     number = block_bytes // longest if per_block is None else per_block
     if number < 1:
         raise BadInput(f"the longest record has {longest} bytes: blocks of {block_bytes} bytes hold none")
-    made = [out.with_name(f".{out.name}.{os.getpid()}") for out in outs]
     size = 0
-    try:
-        for mate, (out, beside) in enumerate(zip(outs, made, strict=True)):
-            with beside.open("wb") as stream:
+    with contextlib.ExitStack() as stack:
+        # All of them take their places in the end.
+        for mate, (out, partial) in enumerate(
+            [(o, stack.enter_context(beside.output(o, force=True))) for o in outs]
+        ):
+            with partial.open("wb") as stream:
                 for text in _blocks(reads, mate, number, block_bytes):
                     before = stream.tell() // _OFTEN
                     stream.writelines(text)
                     if say is not None and stream.tell() // _OFTEN > before:
                         say(f"blocking reads: {out.name} {format_bytes(stream.tell())}")
                 size = max(size, stream.tell())
-                stream.flush()
-                os.fsync(stream.fileno())
-        for out, beside in zip(outs, made, strict=True):
-            beside.replace(out)
-    finally:
-        for beside in made:
-            beside.unlink(missing_ok=True)
     return Blocked(block_bytes, number, -(-reads.records // number), size)
 
 
