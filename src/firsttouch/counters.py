@@ -24,7 +24,8 @@ EVENTS = (
     "LLC-load-misses",
     "cache-misses",
 )
-_LINE = re.compile(r"(<not supported>|<not counted>|\d+);[^;]*;([\w-]+)(?::\w+)?;")
+#: COUNT;UNIT;EVENT;… On a hybrid processor an event has a line for each kind of core, such as cpu_core/cycles/.
+_LINE = re.compile(r"(<not supported>|<not counted>|\d+);[^;]*;(?:\w+/)?([\w-]+)(?:/\w*)?(?::\w+)?;")
 
 
 def wrap(argv: Sequence[str], log: Path) -> list[str]:
@@ -36,14 +37,18 @@ def wrap(argv: Sequence[str], log: Path) -> list[str]:
 def parse(text: str) -> dict[str, int]:
     """Return the counts by event; those that processor or kernel do not count are left out.
 
+    The counts of a hybrid processor's kinds of cores are added: a process may run on all of them.
     Raises RunFailed where perf printed something else, CannotHere where it may count nothing at all.
     """
-    found = {m[2]: m[1] for line in text.splitlines() if (m := _LINE.match(line))}
-    if not found:
+    lines = [(m[2], m[1]) for line in text.splitlines() if (m := _LINE.match(line))]
+    if not lines:
         raise RunFailed(f"perf stat printed no counts: {' | '.join(text.splitlines()[-2:]) or 'nothing'}")
-    if missing := [e for e in EVENTS if e not in found]:
+    if missing := [e for e in EVENTS if e not in dict(lines)]:
         raise RunFailed(f"perf stat printed no count of {', '.join(missing)}")
-    counts = {event: int(count) for event, count in found.items() if count.isdecimal()}
+    counts: dict[str, int] = {}
+    for event, count in lines:
+        if count.isdecimal():
+            counts[event] = counts.get(event, 0) + int(count)
     if not counts:
         raise CannotHere("the kernel lets this user count nothing (/proc/sys/kernel/perf_event_paranoid)")
     return counts

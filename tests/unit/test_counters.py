@@ -38,6 +38,18 @@ def test_events_of_the_user_alone():
     assert parse(text)["cycles"] == 5
 
 
+def test_kinds_of_cores_are_added():
+    text = output(page_faults=1).replace(
+        "<not supported>;;cycles;",
+        "70;;cpu_core/cycles/;1;50.00;;\n30;;cpu_atom/cycles/u;",
+    )
+    text = text.replace(
+        "<not supported>;;instructions;",
+        "<not counted>;;cpu_atom/instructions/;0;0.00;;\n5;;cpu_core/instructions/:u;",
+    )
+    assert parse(text) == {"page-faults": 1, "cycles": 100, "instructions": 5}
+
+
 @pytest.mark.parametrize("why", ["<not supported>", "<not counted>"])
 def test_nothing_may_be_counted(why):
     with pytest.raises(CannotHere, match="perf_event_paranoid"):
