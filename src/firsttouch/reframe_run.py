@@ -99,9 +99,9 @@ def _follow(
         with log.open(encoding="utf-8", errors="replace") as said, progress.open(errors="replace") as steps:
             clock = _Clock(say)
             while process.poll() is None:
-                clock.tell(said.readlines(), steps.readlines())
+                clock.tell(said.read(), steps.read())
                 time.sleep(0.1)
-            clock.tell(said.readlines(), steps.readlines())
+            clock.tell(said.read() + "\n", steps.read() + "\n")
     except BaseException:
         # ReFrame cancels its jobs on an interrupt; what does not end then is ended by who started us.
         process.send_signal(signal.SIGINT)
@@ -119,11 +119,16 @@ class _Clock:
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
         self.start = time.monotonic()
+        #: What was read after the last whole line, of the log and of the checks.
+        self.log = self.steps = ""
 
-    def tell(self, log: Sequence[str], steps: Sequence[str]) -> None:
-        for line in steps:
+    def tell(self, log: str, steps: str) -> None:
+        """Take what was written since the last call; a line is told once it is whole."""
+        *lines, self.steps = (self.steps + steps).split("\n")
+        for line in filter(None, lines):
             self.say(f"    {line.rstrip()}")
-        for line in log:
+        *lines, self.log = (self.log + log).split("\n")
+        for line in lines:
             if started := _STARTED.search(line):
                 self.start = time.monotonic()
                 self.say(f"  {started[1]} ...")

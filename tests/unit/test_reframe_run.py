@@ -87,6 +87,18 @@ def test_troubles_and_progress(reframe, tmp_path):
     assert argv.endswith("-n x\n")
 
 
+def test_lines_that_are_read_in_pieces_are_told_whole(reframe, tmp_path):
+    start = "[       OK ] (1/3) lat"
+    rest = "ency %pu_node=0 /1a2b3c4d @local:default+builtin"
+    (tmp_path / "report").write_text(report(case("a", "pass")))
+    _, said = reframe(
+        f"printf '{start}'; printf half >> $FIRSTTOUCH_PROGRESS; sleep 0.5; echo '{rest}'; "
+        f"printf ' a line' >> $FIRSTTOUCH_PROGRESS; cp {tmp_path / 'report'} $report"
+    )
+    assert "    half a line" in said
+    assert any(s.startswith("  (1/3) ok: latency %pu_node=0 [") for s in said)
+
+
 def test_no_trouble(reframe):
     assert reframe("echo '" + report(case("a", "pass")) + "' > $report")[0] == []
     assert reframe("echo '{\"runs\": []}' > $report")[0] == []
