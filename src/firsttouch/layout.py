@@ -154,10 +154,27 @@ class Layout:
 
 
 def _split(core: Mapping[int, int], pus: Sequence[int], parts: int, size: int) -> list[tuple[int, ...]]:
-    """Split the PUs of one NUMA node into *parts* of *size* PUs that share as few cores as possible.
+    """Split the PUs of one NUMA node into *parts* of *size* PUs, with whole cores wherever they fit.
 
     The PUs come best first, so that those that are left over are second hardware threads where there are any.
+    Cores with most PUs are dealt out first: the small ones fill up what is left of a part.
     """
-    kept = sorted(pus[: parts * size], key=lambda p: (core[p], p))
-    chunks = [kept[i * size : (i + 1) * size] for i in range(parts)]
-    return [tuple(sorted(c, key=list(pus).index)) for c in chunks]
+    place = {pu: i for i, pu in enumerate(pus)}
+    by_core: dict[int, list[int]] = {}
+    for pu in sorted(pus[: parts * size], key=lambda p: (core[p], p)):
+        by_core.setdefault(core[pu], []).append(pu)
+    cores = sorted(by_core.values(), key=len, reverse=True)
+    chunks = []
+    for _ in range(parts):
+        chunk: list[int] = []
+        for own in cores:
+            if len(own) <= size - len(chunk):
+                chunk += own
+                own.clear()
+        cores = [own for own in cores if own]
+        if missing := size - len(chunk):
+            # The rest of the core stands where it stood, and goes to the next part.
+            chunk += cores[0][:missing]
+            del cores[0][:missing]
+        chunks.append(tuple(sorted(chunk, key=place.__getitem__)))
+    return chunks
