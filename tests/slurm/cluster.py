@@ -32,6 +32,9 @@ IMPATIENT = {
 }
 #: PUs that each host claims; the machine need not have them.
 PUS = 64
+DOMAIN = ".cluster.example"
+#: /proc/stat of a host, as far as anybody reads it.
+STAT = "cpu {busy} 0 0 {idle} 0 0 0 0 0 0\n" + "cpu0 0 0 0 0 0 0 0 0 0 0\n" * 64
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "unshare")
 
 
@@ -44,20 +47,29 @@ class Impatient(Cluster):
 
 
 class Slurm(Daemons):
-    """Slurm on *count* hosts n1, n2, … below *folder*; as a user of it, :meth:`sbatch` and so on."""
+    """Slurm on *count* hosts n1, n2, … below *folder*; as a user of it, :meth:`sbatch` and so on.
 
-    def __init__(self, folder: Path, count: int) -> None:
+    The host names of the last *full* of them have a domain.
+    """
+
+    def __init__(self, folder: Path, count: int, full: int = 0) -> None:
         base = _free_ports(count + 2)
         hosts = [Host(f"n{i}", PUS, 200_000, base + 1 + i, ("opteron",)) for i in range(1, count + 1)]
         super().__init__(Impatient("tests", folder, socket.gethostname(), hosts, port=base))
         self.folder = folder
         self.names = [h.name for h in hosts]
+        self.hostnames = {name: name + DOMAIN * (i >= count - full) for i, name in enumerate(self.names)}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def up(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         known = Path("/etc/hosts").read_text()
-        (self.folder / "hosts").write_text(known + "".join(f"127.0.0.1 {name}\n" for name in self.names))
+        (self.folder / "hosts").write_text(
+            known + "".join(f"127.0.0.1 {name}\n" for name in self.hostnames.values())
+        )
+        for name in self.names:
+            # Ticks that do not move: whatever else this machine does, its hosts are not busy.
+            (self.folder / f"stat.{name}").write_text(STAT.format(busy=0, idle=1000))
         super().up()
 
     def start(self, name: str, argv: Sequence[str]) -> None:
@@ -65,7 +77,11 @@ class Slurm(Daemons):
         if name.startswith("slurmd."):
             host = name.removeprefix("slurmd.")
             known = shlex.quote(str(self.folder / "hosts"))
-            inside = f"hostname {host} && mount --bind {known} /etc/hosts && exec {shlex.join(argv)}"
+            stat = shlex.quote(str(self.folder / f"stat.{host}"))
+            inside = (
+                f"hostname {self.hostnames[host]} && mount --bind {known} /etc/hosts && "
+                f"mount --bind {stat} /proc/stat && exec {shlex.join(argv)}"
+            )
             spaces = [
                 "--uts",
                 "--mount",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Slurm of three hosts for all tests of this folder, and what a test needs of a campaign."""
+"""One Slurm of six hosts for all tests of this folder, and what a test needs of a campaign."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ REFERENCES = {
 
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[cluster.Slurm]:
-    """A real Slurm of three hosts with accounting."""
+    """A real Slurm of six hosts with accounting; the host names of n5 and n6 have a domain."""
     if why := cluster.why_not():
         pytest.skip(f"no Slurm: {why}")
     # Sockets' paths are short.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    made = cluster.Slurm(folder / "slurm", 3)
+    made = cluster.Slurm(folder / "slurm", 6, full=2)
     (folder / "small").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", folder / "small"], check=True)
     try:

@@ -26,7 +26,7 @@ def test_characterize_measures_the_four_aspects_of_one_host(site: Site) -> None:
 
 
 def test_validate_judges_every_host_inside_one_job(site: Site) -> None:
-    job = site.sbatch("-N3", "slurm/validate.sbatch", "--system", "sound", "--step", "topology")
+    job = site.sbatch("-N6", "slurm/validate.sbatch", "--system", "sound", "--step", "topology")
     assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
     said = site.slurm.said(job)
     for host in site.slurm.names:
@@ -34,7 +34,7 @@ def test_validate_judges_every_host_inside_one_job(site: Site) -> None:
         assert (site.folder / "verdicts" / host).read_text().startswith("pass ")
     site.collected(job)
     campaign = site.campaign(f"validate-{job}")
-    assert "## Verdicts: 3 pass" in (campaign / "report" / "overview.md").read_text()
+    assert "## Verdicts: 6 pass" in (campaign / "report" / "overview.md").read_text()
     assert site.call("validate", "--system", "sound", campaign).returncode == 0
 
 
@@ -44,7 +44,7 @@ def test_an_array_of_validate_collects_once_when_all_have_ended(site: Site) -> N
     said = site.collected(job)
     hosts = site.state(f"validate-{job}").hosts
     # Which hosts an array gets is Slurm's choice; what did not come is told.
-    assert hosts == ("n1", "n2", "n3") or "3 were asked for" in said
+    assert len(hosts) == 3 or "3 were asked for" in said
 
 
 def test_job_line_and_command_agree_on_a_host_that_fails(site: Site) -> None:
@@ -88,11 +88,11 @@ def test_a_container_that_is_not_there_is_said(site: Site) -> None:
 
 
 def test_named_hosts_get_a_job_each(site: Site) -> None:
-    argv = ("--hosts", "n[1-3]", "--system", "sound", "--step", "topology", "--campaign", "fleet", "--json")
+    argv = ("--hosts", "n[4-6]", "--system", "sound", "--step", "topology", "--campaign", "fleet", "--json")
     done = site.call("campaign", "submit", "validate", *argv)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     for job in (*document["jobs"], document["collector"]):
         assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}
-    assert site.state("fleet").hosts == ("n1", "n2", "n3")
+    assert site.state("fleet").hosts == ("n4", "n5", "n6")
     assert "3 pass" in (site.campaign("fleet") / "report" / "overview.md").read_text()
