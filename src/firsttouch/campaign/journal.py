@@ -6,10 +6,11 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from firsttouch import records
 from firsttouch.campaign.files import is_full
@@ -17,7 +18,7 @@ from firsttouch.errors import BadInput
 from firsttouch.machine import name_among
 from firsttouch.records import Record
 
-State = Literal["began", "done", "invalid", "skipped", "failed", "stopped"]
+State = Literal["began", "done", "invalid", "skipped", "failed", "stopped", "lost"]
 #: States after which a step is not run again.
 FINISHED = frozenset({"done", "skipped"})
 #: Kept free for saying that the disk is full.
@@ -28,7 +29,8 @@ _RESERVE = 8192
 class Entry:
     """A line of steps.jsonl: a *step* came to *state* in a *job* (*array*: the one that was submitted).
 
-    *begin* and *end* are where its records are in records.jsonl (bytes).
+    *begin* and *end* are where its records are in records.jsonl (bytes). The state "lost" of a step says that
+    its records were there and are not any more: it is as if it had not been run.
     """
 
     step: str
@@ -49,34 +51,79 @@ def now() -> str:
 
 
 class Journal:
-    """The folder of one *host* in a campaign, which is called like it or, in older campaigns, with its domain."""
+    """The folder of one *host* in a campaign, which is called like it or, in older campaigns, with its domain.
+
+    *damage* names the lines of steps.jsonl that are none, which :meth:`entries` leaves out.
+    """
 
     def __init__(self, folder: Path, host: str = "") -> None:
         self.folder = folder
         self.host = host or folder.name
         self.file = folder / "steps.jsonl"
         self.records = folder / "records.jsonl"
+        self.damage: list[str] = []
+        self._lines: list[Entry] = []
+        self._offset = self._count = 0
+        self._parsed: dict[tuple[int, int], list[Record] | str] = {}
 
     def open(self) -> None:
         """Make the folder, with some room for saying that there is none left."""
         self.folder.mkdir(parents=True, exist_ok=True)
         reserve = self.folder / ".reserve"
         if not reserve.exists():
-            reserve.write_bytes(b"\0" * _RESERVE)
+            # Random bytes: a file system that compresses would keep no room for others.
+            reserve.write_bytes(os.urandom(_RESERVE))
 
-    def entries(self) -> list[Entry]:
-        """Return all lines, oldest first; a half-written last one of a killed host is none."""
+    def entries(self, *, whole: bool = False) -> list[Entry]:
+        """Return all lines, oldest first; a half-written last one of a killed host is none.
+
+        What ended with records that are not there any more is lost; with *whole*, what they hold is read as well.
+        """
+        self._read_on()
+        size = self.records.stat().st_size if self.records.exists() else 0
+        noted = set()
+        entries = []
+        for line in reversed(self._lines):
+            where = (line.step, line.begin, line.end)
+            reason = ""
+            if line.state == "lost":
+                noted.add(where)
+            elif where in noted or line.end > size:
+                reason = f"its records are gone from {self.records}"
+            elif whole and line.end and isinstance(problem := self._records_at(line.begin, line.end), str):
+                reason = f"its records in {self.records} are damaged: {problem}"
+            entries.append(replace(line, state="lost", reason=reason) if reason else line)
+        return entries[::-1]
+
+    def _read_on(self) -> None:
+        """Read the lines that were appended since the last time."""
         try:
-            text = self.file.read_text(encoding="utf-8")
+            with self.file.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < self._offset:
+                    self._lines, self.damage, self._offset, self._count = [], [], 0, 0
+                file.seek(self._offset)
+                text = file.read()
         except FileNotFoundError:
-            return []
-        found = []
-        for number, line in enumerate(text.split("\n")[:-1], start=1):
+            return
+        text = text[: text.rfind(b"\n") + 1]
+        self._offset += len(text)
+        for line in text.split(b"\n")[:-1]:
+            self._count += 1
             try:
-                found.append(Entry(**json.loads(line)))
-            except (ValueError, TypeError) as error:
-                raise BadInput(f"not a line of a campaign: {error}", file=self.file, line=number) from error
-        return found
+                self._lines.append(_entry(json.loads(line)))
+            except (ValueError, TypeError, RecursionError) as error:
+                reason = f"not a line of a campaign ({error}): what it says counts as not done"
+                self.damage.append(f"{self.file}:{self._count}: {reason}")
+
+    def note_lost(self) -> None:
+        """Write down what is lost, so that other records that get the same place are not taken for it."""
+        for before, entry in zip(list(self._lines), self.entries(whole=True), strict=False):
+            if entry.state == "lost" != before.state and not self._is_noted(before):
+                self.write(replace(entry, time=now()))
+
+    def _is_noted(self, line: Entry) -> bool:
+        where = (line.step, line.begin, line.end)
+        return any(e.state == "lost" and (e.step, e.begin, e.end) == where for e in self._lines)
 
     def write(self, entry: Entry) -> None:
         """Append a line and force it to the disk, into the room that was kept for it where there is no other."""
@@ -116,24 +163,47 @@ class Journal:
         return begin, begin + len(data)
 
     def measured(self) -> Iterator[tuple[Entry, list[Record]]]:
-        """Yield what ended with records, and these; records of what did not end are not among them."""
-        try:
-            content = self.records.read_bytes()
-        except FileNotFoundError:
-            return
-        for entry in self.entries():
-            if entry.end > entry.begin:
-                lines = content[entry.begin : entry.end].decode("utf-8").splitlines()
-                yield entry, [self._own(_record(self.records, line)) for line in lines]
+        """Yield what ended with records, and these; records of what did not end or is lost are not among them."""
+        for entry in self.entries(whole=True):
+            if entry.end > entry.begin and entry.state != "lost":
+                measured = self._records_at(entry.begin, entry.end)
+                if not isinstance(measured, str):
+                    yield entry, measured
+
+    def _records_at(self, begin: int, end: int) -> list[Record] | str:
+        """Return the records in these bytes of records.jsonl, or what is wrong with them."""
+        if (begin, end) not in self._parsed:
+            with self.records.open("rb") as file:
+                file.seek(begin)
+                text = file.read(end - begin)
+            try:
+                if not text.endswith(b"\n"):
+                    raise ValueError("a line has no end")
+                parsed = [self._own(records.from_dict(json.loads(line))) for line in text.split(b"\n")[:-1]]
+            except (ValueError, RecursionError, BadInput) as error:
+                return str(error)
+            self._parsed[begin, end] = parsed
+        return self._parsed[begin, end]
 
     def _own(self, record: Record) -> Record:
         """Return *record* under this host's name."""
         return record if record.host == self.host else replace(record, host=name_among(record.host, {self.host}))
 
 
-def _record(file: Path, line: str) -> Record:
-    try:
-        data: Any = json.loads(line)
-    except ValueError as error:
-        raise BadInput(f"not JSON: {error}", file=file) from error
-    return records.from_dict(data, file=file)
+_TYPES = {"seconds": (int, float), "begin": (int,), "end": (int,)}
+_JOB = re.compile(r"\d*")
+
+
+def _entry(data: Any) -> Entry:
+    """Return the line that *data* is; raises ValueError or TypeError for anything else."""
+    entry = Entry(**data)
+    for key, value in asdict(entry).items():
+        if isinstance(value, bool) or not isinstance(value, _TYPES.get(key, (str,))):
+            raise TypeError(f"{key} is {value!r}")
+    if entry.state not in get_args(State):
+        raise ValueError(f"state is {entry.state!r}")
+    if not _JOB.fullmatch(entry.job) or not _JOB.fullmatch(entry.array):
+        raise ValueError(f"job is {entry.job!r} of {entry.array!r}")
+    if not 0 <= entry.begin <= entry.end:
+        raise ValueError(f"its records are from {entry.begin} to {entry.end}")
+    return entry

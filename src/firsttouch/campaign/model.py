@@ -18,7 +18,7 @@ from firsttouch.campaign.journal import Journal, now
 from firsttouch.campaign.submissions import submissions
 from firsttouch.datasets import manifest
 from firsttouch.errors import BadInput
-from firsttouch.machine import name_among, short_name
+from firsttouch.machine import HOST, name_among, short_name
 from firsttouch.measure import effort as effort_module
 from firsttouch.methodology import Cases, topology_of
 from firsttouch.systems import load
@@ -117,13 +117,21 @@ class Campaign:
     def hosts(self) -> list[Journal]:
         """Return the folders of all hosts that came, by the name that Slurm has for them."""
         named = {host for submission in submissions(self.folder) for host in submission.hosts}
-        folders_of_hosts = sorted(f for f in (self.folder / "hosts").glob("*") if f.is_dir())
-        return [Journal(folder, name_among(folder.name, named)) for folder in folders_of_hosts]
+        return [Journal(f, name_among(f.name, named)) for f in self._folders() if HOST.fullmatch(f.name)]
+
+    def strangers(self) -> list[str]:
+        """Return a line for each folder among those of the hosts whose name is not a host's."""
+        return [f"{str(f)!r}: not the name of a host" for f in self._folders() if not HOST.fullmatch(f.name)]
+
+    def _folders(self) -> list[Path]:
+        return sorted(f for f in (self.folder / "hosts").glob("*") if f.is_dir())
 
 
 def folder_of(given: str) -> Path:
     """Return the folder of a campaign that is given as a folder or as a name; raises BadInput."""
     if "/" in given:
+        if not given.isprintable():
+            raise BadInput(f"{given!r}: the name of a campaign's folder has to be printable text in UTF-8")
         return Path(given).absolute()
     if not NAME.fullmatch(given):
         raise BadInput(f"'{given}' is no name for a campaign: letters, digits, '.', '_' and '-', 100 at most")
@@ -155,12 +163,19 @@ def plan(
     # Nobody named the aligners of a campaign of all: those that a host lacks are skipped there.
     more = ("--if-installed",) if thorough.aligners is None else ()
     steps += [step for name in names for step in _scenarios(cases, name, dataset, count, more)]
-    every_name = ", ".join(s.name for s in steps)
-    if only:
-        steps = [s for s in steps if any(fnmatch.fnmatchcase(s.name, pattern) for pattern in only)]
-    if not steps:
-        raise BadInput(f"no step is called {' or '.join(only)}: there are {every_name or 'none'}")
+    steps = chosen(steps, only)
     return Campaign(folder, kind, system, dataset, tuple(names), thorough.name, count, tuple(steps), now())
+
+
+def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
+    """Return those of *steps* of such a name (no *only*: all); raises BadInput for a pattern that matches none."""
+    names = [s.name for s in steps]
+    for pattern in only:
+        if not fnmatch.filter(names, pattern):
+            raise BadInput(f"no step is called {pattern}: there are {', '.join(names) or 'none'}")
+    if not steps:
+        raise BadInput("there is nothing to measure")
+    return [s for s in steps if not only or any(fnmatch.fnmatchcase(s.name, pattern) for pattern in only)]
 
 
 def _aspects(cases: Cases, repetitions: int, *, widest: bool) -> list[Step]:
@@ -222,14 +237,39 @@ def read(folder: Path) -> Campaign:
     """Return the campaign in *folder*; raises BadInput where there is none."""
     file = folder / "campaign.json"
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        if data.pop("schema") != SCHEMA:
-            raise ValueError("it is of another version of firsttouch")
-        if data["kind"] not in KINDS:
-            raise ValueError(f"there is no kind {data['kind']!r}")
-        steps = tuple(Step(s["name"], tuple(s["argv"])) for s in data.pop("steps"))
-        return Campaign(folder=folder, steps=steps, aligners=tuple(data.pop("aligners")), **data)
+        return _campaign(json.loads(file.read_bytes()), folder)
     except FileNotFoundError as error:
         raise BadInput("no campaign: there is no campaign.json in it", file=folder) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"not a campaign: {error}", file=file) from error
+
+
+def _campaign(data: Any, folder: Path) -> Campaign:
+    """Return the campaign that campaign.json holds; raises ValueError, KeyError or TypeError for anything else."""
+    if data.pop("schema") != SCHEMA:
+        raise ValueError("it is of another version of firsttouch")
+    if data["kind"] not in KINDS:
+        raise ValueError(f"there is no kind {data['kind']!r}")
+    steps = tuple(Step(s["name"], tuple(_list_of(str, s["argv"]))) for s in _list_of(dict, data.pop("steps")))
+    for step in steps:
+        if not isinstance(step.name, str) or not _STEP.fullmatch(step.name):
+            raise ValueError(f"a step is called {step.name!r}")
+        if not step.argv:
+            raise ValueError(f"step {step.name} has no arguments")
+    if not steps or len({s.name for s in steps}) < len(steps):
+        raise ValueError("it has no steps, or two of one name")
+    aligners = tuple(_list_of(str, data.pop("aligners")))
+    _list_of(str, [data[key] for key in ("system", "dataset", "effort", "created")])
+    if type(data["repetitions"]) is not int:
+        raise TypeError(f"repetitions is {data['repetitions']!r}")
+    return Campaign(folder=folder, steps=steps, aligners=aligners, **data)
+
+
+#: A step's name is part of the names of files.
+_STEP = re.compile(r"[^\W_][\w.,+-]*", re.ASCII)
+
+
+def _list_of(kind: type, values: Any) -> list[Any]:
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise TypeError(f"{values!r} is not a list of {kind.__name__}")
+    return values

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from firsttouch import backend, exclusive, records, settings
-from firsttouch.campaign import slurm
+from firsttouch.campaign import model, slurm
 from firsttouch.campaign.claims import Beating, Claim, Claims, Holder
 from firsttouch.campaign.files import is_full, room
-from firsttouch.campaign.journal import FINISHED, Entry, State, now
+from firsttouch.campaign.journal import FINISHED, Entry, Journal, State, now
 from firsttouch.campaign.model import Campaign, Step
 from firsttouch.campaign.state import missing_of
 from firsttouch.errors import CANNOT_HERE, RunFailed
@@ -47,19 +47,26 @@ class Outcome:
 
 
 def run(
-    campaign: Campaign, say: Say, *, passes: int = MOST_PASSES, programs: str = "", image: str = ""
+    campaign: Campaign,
+    say: Say,
+    *,
+    only: Sequence[str] = (),
+    passes: int = MOST_PASSES,
+    programs: str = "",
+    image: str = "",
 ) -> Outcome:
     """Run all steps that are left for this host; raises Missing where the results have no room.
 
-    What the host would be judged by and is unsure is measured again, up to so many *passes*. *programs* is the
-    backend that they come from and *image* its image or view (empty: what the partition says); raises BadInput,
-    Missing or CannotHere where it does not fit here.
+    *only* are patterns of the names of steps (none: all). What the host would be judged by and is unsure is
+    measured again, up to so many *passes*. *programs* is the backend that they come from and *image* its image or
+    view (empty: what the partition says); raises BadInput, Missing or CannotHere where it does not fit here.
     """
     chosen = load(campaign.system).programs(_partition(), programs, image)
     backend.prepared(*chosen, ["--version"])
     with room(campaign.folder), exclusive.measuring(say), exclusive.no_process_left():
-        runner = _Runner(campaign, say, backend.command(*chosen))
+        runner = _Runner(campaign, say, backend.command(*chosen), only)
         runner.journal.open()
+        runner.journal.note_lost()
         if campaign.judged:
             runner.look()
         runner.go()
@@ -71,14 +78,17 @@ def run(
 class _Runner:
     """One host's part of a campaign."""
 
-    def __init__(self, campaign: Campaign, say: Say, firsttouch: Sequence[str]) -> None:
+    def __init__(self, campaign: Campaign, say: Say, firsttouch: Sequence[str], only: Sequence[str] = ()) -> None:
         self.campaign, self.say, self.firsttouch = campaign, say, firsttouch
+        self.steps = model.chosen(campaign.steps, only)
         self.host = host_name()
         self.journal = campaign.host(self.host)
         self.job = slurm.Job.here()
         self.claims = Claims(campaign.folder / "claims", Holder.here(self.host))
         self.outcome = Outcome()
         self.tried: set[str] = set()
+        #: By folder: each reads on where it was.
+        self.journals = {self.journal.folder: self.journal}
         # Why steps were skipped: each reason is printed once.
         self.skipped: set[str] = set()
 
@@ -98,25 +108,29 @@ class _Runner:
         with _held(claim):
             done = self._finished()
             if not self._left(done):
-                self.say(f"{self.host}: all {len(self.campaign.steps)} steps are done")
+                self.say(f"{self.host}: all {len(self.steps)} steps are done")
             for step in self._left(done):
                 self.step(step, Beating(claim))
 
     def _left(self, done: set[str]) -> list[Step]:
-        return [s for s in self.campaign.steps if s.name not in done and s.name not in self.tried]
+        return [s for s in self.steps if s.name not in done and s.name not in self.tried]
 
     def _finished(self) -> set[str]:
         """Return what need not be run here any more: finished, or failed on some host since this submission.
 
         What failed is for the next submission: every host of this one would fail at it in turn.
         """
-        hosts = self.campaign.hosts() if self.campaign.shared else [self.journal]
+        hosts = self._every_journal() if self.campaign.shared else [self.journal]
         found = set()
         for entry in (e for host in hosts for e in host.entries()):
             failed = entry.state in {"failed", "invalid"} and self.job and entry.array == self.job.array
             if entry.state in FINISHED or failed:
                 found.add(entry.step)
         return found
+
+    def _every_journal(self) -> list[Journal]:
+        """Return what each host did; of a journal that was read before, only what came since is read."""
+        return [self.journals.setdefault(j.folder, j) for j in self.campaign.hosts()]
 
     def _bridged(self, step: Step, beat: Callable[[], None]) -> bool:
         """Measure the bridge of *step* (see Campaign.bridge) on this host first; tell whether *step* can follow.
@@ -145,7 +159,7 @@ class _Runner:
         another one on each host, so that no scenario is always the first or the last of a host.
         """
         hosts: dict[str, set[str]] = {}
-        for journal in self.campaign.hosts():
+        for journal in self._every_journal():
             for entry in journal.entries():
                 hosts.setdefault(entry.step, set()).add(journal.host)
 
@@ -282,7 +296,7 @@ class _Runner:
         made = [(entry.step, r) for entry, some in self.journal.measured() for r in some]
         of = {id(r): step for step, r in made}
         names = {of[id(passes[0])] for passes in cases(r for _, r in made) if undecided(passes, system, most)}
-        return [s for s in self.campaign.steps if s.name in names]
+        return [s for s in self.steps if s.name in names]
 
 
 def _lot(*names: str) -> str:

@@ -67,22 +67,31 @@ class State:
 
 def missing_of(campaign: Campaign, journal: Journal) -> list[str]:
     """Return what a host did not finish of its steps, with the reason, as far as its own folder tells."""
-    last = _last(journal.entries())
+    last = _last(journal.entries(whole=True))
     lost = [(s.name, last.get(s.name)) for s in campaign.steps]
-    return [f"{name}: {e.reason or e.state if e else 'not begun'}" for name, e in lost if not _is_finished(e)]
+    return [f"{name}: {_own_reason(e)}" for name, e in lost if not _is_finished(e)]
+
+
+def _own_reason(entry: Entry | None) -> str:
+    if entry is None:
+        return "not begun"
+    return entry.reason or ("begun and not finished" if entry.state == "began" else entry.state)
 
 
 def state(campaign: Campaign) -> State:
     """Look at a campaign as it is now."""
     journals = campaign.hosts()
-    entries = {j.host: j.entries() for j in journals}
-    asked = submissions(campaign.folder)
-    jobs = {e.job for mine in entries.values() for e in mine if e.job} | {s.job for s in asked}
+    entries = {j.host: j.entries(whole=True) for j in journals}
+    damage: list[str] = []
+    asked = submissions(campaign.folder, damage)
+    jobs = {e.job for mine in entries.values() for e in mine if e.job} | {s.job for s in asked if s.job}
     ends = _Ends(jobs)
     look = _shared if campaign.shared else _each
     pairs = list(look(campaign, entries, asked, ends))
     finished = [(g, e) for g, e in pairs if _is_finished(e)]
     gaps = [g for g, e in pairs if not _is_finished(e)]
+    gaps += [Gap(j.host, "", line) for j in journals for line in j.damage]
+    gaps += [Gap("", "", line) for line in (*damage, *campaign.strangers())]
     return State(
         campaign=campaign,
         hosts=tuple(entries),
@@ -182,6 +191,9 @@ def _submitted(asked: Sequence[Submission], ends: _Ends) -> str:
         return "no job of Slurm"
     parts = []
     for submission in asked:
+        if not submission.job:
+            parts.append(submission.problem)
+            continue
         tries = ends.array(submission)
         bad = Counter(t.text if len(tries) == 1 else t.state for t in tries if t.state != "COMPLETED")
         told = ", ".join(text if count == 1 else f"{count} x {text}" for text, count in bad.items())

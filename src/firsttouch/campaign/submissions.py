@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,17 +13,20 @@ from pathlib import Path
 from firsttouch.campaign import slurm
 from firsttouch.campaign.files import once
 from firsttouch.campaign.journal import now
-from firsttouch.errors import BadInput
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A *job* (or array) that was submitted for *count* hosts; *hosts* are those that were named, if any."""
+    """A *job* (or array) that was submitted for *count* hosts; *hosts* are those that were named, if any.
+
+    Where no job was submitted, *job* is empty and *problem* says why.
+    """
 
     job: str
     count: int
     hosts: tuple[str, ...]
     time: str
+    problem: str = ""
 
 
 def note(folder: Path, job: str, count: int, hosts: Sequence[str] = ()) -> bool:
@@ -33,20 +38,39 @@ def note(folder: Path, job: str, count: int, hosts: Sequence[str] = ()) -> bool:
     return once(folder / "submissions" / name, asdict(Submission(job, count, tuple(hosts), now())))
 
 
+def note_without_job(folder: Path, hosts: Sequence[str], problem: str) -> None:
+    """Write down hosts that are to be measured and have no job (yet)."""
+    name = f"{secrets.token_hex(8)}.named.json"
+    once(folder / "submissions" / name, asdict(Submission("", len(hosts), tuple(hosts), now(), problem)))
+
+
 def note_this(folder: Path, job: slurm.Job) -> bool:
     """Write down the job that we are part of; return whether we were the first to."""
     return note(folder, job.array, max(job.elements, job.hosts))
 
 
-def submissions(folder: Path) -> list[Submission]:
-    """Return all submissions, oldest first."""
-    found: dict[str, Submission] = {}
-    for file in (folder / "submissions").glob("[!.]*.json"):
+def submissions(folder: Path, damage: list[str] | None = None) -> list[Submission]:
+    """Return all submissions, oldest first; files that are none are left out and named in *damage*."""
+    by_job: dict[str, Submission] = {}
+    for file in sorted((folder / "submissions").glob("[!.]*.json")):
         try:
-            data = json.loads(file.read_text(encoding="utf-8"))
-            one = Submission(**{**data, "hosts": tuple(data["hosts"])})
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadInput(f"not a submission: {error}", file=file) from error
-        if one.hosts or one.job not in found:
-            found[one.job] = one
-    return sorted(found.values(), key=lambda s: s.time)
+            submission = _read(file)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            if damage is not None:
+                damage.append(f"{file}: not a submission ({error}): remove it")
+            continue
+        key = submission.job or file.name
+        if submission.hosts or key not in by_job:
+            by_job[key] = submission
+    return sorted(by_job.values(), key=lambda s: s.time)
+
+
+def _read(file: Path) -> Submission:
+    data = json.loads(file.read_bytes())
+    submission = Submission(**{**data, "hosts": tuple(data["hosts"])})
+    texts = (submission.job, submission.time, submission.problem, *submission.hosts)
+    if not all(isinstance(text, str) for text in texts) or type(submission.count) is not int:
+        raise TypeError("a value is of another type")
+    if not re.fullmatch(r"\d*", submission.job):
+        raise ValueError(f"job is {submission.job!r}")
+    return submission
