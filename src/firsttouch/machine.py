@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from pathlib import Path
 MANUFACTURER = "firsttouch"
 #: How QEMU calls a processor that it emulates, where it was not told to call it otherwise.
 EMULATED_PROCESSOR = "QEMU TCG CPU"
+#: The name of one host, which neither Slurm nor a file system takes for anything else.
+HOST = re.compile(r"[^\W_][\w.-]*", re.ASCII)
 
 
 def host_name() -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from firsttouch.campaign import slurm
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed
-from firsttouch.machine import short_name
+from firsttouch.machine import HOST, short_name
 from firsttouch.verdict import HostVerdict
 
 #: How a reason of ours begins.
@@ -24,8 +24,6 @@ _TAKEN = frozenset(
     {"DRAIN", "DRAINED", "DRAINING", "DOWN", "FAIL", "FAILING", "MAINT", "ERROR", "RESERVED", "FUTURE"}
 )
 _RESERVED = frozenset({"RESERVED", "MAINT"})
-#: What Slurm takes for the name of one node, and for nothing else.
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: Slurm's words to a user who may not.
 _FORBIDDEN = re.compile("invalid user id|permission denied|access", re.IGNORECASE)
 
@@ -68,7 +66,7 @@ def plan(found: HostVerdict, reservation: str = "") -> Drain:
 
 def _node(host: str) -> tuple[str, Mapping[str, str]]:
     """Return Slurm's name of a host, which records may name with its domain, and what Slurm says of it."""
-    if not _NODE.fullmatch(host) or host.upper() == "ALL":
+    if not HOST.fullmatch(host) or host.upper() == "ALL":
         raise BadInput(f"{host!r} is not the name of one host: Slurm would not be asked to drain one")
     try:
         return host, slurm.node(host)

@@ -5,17 +5,25 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firsttouch.errors import Missing, RunFailed
+from firsttouch.errors import BadInput, Missing, RunFailed
 
 #: Seconds that a busy controller may take for an answer.
 _PATIENCE = 60
+_NO_ANSWER = f"no answer within {_PATIENCE} s"
+#: Seconds before each look for a job that sbatch did not live to tell of.
+_LOOKS = (0, 5, 20)
 #: What Slurm says where it knows no such job any more.
 _UNKNOWN = re.compile(r"invalid job id|job/step already completing", re.IGNORECASE)
+
+
+NO_SLURM = "there is no Slurm here: 'sbatch' is not on PATH"
 
 
 @dataclass(frozen=True)
@@ -35,21 +43,28 @@ class Job:
     @classmethod
     def here(cls) -> Job | None:
         """Return the job of this process, None outside of Slurm."""
-        env = os.environ
-        if "SLURM_JOB_ID" not in env:
+        if "SLURM_JOB_ID" not in os.environ:
             return None
+        job = _number("SLURM_JOB_ID", 0)
         return cls(
-            job=env["SLURM_JOB_ID"],
-            array=env.get("SLURM_ARRAY_JOB_ID", env["SLURM_JOB_ID"]),
-            restarts=int(env.get("SLURM_RESTART_COUNT", "0")),
-            elements=int(env.get("SLURM_ARRAY_TASK_COUNT", "1")),
-            hosts=int(env.get("SLURM_JOB_NUM_NODES", "1")),
+            job=str(job),
+            array=str(_number("SLURM_ARRAY_JOB_ID", job)),
+            restarts=_number("SLURM_RESTART_COUNT", 0),
+            elements=_number("SLURM_ARRAY_TASK_COUNT", 1),
+            hosts=_number("SLURM_JOB_NUM_NODES", 1),
         )
 
     @property
     def alone(self) -> bool:
         """Tell whether no other job or host was asked for together with this one."""
         return self.elements == 1 and self.hosts == 1
+
+
+def _number(variable: str, otherwise: int) -> int:
+    text = os.environ.get(variable, str(otherwise))
+    if not text.isdecimal():
+        raise BadInput(f"{variable} is {text!r}, not a number: Slurm sets it in its jobs, nobody else should")
+    return int(text)
 
 
 def active(jobs: Iterable[str]) -> Mapping[str, tuple[str, int]] | None:
@@ -66,18 +81,22 @@ def active(jobs: Iterable[str]) -> Mapping[str, tuple[str, int]] | None:
 
 @dataclass(frozen=True)
 class Ended:
-    """How Slurm accounts for one try of a job (of an *array*): its state (``NODE_FAIL``), exit code and hosts."""
+    """How Slurm accounts for one try of a job (of an *array*): its state (``NODE_FAIL``), exit code and hosts.
+
+    *waits_for* is Slurm's reason why it has not begun.
+    """
 
     job: str
     array: str
     state: str
     exit_code: str
     hosts: str
+    waits_for: str = ""
 
     @property
     def text(self) -> str:
         """The state in words, with what a person does not see from it."""
-        meaning = _MEANINGS.get(self.state, "")
+        meaning = _MEANINGS.get(self.state, "") + (f": {self.waits_for}" if self.waits_for else "")
         code = f" with {self.exit_code}" if self.state == "FAILED" else ""
         return f"job {self.job} {self.state}{code}" + (f" ({meaning})" if meaning else "")
 
@@ -103,18 +122,59 @@ def accounted(jobs: Iterable[str]) -> list[Ended] | None:
     said = _ask(["sacct", "-nPXD", "-S", "now-365days", "-j", ",".join(wanted), "-o", fields])
     if isinstance(said, str):
         return None
-    rows = [line.split("|") for line in said]
+    rows = [row for row in (line.split("|") for line in said) if len(row) == 5 and row[0].isdecimal()]
+    reasons = waiting(row[0] for row in rows if row[2] == "PENDING")
     return [
-        Ended(row[0], row[1].split("_")[0], row[2].split(" ")[0], row[3], row[4]) for row in rows if len(row) == 5
+        Ended(row[0], row[1].split("_")[0], row[2].split(" ")[0], row[3], row[4], reasons.get(row[0], ""))
+        for row in rows
     ]
 
 
 def submit(argv: Sequence[str], *, cwd: Any = None) -> str:
-    """Run ``sbatch --parsable`` with *argv* and return the job's number; raises RunFailed with its reason."""
-    said = _ask(["sbatch", "--parsable", *argv], cwd=cwd, env=_outside())
+    """Run ``sbatch --parsable`` with *argv* and return the job's number; raises RunFailed with its reason.
+
+    A job that a slow controller took, though sbatch did not live to say so, is found by its comment.
+    """
+    mark = f"firsttouch-{secrets.token_hex(8)}"
+    said = _ask(["sbatch", "--parsable", f"--comment={mark}", *argv], cwd=cwd, env=_outside())
+    if said == _NO_ANSWER and (job := _marked(mark)):
+        return job
     if isinstance(said, str):
         raise RunFailed(f"sbatch: {said}")
-    return said[-1].split(";")[0]
+    number = said[-1].split(";")[0] if said else ""
+    if not number.isdecimal():
+        raise RunFailed(f"sbatch: it printed no job number but {' '.join(said)!r}")
+    return number
+
+
+def _marked(mark: str) -> str:
+    """Return the number of our job with this comment, or an empty text."""
+    for wait in _LOOKS:
+        time.sleep(wait)
+        said = _ask(["squeue", "-h", "-t", "all", "-u", str(os.getuid()), "-O", "JobID:32,Comment:64"])
+        rows = [] if isinstance(said, str) else [line.split() for line in said]
+        if job := next((row[0] for row in rows if row[1:] == [mark]), ""):
+            return job
+    return ""
+
+
+def waiting(jobs: Iterable[str]) -> Mapping[str, str]:
+    """Return why those of *jobs* wait that do, as far as squeue says so."""
+    wanted = sorted(set(jobs))
+    said = _ask(["squeue", "-h", "-t", "PENDING", "-j", ",".join(wanted), "-o", "%A|%r"]) if wanted else []
+    rows = [] if isinstance(said, str) else [line.split("|", 1) for line in said]
+    return {row[0]: row[1] for row in rows if len(row) == 2}
+
+
+def unavailable(hosts: Sequence[str]) -> Mapping[str, str]:
+    """Return state and reason of those of *hosts* on which no job can start until somebody does something."""
+    said = _ask(["sinfo", "-h", "-N", "-n", ",".join(hosts), "-o", "%N|%T|%E"])
+    rows = [] if isinstance(said, str) else [line.split("|", 2) for line in said]
+    return {
+        row[0]: row[1] + (f": {row[2]}" if row[2] != "none" else "")
+        for row in rows
+        if len(row) == 3 and row[0] in hosts and re.match("down|drain|fail|error|future|inval", row[1])
+    }
 
 
 def node(name: str) -> Mapping[str, str]:
@@ -176,15 +236,16 @@ def _ask(argv: Sequence[str], *, cwd: Any = None, env: Mapping[str, str] | None 
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_PATIENCE,
             check=False,
         )
     except FileNotFoundError as error:
         if argv[0] == "sbatch":
-            raise Missing("there is no Slurm here: 'sbatch' is not on PATH") from error
+            raise Missing(NO_SLURM) from error
         return f"'{argv[0]}' is not on PATH"
     except subprocess.TimeoutExpired:
-        return f"no answer within {_PATIENCE} s"
+        return _NO_ANSWER
     if done.returncode:
         return " ".join((done.stderr or done.stdout).split()) or f"status {done.returncode}"
     return done.stdout.splitlines()

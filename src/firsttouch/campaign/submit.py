@@ -3,20 +3,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+import os
+import re
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from firsttouch import folders
 from firsttouch.campaign import slurm
 from firsttouch.campaign.files import once
 from firsttouch.campaign.model import Campaign
-from firsttouch.campaign.submissions import note
-from firsttouch.errors import BadInput
+from firsttouch.campaign.submissions import note, note_without_job
+from firsttouch.errors import BadInput, RunFailed
 
 #: As many sbatch are under way at once: a controller serves some, and does not like many.
 _AT_ONCE = 8
 TEMPLATES = folders.ROOT / "slurm"
+#: sbatch's options that say who may run where: the job that collects needs them as well.
+_WHERE = (
+    ("--partition", "-p"),
+    ("--account", "-A"),
+    ("--qos", "-q"),
+    ("--clusters", "-M"),
+    ("--reservation",),
+    ("--wckey",),
+)
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The numbers of the *jobs* and of the *collector* (empty: none), and why hosts have no job (*refused*)."""
+
+    jobs: Sequence[str]
+    collector: str
+    refused: Mapping[str, str]
 
 
 def template(kind: str) -> Path:
@@ -27,28 +49,70 @@ def template(kind: str) -> Path:
     return file
 
 
-def submit(campaign: Campaign, hosts: Sequence[str], options: Sequence[str], argv: Sequence[str]) -> list[str]:
-    """Submit one job for each of *hosts*, and one that collects after all; return the jobs' numbers.
+def words(options: Sequence[str]) -> list[str]:
+    """Return sbatch's options as it takes them: ``-p all``, given as one word, are two."""
+    split = (re.fullmatch(r"(--?[A-Za-z-]+)\s+(.+)", option) for option in options)
+    return [w for option, two in zip(options, split, strict=True) for w in (two.groups() if two else (option,))]
 
-    *options* are sbatch's, *argv* the template's. Every job that Slurm took is written down, also where it
-    refuses one of the later ones.
+
+def where(options: Sequence[str]) -> list[str]:
+    """Return those of sbatch's *options* that the job that collects needs too; raises BadInput for a bad one."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for names in _WHERE:
+        parser.add_argument(*names)
+    try:
+        chosen, _ = parser.parse_known_args(list(options))
+    except argparse.ArgumentError as error:
+        raise BadInput(f"--sbatch: {error}") from error
+    return [f"--{name}={value}" for name, value in vars(chosen).items() if value is not None]
+
+
+def submit(
+    campaign: Campaign, hosts: Sequence[str], options: Sequence[str], argv: Sequence[str], *, wait: bool = False
+) -> Submitted:
+    """Submit one job for each of *hosts*, and one that collects after all.
+
+    *options* are sbatch's, *argv* the template's. All hosts are written down first, so that one without a job is
+    missed. Hosts that are down or drained get none unless the jobs shall *wait* for them. Where Slurm refuses
+    some of the jobs, the others are collected all the same.
     """
     file = template(campaign.kind)
+    where(options)
     out = campaign.folder / "log"
     out.mkdir(parents=True, exist_ok=True)
     given = [*argv, "--campaign", str(campaign.folder), "--no-collect"]
+    jobs: list[str] = []
+    refused: dict[str, str] = {}
+    note_without_job(campaign.folder, hosts, "its job was not submitted")
 
-    def one(host: str) -> str:
+    def refuse(host: str, why: str) -> None:
+        refused[host] = why
+        note_without_job(campaign.folder, [host], why)
+
+    def one(host: str) -> None:
         own = [f"--nodelist={host}", f"--output={out}/%x-{host}-%j.out"]
-        job = slurm.submit([*own, *options, str(file), *given], cwd=folders.ROOT)
-        note(campaign.folder, job, 1, [host])
-        return job
+        try:
+            job = slurm.submit([*own, *options, str(file), *given], cwd=folders.ROOT)
+        except RunFailed as error:
+            refuse(host, str(error))
+        else:
+            jobs.append(job)
+            note(campaign.folder, job, 1, [host])
 
-    # sbatch waits for the controller most of its time.
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        jobs = list(pool.map(one, hosts))
-    jobs.append(_collector(campaign, ":".join(jobs), options))
-    return jobs
+    for host, why in ({} if wait else slurm.unavailable(hosts)).items():
+        refuse(host, f"Slurm has it {why}; --wait submits a job that waits for it")
+    collector = ""
+    try:
+        # sbatch waits for the controller most of its time.
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(one, [h for h in hosts if h not in refused]))
+    finally:
+        if jobs:
+            try:
+                collector = _collector(campaign, ":".join(jobs), where(options))
+            except RunFailed as error:
+                refused["the job that collects"] = str(error)
+    return Submitted(sorted(jobs, key=int), collector, refused)
 
 
 def collect_later(campaign: Campaign, job: slurm.Job) -> str:
@@ -59,12 +123,19 @@ def collect_later(campaign: Campaign, job: slurm.Job) -> str:
     mark = campaign.folder / "submissions" / f".collector-{job.array}"
     if not once(mark, {"by": job.job}):
         return ""
-    return _collector(campaign, job.array, [])
+    own = {
+        name: os.environ.get(f"SLURM_JOB_{name.upper()}")
+        for name in ("partition", "account", "qos", "reservation")
+    }
+    try:
+        return _collector(campaign, job.array, [f"--{name}={value}" for name, value in own.items() if value])
+    except RunFailed:
+        # Where this job runs, one of another size may not be welcome: the site's default may do.
+        return _collector(campaign, job.array, [])
 
 
 def _collector(campaign: Campaign, after: str, options: Sequence[str]) -> str:
     out = campaign.folder / "log"
     out.mkdir(parents=True, exist_ok=True)
-    mine = [f"--dependency=afterany:{after}", f"--output={out}/collect-%j.out"]
-    kept = [o for o in options if o.startswith(("--partition", "--account", "--qos", "--reservation"))]
-    return slurm.submit([*kept, *mine, str(template("collect")), str(campaign.folder)], cwd=folders.ROOT)
+    own = [f"--dependency=afterany:{after}", f"--output={out}/collect-%j.out"]
+    return slurm.submit([*options, *own, str(template("collect")), str(campaign.folder)], cwd=folders.ROOT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 from datetime import datetime
 from typing import Any
 
@@ -14,8 +15,8 @@ from firsttouch.campaign.model import KINDS, Campaign
 from firsttouch.campaign.run import Outcome, run
 from firsttouch.campaign.state import missing_of
 from firsttouch.commands import options
-from firsttouch.errors import BadInput, FirstTouchError
-from firsttouch.machine import host_name
+from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
+from firsttouch.machine import HOST, host_name
 from firsttouch.measure import effort
 from firsttouch.methodology import aligners_of
 from firsttouch.progress import say
@@ -80,6 +81,7 @@ def register(subparsers: options.Subparsers) -> None:
         metavar="OPTION",
         help="an option of sbatch, as --sbatch=--time=8:00:00; may be repeated",
     )
+    submitting.add_argument("--wait", action="store_true", help="wait also for hosts that are down or drained")
     submitting.set_defaults(run=submit_hosts)
     collecting = options.command(actions, "collect", "report what is there and what is missing", COLLECT)
     collecting.add_argument("campaign", metavar="CAMPAIGN", help="its name or folder")
@@ -119,7 +121,8 @@ def run_here(args: argparse.Namespace) -> int:
         _collect_later(campaign, job)
     say(f"{campaign.kind} on {host_name()}, system {campaign.system}")
     try:
-        outcome = run(campaign, say, passes=args.passes, programs=args.backend, image=args.image)
+        more = {"passes": args.passes, "programs": args.backend, "image": args.image}
+        outcome = run(campaign, say, only=args.step or (), **more)
     finally:
         say(f"results: {campaign.folder}")
     document = _finish(campaign, outcome, alone=not args.no_collect and (job is None or job.alone))
@@ -138,6 +141,8 @@ def run_here(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
+    if not HOST.fullmatch(host_name()):
+        raise BadInput(f"this host is called {host_name()!r} (SLURMD_NODENAME or hostname): no name for a folder")
     if args.drain and not KINDS[args.kind].judged:
         raise BadInput(f"--drain: a campaign of the kind {args.kind} gives no verdict")
 
@@ -168,6 +173,7 @@ def _campaign(args: argparse.Namespace, job: slurm.Job | None) -> Campaign:
         wanted = {"kind": args.kind, "system": args.system, "dataset": args.dataset}
         wanted |= {"aligners": _names(args.aligner), "repetitions": args.repetitions}
         model.check(campaign, {k: v for k, v in wanted.items() if v is not None})
+        model.chosen(campaign.steps, args.step or ())
         return campaign
     planned = model.plan(
         args.kind,
@@ -197,7 +203,7 @@ def _show(campaign: Campaign, args: argparse.Namespace) -> int:
     """Print what would be run."""
     host = campaign.host(host_name())
     left = {m.split(": ", 1)[0] for m in missing_of(campaign, host)}
-    for step in campaign.steps:
+    for step in model.chosen(campaign.steps, args.step or ()):
         if step.name in left:
             print("firsttouch", *step.argv)
     if args.drain:
@@ -208,17 +214,40 @@ def _show(campaign: Campaign, args: argparse.Namespace) -> int:
 def submit_hosts(args: argparse.Namespace) -> int:
     """Submit a job per host and one that collects, and print their numbers."""
     _check(args)
-    hosts = slurm.hostnames(args.hosts)
+    if shutil.which("sbatch") is None:
+        raise Missing(f"{slurm.NO_SLURM}; `firsttouch campaign run {args.kind}` measures this host")
+    hosts = _hosts(args.hosts)
+    options_of_sbatch = submit.words(args.sbatch)
     if args.campaign is None:
         args.campaign = f"{args.kind}-{datetime.now().astimezone().strftime('%Y-%m-%dT%H-%M-%S')}-{os.getpid()}"
     campaign = _campaign(args, None)
-    argv = ["--drain"] if args.drain else []
-    jobs = submit.submit(campaign, hosts, args.sbatch, argv)
+    argv = [*(["--drain"] if args.drain else []), *(f"--step={pattern}" for pattern in args.step or ())]
+    submitted = submit.submit(campaign, hosts, options_of_sbatch, argv, wait=args.wait)
+    jobs, refused = submitted.jobs, [f"{host}: {why}" for host, why in submitted.refused.items()]
+    if not jobs:
+        raise RunFailed(f"no job was submitted: {'; '.join(refused)}")
     if args.json:
-        options.print_json({"campaign": str(campaign.folder), "jobs": jobs[:-1], "collector": jobs[-1]})
+        document = {"campaign": str(campaign.folder), "jobs": jobs, "collector": submitted.collector}
+        options.print_json({**document, "refused": submitted.refused})
     else:
-        print(f"{len(hosts)} jobs ({jobs[0]} to {jobs[-2]}), and {jobs[-1]} collects; results: {campaign.folder}")
-    return 0
+        which = f"job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} jobs ({jobs[0]} to {jobs[-1]})"
+        print(f"{which}, and {submitted.collector or 'none'} collects; results: {campaign.folder}")
+    for line in refused:
+        say(f"firsttouch: error: no job for {line}")
+    return 1 if refused else 0
+
+
+def _hosts(given: str) -> list[str]:
+    """Return the hosts of --hosts, each once; raises BadInput for what Slurm does not take for hosts."""
+    try:
+        hosts = slurm.hostnames(given) if given.strip(" ,") else []
+    except RunFailed as error:
+        raise BadInput(f"--hosts {given}: {error}") from error
+    if not hosts:
+        raise BadInput(f"--hosts {given!r}: it names no host; hosts are written as Slurm does: n[1-8],m2")
+    if odd := [host for host in hosts if not HOST.fullmatch(host)]:
+        raise BadInput(f"--hosts {given!r}: {odd[0]!r} is not the name of a host")
+    return list(dict.fromkeys(hosts))
 
 
 def collect_campaign(args: argparse.Namespace) -> int:

@@ -1,0 +1,318 @@
+"""Hostile input: campaign folders that were damaged, and answers of Slurm that nobody expects."""
+
+import functools
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from firsttouch import records
+from firsttouch.campaign import model
+from firsttouch.campaign.journal import Entry, now
+from firsttouch.campaign.submissions import note
+from firsttouch.records import Record
+from firsttouch.systems import draft
+from hostile import Case
+
+COLLECT = ["campaign", "collect", "./c", "--no-figures"]
+#: What collecting leaves.
+REPORT = ["c/report", "c/reports", "c/reports/*"]
+DEEP = "[" * 5000 + "]" * 5000
+BYTES = b"\xff\xfe\x00{\n"
+
+
+@functools.cache
+def _planned():
+    fields = {"system": "amd-opteron", "dataset": "lambda", "aligners": (), "repetitions": 1}
+    return model.plan("characterize", Path("c"), **fields, only=["topology", "latency-0"])
+
+
+def record(host="n1", value=8.0):
+    return Record("topology", "pus", "1", "higher", (value,), host=host, system="amd-opteron")
+
+
+def campaign(folder):
+    """Makes a whole campaign of one host in the folder c."""
+    made = model.create(model.Campaign(**{**vars(_planned()), "folder": folder / "c"}))
+    journal = made.host("n1")
+    journal.open()
+    for step in made.steps:
+        begin, end = journal.add([record(), record(value=9.0)])
+        for state, where in (("began", (0, 0)), ("done", (begin, end))):
+            journal.write(Entry(step.name, state, now(), "n1", "7", "7", "", 1.0, *where))
+    note(made.folder, "7", 1, ["n1"])
+    return made
+
+
+def damaged(name, content):
+    """Returns what makes a campaign with one file of another content; None: without it."""
+
+    def make(folder):
+        campaign(folder)
+        file = folder / "c" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    return make
+
+
+def changed(name, **values):
+    """Returns what makes a campaign, and changes some keys of a JSON file of one line or more."""
+
+    def make(folder):
+        campaign(folder)
+        file = folder / "c" / name
+        if file.suffix == ".jsonl":
+            lines = [json.dumps({**json.loads(line), **values}) for line in file.read_text().splitlines()]
+            file.write_text("\n".join(lines) + "\n")
+        else:
+            file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+    return make
+
+
+def cut(name, size):
+    def make(folder):
+        campaign(folder)
+        os.truncate(folder / "c" / name, size)
+
+    return make
+
+
+def foreign(*names):
+    """Returns what makes a campaign with folders of hosts that have these names."""
+
+    def make(folder):
+        campaign(folder)
+        for name in names:
+            (Path(os.fsdecode(os.fsencode(folder))) / "c" / "hosts" / os.fsdecode(name)).mkdir()
+
+    return make
+
+
+STEP = {"name": "topology", "argv": ["measure", "topology"]}
+NOT_A_CAMPAIGN = {
+    "empty": damaged("campaign.json", ""),
+    "half": damaged("campaign.json", '{"schema": 1, "kind": "char'),
+    "a list": damaged("campaign.json", "[]"),
+    "bytes": damaged("campaign.json", BYTES),
+    "deep": damaged("campaign.json", DEEP),
+    "another schema": changed("campaign.json", schema=9),
+    "a kind that is none": changed("campaign.json", kind="destroy"),
+    "a kind that is a list": changed("campaign.json", kind=[]),
+    "no steps": changed("campaign.json", steps=[]),
+    "steps that are a text": changed("campaign.json", steps="topology"),
+    "steps that are null": changed("campaign.json", steps=None),
+    "a step without argv": changed("campaign.json", steps=[{**STEP, "argv": []}]),
+    "a step with an argv of numbers": changed("campaign.json", steps=[{**STEP, "argv": [5]}]),
+    "a step with a text for argv": changed("campaign.json", steps=[{**STEP, "argv": "measure"}]),
+    "a step with a number for a name": changed("campaign.json", steps=[{**STEP, "name": 5}]),
+    "a step that leaves the folder": changed("campaign.json", steps=[{**STEP, "name": "../../x"}]),
+    "a step twice": changed("campaign.json", steps=[STEP, STEP]),
+    "a number for the system": changed("campaign.json", system=5),
+    "a text for the aligners": changed("campaign.json", aligners="bwa"),
+    "a text for the repetitions": changed("campaign.json", repetitions="3"),
+    "an unknown key": changed("campaign.json", colour="red"),
+}
+BAD_LINE = {
+    "not JSON": damaged("hosts/n1/steps.jsonl", '{"no": \n'),
+    "bytes": damaged("hosts/n1/steps.jsonl", BYTES),
+    "deep": damaged("hosts/n1/steps.jsonl", DEEP + "\n"),
+    "a list": damaged("hosts/n1/steps.jsonl", "[1]\n"),
+    "begin is a text": changed("hosts/n1/steps.jsonl", begin="x"),
+    "begin behind the end": changed("hosts/n1/steps.jsonl", begin=10, end=5),
+    "begin before the file": changed("hosts/n1/steps.jsonl", begin=-5, end=5),
+    "a step that is a number": changed("hosts/n1/steps.jsonl", step=5),
+    "a state that is none": changed("hosts/n1/steps.jsonl", state="great"),
+    "a job that is a number": changed("hosts/n1/steps.jsonl", job=7),
+    "a job that is no number": changed("hosts/n1/steps.jsonl", job="7; id"),
+    "seconds that are a text": changed("hosts/n1/steps.jsonl", seconds="x"),
+    "a time that is null": changed("hosts/n1/steps.jsonl", time=None),
+}
+GONE = {
+    "removed": damaged("hosts/n1/records.jsonl", None),
+    "emptied": damaged("hosts/n1/records.jsonl", ""),
+    "cut": cut("hosts/n1/records.jsonl", 100),
+    "bytes": damaged("hosts/n1/records.jsonl", b"\xff" * 5000),
+    "not records": damaged("hosts/n1/records.jsonl", "{}\n" * 2000),
+    "deep": damaged("hosts/n1/records.jsonl", DEEP),
+}
+NOT_A_SUBMISSION = {
+    "not JSON": damaged("submissions/7.json", "{"),
+    "bytes": damaged("submissions/7.json", BYTES),
+    "a list": damaged("submissions/7.json", "[]"),
+    "deep": damaged("submissions/7.json", DEEP),
+    "a job that is a number": changed("submissions/7.named.json", job=7),
+    "a job that is no number": changed("submissions/7.named.json", job="ALL"),
+    "hosts that are a number": changed("submissions/7.named.json", hosts=5),
+    "hosts that are numbers": changed("submissions/7.named.json", hosts=[5]),
+    "a count that is a text": changed("submissions/7.named.json", count="many"),
+}
+CASES = [
+    *(
+        Case(f"campaign {n}", COLLECT, 2, r"c/campaign\.json: not a campaign", m)
+        for n, m in NOT_A_CAMPAIGN.items()
+    ),
+    *(Case(f"steps {n}", COLLECT, 1, r"n1/steps\.jsonl:1: ", m, leaves=REPORT) for n, m in BAD_LINE.items()),
+    *(Case(f"records {n}", COLLECT, 1, r"records\.jsonl", m, leaves=REPORT) for n, m in GONE.items()),
+    *(Case(f"submission {n}", COLLECT, 1, r"7.*json: ", m, leaves=REPORT) for n, m in NOT_A_SUBMISSION.items()),
+    Case("host that is bytes", COLLECT, 1, r"n\\udcff", foreign(b"n\xff"), leaves=REPORT),
+    Case("host with a newline", COLLECT, 1, "n9", foreign(b"n9\nx"), leaves=REPORT),
+    Case("host that is a file", COLLECT, 0, "2 of 2", damaged("hosts/n2", "x"), leaves=REPORT),
+    Case(
+        "one damaged campaign of two",
+        ["report", ".", "-o", "../results/out"],
+        2,
+        r"left out: d/campaign\.json: not a campaign|left out: .*d/campaign\.json: not a campaign",
+        lambda folder: (campaign(folder), (folder / "d").mkdir(), (folder / "d/campaign.json").write_text("{")),
+        leaves=["../results/out", "../results/out/*", "../home/*"],
+    ),
+    Case("no campaign", ["campaign", "collect", "nothing"], 2, "no campaign"),
+    Case("a name that leaves the folder", ["campaign", "collect", ".."], 2, "no name for a campaign"),
+    Case("a folder that is bytes", ["campaign", "collect", os.fsdecode(b"./\xff")], 2, "no campaign|UTF-8"),
+    Case(
+        "a new folder that is bytes",
+        ["campaign", "run", "validate", "--campaign", os.fsdecode(b"./\xff"), "--step", "topology"],
+        2,
+        "UTF-8",
+    ),
+    Case(
+        "an unknown step of a campaign",
+        ["campaign", "run", "characterize", "--campaign", "./c", "--step", "nonsense", "--dry-run"],
+        2,
+        "no step is called nonsense: there are topology, latency-0",
+        campaign,
+    ),
+    *(
+        Case(
+            f"{variable}={value!r}",
+            ["campaign", "run", "characterize", "--campaign", "./c", "--dry-run"],
+            2,
+            variable,
+            campaign,
+            environment={"SLURM_JOB_ID": "7", variable: value},
+        )
+        for variable, value in (
+            ("SLURM_RESTART_COUNT", "abc"),
+            ("SLURM_ARRAY_TASK_COUNT", "-"),
+            ("SLURM_JOB_NUM_NODES", "1.5"),
+            ("SLURM_JOB_ID", "abc"),
+            ("SLURM_ARRAY_JOB_ID", "../x"),
+            ("SLURMD_NODENAME", "../x"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_hostile_campaigns(case, hostile):
+    hostile(case)
+
+
+# ---------------------------------------------------------------- Slurm's answers
+HOSTNAMES = 'case "$*" in "show hostnames "*) echo n1; echo n2;; *) exit 1;; esac'
+SUBMIT = [
+    "campaign",
+    "submit",
+    "characterize",
+    "--system",
+    "amd-opteron",
+    "--step",
+    "topology",
+    "--campaign",
+    "./c",
+]
+NEW = ["c", "c/*"]
+
+
+def slurm(**scripts):
+    """Returns what makes stand-ins for commands of Slurm in bin."""
+
+    def make(folder):
+        (folder / "bin").mkdir()
+        for name, script in {"sinfo": "true", "squeue": "true", "sacct": "true", **scripts}.items():
+            file = folder / "bin" / name
+            file.write_text(f"#!/bin/sh\n{script}\n")
+            file.chmod(0o755)
+
+    return make
+
+
+def hosts(given):
+    return [*SUBMIT, "--hosts", given]
+
+
+def draining(name, *, dry_run):
+    """Returns a case of a record with this host, which fails, and a Slurm that would drain anything."""
+
+    def make(folder):
+        slurm(scontrol='case "$1" in update) touch updated;; *) echo "NodeName=n1 State=IDLE";; esac')(folder)
+        text = draft.of_this_host("larger").replace("references: []", "references:\n  - " + REFERENCE)
+        (folder.parent / "systems" / "larger.yaml").write_text(text)
+        fields = {"host": name, "system": "larger"}
+        times = [f"2026-01-0{i}T00:00:00Z" for i in range(1, 9)]
+        few = [Record("topology", "pus", "1", "higher", (2.0,), **fields, time=time) for time in times]
+        records.append(folder / "r.jsonl", few)
+
+    argv = ["validate", "--system", "larger", "r.jsonl", "--drain", *(["--dry-run"] if dry_run else [])]
+    return Case(f"drain {name!r} {dry_run}", argv, 2, "not the name of one host|not a record", make)
+
+
+REFERENCE = "{check: topology, source: order, metric: pus, value: 4096, tolerance: {lower: -3 %}}"
+SLURM = [
+    *(draining(name, dry_run=d) for name in ("ALL", "n[1-1000]", "n1,n2", "-h", "n1;id") for d in (True, False)),
+    Case("hosts that are none", hosts(""), 2, "--hosts", slurm(scontrol="true")),
+    Case("hosts that are commas", hosts(",,"), 2, "--hosts", slurm(scontrol="true")),
+    Case("hosts in a bad expression", hosts("n[1-"), 2, "--hosts", slurm(scontrol="echo Invalid >&2; exit 1")),
+    Case(
+        "sbatch that refuses all",
+        hosts("n[1-2]"),
+        1,
+        "no job was submitted.*n1: sbatch: no partition",
+        slurm(scontrol=HOSTNAMES, sbatch="echo no partition >&2; exit 1"),
+        leaves=NEW,
+    ),
+    Case(
+        "sbatch that refuses one",
+        hosts("n[1-2]"),
+        1,
+        "n2: sbatch: invalid node",
+        slurm(scontrol=HOSTNAMES, sbatch='case "$*" in *=n2*) echo invalid node >&2; exit 1;; *) echo 7;; esac'),
+        leaves=NEW,
+    ),
+    *(
+        Case(f"sbatch that says {t!r}", hosts("n1"), 1, "sbatch", slurm(scontrol=HOSTNAMES, sbatch=s), leaves=NEW)
+        for t, s in (("nothing", "true"), ("rubbish", "echo hello"), ("bytes", r"printf '\377\376\n'"))
+    ),
+    *(
+        Case(
+            f"{tool} that says {text!r}",
+            COLLECT,
+            0,
+            "2 of 2",
+            lambda folder, tool=tool, script=script: (campaign(folder), slurm(**{tool: script})(folder)),
+            leaves=REPORT,
+        )
+        for tool in ("sacct", "squeue")
+        for text, script in (
+            ("rubbish", "echo '7|7|||'; echo '|||||||'; echo x"),
+            ("bytes", r"printf '7|7|\377|0:0|n1|\n'"),
+            ("an error", "echo no >&2; exit 1"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SLURM, ids=str)
+def test_hostile_slurm(case, hostile, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}/case/bin:{os.environ['PATH']}")
+    hostile(case)
+
+
+def test_no_slurm_is_one_line(hostile, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}/case")
+    hostile(Case("no Slurm", hosts("n1"), 3, "no Slurm here.*campaign run characterize"))
