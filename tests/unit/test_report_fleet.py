@@ -425,6 +425,37 @@ class TestCompare:
         ticket = (tmp_path / "out" / "summary.md").read_text()
         assert "- latency random\\_latency: worse in all 4 cases, +" in ticket
 
+    def test_hosts_that_broke_are_counted_and_named_though_no_metric_changed(self, tmp_path, capsys):
+        before, after = fleet(), fleet(day="2026-02-01")
+        for host, loss in (("n020", 0.5), ("n021", 0.2)):
+            after[host] = [replace(r, samples=(r.value * (1 - loss),)) for r in after[host]]
+        # A host has lost a NUMA node, another one a single metric, and a third one has been repaired.
+        after["n030"] = [r for r in after["n030"] if r.parameters["bank"] != 3]
+        after["n031"] = [r for r in after["n031"] if (r.check, r.parameters["bank"]) != ("latency", 0)]
+        before["n032"] = [r for r in before["n032"] if r.parameters["bank"] != 1]
+        for name, some in (("before", before), ("after", after)):
+            records.append(tmp_path / f"{name}.jsonl", [r for mine in some.values() for r in mine])
+        paths = [str(tmp_path / f"{name}.jsonl") for name in ("before", "after")]
+        assert cli.main(["report", "--compare", *paths, "-o", str(tmp_path / "out")]) == 0
+        document = json.loads((tmp_path / "out" / "summary.json").read_text())
+        assert "12 unchanged" in document["line"]
+        assert "2 hosts changed unlike the others, 2 hosts lost metrics that others have, 1 host has new" in (
+            document["line"]
+        )
+        assert "the worst is n030: 3 metrics gone" in document["line"]
+        hosts = {h["host"]: h for h in document["hosts"]}
+        assert list(hosts) == ["n030", "n031", "n020", "n021", "n032"]
+        assert [len(hosts[h]["lost"]) for h in hosts] == [3, 1, 0, 0, 0]
+        assert len(hosts["n020"]["changes"]) == 12
+        assert hosts["n020"]["changes"][0]["change"] == pytest.approx(-0.5, abs=0.02)
+        assert len(hosts["n032"]["new"]) == 3
+        ticket = (tmp_path / "out" / "summary.md").read_text()
+        page = "".join(page_of(tmp_path / "out").itertext())
+        for text in (capsys.readouterr().out, ticket, page):
+            assert re.search(r"n030.*n031.*n020.*n021.*n032", text, re.DOTALL)
+            assert re.search(r"-(49|50)\.\d\d %", text)
+        assert "Nothing: both have the same hosts" not in page
+
     def test_few_hosts_decide_nothing(self):
         before, after = fleet(hosts=7), fleet(hosts=7, day="2026-02-01", slower=0.5)
         found = changes.compare(*(table.of_records([r for m in f.values() for r in m]) for f in (before, after)))

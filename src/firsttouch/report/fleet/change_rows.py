@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from firsttouch.report.fleet.changes import ORDER, Change, Word
+from firsttouch.report.fleet.changes import ORDER, Change, Host, Word
 from firsttouch.report.fleet.names import names
-from firsttouch.report.text import quantity
+from firsttouch.report.text import listed, quantity
+from firsttouch.verdict.passes import Case
 
 #: What stands before a word, so that no colour has to be seen.
 SIGNS: Mapping[Word, str] = {
@@ -32,7 +33,10 @@ HEADER = (
     "hosts unlike the others",
 )
 IN_SHORT = ("metric", "what changed", "by how much (medians)", "how sure")
+HOSTS = ("host", "metrics that changed", "the worst of them", "metrics that are gone", "new metrics")
 _WIDTH, _HEIGHT = 120, 16
+#: Hosts or metrics that a cell names.
+_NAMED = 5
 _DECIDED = frozenset({"worse", "changed", "better"})
 _KINDS: Mapping[Word, str] = {"worse": "out", "better": "in"}
 
@@ -64,6 +68,23 @@ def in_short(changes: Sequence[Change]) -> list[tuple[Word, Sequence[str]]]:
     return [(word, (" ".join(key), *_said(word, some))) for word, key, some in made]
 
 
+def hosts(changed: Sequence[Host]) -> list[tuple[str, ...]]:
+    """Return a row by HOSTS for each host that changed unlike the others."""
+    cases = {id(case): case for host in changed for case in (*(c for c, _ in host.changes), *host.lost, *host.new)}
+    called = dict(zip(cases, names(list(cases.values())).of, strict=True))
+
+    def named(some: Sequence[Case]) -> str:
+        told = listed([called[id(case)] for case in some], most=2)
+        return f"{len(some)}: {told}" if some else ""
+
+    rows: list[tuple[str, ...]] = []
+    for host in changed:
+        worst = [f"{called[id(case)]} {percent(size)}" for case, size in host.changes]
+        number = str(len(host.changes)) if host.changes else ""
+        rows.append((host.name, number, listed(worst, most=3), named(host.lost), named(host.new)))
+    return rows
+
+
 def percent(fraction: float) -> str:
     """Return a change in percent, with its sign."""
     return f"{100 * fraction:+.2f} %"
@@ -86,7 +107,7 @@ def _p(p: float) -> str:
 def _cells(one: Change, name: str) -> tuple[str, ...]:
     between = "too few hosts" if one.low is None else f"{percent(one.low)} to {percent(one.high or 0.0)}"
     p = "below 1e-6" if one.p < 1e-6 else f"{one.p:.2g}"
-    unlike = ", ".join(f"{host} ({percent(size)})" for host, size in one.unlike)
+    unlike = listed([f"{host} ({percent(size)})" for host, size in one.unlike], most=_NAMED)
     values = quantity(one.before, one.case.unit), quantity(one.after, one.case.unit)
     return (name, one.word, *values, percent(one.size), between, p, str(one.hosts), unlike)
 

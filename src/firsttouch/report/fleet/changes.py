@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from firsttouch.report.fleet.names import natural
+from firsttouch.report.fleet.ranks import worse
 from firsttouch.verdict.columns import Floats
 from firsttouch.verdict.fleet import LOSS
 from firsttouch.verdict.passes import Case, Passes
@@ -31,7 +33,6 @@ FEWEST = 8
 NEGLIGIBLE, WITHIN = 0.005, LOSS / 2
 #: Deviations beyond which a host changed unlike the others: of a million, as many as 1.
 _UNLIKE = 4.9
-_NAMED = 5
 #: From so many hosts on, the binomial distribution is as good as normal.
 _EXACT = 1000
 
@@ -57,11 +58,35 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Host:
+    """A host that is in both campaigns and changed unlike the others.
+
+    *changes* are the metrics in which it did, the worst first; *lost* are those that others still have, and *new*
+    those that it had not before.
+    """
+
+    name: str
+    changes: Sequence[tuple[Case, float]]
+    lost: Sequence[Case]
+    new: Sequence[Case]
+
+    @property
+    def worst(self) -> tuple[float, int, int]:
+        """How bad its worst change is (a lost metric: 1), and how many metrics it lost and changed in."""
+        worst = max((worse(size, case.better) for case, size in self.changes), default=0.0)
+        return (max(worst, float(bool(self.lost))), len(self.lost), len(self.changes))
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """All changes, what has to be looked at first, and what only one of the campaigns has."""
+    """All changes, what has to be looked at first, and what only one of the campaigns has.
+
+    *changed* are the hosts that changed unlike the others, the worst first.
+    """
 
     changes: Sequence[Change]
     hosts: int
+    changed: Sequence[Host]
     only_before: Sequence[str]
     only_after: Sequence[str]
     cases_before: Sequence[str]
@@ -73,6 +98,9 @@ def compare(before: Passes, after: Passes) -> Comparison:
     second = {_key(case): number for number, case in enumerate(after.cases)}
     names = {name: i for i, name in enumerate(after.hosts)}
     to_after = np.array([names.get(name, -1) for name in before.hosts], dtype=np.int64)
+    shared = set(before.hosts) & set(after.hosts)
+    lost: dict[str, list[Case]] = {}
+    new: dict[str, list[Case]] = {}
     found, alone = [], []
     for number, case in enumerate(before.cases):
         other = second.pop(_key(case), None)
@@ -84,6 +112,13 @@ def compare(before: Passes, after: Passes) -> Comparison:
         there[theirs[0]] = theirs[1]
         values = there[to_after[mine[0]]]  # -1 is the last one: no such host
         both = np.isfinite(values) & (mine[1] != 0)
+        if np.isfinite(values).any():
+            had = {before.hosts[i] for i in mine[0]} & shared
+            has = {after.hosts[i] for i in theirs[0]} & shared
+            for host in had - has:
+                lost.setdefault(host, []).append(case)
+            for host in has - had:
+                new.setdefault(host, []).append(case)
         if both.any():
             hosts = [before.hosts[i] for i in mine[0][both]]
             found.append(_change(case, hosts, mine[1][both], values[both]))
@@ -92,11 +127,32 @@ def compare(before: Passes, after: Passes) -> Comparison:
     return Comparison(
         changes=sorted(_decided(found), key=lambda c: (ORDER.index(c.word), -abs(c.size), c.case.name)),
         hosts=int((to_after >= 0).sum()),
+        changed=_hosts(found, lost, new),
         only_before=sorted(set(before.hosts) - set(after.hosts)),
         only_after=sorted(set(after.hosts) - set(before.hosts)),
         cases_before=alone,
         cases_after=[after.cases[number].name for number in second.values()],
     )
+
+
+def _hosts(
+    changes: Sequence[Change], lost: Mapping[str, Sequence[Case]], new: Mapping[str, Sequence[Case]]
+) -> list[Host]:
+    """Return the hosts that changed unlike the others, the worst first."""
+    of: dict[str, list[tuple[Case, float]]] = {}
+    for change in changes:
+        for host, size in change.unlike:
+            of.setdefault(host, []).append((change.case, size))
+    hosts = [
+        Host(
+            name,
+            sorted(of.get(name, ()), key=lambda c: (-worse(c[1], c[0].better), c[0].name)),
+            lost.get(name, ()),
+            new.get(name, ()),
+        )
+        for name in sorted({*of, *lost, *new}, key=natural)
+    ]
+    return sorted(hosts, key=lambda h: h.worst, reverse=True)
 
 
 def _key(case: Case) -> str:
@@ -118,7 +174,7 @@ def _change(case: Case, hosts: Sequence[str], before: Floats, after: Floats) -> 
     deviation = float(np.median(np.abs(changes - size))) / 0.6745
     far = np.abs(changes - size)
     beyond = np.flatnonzero(far > max(_UNLIKE * deviation, WITHIN)) if len(hosts) >= FEWEST else np.array([], int)
-    order = beyond[np.argsort(-far[beyond], kind="stable")][:_NAMED]
+    order = beyond[np.argsort(-far[beyond], kind="stable")]
     unlike = [(hosts[i], float(changes[i])) for i in order.tolist()]
     middles = float(np.median(before)), float(np.median(after))
     return Change(case, len(hosts), *middles, size, low, high, sign_test(changes), unlike)

@@ -17,11 +17,13 @@ from firsttouch.report import DOCUMENT
 from firsttouch.report.document import SCHEMA
 from firsttouch.report.fleet import change_rows, pages
 from firsttouch.report.fleet.change_rows import HEADER
-from firsttouch.report.fleet.changes import CONFIDENCE, FEWEST, NEGLIGIBLE, ORDER, WITHIN, Change, Comparison
+from firsttouch.report.fleet.changes import CONFIDENCE, FEWEST, NEGLIGIBLE, ORDER, WITHIN, Change, Comparison, Host
 from firsttouch.report.text import clean, count
 
 #: Lines of a terminal or a ticket.
 _SHORT = 20
+#: How wide a terminal's columns of hosts are.
+_WIDTHS = [24, 8, 48, 32, 32]
 _LOST = 40
 
 
@@ -31,12 +33,15 @@ class Compared:
 
     document: dict[str, Any]
     rows: Sequence[Sequence[str]]
+    hosts: Sequence[Sequence[str]]
 
     def table(self) -> str:
-        """Return the line that counts, and the changes that have to be looked at first."""
+        """Return the line that counts, the worst hosts, and the changes that have to be looked at first."""
+        worst = [[clean(cell) for cell in row] for row in self.hosts[:_SHORT]]
+        first = [tabulate(worst, change_rows.HOSTS, "simple", disable_numparse=True, maxcolwidths=_WIDTHS)]
         shown = [r[:8] for r in self.rows if r[1] != "unchanged"][:_SHORT]
         body = [tabulate(shown, HEADER[:8], "simple", disable_numparse=True)] if shown else []
-        return "\n\n".join([self.document["line"], *body])
+        return "\n\n".join([self.document["line"], *(first if worst else []), *body])
 
 
 def build(
@@ -46,7 +51,9 @@ def build(
     stated = (generated or datetime.datetime.now(datetime.UTC)).isoformat(timespec="seconds")
     counts = {word: sum(c.word == word for c in found.changes) for word in ORDER}
     told = ", ".join(f"{n} {w}" for w, n in counts.items() if n) or "none to compare"
-    line = f"{count(len(found.changes), 'metric')} of {count(found.hosts, 'host')} in both: {told}."
+    line = (
+        f"{count(len(found.changes), 'metric')} of {count(found.hosts, 'host')} in both: {told}. {_unlike(found)}"
+    )
     title = f"What changed from {clean(names[0])} to {clean(names[1])}"
     lost = _lost(found, names)
     machine = {
@@ -59,6 +66,7 @@ def build(
         "line": line,
         "counts": counts,
         "missing": [{"what": what, "reason": why} for what, why in lost],
+        "hosts": [_host(one) for one in found.changed],
         "changes": [_machine(one) for one in found.changes],
     }
     facts: dict[str, Any] = {
@@ -68,13 +76,46 @@ def build(
         "line": line,
         "counts": counts,
     }
-    facts |= {"lost": lost, "short": _SHORT, **shown(found.changes)}
+    hosts = change_rows.hosts(found.changed)
+    facts |= {
+        "lost": lost,
+        "short": _SHORT,
+        "hosts": hosts,
+        "hosts_header": change_rows.HOSTS,
+        **shown(found.changes),
+    }
     rows = [row.cells for row in facts["rows"]]
     (out / "index.html").write_text(pages.html("compare.html.j2", facts), encoding="utf-8")
     (out / "summary.md").write_text(pages.ticket("compare.md.j2", facts), encoding="utf-8")
     text = json.dumps(machine, indent=1, sort_keys=True, allow_nan=False) + "\n"
     (out / "summary.json").write_text(text, encoding="utf-8")
-    return Compared(machine, rows)
+    return Compared(machine, rows, hosts)
+
+
+def _unlike(found: Comparison) -> str:
+    """Return the sentence that counts hosts that changed unlike the others, with the worst one."""
+    if not found.changed:
+        return "No single host changed unlike the others." if found.hosts >= FEWEST else ""
+    changed = sum(bool(h.changes) for h in found.changed)
+    lost = sum(bool(h.lost) for h in found.changed)
+    new = sum(bool(h.new) for h in found.changed)
+    parts = [f"{count(changed, 'host')} changed unlike the others"] if changed else []
+    parts += [f"{count(lost, 'host')} lost metrics that others have"] if lost else []
+    parts += [f"{count(new, 'host')} {'has' if new == 1 else 'have'} new metrics"] if new else []
+    worst = found.changed[0]
+    what = [f"{worst.changes[0][0].name} {change_rows.percent(worst.changes[0][1])}"] if worst.changes else []
+    what += [f"{count(len(worst.lost), 'metric')} gone"] if worst.lost else []
+    told = f"; the worst is {worst.name}: {', '.join(what)}" if what else ""
+    return f"{', '.join(parts)}{told}."
+
+
+def _host(one: Host) -> dict[str, Any]:
+    return {
+        "host": one.name,
+        "changes": [{"metric": case.name, "change": size} for case, size in one.changes],
+        "lost": [case.name for case in one.lost],
+        "new": [case.name for case in one.new],
+    }
 
 
 def shown(changes: Sequence[Change]) -> dict[str, Any]:
