@@ -203,6 +203,43 @@ class TestPage:
         assert (tmp_path / "out" / unquote(link.get("href"))).is_file()
         assert "\\<script\\>" in (tmp_path / "out" / "summary.md").read_text()
 
+    @staticmethod
+    def _bad_in(changes):
+        found = fleet()
+        del found["n005"], found["n007"], found["n011"]
+        for host, (wanted, factor) in changes.items():
+            found[host] = [
+                replace(r, samples=(r.value * factor,)) if wanted in {"", r.check} else r for r in found[host]
+            ]
+        return judged(table.of_records([r for mine in found.values() for r in mine]), Undescribed("s"))
+
+    def test_hosts_are_sorted_by_how_bad_they_are_not_by_how_many_metrics_are(self):
+        one = self._bad_in({"n020": ("bandwidth", 0.88), "n021": ("contention", 0.5), "n022": ("latency", 1.2)})
+        assert one.by_severity()[:4] == ["n021", "n022", "n020", "n000"]
+        # A NUMA node is gone: nothing is worse.
+        found = fleet()
+        for host, factor in (("n020", 0.5), ("n030", 0.88)):
+            found[host] = [replace(r, samples=(r.value * factor,)) for r in found[host]]
+        found["n030"] = [r for r in found["n030"] if r.parameters["bank"] != 3]
+        one = judged(table.of_records([r for mine in found.values() for r in mine]), Undescribed("s"))
+        assert one.by_severity()[:3] == ["n030", "n020", "n007"]
+
+    def test_the_map_shows_the_reason_of_each_failing_host(self, monkeypatch):
+        monkeypatch.setattr(heat, "MOST_METRICS", 3)
+        changes = {f"n{number}": ("bandwidth", 0.8) for number in range(20, 29)}
+        one = self._bad_in({**changes, "n040": ("latency", 1.2), "n041": ("contention", 0.9)})
+        shown = heat.heat(Ranks(one))
+        assert [
+            sum(check in name for name in shown.metrics) for check in ("bandwidth", "latency", "contention")
+        ] == [
+            1,
+            1,
+            1,
+        ]
+        for host, word, cells in shown.rows:
+            if word == "fail":
+                assert "x" in {cell.mark for cell in cells}, host
+
     def test_of_many_hosts_the_map_has_the_bad_ones_and_a_few_to_compare_with(self):
         many = fleet(hosts=80, passes=3)
         many["n9"] = [replace(r, host="n9") for r in many.pop("n009")]
@@ -439,8 +476,9 @@ class TestCompare:
         assert cli.main(["report", "--compare", *paths, "-o", str(tmp_path / "out")]) == 0
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert "12 unchanged" in document["line"]
-        assert "2 hosts changed unlike the others, 2 hosts lost metrics that others have, 1 host has new" in (
-            document["line"]
+        assert (
+            "2 hosts changed unlike the others, 2 hosts lost metrics that others have, 1 host has new"
+            in (document["line"])
         )
         assert "the worst is n030: 3 metrics gone" in document["line"]
         hosts = {h["host"]: h for h in document["hosts"]}

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from firsttouch.report.fleet import change_rows
 from firsttouch.report.fleet.changes import Change
-from firsttouch.report.fleet.names import names, natural
+from firsttouch.report.fleet.names import names
+from firsttouch.verdict.model import natural
 from firsttouch.verdict.passes import Case
 
 pytestmark = pytest.mark.unit

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     for name, reasons in found.unread_of(passes.hosts, any_host=True).items():
         missing[name] = [*missing.get(name, ()), *reasons]
     every = judged(passes, system, missing=missing)
-    words = {host: ORDER[every.word(host)] for host in every.hosts}
+    words = {host: ORDER[every.word(host)] for host in every.by_severity()}
     brief = len(passes.counts) > MOST_RESULTS
     hosts = [every.of(host) for host, word in words.items() if not brief or word in {"fail", "invalid"}]
     status = BadInput.exit_status if found.unread else STATUS[worst(words.values())]

@@ -22,7 +22,7 @@ from firsttouch.verdict import rules, sure, table
 from firsttouch.verdict.causes import Signs, causes
 from firsttouch.verdict.columns import Floats, Groups, Ints
 from firsttouch.verdict.fleet import level
-from firsttouch.verdict.model import ORDER, Finding, HostVerdict
+from firsttouch.verdict.model import ORDER, Finding, HostVerdict, natural
 from firsttouch.verdict.passes import Case, Passes, case_of
 
 #: A metric is measured this often before it stays as it is, and this often where its error is known and one more
@@ -116,6 +116,34 @@ class Judged:
         some = np.flatnonzero(self.counts[number, : len(ORDER)])
         found = int(some[-1]) if len(some) else rules.SUSPECT
         return max(found, rules.SUSPECT) if self.missing.get(host) or self.absent[number] else found
+
+    @cached_property
+    def losses(self) -> Floats:
+        """How much worse than expected each group is, as a fraction: 0 of one that passes, 1 at most."""
+        better = np.array([c.better for c in self.passes.cases])[self.passes.case]
+        worse = np.where(better == "higher", -self.change, self.change)
+        worse[better == "neither"] = np.abs(worse[better == "neither"])
+        return np.where(self.words > rules.PASS, np.clip(np.nan_to_num(worse), 0.0, 1.0), 0.0)
+
+    @cached_property
+    def _worst(self) -> Floats:
+        """The largest loss of each host that has passes."""
+        found = np.zeros(len(self.passes.hosts))
+        np.maximum.at(found, self.passes.host, self.losses)
+        return found
+
+    def severity(self, host: str) -> tuple[int, float]:
+        """Return what sorts hosts by how bad they are: the verdict, then the largest loss (1: something is gone).
+
+        Many small losses are not worse than a large one, so how many there are does not count.
+        """
+        number = self.number.get(host)
+        gone = number is None or self.missing.get(host) or self.absent[number]
+        return self.word(host), 1.0 if gone else float(self._worst[number])
+
+    def by_severity(self) -> list[str]:
+        """Return all hosts, the worst first."""
+        return sorted(self.hosts, key=lambda host: (*(-x for x in self.severity(host)), natural(host)))
 
     def line(self, host: str) -> str:
         """Return the one-line verdict of a host without its evidence."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -141,6 +142,7 @@ def exit_status(hosts: Sequence[HostVerdict]) -> int:
     return STATUS[worst(h.verdict for h in hosts)]
 
 
+_DIGITS = re.compile(r"(\d+)")
 _NOTHING = "nothing was judged: system {system} has no reference for any of the {unjudged} metrics"
 #: The parameters that a line shows.
 _TELLING = frozenset(
@@ -158,6 +160,11 @@ _TELLING = frozenset(
         "mode",
     }
 )
+
+
+def natural(host: str) -> list[tuple[int, int | str]]:
+    """Return what sorts hosts as people count them: n9 before n10."""
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(host)]
 
 
 def case_name(check: str, metric: str, case: Mapping[str, Any]) -> str:

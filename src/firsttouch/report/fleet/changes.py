@@ -17,10 +17,10 @@ from typing import Literal
 
 import numpy as np
 
-from firsttouch.report.fleet.names import natural
 from firsttouch.report.fleet.ranks import worse
 from firsttouch.verdict.columns import Floats
 from firsttouch.verdict.fleet import LOSS
+from firsttouch.verdict.model import natural
 from firsttouch.verdict.passes import Case, Passes
 
 Word = Literal["worse", "better", "changed", "undecided", "unchanged"]

@@ -58,9 +58,10 @@ def heat(ranks: Ranks) -> Heat | None:
     """Return the map of a fleet, None where nothing is judged."""
     judged = ranks.judged
     known = judged.passes
-    cases, hosts = ranks.cases[:MOST_METRICS], [h for h in ranks.hosts if h in judged.number]
+    hosts = [h for h in ranks.hosts if h in judged.number]
     if len(hosts) > MOST_HOSTS:
         hosts = hosts[: min(MOST_HOSTS, sum(ranks.words[h] > 0 for h in hosts) + _PASSING)]
+    cases = _columns(ranks, hosts)
     if not cases or not hosts:
         return None
     better = [known.cases[c].better for c in cases]
@@ -82,6 +83,20 @@ def heat(ranks: Ranks) -> Heat | None:
     if others:
         rows.append((count(others, "other"), "", _others(ranks, hosts, cases)))
     return Heat([ranks.names.of[c] for c in cases], rows, others, len(ranks.cases) - len(cases))
+
+
+def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
+    """Return the cases with a column: of each host's reasons one or more, then those with the worst hosts."""
+    chosen: set[int] = set()
+    for host in hosts:
+        reasons = ranks.reason(host)
+        if reasons and len(chosen) < MOST_METRICS and chosen.isdisjoint(reasons):
+            chosen.add(reasons[0])
+    for case in ranks.cases:
+        if len(chosen) == MOST_METRICS:
+            break
+        chosen.add(case)
+    return [case for case in ranks.cases if case in chosen]
 
 
 def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Cell]:

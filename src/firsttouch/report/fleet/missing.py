@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from firsttouch.report import Problem
-from firsttouch.report.fleet.names import Names, names, natural
+from firsttouch.report.fleet.names import Names, names
 from firsttouch.report.text import count, listed
 from firsttouch.verdict import Judged
+from firsttouch.verdict.model import natural
 
 #: Lines that a page shows.
 MOST = 60

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from firsttouch.verdict.model import case_name
 from firsttouch.verdict.passes import Case
-
-_DIGITS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,3 @@ def names(cases: Sequence[Case]) -> Names:
 
 def _without(parameters: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in parameters.items() if k not in shared}
-
-
-def natural(host: str) -> list[tuple[int, int | str]]:
-    """Return what sorts hosts as people count them: n9 before n10."""
-    return [(0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(host)]

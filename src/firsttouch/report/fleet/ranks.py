@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from firsttouch.report.fleet.names import Names, names, natural
+from firsttouch.report.fleet.names import Names, names
 from firsttouch.systems import Reference
 from firsttouch.verdict import Judged
 from firsttouch.verdict.columns import Floats
@@ -43,10 +43,7 @@ class Ranks:
     @cached_property
     def hosts(self) -> list[str]:
         """All hosts, the worst first."""
-        known = self.judged.passes
-        sums = np.bincount(known.host, weights=self._score, minlength=len(known.hosts))
-        score = dict(zip(known.hosts, sums.tolist(), strict=True))
-        return sorted(self.judged.hosts, key=lambda h: (-self.words[h], -score.get(h, 0.0), natural(h)))
+        return self.judged.by_severity()
 
     @cached_property
     def cases(self) -> list[int]:
@@ -59,6 +56,14 @@ class Ranks:
         if len(begins):
             worst[filled] = np.maximum.reduceat(self.judged.words, begins)
         return sorted(np.flatnonzero(self.judged.judging).tolist(), key=lambda c: (-worst[c], -sums[c], c))
+
+    def reason(self, host: str) -> list[int]:
+        """Return the cases that give a host its verdict and that hosts are judged by, the largest loss first."""
+        groups = self.judged.groups(host)
+        mine = groups[self.judged.words[groups] == self.words[host]] if self.words[host] else groups[:0]
+        order = np.argsort(-self.judged.losses[mine], kind="stable")
+        cases = self.judged.passes.case[mine[order]]
+        return [int(case) for case in cases[self.judged.judging[cases]]]
 
     @cached_property
     def names(self) -> Names:
