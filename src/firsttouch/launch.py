@@ -6,6 +6,7 @@ The output equals that of the single-instance run: same alignments, in input ord
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 import time
 from collections import Counter
@@ -13,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from firsttouch import beside, counters, reads, sam, watch
+from firsttouch import __version__, beside, counters, reads, sam, watch
 from firsttouch.aligners import Aligner
-from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.errors import BadInput, RunFailed
 from firsttouch.outputs import Output
 from firsttouch.pipes import Feeder, Pipes
 from firsttouch.placement import Scenario
@@ -132,6 +133,15 @@ def prepare(
     return Work(aligner, index, found)
 
 
+def check_dynamic(aligner: Aligner, mates: int) -> None:
+    """Raise BadInput where instances of *aligner* cannot be handed batches as they have room for them."""
+    if (steps := len(aligner.steps(mates))) > 1:
+        raise BadInput(
+            f"{aligner.name} takes no --dynamic: it runs {steps} programs one after the other, each of which must "
+            "read the same reads, so an instance's part is fixed before it starts; leave --dynamic out"
+        )
+
+
 def run(
     work: Work,
     scenario: Scenario,
@@ -157,6 +167,8 @@ def run(
         parts = [o.job.stdout for o in steps[-1]]
         alignments, header, pieces = _gather(work, parts, shares)
         if output is not None:
+            if output.form == "sorted" or (output.form == "sam" and scenario.instances > 1):
+                header = _header(work, scenario, output, header, folder / "header.sam")
             output.deliver(parts, header, pieces, folder)
     return Result(sum(map(_span, steps)), aligning, tuple(map(tuple, steps)), alignments, counts)
 
@@ -166,8 +178,8 @@ def _align(
 ) -> tuple[list[list[Outcome]], float, Shares]:
     """Run all steps of all instances; return the outcomes, the seconds without set-up, and what each was given."""
     templates = work.aligner.steps(work.reads.mates)
-    if work.dynamic and len(templates) > 1:
-        raise CannotHere(f"{work.aligner.name} reads its reads in {len(templates)} steps: batches need one")
+    if work.dynamic:
+        check_dynamic(work.aligner, work.reads.mates)
     for number in range(scenario.instances):
         (folder / str(number)).mkdir()
     end = None if timeout is None else time.monotonic() + timeout
@@ -226,6 +238,30 @@ def _gather(work: Work, parts: Sequence[Path], shares: Shares) -> tuple[Alignmen
     if work.summed:
         found = Alignments(found.primary, found.mapped, _sums(work, pieces))
     return found, sam.Piece(parts[0], 0, surveys[0].header_bytes), pieces
+
+
+def _header(work: Work, scenario: Scenario, output: Output, header: sam.Piece, made: Path) -> sam.Piece:
+    """Write the header of all instances to *made*: its @PG line says what the user ran, and the scenario."""
+    files = [str(file) for file in work.reads.files] * (2 if work.reads.interleaved else 1)
+    argvs = (
+        work.aligner.argv(
+            step,
+            index=work.index,
+            reads=files,
+            threads=scenario.threads,
+            batch_bases=work.reads.batch_bases,
+            scratch=Path(),
+        )
+        for step in work.aligner.steps(work.reads.mates)
+    )
+    each = "; ".join(map(shlex.join, argvs))
+    note = (
+        f"firsttouch {__version__}: {scenario.name}, {scenario.instances} x {scenario.threads} threads of: {each}"
+    )
+    with header.file.open("rb") as stream:
+        text = sam.described(stream.read(header.end), output.command, note)
+    made.write_bytes(text)
+    return sam.Piece(made, 0, len(text))
 
 
 def _sums(work: Work, pieces: Sequence[sam.Piece]) -> sam.Sums:

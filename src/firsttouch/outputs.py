@@ -31,11 +31,13 @@ class Output:
 
     ``sam``: one file in input order. ``striped``: one complete SAM file per instance, as the output striping of
     Langmead et al. 2018 has one per thread. ``sorted``: one BAM file, by `samtools sort` with *threads*.
+    *command* is what the user ran, for the header.
     """
 
     path: Path
     form: Form = "sam"
     threads: int = 1
+    command: str = ""
 
     def check(self, instances: int = 1, *, records: Path | None = None, inputs: Sequence[Path] = ()) -> None:
         """Raise BadInput or Missing where the output could not be written, before any long work.
@@ -147,7 +149,9 @@ def _whole(header: sam.Piece, pieces: Sequence[sam.Piece], whole: Path) -> Path:
 def _sorted(header: sam.Piece, pieces: Sequence[sam.Piece], made: Path, threads: int) -> Path:
     """Pipe all pieces into `samtools sort` and return the BAM file that it wrote."""
     temporary = made.with_name("sort")
-    argv = ["samtools", "sort", "-@", str(max(0, threads - 1)), "-T", str(temporary), "-o", str(made), "-"]
+    # Its own line in the header would name the scratch folder.
+    argv = ["samtools", "sort", "--no-PG", "-@", str(max(0, threads - 1))]
+    argv += ["-T", str(temporary), "-o", str(made), "-"]
     log = made.with_name("sort.log")
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb") as sink:

@@ -12,7 +12,7 @@ import pytest
 
 from firsttouch import launch
 from firsttouch.aligners import aligner
-from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.errors import BadInput, RunFailed
 from firsttouch.outputs import Output
 from firsttouch.placement import Placement, Scenario
 from firsttouch.topology import load
@@ -144,7 +144,7 @@ def test_an_aligner_of_several_steps_takes_no_batches(pairs, tmp_path):
         pytest.skip(f"{one.program} is not on PATH")
     prefix, files, _ = pairs
     work = replace(launch.prepare(one, prefix, files[:1]), dynamic=True)
-    with pytest.raises(CannotHere, match="bwa-aln reads its reads in 2 steps"):
+    with pytest.raises(BadInput, match="bwa-aln takes no --dynamic: it runs 2 programs one after the other"):
         launch.run(work, scenario(2), None)
 
 

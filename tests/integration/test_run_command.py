@@ -103,6 +103,32 @@ def test_throughput(align, tmp_path):
     refused(align("1Inst_Original", reads_per_thread=2000), 2, reason, align.folder)
 
 
+def described(lines, name):
+    """Check that the only @PG line tells of the user's command and the scenario, and of nothing that is gone."""
+    (line,) = [li for li in lines if li.startswith("@PG")]
+    fields = dict(field.split(":", 1) for field in line.split("\t")[1:])
+    assert list(fields) == ["ID", "PN", "VN", "CL", "DS"]
+    assert fields["CL"].startswith(f"firsttouch run {name} --aligner=bwa-mem ")
+    assert f": {name}, {name.split('Inst')[0]} x " in fields["DS"]
+    assert " threads of: bwa mem " in fields["DS"]
+    assert not [gone for gone in ("/dev/fd", ".firsttouch-") if gone in line]
+
+
+@pytest.mark.skipif(not shutil.which("samtools"), reason="samtools is not on PATH")
+@pytest.mark.parametrize("form", [(), ("--sorted",)])
+def test_samtools_takes_the_header(align, form):
+    name = "2Inst_Original" if "2Inst_Original" in SCENARIOS else "1Inst_Original"
+    done = align(name, *form)
+    assert done.returncode == 0, done.stderr
+    out = align.folder / "out.sam"
+    subprocess.run(["samtools", "quickcheck", "-v", *([] if form else ["-u"]), out], check=True)
+    shown = subprocess.run(
+        ["samtools", "view", "-H", "--no-PG", out], capture_output=True, text=True, check=True
+    ).stdout
+    if form or name.startswith("2"):
+        described(shown.splitlines(), name)
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario(align, whole, tmp_path, name):
     done = align(name, "--checksum", "--json", f"--records={tmp_path / 'records.jsonl'}")
@@ -112,6 +138,8 @@ def test_a_scenario(align, whole, tmp_path, name):
     assert alignments(text) == alignments(whole)
     assert text.count("@PG\t") == text.count("@SQ\t") == 1
     assert text.startswith("@SQ")
+    if not name.startswith("1Inst"):
+        described(text.splitlines(), name)
     document = json.loads(done.stdout)
     (record,) = records.read(tmp_path / "records.jsonl")
     assert json.loads(json.dumps(record.to_dict())) == document

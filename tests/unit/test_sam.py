@@ -87,6 +87,21 @@ def test_pieces_join_to_the_whole(tmp_path, block, *, extras, cuts, names, rng):
     )
 
 
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (b"@PG\tID:bwa\tPN:bwa\tVN:1\tCL:bwa /dev/fd/3\tDS:x\n", b"@PG\tID:bwa\tPN:bwa\tVN:1"),
+        (b"@PG\tID:a\tCL:a\n@PG\tID:b\tPP:a\tCL:b", b"@PG\tID:a\tCL:a\n@PG\tID:b\tPP:a"),
+        (b"", b"@PG\tID:firsttouch\tPN:firsttouch"),
+    ],
+)
+def test_a_header_says_what_the_user_ran(header, expected):
+    before, after = b"@SQ\tSN:a\tLN:1\n", b"@CO\tafter\n" if header.endswith(b"\n") else b""
+    made = sam.described(before + header + after, "run '\t' \n\udcff", "2 x 1")
+    assert made == before + expected + b"\tCL:run ' ' ?\tDS:2 x 1\n" + after
+    assert sam.described(header, "", "2 x 1") == expected + b"\tDS:2 x 1\n"
+
+
 def test_what_a_pipe_gets(tmp_path):
     file = part(tmp_path, "a", HEADER, [line(n, 0) for n in range(5000)])
     found = sam.survey(file, [5000])

@@ -166,7 +166,7 @@ def _apply(
     work: launch.Work, scenario: Scenario, output: Path, predicted: dict[str, float] | None
 ) -> dict[str, Any]:
     """Run the scenario in full, and set the time against what was predicted."""
-    result = launch.run(work, scenario, Output(output))
+    result = launch.run(work, scenario, Output(output, command=inputs.command_line()))
     against = f", predicted were {predicted['expected']:.1f} s" if predicted else ""
     say(f"{scenario.name}: {result.seconds:.3f} s, {options.state(result, production=True)}{against}")
     return {

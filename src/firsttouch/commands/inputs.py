@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +42,11 @@ def add(made: argparse.ArgumentParser) -> None:
     made.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
     made.add_argument("--batch-bases", type=int, help="the aligner's batch size in bases, fixed in all scenarios")
     made.add_argument("--threads", type=options.positive, help="threads in total, as for `firsttouch plan`")
+
+
+def command_line() -> str:
+    """Return the command that the user ran, as outputs name it."""
+    return shlex.join(["firsttouch", *sys.argv[1:]])
 
 
 def chosen(args: argparse.Namespace, aligner: Aligner) -> Inputs:

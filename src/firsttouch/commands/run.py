@@ -109,6 +109,8 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     elif not (args.dataset or args.output):
         raise BadInput("--index, --reads and --output are needed (or --dataset)")
     given = inputs.chosen(args, one)
+    if args.dynamic:
+        launch.check_dynamic(one, 2 if args.interleaved or len(given.files) == 2 else 1)
     # What can be said at once is said before all reads are looked through.
     scenario = plan(load(), one.need(one.index_bytes(given.index)), threads=args.threads).scenario(args.scenario)
     _output(args, scenario, [*given.files, *one.index_paths(given.index)])
@@ -141,6 +143,6 @@ def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path])
         if form != "sam":
             raise BadInput(f"--{form} needs --output")
         return None
-    output = Output(args.output, form, scenario.instances * scenario.threads)
+    output = Output(args.output, form, scenario.instances * scenario.threads, inputs.command_line())
     output.check(scenario.instances, records=args.records, inputs=files)
     return output

@@ -13,20 +13,6 @@ from firsttouch.reads.blocks import Ints
 ENOUGH = 1 << 16
 
 
-@dataclass(frozen=True, eq=False)
-class Marks:
-    """Where batches begin, and at last where the input ends.
-
-    *records* (m + 1) are numbers of records (of pairs, where reads are paired), *offsets* (m + 1 each) their
-    places in each file, or in what it unpacks to. Of *batches* batches every *stride*-th is marked.
-    """
-
-    records: Ints
-    offsets: tuple[Ints, ...]
-    batches: int
-    stride: int
-
-
 @dataclass(frozen=True)
 class Batch:
     """When a batch is full: with the first record (pair) at which all of this holds.
@@ -38,6 +24,22 @@ class Batch:
     bases: int = 0
     records: int = 0
     text: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """Where batches begin, and at last where the input ends.
+
+    *records* (m + 1) are numbers of records (of pairs, where reads are paired), *offsets* (m + 1 each) their
+    places in each file, or in what it unpacks to. Of *batches* batches every *stride*-th is marked; *batch* is
+    when one is full.
+    """
+
+    records: Ints
+    offsets: tuple[Ints, ...]
+    batches: int
+    stride: int
+    batch: Batch
 
 
 class Marker:
@@ -100,4 +102,4 @@ class Marker:
     def marks(self, ends: list[int]) -> Marks:
         """Return what was found, with the *ends* of the files."""
         kept = np.concatenate([*self._kept, np.array([[self.records], *([e] for e in ends)])], axis=1)
-        return Marks(kept[0], tuple(kept[1:]), self.batches, self._stride)
+        return Marks(kept[0], tuple(kept[1:]), self.batches, self._stride, self._batch)

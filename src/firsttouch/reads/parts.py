@@ -44,13 +44,24 @@ def divide(reads: Reads, parts: int) -> list[Part]:
     if marks.batches < parts:
         if marks.batches == reads.records:
             raise CannotHere(f"{reads.records} records are too few for {parts} instances: use more reads")
-        raise CannotHere(
-            f"{reads.records} records are {marks.batches} batches of the aligner: too few for {parts} "
-            "instances with the same output; use more reads"
-            + (" or smaller batches (--batch-bases)" if reads.batch_bases else "")
-        )
+        raise CannotHere(_too_few(reads, parts))
     count = len(marks.records) - 1
     return _between(reads, [round(number * count / parts) for number in range(parts + 1)])
+
+
+def _too_few(reads: Reads, parts: int) -> str:
+    """Return why there are too few batches for *parts* instances, and what would be enough."""
+    batch = reads.marks.batch
+    sizes = {"bases": batch.bases, "reads": batch.records * reads.mates, "bytes of the first file": batch.text}
+    each = " and ".join(f"{size:,} {unit}" for unit, size in sizes.items() if size)
+    have = f"{reads.bases:,} bases in {reads.records * reads.mates:,} reads"
+    reason = (
+        f"the reads are too few for {parts} instances with the output of one: the aligner works in batches of "
+        f"{each}, each instance needs one, and {have} are {reads.marks.batches}; use {parts} times {each} or more"
+    )
+    if not batch.bases:
+        return reason
+    return f"{reason}, or smaller batches in all runs: --batch-bases {max(1, reads.bases // (2 * parts))}"
 
 
 def pieces(reads: Reads, instances: int) -> list[Part]:

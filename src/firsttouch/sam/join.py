@@ -42,6 +42,25 @@ def in_order(files: Sequence[Path], surveys: Sequence[Survey], shares: Sequence[
     return [piece for _, piece in sorted(pieces, key=lambda p: p[0])]
 
 
+def described(header: bytes, command: str, note: str) -> bytes:
+    """Return *header* with *command* (empty: none) and *note* as what its last program (@PG) ran.
+
+    The command that an instance of that program was started with names pipes, which say nothing afterwards.
+    """
+    lines = header.splitlines(keepends=True)
+    programs = [number for number, line in enumerate(lines) if line.startswith(b"@PG\t")]
+    if programs:
+        fields = lines.pop(programs[-1]).rstrip(b"\r\n").split(b"\t")
+        fields = [f for f in fields if not f.startswith((b"CL:", b"DS:"))]
+    else:
+        fields = [b"@PG", b"ID:firsttouch", b"PN:firsttouch"]
+    # No field of a header may hold a tab or a line's end.
+    more = {"CL": " ".join(command.split()), "DS": " ".join(note.split())}
+    fields += [f"{key}:{text}".encode(errors="replace") for key, text in more.items() if text]
+    lines.insert(programs[-1] if programs else len(lines), b"\t".join(fields) + b"\n")
+    return b"".join(lines)
+
+
 def write(header: Piece, pieces: Sequence[Piece], out: int) -> None:
     """Write a header and the pieces to the file descriptor *out*: a file, or a pipe of a program."""
     for file, group in _by_file([p for p in (header, *pieces) if p.start < p.end]):
