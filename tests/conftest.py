@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several suites share: the stored outputs, and stand-ins that break a program."""
 
+import atexit
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,12 @@ from xdist.scheduler import LoadScopeScheduling
 
 from firsttouch import datasets, index
 from firsttouch.aligners import aligner
+
+# Of its own: nobody waits for the measurements of another suite on this machine.
+LOCK = Path(tempfile.mkdtemp(prefix="firsttouch-lock-"))
+LOCK.chmod(0o1777)
+atexit.register(shutil.rmtree, LOCK, ignore_errors=True)
+os.environ["FIRSTTOUCH_LOCK"] = str(LOCK)
 
 STORED = Path(__file__).with_name("golden")
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import shutil
@@ -38,9 +39,13 @@ def characterize(
     if programs:
         backend.prepared(programs, image, ["--version"])  # says what does not fit here, before any work
         chosen += ["-S", f"backend={programs}", *(["-S", f"image={image}"] if image else [])]
-    with exclusive.measuring(say), exclusive.no_process_left():
-        beside.clear(out)  # a run that was killed left it: we alone are measuring now
-        prepare(system, dataset, say)
+    prepare(system, dataset, say)
+    # Where a scheduler chooses the host, each check holds that one; this host would only keep others waiting.
+    here = all(partition.scheduler == "local" for partition in load(system).partitions)
+    holding = exclusive.measuring(say) if here else contextlib.nullcontext()
+    with holding, exclusive.no_process_left():
+        if here:
+            beside.clear(out)  # a run that was killed left it: we alone are measuring now
         name = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
         try:
             with beside.scratch(out / name) as partial:

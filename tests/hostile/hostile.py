@@ -110,7 +110,8 @@ def check(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: py
     for variable, name in FOLDERS.items():
         (tmp_path / name).mkdir()
         monkeypatch.setenv(variable, str(tmp_path / name))
-    for variable in [v for v in os.environ if v.startswith(("FIRSTTOUCH_", "SLURM_")) and v not in FOLDERS]:
+    kept = {*FOLDERS, "FIRSTTOUCH_LOCK"}
+    for variable in [v for v in os.environ if v.startswith(("FIRSTTOUCH_", "SLURM_")) and v not in kept]:
         monkeypatch.delenv(variable)
     for variable, value in case.environment.items():
         if value is None:

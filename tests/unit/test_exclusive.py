@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """One measurement at a time, and no process left behind."""
 
+import contextlib
 import os
 import platform
+import pwd
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 import pytest
 
 from firsttouch import exclusive
+from firsttouch.errors import BadInput
 
 pytestmark = pytest.mark.unit
 
 
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("FIRSTTOUCH_LOCK", str(tmp_path))
 
 
 def alive(pid):
@@ -47,7 +50,8 @@ def test_the_second_waits_for_the_first():
         order.append("first")
     waiting.join(20)
     assert order == ["first", "second"]
-    assert said == [f"another measurement (process {os.getpid()}) is under way on this host: waiting for its end"]
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert said == [f"waiting for another run on this host to end: process {os.getpid()} of {user}"]
 
 
 def test_an_error_lets_go(tmp_path):
@@ -57,27 +61,148 @@ def test_an_error_lets_go(tmp_path):
         pass
 
 
-def test_a_killed_holder_lets_go(tmp_path):
-    script = (
-        "import tempfile, time; from firsttouch import exclusive\n"
-        f"tempfile.tempdir = {str(tmp_path)!r}\n"
-        "with exclusive.measuring(print):\n    print('held', flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == "held\n"
-        holder.kill()
-        holder.wait()
+HOLDER = """\
+import sys, time
+from firsttouch import exclusive
+with exclusive.measuring(print, shared="shared" in sys.argv):
+    print("held", flush=True)
+    if "go" not in sys.argv:
+        time.sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def holder(*arguments, before=()):
+    """Runs a process that holds the host, or waits for it; its first line is read, and it is killed in the end."""
+    argv = [*before, sys.executable, "-c", HOLDER, *arguments]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1) as process:
+        try:
+            yield process, process.stdout.readline().rstrip()
+        finally:
+            process.kill()
+
+
+def test_a_killed_holder_lets_go():
+    with holder() as (process, line):
+        assert line == "held"
+        process.kill()
+        process.wait()
     with exclusive.measuring(pytest.fail):
         pass
+
+
+def test_processes_with_other_temporary_folders_wait(monkeypatch, tmp_path):
+    with holder() as (first, line):
+        assert line == "held"
+        (tmp_path / "other").mkdir()
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "other"))
+        with holder() as (_, other):
+            user = pwd.getpwuid(os.getuid()).pw_name
+            assert other == f"waiting for another run on this host to end: process {first.pid} of {user}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root becomes another user")
+@pytest.mark.parametrize("first", [0, 65534])
+def test_another_user_waits(tmp_path, first):
+    """Also where the file is another user's, in a folder that everybody may write to."""
+    subprocess.run(["chmod", "1777", tmp_path], check=True)
+    for parent in tmp_path.parents[:-2]:
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o055)
+    become = {u: ("setpriv", f"--reuid={u}", f"--regid={u}", "--clear-groups") for u in (0, 65534)}
+    if subprocess.run([*become[65534], sys.executable, "-c", "import firsttouch"], check=False).returncode:
+        pytest.skip("another user cannot read this checkout")
+    with holder(before=("sh", "-c", 'umask 077; exec "$@"', "sh", *become[first])) as (process, line):
+        assert line == "held"
+        with holder(before=become[65534 - first]) as (_, other):
+            assert other.startswith(f"waiting for another run on this host to end: process {process.pid} of ")
+
+
+def test_runs_for_their_output_share_the_host_and_measurements_do_not():
+    with holder("shared") as (_, line):
+        assert line == "held"
+        with exclusive.measuring(pytest.fail, shared=True):
+            pass
+        with holder() as (_, other):
+            assert other.startswith("waiting for another run")
+    with holder() as (_, line):
+        assert line == "held"
+        with holder("shared") as (_, other):
+            assert other.startswith("waiting for another run")
+
+
+@pytest.mark.parametrize("before", [(), ("setsid", "-w"), ("sh", "-c", '"$@"; exit', "sh"), ("env", "-i")])
+def test_what_a_holder_starts_measures_on_its_behalf(before, tmp_path):
+    if before == ("env", "-i"):
+        before = ("env", "-i", f"FIRSTTOUCH_LOCK={tmp_path}")
+    with exclusive.measuring(pytest.fail), exclusive.no_process_left():
+        with holder("go", before=before) as (_, line):
+            assert line == "held"
+        with holder("go", "shared") as (_, line):
+            assert line == "held"
+
+
+def test_a_holder_that_is_no_ancestor_is_waited_for_whatever_the_environment_says(monkeypatch):
+    with holder() as (process, line):
+        assert line == "held"
+        for name in ("FIRSTTOUCH_LOCK_FD", "FIRSTTOUCH_LOCK_HOLDER"):
+            monkeypatch.setenv(name, str(process.pid))
+        with holder() as (_, other):
+            assert other.startswith("waiting for another run")
+
+
+def test_another_host_in_the_same_folder_is_not_waited_for(monkeypatch):
+    with holder() as (_, line):
+        assert line == "held"
+        monkeypatch.setattr(platform, "node", lambda: "another-host")
+        with exclusive.measuring(pytest.fail):
+            pass
+
+
+def test_where_the_lock_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("FIRSTTOUCH_LOCK", str(tmp_path / "made"))
+    assert exclusive._file().parent.is_dir()
+    monkeypatch.delenv("FIRSTTOUCH_LOCK")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    open_to_all, mine = tmp_path / "all", tmp_path / "mine"
+    for folder, mode in ((open_to_all, 0o1777), (mine, 0o755)):
+        folder.mkdir()
+        folder.chmod(mode)
+    monkeypatch.setattr(exclusive, "PLACES", (tmp_path / "no", mine, open_to_all))
+    assert exclusive._file() == open_to_all / f"firsttouch-{platform.node()}.lock"
+    monkeypatch.setenv("FIRSTTOUCH_LOCK", __file__)
+    with pytest.raises(BadInput, match="FIRSTTOUCH_LOCK: not a folder"), exclusive.measuring(print):
+        pass
+
+
+def test_a_file_that_is_removed_while_it_is_waited_for(tmp_path):
+    """Who waits must not hold a file that nobody else sees."""
+    with holder() as (process, line):
+        assert line == "held"
+        threading.Timer(0.5, lambda: ((tmp_path / lock_name()).unlink(), process.kill())).start()
+        said = []
+        with exclusive.measuring(said.append):
+            assert said
+            assert exclusive._holders(os.open(tmp_path / lock_name(), os.O_RDONLY)) == {os.getpid()}
+
+
+def lock_name():
+    return f"firsttouch-{platform.node()}.lock"
 
 
 def test_a_link_of_somebody_else_is_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    (tmp_path / f"firsttouch-{os.getuid()}-{platform.node()}.lock").symlink_to(victim)
+    (tmp_path / lock_name()).symlink_to(victim)
     with pytest.raises(OSError, match="symbolic links"), exclusive.measuring(print):
         pass
     assert victim.read_text() == "precious"
+
+
+def test_a_pipe_of_somebody_else_does_not_hang(tmp_path):
+    os.mkfifo(tmp_path / lock_name())
+    with pytest.raises(BadInput, match="not a file"), exclusive.measuring(print):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def register(subparsers: options.Subparsers) -> None:
     made.add_argument("--seed", type=_seed, default=0, help="of the noise of --replay (default: 0)")
     made.add_argument("--repetitions", type=options.positive, default=3, help="runs of PROGRAM under each policy")
     made.add_argument("--timeout", type=options.seconds, help="seconds after which a run of PROGRAM is stopped")
+    options.add_host(made)
     made.add_argument("program", nargs="*", metavar="PROGRAM", help="after --: a program that is no aligner")
     made.set_defaults(run=run)
 
@@ -143,7 +144,7 @@ def _aligner(args: argparse.Namespace) -> int:
     if args.output:
         Output(args.output).check()
     work = launch.prepare(one, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say)
-    with exclusive.measuring(say), exclusive.no_process_left():
+    with options.holding(args), exclusive.no_process_left():
         advice = advise(work, found.scenarios, expected, args.budget, default=usual, say=say)
         document = said.document(advice, usual, found.infeasible)
         for line in said.lines(document):
@@ -185,7 +186,7 @@ def _program(args: argparse.Namespace) -> int:
     scenarios = [found.scenarios[i] for i in whole]
     usual = default(scenarios)
     part = Prior(expected.mean[whole], expected.covariance[whole][:, whole])
-    with exclusive.measuring(say), exclusive.no_process_left():
+    with options.holding(args), exclusive.no_process_left():
         times = compare(args.program, scenarios, part, rounds=args.repetitions, timeout=args.timeout, say=say)
     rows: list[dict[str, Any]] = []
     best = times.belief.best

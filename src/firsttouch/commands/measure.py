@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 
 from firsttouch import probe
@@ -77,6 +78,7 @@ def register(subparsers: options.Subparsers) -> None:
         help="timed runs of each; the probe's passes are as many at least (default: 3)",
     )
     made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
+    options.add_host(made)
     made.set_defaults(run=run)
 
 
@@ -86,10 +88,11 @@ def run(args: argparse.Namespace) -> int:
     if args.records:
         check_appendable(args.records)
     found = []
-    for records in aspects.measure(load(), asked, say=say):
-        found.extend(records)
-        if args.records:
-            append(args.records, records)
+    with options.holding(args) if args.aspect != "topology" else contextlib.nullcontext():
+        for records in aspects.measure(load(), asked, say=say):
+            found.extend(records)
+            if args.records:
+                append(args.records, records)
     if args.json:
         options.print_json([r.to_dict() for r in found])
     invalid = [r for r in found if r.status != "valid"]

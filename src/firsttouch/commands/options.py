@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -11,9 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from firsttouch import backend, beside
+from firsttouch import backend, beside, exclusive
 from firsttouch.cpulist import parse_list
 from firsttouch.errors import BadInput
+from firsttouch.progress import say
 from firsttouch.topology import Topology, load
 from firsttouch.units import parse_bytes
 
@@ -134,3 +136,15 @@ def state(result: Result, *, production: bool) -> str:
     if production and result.unverified:
         return f"the output is complete, its placement is unverified: {result.unverified}"
     return f"INVALID: {result.misplaced}" if result.misplaced else "placement verified"
+
+
+def add_host(made: argparse.ArgumentParser) -> None:
+    """Add the option of not waiting for others on this host."""
+    made.add_argument(
+        "--share-host", action="store_true", help="do not wait for what others measure or run on this host"
+    )
+
+
+def holding(args: argparse.Namespace, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
+    """Hold this host as exclusive.measuring does, unless it is to be shared."""
+    return contextlib.nullcontext() if args.share_host else exclusive.measuring(say, shared=shared)

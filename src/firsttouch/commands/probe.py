@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ def register(subparsers: options.Subparsers) -> None:
     )
     made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
     made.add_argument("--system", metavar="NAME", help="the system whose facts tell the theoretical bandwidth")
+    options.add_host(made)
     made.add_argument("aspect", choices=probe.ASPECTS)
     made.add_argument("options", nargs=argparse.REMAINDER, help="options of firsttouch-probe")
     made.set_defaults(run=run)
@@ -43,13 +45,15 @@ def run(args: argparse.Namespace) -> int:
     own.add_argument("--json", action="store_true", default=args.json)
     own.add_argument("--records", type=Path, default=args.records)
     own.add_argument("--system", default=args.system)
+    own.add_argument("--share-host", action="store_true", default=args.share_host)
     mine, rest = own.parse_known_args(args.options)
     if {"--help", "-h"} & set(rest):
         return probe.helped()
     if mine.records:
         check_appendable(mine.records)
     theoretical = smbios.of_this_host(mine.system) if args.aspect in {"topology", "bandwidth"} else None
-    report = probe.run(args.aspect, rest, say=say)
+    with options.holding(mine) if args.aspect != "topology" else contextlib.nullcontext():
+        report = probe.run(args.aspect, rest, say=say)
     if mine.records:
         append(mine.records, report.records())
     document = report.to_dict()

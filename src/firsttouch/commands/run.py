@@ -56,6 +56,7 @@ def register(subparsers: options.Subparsers) -> None:
     made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
     made.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
     made.add_argument("--expect-sha256", metavar="SUM", help="common_sha256 that the alignments must have")
+    options.add_host(made)
     made.set_defaults(run=run)
 
 
@@ -70,11 +71,12 @@ def run(args: argparse.Namespace) -> int:
     measured = (args.records, args.repetitions > 1, args.checksum, args.expect_sha256, args.counters)
     production = output is not None and not any(measured)
     results = []
-    for number in range(args.repetitions):
-        result = launch.run(work, scenario, output, timeout=args.timeout)
-        results.append(result)
-        state = options.state(result, production=production)
-        say(f"{scenario.name} ({number + 1}/{args.repetitions}): {result.seconds:.3f} s, {state}")
+    with options.holding(args, shared=production):
+        for number in range(args.repetitions):
+            result = launch.run(work, scenario, output, timeout=args.timeout)
+            results.append(result)
+            state = options.state(result, production=production)
+            say(f"{scenario.name} ({number + 1}/{args.repetitions}): {result.seconds:.3f} s, {state}")
     found = run_records.records(
         work,
         scenario,
