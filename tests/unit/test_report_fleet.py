@@ -357,6 +357,27 @@ class TestCommand:
         assert first["what"].startswith("n003")
         assert "the probe was killed" in first["reason"]
 
+    def test_the_system_that_records_name_judges_without_being_named_again(self, tmp_path):
+        slow = [
+            replace(
+                r,
+                system="amd-opteron",
+                check="topology",
+                metric="pus",
+                unit="1",
+                better="neither",
+                samples=(63.0,),
+            )
+            for mine in fleet(hosts=6, passes=1).values()
+            for r in mine[:1]
+        ]
+        records.append(tmp_path / "r.jsonl", [replace(r, parameters={}) for r in slow])
+        assert cli.main(["report", str(tmp_path / "r.jsonl"), "-o", str(tmp_path / "out")]) == 0
+        page = (tmp_path / "out" / "index.html").read_text()
+        assert "has no reference" not in page
+        (system,) = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
+        assert all("64" in host["evidence"][0] for host in system["hosts"])
+
     def test_checks_that_failed_in_reframe_are_listed(self, tmp_path, firsttouch):
         cases = [
             {"display_name": "latency %pu_node=0", "result": "pass", "outputdir": str(tmp_path / "output")},

@@ -73,7 +73,11 @@ def register(subparsers: Any) -> None:
         metavar="DIR",
         help="the report's folder: made, or replaced as a whole if it holds an earlier report",
     )
-    parser.add_argument("--system", metavar="S", help="the system whose references judge its hosts")
+    parser.add_argument(
+        "--system",
+        metavar="S",
+        help="the system whose references judge its hosts (of many hosts, default: what records name)",
+    )
     parser.add_argument("--compare", action="store_true", help="compare two: RECORDS_OR_DIR are before and after")
     parser.add_argument(
         "--details", type=int, default=0, metavar="N", help="of many hosts: a page for each of the N worst, too"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from firsttouch import report
+from firsttouch import folders, report
 from firsttouch.campaign.state import Gap
 from firsttouch.commands import fleet as given
 from firsttouch.commands.fleet import Gathered
@@ -19,6 +19,7 @@ from firsttouch.report.fleet import Fleet
 from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.model import Kind
 from firsttouch.systems import System, load
+from firsttouch.systems.load import available, from_file
 from firsttouch.verdict import Judged, Judging, Undescribed, judged
 from firsttouch.verdict.passes import Passes, split
 
@@ -30,8 +31,9 @@ def report_of(
 
     The second function returned is :meth:`Gathered.tell_unread`: the report is of all that can be read.
 
-    With *system* its references judge its hosts; others are judged by their fleet. Of at most *few* hosts the page
-    shows every figure, of more it is that of a fleet, with pages of the *details* worst hosts.
+    With *system* its references judge its hosts. Of many hosts, those of other systems are judged by the
+    references of the system that their records name, if a file describes it, and by their fleet. Of at most *few*
+    hosts the page shows every figure, of more it is that of a fleet, with pages of the *details* worst hosts.
     """
     described = load(system) if system else None
     advice = stored.find(paths)
@@ -77,13 +79,19 @@ def _judged(passes: Passes, described: System | None, found: Gathered) -> list[J
     unread = found.unread_of((), any_host=False)
     fleets = []
     for name in sorted({*parts, *missing}):
-        judging: Judging = described if described is not None and described.name == name else Undescribed(name)
+        judging = described if described is not None and described.name == name else _judging(name)
         part = parts[name] if name in parts else split(passes, name)[name]
         lost = {host: list(reasons) for host, reasons in missing.get(name, {}).items()}
         for host in unread.keys() & {*part.hosts, *lost}:
             lost.setdefault(host, []).extend(unread[host])
         fleets.append(judged(part, judging, missing=lost))
     return fleets
+
+
+def _judging(name: str) -> Judging:
+    """Return the system that records name, if a file describes it; ``local`` is another system on each host."""
+    file = available().get(name) if name != folders.LOCAL else None
+    return Undescribed(name) if file is None else from_file(file)
 
 
 def _of_few(

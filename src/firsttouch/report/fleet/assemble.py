@@ -23,7 +23,7 @@ from firsttouch.report.fleet import findings, heat, history, missing, pages, spr
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.text import clean, count
-from firsttouch.verdict import HostVerdict, Judged
+from firsttouch.verdict import HostVerdict, Judged, Undescribed
 from firsttouch.verdict.model import ORDER
 
 #: What a fleet's report consists of; a folder of hosts only where some were asked for.
@@ -139,6 +139,7 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
     by_word = {w: [h for h in rest if ranks.words[h] == i] for i, w in enumerate(ORDER)}
     return {
         "system": ranks.judged.system.name,
+        "described": not isinstance(ranks.judged.system, Undescribed),
         "counts": [(w, int(n)) for w, n in zip(ORDER, ranks.counts, strict=True) if n],
         "hosts": len(ranks.judged.hosts),
         "cases": len(ranks.judged.passes.cases),
