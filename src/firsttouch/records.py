@@ -13,9 +13,11 @@ import json
 import math
 import os
 import platform
+import re
 import reprlib
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -419,5 +421,21 @@ def from_frame(frame: pl.DataFrame, *, file: str | Path | None = None) -> list[R
 
 def write_table(records: Iterable[Record], path: Path) -> None:
     """Write the records as Parquet to *path* (beside it first, then renamed)."""
-    with beside.replacing(path) as partial:
-        to_frame(records).write_parquet(partial)
+    with beside.replacing(path) as partial, table_file(partial) as out:
+        to_frame(records).write_parquet(out)
+
+
+@contextmanager
+def table_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open *path*, whatever bytes its name has, for polars to write; a full disk raises OSError, as elsewhere."""
+    import polars as pl  # noqa: PLC0415 - see columns
+
+    try:
+        with path.open("wb") as out:
+            yield out
+    except pl.exceptions.PolarsError as error:
+        if number := re.search(r"os error (\d+)", str(error)):
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path.parent)) from error
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path.parent)) from error

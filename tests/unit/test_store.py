@@ -150,10 +150,10 @@ def test_a_compaction_that_is_killed_loses_nothing_and_doubles_nothing(tmp_path)
 
 
 def test_two_writers_of_one_file_do_not_see_each_other(tmp_path):
-    def slowly(partial):
-        partial.write_text("first")
-        files.put(tmp_path / "x", lambda other: other.write_text("second"))
-        assert partial.read_text() == "first"
+    def slowly(out):
+        out.write(b"first")
+        files.put(tmp_path / "x", lambda other: other.write(b"second"))
+        assert (tmp_path / "x").read_text() == "second"
 
     files.put(tmp_path / "x", slowly)
     assert [f.name for f in tmp_path.iterdir()] == ["x"]
@@ -223,6 +223,17 @@ def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         store.append(tmp_path / "st", some("n1", 1))
     assert list((tmp_path / "st").iterdir()) == []
+
+
+def test_what_a_store_did_not_write_is_not_joined(tmp_path):
+    store.append(tmp_path, some("n1", 1))
+    store.append(tmp_path, some("n1", 2))
+    records.write_table(some("n2", 2), tmp_path / "records.parquet")
+    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "findings.parquet")
+    assert store.compact(tmp_path).joined == 2
+    store.compact(tmp_path, patience=0)
+    assert {"records.parquet", "findings.parquet"} < {f.name for f in tmp_path.iterdir()}
+    assert store.scan([tmp_path]).collect()["host"].n_unique() == 2
 
 
 def test_large_tables_are_read_in_parts(tmp_path, monkeypatch):

@@ -13,13 +13,15 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import polars as pl
 
 from firsttouch import beside
 from firsttouch.errors import RunFailed
-from firsttouch.store.files import COMPACT, REPLACES, SUFFIX, covers, listing, put
-from firsttouch.store.reading import tables
+from firsttouch.records import columns
+from firsttouch.store.files import COMPACT, NAME, REPLACES, SUFFIX, covers, listing, put
+from firsttouch.store.reading import check_columns, tables
 
 #: Seconds that a reader may take from listing files to having read them.
 PATIENCE = 3600.0
@@ -41,12 +43,15 @@ class Compacted:
 def compact(folder: Path, *, patience: float = PATIENCE) -> Compacted:
     """Join the small files of the store in *folder* into one, and delete what was joined *patience* seconds ago.
 
-    It may be killed at any moment and run again, also while another one runs.
+    It may be killed at any moment and run again, also while another one runs. Tables that no store wrote, such as
+    a report's, stay as they are. Raises BadInput for a file that is not a table of records.
     """
     before = listing(folder)
-    small = [f for f in before.current if f.stat().st_size < _SMALL]
-    file = _join(folder, small) if len(small) > 1 else None
-    return Compacted(file, len(small) if file else 0, _delete(folder, patience))
+    small = [f for f in before.current if NAME.fullmatch(f.name) and f.stat().st_size < _SMALL]
+    for file in small:
+        check_columns(file, list(columns()))
+    joined = _join(folder, small) if len(small) > 1 else None
+    return Compacted(joined, len(small) if joined else 0, _delete(folder, patience))
 
 
 def _join(folder: Path, small: list[Path]) -> Path:
@@ -56,16 +61,18 @@ def _join(folder: Path, small: list[Path]) -> Path:
     table = tables(small)
     metadata = {REPLACES: json.dumps(names)}
 
-    def write(partial: Path) -> None:
+    def write(out: IO[bytes]) -> None:
         # In the order of the files' names, which is by host and time: nothing has to be held to sort it.
-        table.sink_parquet(partial, metadata=metadata, row_group_size=_ROWS)
+        table.sink_parquet(out, metadata=metadata, row_group_size=_ROWS)
+
+    def check(partial: Path) -> None:
         # The files that it stands for will be deleted: they are counted before.
         if (there := _count([partial])) != (wanted := _count(small)):
             raise RunFailed(
                 f"{folder}: {there} of {wanted} records arrived in the joined file: nothing was changed"
             )
 
-    return put(folder / f"{COMPACT}{name}{SUFFIX}", write)
+    return put(folder / f"{COMPACT}{name}{SUFFIX}", write, check)
 
 
 def _written(file: Path) -> float:

@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import polars as pl
 
 from firsttouch import beside
 from firsttouch.errors import BadInput
-from firsttouch.records import Record, to_frame
+from firsttouch.records import Record, table_file, to_frame
 
 SUFFIX = ".parquet"
 #: A file that stands for others begins so, and names them under this key of its metadata.
@@ -41,13 +42,19 @@ def append(folder: Path, records: Iterable[Record]) -> Path | None:
     name = f"{host}-{time.time_ns()}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
     folder.mkdir(parents=True, exist_ok=True)
     table = to_frame(found)
-    return put(folder / name, lambda file: table.write_parquet(file, compression_level=_QUICK))
+    return put(folder / name, lambda out: table.write_parquet(out, compression_level=_QUICK))
 
 
-def put(file: Path, write: Callable[[Path], object]) -> Path:
-    """Let *write* write a file beside *file*, force it to the disk and give it its name; return it."""
+def put(file: Path, write: Callable[[IO[bytes]], object], check: Callable[[Path], object] | None = None) -> Path:
+    """Let *write* write a file beside *file*, force it to the disk and give it its name; return it.
+
+    *check* looks at the file before it gets its name; nothing is left where one of them raises an error.
+    """
     with beside.replacing(file, force=True) as partial:
-        write(partial)
+        with table_file(partial) as out:
+            write(out)
+        if check is not None:
+            check(partial)
     return file
 
 

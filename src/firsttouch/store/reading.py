@@ -85,7 +85,18 @@ def find(paths: Iterable[Path], tell: Tell = refuse) -> Sources:
             if any(name.endswith(SUFFIX) for name in names):
                 current = listing(Path(folder), strict=False).current
                 tables.update(dict.fromkeys(f for f in current if f.name == TABLE or NAME.fullmatch(f.name)))
+    for file in [f for f in tables if not _is_utf8(f)]:
+        del tables[file]
+        tell(Unread(BadInput("a table whose path is not UTF-8 cannot be read: rename it", file=file), 1, None))
     return Sources(list(tables), list(lines), list(campaigns), piped)
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def tables(files: Sequence[Path]) -> pl.LazyFrame:
@@ -146,11 +157,7 @@ def _of_table(file: Path, columns: Sequence[str], judge: _Judge, tell: Tell) -> 
     bad, hosts, reason, unnamed = 0, set[str](), "", False
     begin = 0
     try:
-        there = pl.read_parquet_schema(file)
-        for name in wanted:
-            if there.get(name) != (kind := records.columns()[name]):
-                said = there.get(name, "not there")
-                raise BadInput(f"not a table of records: column {name} is {said}, not {kind}", file=file)
+        check_columns(file, wanted)
         while True:
             rows = tables([file]).slice(begin, ROWS).select(wanted).collect()
             begin += ROWS
@@ -173,6 +180,19 @@ def _of_table(file: Path, columns: Sequence[str], judge: _Judge, tell: Tell) -> 
         tell(Unread(BadInput(f"not a table of records: {reason}", file=file), 1, None))
     if bad:
         tell(Unread(BadInput(reason, file=file), bad, None if unnamed else frozenset(hosts)))
+
+
+def check_columns(file: Path, columns: Iterable[str]) -> None:
+    """Raise BadInput where *file* is not a table with these *columns* of records."""
+    try:
+        there = pl.read_parquet_schema(file)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise BadInput(f"not a table of records: {reason}", file=file) from error
+    for name in columns:
+        if there.get(name) != (kind := records.columns()[name]):
+            was = there.get(name, "not there")
+            raise BadInput(f"not a table of records: column {name} is {was}, not {kind}", file=file)
 
 
 def _together(files: Sequence[Path]) -> Iterator[list[Path]]:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from polars.io.plugins import register_io_source
 
+from firsttouch.records import table_file
 from firsttouch.verdict import Judged
 from firsttouch.verdict.columns import Groups
 from firsttouch.verdict.model import ORDER
@@ -37,7 +38,8 @@ def write(judged: Sequence[Judged], file: Path) -> None:
         for one in judged:
             yield from _parts(one)
 
-    register_io_source(parts, schema=_SCHEMA).sink_parquet(file, compression_level=1, row_group_size=_ROWS)
+    with table_file(file) as out:
+        register_io_source(parts, schema=_SCHEMA).sink_parquet(out, compression_level=1, row_group_size=_ROWS)
 
 
 def _parts(one: Judged) -> Iterator[pl.DataFrame]:
