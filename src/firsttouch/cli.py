@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import os
 import signal
 import sys
@@ -60,6 +61,7 @@ def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     given = sys.argv[1:] if argv is None else list(argv)
+    _open_streams()
     received: list[int] = []
     try:
         with _signals(received):
@@ -83,6 +85,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         _tell(f"firsttouch: error: {where}{error.strerror or error}")
         return 2
+
+
+def _open_streams() -> None:
+    """Let every command print: to nowhere where a descriptor is closed, any text whatever the encoding is.
+
+    A file that is opened later must not become the standard output of a program that is started.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - until the process ends
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _tell(text: str) -> None:

@@ -12,9 +12,12 @@ from pathlib import Path
 
 def _writable(folder: Path) -> bool:
     """Return whether *folder*, or the nearest of its parents that exists, takes new files."""
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK)
+    try:
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        return folder.is_dir() and os.access(folder, os.W_OK)
+    except PermissionError:  # a folder that may not even be looked into
+        return False
 
 
 def prepare_configuration() -> None:
