@@ -1,5 +1,6 @@
 """Marks the tests of this folder, and gives them the harness of hostile.py, whose text says how to add a kind."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def loaded():
-    """Loads what commands load late, for which no case should be blamed."""
+def loaded(tmp_path_factory):
+    """Loads what commands load late, and gives matplotlib a cache: no case should be blamed for either."""
+    os.environ["MPLCONFIGDIR"] = str(tmp_path_factory.mktemp("matplotlib"))
     from firsttouch import report  # noqa: F401, PLC0415
     from firsttouch.commands import reporting  # noqa: F401, PLC0415
     from firsttouch.report import fleet  # noqa: F401, PLC0415

@@ -27,7 +27,6 @@ unchanged; no new file but those that the case names; no process left; the time 
 
 import contextlib
 import fnmatch
-import gc
 import hashlib
 import io
 import os
@@ -232,9 +231,11 @@ def _snapshot(top: Path) -> dict[str, str]:
 
 
 def _children() -> set[int]:
-    gc.collect()
-    tasks = Path("/proc/self/task").iterdir()
-    return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+    children: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has ended just now
+            children.update(map(int, (task / "children").read_text().split()))
+    return children
 
 
 def _session(leader: int) -> list[int]:
