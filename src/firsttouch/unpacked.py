@@ -11,16 +11,22 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from firsttouch import beside
+
+#: Seconds after its last start in which the folder of an image is kept, whether or not the image is still there.
+_KEPT = 7 * 24 * 3600
 
 
 def folder(image: Path, program: str) -> Path | None:
     """Return a folder with what the SIF file *image* holds, which Apptainer (*program*) starts like the file.
 
-    It lies in the host's temporary folder, is this user's alone, and is made again where the file is another. None
-    where it cannot be made (no room, another user's folder of that name): each start unpacks the image then.
+    It lies in the host's temporary folder and is this user's alone; another state of the file gets another folder.
+    This process, and the program that it becomes, hold a shared lock on it. Folders that nobody has started for a
+    week are removed. None where it cannot be made (no room, another user's folder of that name): then each start
+    unpacks the image.
     """
     try:
         store = _store()
@@ -31,11 +37,14 @@ def folder(image: Path, program: str) -> Path | None:
         # killed process left of any of them is cleared.
         with (store / "images.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            _prune(store, kept=made)
             if not made.is_dir():
-                for old in store.glob(f"{name}-*"):
-                    shutil.rmtree(old, ignore_errors=True)
                 beside.clear(store)
                 _unpack(program, image, made)
+            os.utime(made)
+            handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            os.set_inheritable(handle, True)  # for the program that this process becomes
     except OSError:
         return None
     return made
@@ -50,6 +59,20 @@ def _store() -> Path:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(f"{store} is not this user's alone")
     return store
+
+
+def _prune(store: Path, *, kept: Path) -> None:
+    """Remove the folders in *store* that nobody holds and that were not started lately; *kept* stays."""
+    for folder in store.iterdir():
+        if folder == kept or not folder.is_dir() or time.time() - folder.stat().st_mtime < _KEPT:
+            continue
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
 
 
 def _unpack(program: str, image: Path, made: Path) -> None:

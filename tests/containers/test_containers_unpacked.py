@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -61,11 +62,59 @@ def test_it_is_unpacked_once_whoever_asks_at_the_same_time(program, image_file):
     assert found[0].parent.stat().st_mode & 0o077 == 0
 
 
-def test_another_image_takes_its_place(program, image_file):
-    first = unpacked.folder(image_file, str(program))
-    image_file.write_text("another")
-    second = unpacked.folder(image_file, str(program))
+ASK = """\
+import os, sys, tempfile
+from pathlib import Path
+from firsttouch import unpacked
+tempfile.tempdir = sys.argv[1]
+print(unpacked.folder(Path(sys.argv[2]), sys.argv[3]), flush=True)
+os.execvp("sleep", ["sleep", sys.argv[4]])
+"""
+
+
+@pytest.fixture
+def ask(program, image_file):
+    """Starts a process that takes the image's folder and becomes another program; returns both."""
+    asking = []
+
+    def start(seconds):
+        argv = [sys.executable, "-c", ASK, tempfile.gettempdir(), str(image_file), str(program), str(seconds)]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        asking.append(process)
+        return Path(process.stdout.readline().strip()), process
+
+    yield start
+    for process in asking:
+        process.kill()
+        process.communicate()
+
+
+def test_the_folder_of_an_older_image_goes_when_nobody_has_started_it_for_long(program, image_file, ask):
+    def folder_of(text):
+        image_file.write_text(text)
+        return ask(0)
+
+    first, process = folder_of("one")
+    process.wait()
+    second, process = folder_of("another")
+    process.wait()
     assert (second / "content").read_text() == "another"
+    assert first.is_dir()
+    os.utime(first, (0, 0))
+    folder_of("a third")
+    assert not first.exists()
+    assert second.is_dir()
+
+
+def test_a_folder_that_a_program_runs_from_stays(image_file, ask):
+    first, process = ask(60)
+    os.utime(first, (0, 0))
+    image_file.write_text("another")
+    ask(0)
+    assert first.is_dir()
+    process.kill()
+    process.wait()
+    ask(0)
     assert not first.exists()
 
 
