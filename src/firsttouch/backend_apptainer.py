@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -29,10 +30,22 @@ _CAP_SYS_RESOURCE = 24
 _LACKING = "firsttouch-lacks "
 _TRIAL = """\
 cat "$1"; shift
-for folder; do
-    if ! [ -d "$folder" ] || ! [ -x "$folder" ]; then echo "firsttouch-lacks $folder"; fi
+for path; do
+    if ! [ -e "$path" ] || { [ -d "$path" ] && ! [ -x "$path" ]; }; then echo "firsttouch-lacks $path"; fi
 done
 """
+#: The host's programs, and what Apptainer mounts itself: the image has its own.
+_SYSTEM = frozenset({"/dev", "/proc", "/sys", "/bin", "/sbin", "/lib", "/lib64", "/opt/firsttouch", "/opt/spack"})
+_PROGRAMS = frozenset(
+    {
+        *_SYSTEM,
+        *(
+            f"{top}/{name}"
+            for top in ("/usr", "/usr/local")
+            for name in ("bin", "include", "lib", "lib64", "libexec", "sbin")
+        ),
+    }
+)
 
 
 def prepared(image: str, argv: Sequence[str]) -> Start:
@@ -49,7 +62,9 @@ def prepared(image: str, argv: Sequence[str]) -> Start:
         raise Missing(f"{file}: there is no such image: `make images` builds it, FIRSTTOUCH_IMAGE names another")
     check_machine(file)
     variables = backend.variables()
-    seen = folders_seen(argv, variables)
+    if folder := os.environ.get("TMPDIR"):
+        variables["TMPDIR"] = folder
+    seen = paths_seen(argv, variables)
     started, options = _mountable(file, program)
     flags = [*_privileges(), *options, "--cleanenv", "--pwd", str(Path.cwd())]
     flags += [word for folder in (*seen, *_limits()) for word in ("--bind", folder)]
@@ -75,37 +90,42 @@ def check_machine(image: Path) -> None:
         raise CannotHere(f"{image} is for {machine}, and this host is {os.uname().machine}")
 
 
-def folders_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
-    """Return the folders that a command needs inside: the checkout, where it is, and those of its paths.
+def paths_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
+    """Return the paths that a command needs inside: the checkout, where it is, and those that it names.
 
-    Homes and scratch file systems are not mounted everywhere; whatever is bound by name is. Raises BadInput for a
-    path with a comma or a colon, which Apptainer reads as its own.
+    Homes and scratch file systems are not mounted everywhere; whatever is bound by name is. A path stands for its
+    folder, since it may be one to be written or begin the names of several files; in a folder that the image has
+    of its own, such as /etc, only the files themselves are bound. Raises BadInput for a path with a comma or a
+    colon, which Apptainer reads as its own.
     """
     wanted = {folders.ROOT, Path.cwd(), folders.results()}
-    texts = [*argv, *(a.partition("=")[2] for a in argv), *variables.values(), os.environ.get("TMPDIR", "")]
+    texts = [*argv, *(a.partition("=")[2] for a in argv), *variables.values()]
     wanted |= {Path(part) for text in texts for part in text.split(":") if part.startswith("/")}
-    found: set[Path] = set()
-    for path in wanted:
-        place = next(p for p in (path, *path.parents) if p.exists())
-        found.add(place if place.is_dir() else place.parent)
-    kept = [
-        p for p in sorted(found) if not _in_every_image(p) and not any(p.is_relative_to(q) for q in found - {p})
-    ]
+    found = {place for path in wanted for place in _places(Path(os.path.normpath(path)))}
+    kept = [p for p in sorted(found) if not any(p.is_relative_to(q) for q in found - {p})]
     for path in kept:
         if re.search("[,:]", str(path)):
-            raise BadInput(f"{path}: Apptainer cannot bind a folder with a comma or a colon in its name")
+            raise BadInput(f"{path}: Apptainer cannot bind a path with a comma or a colon in its name")
     return [str(path) for path in kept]
+
+
+def _places(path: Path) -> list[Path]:
+    """Return what is bound for *path*: the nearest folder that exists, or files in a folder of the image's own."""
+    folder = next(p for p in (path, *path.parents) if p.is_dir())
+    if any(folder.is_relative_to(system) for system in _PROGRAMS):
+        return []
+    # The image has this folder, or one of those below it, as well: binding it would hide the image's.
+    if any(Path(system).is_relative_to(folder) for system in _PROGRAMS) or folder == Path("/etc"):
+        if folder in {path, *path.parents[1:]}:
+            return []
+        return [p for p in sorted(folder.glob(f"{glob.escape(path.name)}*")) if not p.is_dir()]
+    return [folder]
 
 
 def _limits() -> list[str]:
     """Return what a job's limits are read from: Apptainer leaves it out, and a cpuset would not be seen inside."""
     place = "/sys/fs/cgroup"
     return [f"{place}:{place}:ro"] if Path(place).is_dir() else []
-
-
-def _in_every_image(path: Path) -> bool:
-    """Tell whether *path* is the root, or below what Apptainer mounts or an image has of its own."""
-    return path == Path("/") or path.parts[1] in {"dev", "proc", "sys", "usr", "bin", "lib", "lib64", "etc", "opt"}
 
 
 def _privileges() -> list[str]:

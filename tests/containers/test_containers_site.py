@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,7 +130,7 @@ def test_no_command(firsttouch):
 def test_what_a_command_names_is_bound(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "index").mkdir()
-    seen = backend_apptainer.folders_seen(
+    seen = backend_apptainer.paths_seen(
         ["run", "--index", f"{tmp_path}/index/prefix", f"--output={tmp_path}/new/out.sam", "--records", "r.jsonl"],
         {},
     )
@@ -138,12 +139,41 @@ def test_what_a_command_names_is_bound(tmp_path, monkeypatch):
     assert any(folders.ROOT.is_relative_to(folder) for folder in seen)
 
 
+def test_what_the_image_has_of_its_own_is_not_hidden(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    named = [
+        "/usr/bin/bwa",
+        "/opt/firsttouch/bin/x",
+        "/usr",
+        "/",
+        "/etc",
+        "/proc/self/fd/3",
+        "/dev/null",
+        "/lib/x",
+    ]
+    assert backend_apptainer.paths_seen(named, {}) == backend_apptainer.paths_seen([], {})
+
+
+def test_data_beside_the_programs_of_the_host_is_bound(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Path(tempfile.mkdtemp(dir="/opt"))
+    try:
+        (folder / "hg38.bwt").touch()
+        seen = backend_apptainer.paths_seen([f"--index={folder}/hg38", "--reads", "/usr/share/doc/x/r.fq"], {})
+        assert str(folder) in seen
+        assert str(Path("/opt", folder.name, "hg38.bwt")) not in seen
+    finally:
+        shutil.rmtree(folder)
+    assert "/etc/passwd" in backend_apptainer.paths_seen(["--reads", "/etc/passwd"], {})
+    assert "/etc" not in backend_apptainer.paths_seen(["--reads", "/etc/passwd"], {})
+
+
 @pytest.mark.parametrize("name", ["a,b", "a:b"])
 def test_a_path_that_cannot_be_bound(tmp_path, monkeypatch, name):
     (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / name)
     with pytest.raises(BadInput, match="comma or a colon"):
-        backend_apptainer.folders_seen([], {})
+        backend_apptainer.paths_seen([], {})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
