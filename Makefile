@@ -65,4 +65,4 @@ lock: setup ## pin the newest Python packages that fit pyproject.toml (needs uv 
 	    --no-header --no-annotate --all-extras pyproject.toml -o setup/requirements.lock --upgrade
 
 clean: ## remove .venv and caches (datasets, indexes and reports stay)
-	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv.new .venv.old .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,7 +4,7 @@
 # A second run does nothing. Usage: setup/setup.sh run|test|venv
 # (test: also what only the tests need; venv: no packages of Debian, for programs of a container or of Spack)
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd -P "$(dirname "$0")/.."
 group=${1:-run}
 
 fail() { printf 'setup: error: %s\n' "$1" >&2; exit 3; }
@@ -81,25 +81,53 @@ download_nonfree() { # package folder
 }
 
 # ---------------------------------------------------------------- the virtual environment
-recipe() { cat setup/requirements.lock pyproject.toml setup/setup.sh | sha256sum | cut -d' ' -f1; }
-make_venv() {
-    local candidate python=
+find_python() { # sets python, the interpreter that .venv is made with
+    local candidate
+    python=
     for candidate in python3 python3.13 python3.12 python3.11; do
-        # The interpreter below a virtual environment: an activated .venv is about to go.
+        # The interpreter below a virtual environment: an activated .venv may be about to go.
         python=$("$candidate" -c 'import sys; print(sys._base_executable if sys.version_info >= (3, 11) else "")' \
             2>/dev/null) || python=
-        if [[ -n $python ]]; then break; fi
+        if [[ -n $python ]]; then return; fi
     done
-    [[ -n $python ]] || fail "Python 3.11 or newer is needed, here is $(python3 --version 2>&1)"
+    fail "Python 3.11 or newer is needed, here is $(python3 --version 2>&1)"
+}
+# The programs of .venv begin with their own path, so that a checkout that was moved needs another one.
+recipe() {
+    { cat setup/requirements.lock pyproject.toml setup/setup.sh && echo "$PWD" && "$python" -VV; } |
+        sha256sum | cut -d' ' -f1
+}
+venv_is_current() {
+    [[ $(cat .venv/recipe 2>/dev/null) == "$(recipe)" ]] && .venv/bin/python -c 'import firsttouch' 2>/dev/null
+}
+# Makes .venv.new, which takes the place of .venv when it is complete: until then jobs can use the old one.
+make_venv() {
+    local new=.venv.new
     say "making the virtual environment .venv ($("$python" --version))"
-    rm -rf .venv
-    "$python" -m venv .venv || fail "$python -m venv failed: apt-get install python3-venv"
-    local pip=(.venv/bin/python -m pip --disable-pip-version-check -q)
+    rm -rf "$new" .venv.old
+    "$python" -m venv --prompt .venv "$new" || fail "$python -m venv failed: apt-get install python3-venv"
+    local pip=("$new/bin/python" -m pip --disable-pip-version-check -q)
     "${pip[@]}" install --require-hashes --no-deps -r setup/requirements.lock ||
         fail "Python packages could not be installed: no network, or a full disk?"
     "${pip[@]}" install --no-deps --no-build-isolation -e . || fail "firsttouch itself could not be installed"
-    .venv/bin/python -m firsttouch.systems.activate >/dev/null
-    recipe >.venv/recipe
+    "$new/bin/python" -m firsttouch.systems.activate >/dev/null
+    "$python" - "$PWD/$new" "$PWD/.venv" <<'PYTHON'
+import sys
+from pathlib import Path
+
+old, new = (path.encode() for path in sys.argv[1:])
+folder = Path(sys.argv[1])
+for file in [*(folder / "bin").iterdir(), folder / "pyvenv.cfg"]:
+    if file.is_file() and not file.is_symlink():
+        text = file.read_bytes()
+        if old in text:
+            file.write_bytes(text.replace(old, new))
+PYTHON
+    if [[ -x .venv/bin/firsttouch-probe ]]; then cp -p .venv/bin/firsttouch-probe "$new/bin/"; fi
+    recipe >"$new/recipe"
+    if [[ -e .venv || -L .venv ]]; then mv -T .venv .venv.old; fi
+    mv -T "$new" .venv
+    rm -rf .venv.old
 }
 
 # ---------------------------------------------------------------- the native probe
@@ -132,7 +160,8 @@ if ((${#packages[@]})); then
     mapfile -t packages < <(missing)
     if ((${#packages[@]})); then fail "still missing after the installation: ${packages[*]}"; fi
 fi
-if [[ $(cat .venv/recipe 2>/dev/null) != "$(recipe)" ]]; then make_venv; fi
+find_python
+if ! venv_is_current; then make_venv; fi
 if [[ $group == venv ]]; then exit; fi
 if [[ ! -x .venv/bin/firsttouch-probe || $(cat .venv/probe-recipe 2>/dev/null) != "$(probe_recipe)" ]]; then
     build_probe

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""setup/setup.sh makes and repairs the virtual environment: a real venv, with a stand-in for pip."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from firsttouch import folders
+
+pytestmark = pytest.mark.integration
+
+#: The interpreter of the host: makes an environment whose pip installs two scripts and nothing from a network.
+PYTHON = """\
+#!/bin/sh
+here=$(dirname "$0")
+case "$*" in
+    *_base_executable*) echo "$0" ;;
+    --version | -VV) cat "$here/version" ;;
+    "-m venv --prompt .venv "*)
+        {real} -m venv --without-pip --prompt .venv "$5" || exit
+        cp -r "$here/packages/." "$5"/lib/python*/site-packages/ ;;
+    *) exec {real} "$@" ;;
+esac
+"""
+PIP = """\
+import os, sys
+from pathlib import Path
+if os.environ.get("NO_NETWORK"):
+    sys.exit(1)
+for name in ("firsttouch", "reframe"):
+    script = Path(sys.executable).with_name(name)
+    script.write_text(f"#!/bin/sh\\nexec '{sys.executable}' -c 'import sys; print(sys.prefix)'\\n")
+    script.chmod(0o755)
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout in a folder with a blank in its name, as far as setup.sh needs one."""
+    programs = tmp_path / "bin"
+    (programs / "packages/firsttouch/systems").mkdir(parents=True)
+    for name in ("firsttouch/__init__.py", "firsttouch/systems/__init__.py", "firsttouch/systems/activate.py"):
+        (programs / "packages" / name).touch()
+    (programs / "packages/pip.py").write_text(PIP)
+    (programs / "version").write_text("Python 3.11.2\n")
+    (programs / "python3").write_text(PYTHON.replace("{real}", os.path.realpath(sys.executable)))
+    (programs / "python3").chmod(0o755)
+    folder = tmp_path / "a checkout"
+    (folder / "setup").mkdir(parents=True)
+    for name in ("setup/setup.sh", "setup/requirements.lock", "pyproject.toml"):
+        shutil.copy2(folders.ROOT / name, folder / name)
+    return folder
+
+
+def setup(checkout, **environment):
+    path = f"{checkout.parent / 'bin'}:{os.environ['PATH']}"
+    return subprocess.run(
+        [checkout / "setup/setup.sh", "venv"],
+        env={**os.environ, "PATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def made(done):
+    assert done.returncode == 0, done.stderr
+    return "making the virtual environment" in done.stderr
+
+
+def prefix(checkout):
+    return subprocess.run([checkout / ".venv/bin/firsttouch"], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_second_run_does_nothing(checkout):
+    assert made(setup(checkout))
+    assert prefix(checkout) == f"{checkout / '.venv'}\n"
+    assert not made(setup(checkout))
+    assert {file.name for file in checkout.glob(".venv*")} == {".venv"}
+
+
+def test_a_checkout_that_was_moved_is_repaired(checkout):
+    setup(checkout)
+    moved = checkout.rename(checkout.with_name("moved"))
+    assert made(setup(moved))
+    assert prefix(moved) == f"{moved / '.venv'}\n"
+
+
+def test_another_python_makes_it_anew(checkout):
+    setup(checkout)
+    (checkout.parent / "bin" / "version").write_text("Python 3.12.1\n")
+    assert made(setup(checkout))
+
+
+def test_an_interpreter_that_is_gone_is_noticed(checkout):
+    setup(checkout)
+    python = checkout / ".venv/bin/python"
+    python.unlink()
+    python.symlink_to("/nowhere/python3")
+    assert made(setup(checkout))
+    assert prefix(checkout) == f"{checkout / '.venv'}\n"
+
+
+def test_the_old_one_works_until_the_new_one_is_complete(checkout):
+    setup(checkout)
+    (checkout / ".venv/bin/firsttouch-probe").touch(mode=0o755)
+    with (checkout / "pyproject.toml").open("a") as project:
+        project.write("# changed\n")
+    done = setup(checkout, NO_NETWORK="1")
+    assert done.returncode == 3
+    assert "setup: error: Python packages could not be installed" in done.stderr
+    assert prefix(checkout) == f"{checkout / '.venv'}\n"
+    assert made(setup(checkout))
+    assert (checkout / ".venv/bin/firsttouch-probe").exists()
+    assert {file.name for file in checkout.glob(".venv*")} == {".venv"}
