@@ -6,11 +6,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -42,14 +45,19 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     report, progress = folder / "reframe.json", folder / "progress.log"
     progress.touch()
-    argv = [
-        str(Path(sys.executable).with_name("reframe")),
-        *("-c", str(checks), "-r", "--system", system, "--exec-policy", "serial", "--nocolor"),
-        *("--stage", str(folder / "stage"), "--output", str(folder / "output")),
-        *("--report-file", str(report), *options),
-    ]
-    env = {**os.environ, FOLLOWER: str(progress), "RFM_ENABLE_RESULTS_STORAGE": "0"}
-    status = _follow(argv, env, folder / "reframe.log", progress, say)
+    # ReFrame cannot run a local job in a folder with a blank in its name.
+    with tempfile.TemporaryDirectory(prefix="firsttouch-") if " " in str(folder) else nullcontext() as elsewhere:
+        stage = Path(elsewhere or folder, "stage")
+        argv = [
+            str(Path(sys.executable).with_name("reframe")),
+            *("-c", str(checks), "-r", "--system", system, "--exec-policy", "serial", "--nocolor"),
+            *("--stage", str(stage), "--output", str(folder / "output")),
+            *("--report-file", str(report), *options),
+        ]
+        env = {**os.environ, FOLLOWER: str(progress), "RFM_ENABLE_RESULTS_STORAGE": "0"}
+        status = _follow(argv, env, folder / "reframe.log", progress, say)
+        if elsewhere and stage.is_dir():
+            shutil.copytree(stage, folder / "stage")
     try:
         return read(report)
     except BadInput as error:

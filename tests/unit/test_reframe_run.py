@@ -42,14 +42,13 @@ def reframe(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
     said = []
 
-    def run(script):
+    def run(script, out=tmp_path / "out"):
         file = folder / "reframe"
-        find = 'while [ $# -gt 0 ]; do [ "$1" = --report-file ] && report=$2; shift; done\n'
+        find = 'while [ $# -gt 0 ]; do [ "$1" = --report-file ] && report=$2; [ "$1" = --stage ] && stage=$2; '
+        find += "shift; done\n"
         file.write_text(f'#!/bin/sh\necho "$@" > {tmp_path / "argv"}\n{find}{script}\n')
         file.chmod(0o755)
-        return reframe_run.run(
-            Path("checks"), "local", tmp_path / "out", options=["-n", "x"], say=said.append
-        ), said
+        return reframe_run.run(Path("checks"), "local", out, options=["-n", "x"], say=said.append), said
 
     return run
 
@@ -97,6 +96,15 @@ def test_lines_that_are_read_in_pieces_are_told_whole(reframe, tmp_path):
     )
     assert "    half a line" in said
     assert any(s.startswith("  (1/3) ok: latency %pu_node=0 [") for s in said)
+
+
+def test_a_folder_with_a_blank_is_no_stage(reframe, tmp_path, monkeypatch):
+    (tmp_path / "a blank").mkdir()
+    text = report(case("a", "fail", fail_reason="x"))
+    script = f"mkdir -p $stage/a; touch $stage/a/rfm_job.out; echo '{text}' > \"$report\""
+    reframe(script, out=tmp_path / "a blank" / "out")
+    assert (tmp_path / "a blank/out/stage/a/rfm_job.out").exists()
+    assert "a blank/out/stage" not in (tmp_path / "argv").read_text()
 
 
 def test_no_trouble(reframe):

@@ -8,6 +8,7 @@ folder, so that a read-only home and any current directory work.
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +97,20 @@ def site_configuration(settings: Path) -> dict[str, Any]:
     }
 
 
+def _folders() -> dict[str, str]:
+    """Return where ReFrame writes; it cannot run a local job in a folder with a blank in its name."""
+    prefix = str(folders.results() / "reframe")
+    if " " not in prefix:
+        return {"prefix": prefix}
+    return {"prefix": prefix, "stagedir": str(Path(tempfile.gettempdir(), f"firsttouch-{os.geteuid()}-stage"))}
+
+
 def _system(name: str) -> dict[str, Any]:
     """Return ReFrame's configuration of one system.
 
     Without hwloc nothing is known of this host; other systems have to work on it all the same, and the
     checks say what is missing.
     """
-    prefix = str(folders.results() / "reframe")
     try:
         system = load(name)
     except Missing as error:
@@ -110,7 +118,7 @@ def _system(name: str) -> dict[str, Any]:
             "name": name,
             "descr": f"this host, of which nothing is known: {error}",
             "hostnames": [".*"],
-            "prefix": prefix,
+            **_folders(),
             "max_local_jobs": 1,
             "partitions": [
                 {
@@ -129,7 +137,7 @@ def _system(name: str) -> dict[str, Any]:
         "name": system.name,
         "descr": system.description,
         "hostnames": list(system.hostnames),
-        "prefix": prefix,
+        **_folders(),
         # Two benchmarks at once on one host would measure each other.
         "max_local_jobs": 1,
         "partitions": [_partition(system, partition) for partition in system.partitions],
