@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: help, exit statuses, one line of error, one JSON document, readers that go away."""
 
+import argparse
 import json
 import shlex
 import signal
@@ -233,3 +234,44 @@ def test_signals_that_the_parent_ignores(ignored):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     hangup = "SIG_IGN" if ignored == signal.SIGHUP else "SIG_DFL"
     assert (done.returncode, done.stdout) == (0, f"['SIG_DFL', '{hangup}']\n"), done
+
+
+def leaves(parser, *words):
+    """Yields the words of each command and action that does something, and its parser."""
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not below:
+        yield words, parser
+    for action in below:
+        for name, inner in action.choices.items():
+            yield from leaves(inner, *words, name)
+
+
+LEAVES = {" ".join(words): parser for words, parser in leaves(cli.parser())}
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_command_and_action_has_json_and_examples(name):
+    parser = LEAVES[name]
+    assert "--json" in parser._option_string_actions
+    assert f"  firsttouch {name}" in parser.format_help()
+
+
+@pytest.mark.parametrize(
+    ("argv", "wanted"),
+    [
+        (["data", "list"], False),
+        (["data", "list", "--json"], True),
+        (["data", "--json", "list"], True),
+        (["store", "append", "s", "r", "--json"], True),
+        (["store", "--json", "append", "s", "r"], True),
+        (["store", "compact", "s"], False),
+        (["system", "list", "--json"], True),
+        (["system", "--json", "list"], True),
+        (["reads", "--json", "check", "r"], True),
+        (["reads", "check", "r"], False),
+        (["campaign", "--json", "collect", "c"], True),
+        (["campaign", "collect", "c", "--json"], True),
+    ],
+)
+def test_json_stands_before_or_behind_an_action(argv, wanted):
+    assert cli.parser().parse_args(argv).json is wanted

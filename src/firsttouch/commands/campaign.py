@@ -48,15 +48,11 @@ COLLECT = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
-    made = subparsers.add_parser(
-        "campaign",
-        help="measure many hosts through Slurm, or go on with it, and collect",
-        description="Campaigns: any number of jobs on any number of hosts, with all results in one folder.",
-        epilog="examples:\n" + EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = options.command(
+        subparsers, "campaign", "measure many hosts through Slurm, or go on with it, and collect", EXAMPLES
     )
     actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
-    running = options.command(actions, "run", "do what is missing of a campaign, on this host", RUN)
+    running = options.action(actions, "run", "do what is missing of a campaign, on this host", RUN)
     _add_plan(running)
     running.add_argument("--drain", action="store_true", help="validate: drain this host in Slurm if it fails")
     options.add_reservation(running)
@@ -70,7 +66,7 @@ def register(subparsers: options.Subparsers) -> None:
     running.add_argument("--no-collect", action="store_true", help="write no report: another job will")
     running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
     running.set_defaults(run=run_here)
-    submitting = options.command(actions, "submit", "submit a job per host, and one that collects", SUBMIT)
+    submitting = options.action(actions, "submit", "submit a job per host, and one that collects", SUBMIT)
     _add_plan(submitting)
     submitting.add_argument("--hosts", required=True, metavar="LIST", help="as Slurm writes them: n[1-8],m2")
     submitting.add_argument("--drain", action="store_true", help="validate: drain in Slurm what fails")
@@ -83,7 +79,7 @@ def register(subparsers: options.Subparsers) -> None:
     )
     submitting.add_argument("--wait", action="store_true", help="wait also for hosts that are down or drained")
     submitting.set_defaults(run=submit_hosts)
-    collecting = options.command(actions, "collect", "report what is there and what is missing", COLLECT)
+    collecting = options.action(actions, "collect", "report what is there and what is missing", COLLECT)
     collecting.add_argument("campaign", metavar="CAMPAIGN", help="its name or folder")
     collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
     collecting.set_defaults(run=collect_campaign)

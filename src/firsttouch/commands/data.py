@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch import datasets
+from firsttouch.commands import options
 from firsttouch.progress import say
 from firsttouch.units import format_bytes
 
 _OPTIONS = ("genome_size", "repeat_fraction", "seed", "pairs", "read_length")
-_EXAMPLES = """examples:
+EXAMPLES = """\
   firsttouch data list
   firsttouch data get lambda
   firsttouch data get synthetic --genome-size 100MB --pairs 500000
@@ -23,25 +24,18 @@ _EXAMPLES = """examples:
   firsttouch data verify lambda --json
 
 Datasets land in FIRSTTOUCH_DATA, or in datasets/store of the checkout. A download that was interrupted goes
-on where it stopped when the command is given again.
-"""
+on where it stopped when the command is given again."""
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(subparsers: options.Subparsers) -> None:
     """Add `data` with its sub-commands to *subparsers*."""
-    data = subparsers.add_parser(
-        "data",
-        help="list, get and verify datasets",
-        description="References and reads: what there is, bringing them here, checking them.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    data = options.command(subparsers, "data", "list, get and verify datasets", EXAMPLES)
     actions = data.add_subparsers(dest="action", required=True, metavar="list|get|verify")
-    listing = actions.add_parser("list", help="show what there is and what is here")
+    listing = options.action(actions, "list", "show what there is and what is here", EXAMPLES)
     listing.set_defaults(run=_list)
-    getting = actions.add_parser("get", help="bring a dataset into the store and print where it is")
+    getting = options.action(actions, "get", "bring a dataset into the store and print where it is", EXAMPLES)
     getting.set_defaults(run=_get)
-    verifying = actions.add_parser("verify", help="read every byte of a dataset that is in the store")
+    verifying = options.action(actions, "verify", "read every byte of a dataset that is in the store", EXAMPLES)
     verifying.set_defaults(run=_verify)
     for parser in (getting, verifying):
         parser.add_argument("name", help="the dataset, as `firsttouch data list` names it")
@@ -60,8 +54,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         help="take these files (one per downloaded file, in order) instead of downloading",
     )
-    for parser in (listing, getting, verifying):
-        parser.add_argument("--json", action="store_true", help="print one JSON document to stdout")
 
 
 def _list(args: argparse.Namespace) -> int:

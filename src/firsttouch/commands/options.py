@@ -32,6 +32,18 @@ class Subparsers(Protocol):
 
 def command(subparsers: Subparsers, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
     """Add a command with its help, its *examples* and --json."""
+    return _added(subparsers, name, summary, examples, json_default=False)
+
+
+def action(actions: Subparsers, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+    """Add an action of a command, with all that a command has: --json may stand before or behind its name."""
+    # Where it is not given, what the command's own parser has seen stays.
+    return _added(actions, name, summary, examples, json_default=argparse.SUPPRESS)
+
+
+def _added(
+    subparsers: Subparsers, name: str, summary: str, examples: str, *, json_default: Any
+) -> argparse.ArgumentParser:
     made = subparsers.add_parser(
         name,
         help=summary,
@@ -39,7 +51,7 @@ def command(subparsers: Subparsers, name: str, summary: str, examples: str) -> a
         epilog="examples:\n" + examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--json", action="store_true", help="print one JSON document")
+    made.add_argument("--json", action="store_true", default=json_default, help="print one JSON document")
     return made
 
 

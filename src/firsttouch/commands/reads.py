@@ -31,20 +31,14 @@ _MOST_BYTES = 1 << 30
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = subparsers.add_parser(
-        "reads",
-        help="check FASTQ files, or write them in blocked form",
-        description="Check FASTQ files, or write them in blocked form.",
-        epilog="examples:\n" + EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = options.command(subparsers, "reads", "check FASTQ files, or write them in blocked form", EXAMPLES)
     actions = made.add_subparsers(dest="action", required=True, metavar="check|block")
-    check = options.command(actions, "check", "check every record, count reads and bases", EXAMPLES)
+    check = options.action(actions, "check", "check every record, count reads and bases", EXAMPLES)
     check.add_argument(
         "--batch-bases", type=options.positive, default=0, metavar="N", help="count batches as well"
     )
     check.set_defaults(run=_check)
-    blocking = options.command(actions, "block", "write reads in blocks of a fixed number of bytes", EXAMPLES)
+    blocking = options.action(actions, "block", "write reads in blocks of a fixed number of bytes", EXAMPLES)
     blocking.add_argument(
         "-o", "--output", type=Path, nargs="+", required=True, metavar="FILE", help="one for each mate"
     )

@@ -22,11 +22,13 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     made = options.command(subparsers, "store", "append records to a store, or join its files", EXAMPLES)
     verbs = made.add_subparsers(dest="verb", metavar="append|compact", required=True)
-    append = verbs.add_parser("append", help="append records to a store, which is made where there is none")
+    append = options.action(
+        verbs, "append", "append records to a store, which is made where there is none", EXAMPLES
+    )
     append.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
     fleet.add(append)
     append.set_defaults(run=_append)
-    compact = verbs.add_parser("compact", help="join the small files of a store")
+    compact = options.action(verbs, "compact", "join the small files of a store", EXAMPLES)
     compact.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
     compact.set_defaults(run=_compact)
 

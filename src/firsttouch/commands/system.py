@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch import beside, folders
+from firsttouch.commands import options
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.systems import available, draft, load
 
@@ -20,24 +21,25 @@ EXAMPLES = """\
   firsttouch system draft myhosts -o -     # print it"""
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(subparsers: options.Subparsers) -> None:
     """Add ``system`` and its three actions to the command line."""
-    parser = subparsers.add_parser(
-        "system",
-        help="systems: list them, check their files, draft one from this host",
-        epilog=f"examples:\n{EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = options.command(
+        subparsers, "system", "systems: list them, check their files, draft one from this host", EXAMPLES
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="the systems there are, with their files and partitions")
+    listing = options.action(actions, "list", "list the systems with their files and partitions", EXAMPLES)
     listing.set_defaults(run=list_systems)
 
-    checking = actions.add_parser("check", help="validate system files: the first error of each, with its line")
+    checking = options.action(
+        actions, "check", "validate system files: the first error of each, with its line", EXAMPLES
+    )
     checking.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a system's YAML file")
     checking.set_defaults(run=check_files)
 
-    drafting = actions.add_parser("draft", help="write the file of a system from the topology of this host")
+    drafting = options.action(
+        actions, "draft", "write the file of a system from the topology of this host", EXAMPLES
+    )
     drafting.add_argument("name", metavar="NAME", help="the system's name: letters, digits, _ and -")
     drafting.add_argument(
         "-o",
@@ -48,9 +50,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     drafting.add_argument("--force", action="store_true", help="overwrite the file")
     drafting.set_defaults(run=draft_system)
-
-    for action in (listing, checking, drafting):
-        action.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def list_systems(args: argparse.Namespace) -> int:
