@@ -59,6 +59,9 @@ def main() -> int:
     except CannotBuild as error:
         print(f"images: error: {error}", file=sys.stderr)
         return 3
+    except OSError as error:
+        print(f"images: error: {error.filename or args.output}: {error.strerror or error}", file=sys.stderr)
+        return 3
     except KeyboardInterrupt:
         print("images: interrupted; what was built before is kept", file=sys.stderr)
         return 130

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from firsttouch import backend, folders, unpacked
 from firsttouch.backend import Start
-from firsttouch.errors import BadInput, CannotHere, Missing, RunFailed
+from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed
 from firsttouch.origin import Origin
+from firsttouch.supervise import run_tool
 
 #: The image where none is named.
 IMAGE = folders.ROOT / "containers" / "firsttouch.sif"
@@ -204,9 +205,11 @@ def user_namespace_trouble() -> str:
     """Return why this user can make no user namespace, or an empty string."""
     if os.geteuid() == 0:
         return ""
-    done = subprocess.run(["unshare", "--user", "true"], capture_output=True, check=False)
-    if done.returncode == 0:
-        return ""
+    try:
+        if run_tool(["unshare", "--user", "true"]).returncode == 0:
+            return ""
+    except FirstTouchError as error:
+        return f"whether this user may make user namespaces is unknown: {error}"
     for name in ("user/max_user_namespaces", "kernel/unprivileged_userns_clone"):
         file = Path("/proc/sys", name)
         if file.exists() and file.read_text(encoding="ascii").strip() == "0":

@@ -81,7 +81,7 @@ def _revision(checkout: Path) -> str:
             done = subprocess.run(
                 ["git", "-C", str(checkout), *argv], capture_output=True, text=True, check=False, timeout=60
             )
-        except FileNotFoundError:
+        except (OSError, subprocess.TimeoutExpired):
             return ""
         return done.stdout.strip() if done.returncode == 0 else ""
 

@@ -18,7 +18,7 @@ from firsttouch.cpulist import format_list
 from firsttouch.errors import BadInput, CannotHere, FirstTouchError, RunFailed
 from firsttouch.probe_program import NAME, build, helped, program
 from firsttouch.records import Record, software
-from firsttouch.supervise import guarded
+from firsttouch.supervise import guarded, signal_name
 
 __all__ = ["NAME", "Report", "Result", "build", "follow", "helped", "parse", "program", "run"]
 
@@ -148,10 +148,14 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
         stack.callback(os.close, read_end)
         out = os.memfd_create(NAME)
         stack.callback(os.close, out)
-        probe = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=write_end, start_new_session=True
-        )
-        os.close(write_end)
+        try:
+            probe = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=write_end, start_new_session=True
+            )
+        except OSError as error:
+            raise RunFailed(f"{NAME} cannot be started: {error.strerror}") from error
+        finally:
+            os.close(write_end)
         stack.callback(_stop, probe)
         printed = _Printed(out)
         for line in _lines(read_end, probe):
@@ -167,7 +171,7 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
     if status in _ERRORS:
         raise _ERRORS[status](said or f"{NAME} ended with status {status}")
     if status < 0:
-        raise RunFailed(f"{NAME} ended with signal {signal.Signals(-status).name}")
+        raise RunFailed(f"{NAME} ended with signal {signal_name(-status)}")
     if 1 < status < 128:
         raise RunFailed(f"{NAME} ended with status {status}: {lines[-1] if lines else 'it said nothing'}")
     report = parse(text)

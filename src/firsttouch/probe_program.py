@@ -23,7 +23,7 @@ def program() -> Path:
     Raises Missing where it is not there.
     """
     if given := os.environ.get("FIRSTTOUCH_PROBE"):
-        if not os.access(given, os.X_OK):
+        if not (Path(given).is_file() and os.access(given, os.X_OK)):
             raise Missing(f"FIRSTTOUCH_PROBE names {given}, which is no program")
         return Path(given)
     beside = Path(sys.executable).with_name(NAME)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.supervise import run_tool
 from firsttouch.systems import load as load_system
 from firsttouch.systems.facts import Facts
 
@@ -128,14 +128,10 @@ def read() -> Theoretical:
     program = shutil.which("dmidecode") or shutil.which("dmidecode", path="/usr/sbin:/sbin")
     if program is None:
         return Theoretical(None, source="SMBIOS", reason="dmidecode is not installed")
-    done = subprocess.run(
-        [program, "--type", "17"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    try:
+        done = run_tool([program, "--type", "17"])
+    except FirstTouchError as error:
+        return Theoretical(None, source="SMBIOS", reason=str(error))
     try:
         return of_modules(parse(done.stdout))
     except BadInput:

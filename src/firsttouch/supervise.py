@@ -83,7 +83,7 @@ class Outcome:
             return ""
         how = f"status {self.status}"
         if self.status < 0:
-            how = f"signal {_signal_name(-self.status)}"
+            how = f"signal {signal_name(-self.status)}"
             if self.status == -signal.SIGKILL:
                 how += " (out of memory, or killed by somebody)"
         return f"{self.job.argv[0]} ended with {how}: {last_lines(self.job.stderr) or 'it said nothing'}"
@@ -95,7 +95,8 @@ class Outcome:
         return watch.judge(self.job.placement, self.job.threads, self.found)
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return the name of a signal, or its number."""
     try:
         return signal.Signals(number).name
     except ValueError:  # most of the real-time signals have none
@@ -116,6 +117,30 @@ def require(*programs: str) -> None:
     for program in programs:
         if shutil.which(program) is None:
             raise Missing(f"'{program}' is not on PATH: `make setup` installs it, or install its package")
+
+
+def run_tool(argv: Sequence[str], *, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """Ask a tool something that it answers at once; return what it printed and its status, whatever that is.
+
+    Raises Missing where it is not there, and RunFailed where it cannot be started or does not answer within
+    *timeout* (seconds).
+    """
+    try:
+        return subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise Missing(f"'{argv[0]}' is not there: install its package") from error
+    except subprocess.TimeoutExpired as error:
+        raise RunFailed(f"{' '.join(argv)} did not answer within {timeout:g} s") from error
+    except OSError as error:
+        raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
 
 
 def guarded(argv: Sequence[str]) -> list[str]:

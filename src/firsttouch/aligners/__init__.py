@@ -17,7 +17,7 @@ from firsttouch import tomldoc
 from firsttouch.aligners import schema
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.placement import Need
-from firsttouch.supervise import last_lines
+from firsttouch.supervise import last_lines, run_tool
 from firsttouch.units import parse_bytes
 
 Steps = tuple[tuple[str, ...], ...]
@@ -119,16 +119,8 @@ class Aligner:
         """Return the installed program's version; raises Missing, or RunFailed where it does not say one."""
         self._require(self.program)
         try:
-            done = subprocess.run(
-                self.version_argv,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=60,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
+            done = run_tool(self.version_argv)
+        except RunFailed as error:
             raise RunFailed(f"{' '.join(self.version_argv)} does not say its version: {error}") from error
         found = re.search(self.version_pattern, done.stdout + done.stderr)
         if not found:

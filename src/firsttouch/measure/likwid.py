@@ -10,14 +10,13 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
 
 from firsttouch.errors import RunFailed
-from firsttouch.supervise import require
+from firsttouch.supervise import require, run_tool
 
 KERNELS = {"copy": "copy", "scale": "scale", "add": "add", "triad": "stream"}
 #: Kernel -> (arrays, bytes an element moves), as STREAM counts.
@@ -44,9 +43,7 @@ def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 def available() -> frozenset[str]:
     """Return the names of the kernels that the installed likwid-bench brings; raises Missing or RunFailed."""
     require("likwid-bench")
-    done = subprocess.run(
-        ["likwid-bench", "-a"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_tool(["likwid-bench", "-a"])
     names = re.findall(r"^(\w+) - ", done.stdout, re.MULTILINE)
     if done.returncode or not names:
         raise RunFailed(f"likwid-bench -a lists no kernel: {done.stderr.strip()[:200]}")
@@ -56,9 +53,7 @@ def available() -> frozenset[str]:
 @functools.cache
 def version() -> str:
     """Return likwid-bench's version, an empty string where it does not say one."""
-    done = subprocess.run(
-        ["likwid-bench", "-v"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_tool(["likwid-bench", "-v"])
     found = re.search(r"Version ([\w.]+)", done.stdout + done.stderr)
     return found[1] if found else ""
 
