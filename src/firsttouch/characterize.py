@@ -22,7 +22,7 @@ def characterize(
     system: str,
     out: Path,
     *,
-    dataset: str = "lambda",
+    dataset: str,
     programs: str = "",
     image: str = "",
     options: Sequence[str] = (),

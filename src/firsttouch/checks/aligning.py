@@ -7,13 +7,14 @@ from reframe.core.builtins import fixture, parameter, run_after, run_before, var
 
 from firsttouch.checks import cases
 from firsttouch.checks.base import FirstTouchCheck
+from firsttouch.measure import effort
 
 
 class ReferenceRun(FirstTouchCheck):
     """Builds the index once and aligns all reads with one instance: the alignments every scenario must give."""
 
     aligner = parameter(cases.aligners())
-    dataset = variable(str, value="lambda")
+    dataset = variable(str, value=effort.default_dataset())
     repetitions = 1
 
     @run_after("init")

@@ -88,7 +88,7 @@ def register(subparsers: options.Subparsers) -> None:
 def _add_plan(made: argparse.ArgumentParser) -> None:
     made.add_argument("kind", choices=list(KINDS), help="; ".join(f"{k}: {v.title}" for k, v in KINDS.items()))
     made.add_argument("--system", help="the system that the hosts belong to (default: local)")
-    made.add_argument("--dataset", help="what the aligners work on (default: lambda)")
+    made.add_argument("--dataset", help=f"what the aligners work on (default: {effort.default_dataset()})")
     made.add_argument(
         "--aligner",
         action="append",
@@ -175,7 +175,7 @@ def _campaign(args: argparse.Namespace, job: slurm.Job | None) -> Campaign:
         args.kind,
         folder,
         system=args.system or folders.LOCAL,
-        dataset=args.dataset or "lambda",
+        dataset=args.dataset or effort.default_dataset(),
         aligners=args.aligner or (),
         repetitions=args.repetitions or 3,
         only=args.step or (),

@@ -12,9 +12,6 @@ from firsttouch.commands import options
 from firsttouch.measure import effort
 from firsttouch.progress import say
 
-#: The aligner of which the thesis has most figures; all of them would take as many times as long.
-ALIGNER = "bwa-mem"
-
 EXAMPLES = """\
   firsttouch characterize
   firsttouch characterize --system local --dataset synthetic
@@ -29,12 +26,15 @@ def register(subparsers: options.Subparsers) -> None:
     made.add_argument(
         "--system", default=folders.LOCAL, help="the system that this host belongs to (default: local)"
     )
-    made.add_argument("--dataset", default="lambda", help="what the aligners work on (default: lambda)")
+    made.add_argument(
+        "--dataset", default=effort.default_dataset(), help="what the aligners work on (default: %(default)s)"
+    )
     made.add_argument(
         "--aligner",
         action="append",
         metavar="A",
-        help=f"an aligner's scenarios; may be repeated; 'all' (default: ${effort.ALIGNERS_VARIABLE} or {ALIGNER})",
+        help=f"an aligner's scenarios; may be repeated; 'all' (default: ${effort.ALIGNERS_VARIABLE} or "
+        f"{effort.default_aligner()})",
     )
     options.add_backend(made)
     made.add_argument("-o", "--output", type=Path, help="folder of reports (default: reports/out)")
@@ -66,4 +66,4 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _aligners(given: list[str] | None) -> str:
-    return ",".join(given or ()) or os.environ.get(effort.ALIGNERS_VARIABLE) or ALIGNER
+    return ",".join(given or ()) or os.environ.get(effort.ALIGNERS_VARIABLE) or effort.default_aligner()

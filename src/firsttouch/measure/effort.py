@@ -78,11 +78,27 @@ class Effort:
 
 
 @functools.cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads((resources.files(__package__) / "efforts.toml").read_text(encoding="utf-8"))
+
+
+def default_dataset() -> str:
+    """Return the dataset that aligners work on where none is named."""
+    return str(_tables()["defaults"]["dataset"])
+
+
+def default_aligner() -> str:
+    """Return the aligner whose scenarios a characterization runs where none is named."""
+    return str(_tables()["defaults"]["aligner"])
+
+
+@functools.cache
 def efforts() -> dict[str, Effort]:
     """Return all efforts by name."""
-    tables = tomllib.loads((resources.files(__package__) / "efforts.toml").read_text(encoding="utf-8"))
     found = {}
-    for name, table in tables.items():
+    for name, table in _tables().items():
+        if name == "defaults":
+            continue
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
         found[name] = Effort(name=name, **fields)
     return found

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -299,18 +300,20 @@ def _expected_gain(seconds: Mapping[str, float] | None, usual: Mapping[str, floa
 def published() -> dict[tuple[str, str], list[Choice]]:
     """Return the choices by the published times, by system and aligner; none where the tables are not there."""
     found: dict[tuple[str, str], list[Choice]] = {}
-    file = folders.TABLES / "lenis2017_execution_times.csv"
-    for cell in tables.read(file) if file.is_file() else ():
-        found.setdefault((cell.system, cell.aligner), []).append(_of_cell(cell))
+    index = folders.TABLES / "guidelines.toml"
+    sources = tomllib.loads(index.read_text(encoding="utf-8")) if index.is_file() else {}
+    for name, source in sources.items():
+        for cell in tables.read(folders.TABLES / name):
+            found.setdefault((cell.system, cell.aligner), []).append(_of_cell(cell, source))
     return found
 
 
-def _of_cell(cell: Cell) -> Choice:
+def _of_cell(cell: Cell, source: str) -> Choice:
     ordered = sorted(cell.rows, key=lambda r: r.seconds)
     best, default = ordered[0], cell.default
     return Choice(
         "published",
-        f"published, {cell.dataset} (Lenis and Senar 2017)",
+        f"published, {cell.dataset} ({source})",
         best.name,
         default.name if default else "",
         f"the least mean time of {count(len(ordered), 'scenario')} with all threads",
