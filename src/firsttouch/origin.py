@@ -11,6 +11,7 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from firsttouch.errors import BadInput
 _PARTS = ("src/firsttouch", "probe", "datasets", "setup/requirements.lock")
 #: In a checkout's datasets, and no part of it.
 _FETCHED = ("datasets", "store")
+#: Packages that work on records afterwards, in the checkout: no measurement depends on them.
+_AFTERWARDS = tuple(f"src/firsttouch/{name}" for name in ("campaign", "paper", "report", "store", "verdict"))
 _SUFFIXES = frozenset(
     {".c", ".css", ".def", ".h", ".j2", ".js", ".json", ".lock", ".py", ".sh", ".toml", ".txt", ".yaml"}
 )
@@ -60,16 +63,21 @@ def read(file: Path) -> Origin:
 
 def digest(checkout: Path) -> str:
     """Return the SHA-256 of what decides how a copy of *checkout* measures: names and contents of its files."""
-    return files_digest(*(checkout / part for part in _PARTS), below=checkout)
+    return files_digest(*(checkout / part for part in _PARTS), below=checkout, without=_AFTERWARDS)
 
 
-def files_digest(*places: Path, below: Path = folders.ROOT) -> str:
-    """Return the SHA-256 of the names (as seen from *below*) and contents of all source files in *places*."""
+def files_digest(*places: Path, below: Path = folders.ROOT, without: Sequence[str] = ()) -> str:
+    """Return the SHA-256 of the names (as seen from *below*) and contents of all source files in *places*.
+
+    Folders *without* (as seen from *below*) are left out.
+    """
     total = hashlib.sha256()
     for place in places:
         for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
             name = file.relative_to(below)
-            if file.is_file() and file.suffix in _SUFFIXES and name.parts[:2] != _FETCHED:
+            if any(name.is_relative_to(folder) for folder in without) or name.parts[:2] == _FETCHED:
+                continue
+            if file.is_file() and file.suffix in _SUFFIXES:
                 total.update(f"{name}\0{file.stat().st_size}\0".encode())
                 total.update(file.read_bytes())
     return total.hexdigest()

@@ -64,6 +64,11 @@ def test_the_digest_follows_what_measures_and_nothing_else(tmp_path):
     first = origin.digest(tmp_path)
     (tmp_path / "README.md").write_text("words")
     (tmp_path / "src/firsttouch/a.pyc").write_text("made")
+    for name in origin._AFTERWARDS:
+        assert (folders.ROOT / name / "__init__.py").is_file()  # or the list is out of date
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text("print")
+        (tmp_path / name / "report.css").write_text("words")
     assert origin.digest(tmp_path) == first
     code.write_text("two")
     assert origin.digest(tmp_path) != first
