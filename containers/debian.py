@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from firsttouch import beside
+
 Say = Callable[[str], None]
 #: What a root file system leaves behind: devices are the host's, lists of packages are old tomorrow.
 _WITHOUT = ("./dev", "./var/lib/apt/lists", "./var/cache/apt")
@@ -44,13 +46,12 @@ def root(store: Path, suite: str, components: Sequence[str], packages: Sequence[
     if shutil.which("mmdebstrap") is None:
         raise CannotBuild("mmdebstrap is not on PATH: apt-get install mmdebstrap uidmap")
     say(f"root file system of Debian {suite} with {len(packages)} packages: {' '.join(sorted(packages))}")
-    partial, tarball = store / f".{made.name}.partial", store / f".{made.name}.tar"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    with beside.replacing(made) as partial, beside.scratch(store / f"{made.name}.tar") as tarball:
+        partial.mkdir()
         call(
             *("mmdebstrap", "--quiet", "--mode=unshare", "--variant=minbase", f"--include={','.join(packages)}"),
-            *("--dpkgopt=force-unsafe-io", suite, tarball, *lines),
+            # By the name's ending mmdebstrap would choose a compression.
+            *("--dpkgopt=force-unsafe-io", "--format=tar", suite, tarball, *lines),
         )
         without = [f"--exclude={name}" for name in _WITHOUT]
         # Its other users are not there in the name space that an image is built in.
@@ -58,10 +59,6 @@ def root(store: Path, suite: str, components: Sequence[str], packages: Sequence[
         (partial / "dev").mkdir(exist_ok=True)
         (partial / "var/lib/apt/lists/partial").mkdir(parents=True, exist_ok=True)
         (partial / "var/cache/apt/archives/partial").mkdir(parents=True, exist_ok=True)
-        partial.rename(made)
-    finally:
-        tarball.unlink(missing_ok=True)
-        shutil.rmtree(partial, ignore_errors=True)
     return made
 
 

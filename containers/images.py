@@ -9,6 +9,7 @@ packages that it needs (packages.toml) and that folder. What does not change is 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import platform
@@ -18,14 +19,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import sbom
 from debian import CannotBuild, call, root
 from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen
 
-from firsttouch import exclusive, origin
+from firsttouch import beside, exclusive, origin
 
 ROOT = HERE.parent
 STORE = ROOT / ".cache" / "images"
@@ -53,9 +55,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         programs = chosen(args)
-        for number, name in enumerate(args.images, start=1):
-            say(f"({number}/{len(args.images)}) {name}", start)
-            build(name, args.output.absolute(), programs, base=args.base, start=start)
+        with alone(start):
+            for number, name in enumerate(args.images, start=1):
+                say(f"({number}/{len(args.images)}) {name}", start)
+                build(name, args.output.absolute(), programs, base=args.base, start=start)
     except CannotBuild as error:
         print(f"images: error: {error}", file=sys.stderr)
         return 3
@@ -81,13 +84,31 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
+@contextmanager
+def alone(start: float) -> Iterator[None]:
+    """Hold the lock of STORE, which builds share, and remove what a killed build left there."""
+    STORE.mkdir(parents=True, exist_ok=True)
+    lock = os.open(STORE, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another build is running in this checkout: waiting for its end", start)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in STORE.glob("making-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        beside.clear(STORE)
+        yield
+    finally:
+        os.close(lock)
+
+
 def build(name: str, output: Path, programs: Programs, *, base: str, start: float) -> Path:
     """Build one image and return its file; raises CannotBuild."""
     if name not in IMAGES:
         raise CannotBuild(f"there is no image '{name}': there are {', '.join(IMAGES)}")
     if shutil.which("apptainer") is None:
         raise CannotBuild("apptainer is not on PATH")
-    STORE.mkdir(parents=True, exist_ok=True)
     output.mkdir(parents=True, exist_ok=True)
     packages = programs.debian(name)
     found = origin.of(ROOT, programs.target)
@@ -95,8 +116,7 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
     run_base = base or str(_root(packages, start))
     say(f"{name}: the run image, of {run_base}", start)
     image = output / f"{name}.sif"
-    with tempfile.TemporaryDirectory(dir=STORE, prefix="run-") as folder:
-        partial = Path(folder) / image.name
+    with tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder, beside.replacing(image) as partial:
         arguments = {
             **_based(run_base),
             "build": str(build_image),
@@ -112,7 +132,6 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
             "programs": " ".join(programs.expected(name)),
         }
         _apptainer(HERE / f"{name}.def", partial, arguments, Path(folder))
-        partial.replace(image)
     _describe(image, found.version, start)
     return image
 
@@ -122,15 +141,14 @@ def _build_image(found: origin.Origin, programs: Programs, base: str, start: flo
     packages = programs.build()
     state = (found.source, origin.files_digest(ROOT / "spack-env"), programs, base, packages)
     key = hashlib.sha256(repr(state).encode()).hexdigest()[:16]
-    made = STORE / f"build-{programs.profile}-{key}"
+    kind = f"build-{programs.profile}-{programs.target}"
+    made = STORE / f"{kind}-{key}"
     if made.is_dir():
         say(f"the build image is there: {made.name}", start)
         return made
     wheels = _wheels(start)
     build_base = base or str(_root(packages, start))
     say(f"the build image, of {build_base}: firsttouch {found.version} {found.revision} for {found.target}", start)
-    for old in STORE.glob(f"build-{programs.profile}-*"):
-        shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder:
         checkout = Path(folder) / "checkout"
         _copy(checkout, wheels)
@@ -146,6 +164,9 @@ def _build_image(found: origin.Origin, programs: Programs, base: str, start: flo
         options = ("--sandbox", *programs.binds(STORE))
         _apptainer(HERE / "build.def", Path(folder) / "image", arguments, Path(folder), *options)
         (Path(folder) / "image").rename(made)
+    for old in STORE.glob(f"{kind}-*"):
+        if old != made:
+            shutil.rmtree(old, ignore_errors=True)
     return made
 
 
@@ -170,21 +191,11 @@ def _wheels(start: float) -> Path:
         return made
     say(f"Python's packages for Python {version}, of setup/requirements.lock", start)
     platforms = [f"--platform=manylinux_2_{n}_{platform.machine()}" for n in (36, 34, 31, 28, 27, 24, 17, 12, 5)]
-    with tempfile.TemporaryDirectory(dir=STORE, prefix="wheels-") as folder:
-        call(
-            *(
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "-q",
-                "--require-hashes",
-                "--no-deps",
-                "--only-binary=:all:",
-            ),
-            *(f"--python-version={version}", *platforms, "-r", lock, "-d", folder),
-        )
-        shutil.copytree(folder, made)
+    with beside.replacing(made) as folder:
+        folder.mkdir()
+        argv = [sys.executable, "-m", "pip", "download", "-q", "--require-hashes", "--no-deps"]
+        argv += ["--only-binary=:all:", f"--python-version={version}", *platforms, "-r", str(lock)]
+        call(*argv, "-d", folder)
     return made
 
 
