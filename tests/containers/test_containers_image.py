@@ -7,13 +7,15 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from firsttouch import folders, origin, records
+from firsttouch import backend, folders, origin, records
 from firsttouch.aligners import aligner
 from firsttouch.systems import draft
 
@@ -199,3 +201,22 @@ def test_a_campaign_whose_image_is_not_there_begins_nothing(firsttouch, tmp_path
     assert done.returncode == 3
     assert "there is no such image" in done.stderr or "is on PATH" in done.stderr
     assert not (tmp_path / "campaign" / "hosts").exists()
+
+
+def test_data_in_a_folder_of_the_system_is_seen_inside(inside):
+    """/opt is the image's own, a folder of data in the host's /opt is not."""
+    folder = Path(tempfile.mkdtemp(dir="/opt"))
+    try:
+        shutil.copy(folders.ROOT / "tests/golden/hwloc_16amd64-8n2c-cpusets.xml", folder / "host.xml")
+        done = inside("topology", "--xml", folder / "host.xml", "--json")
+        assert done.returncode == 0, done.stderr
+        assert len(json.loads(done.stdout)["numa_nodes"]) == 8
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_the_temporary_folder_is_handed_on(image, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    start = backend.prepared("apptainer", str(image), ["--version"])
+    assert start.env["APPTAINERENV_TMPDIR"] == str(tmp_path)
+    assert any(tmp_path.is_relative_to(word) for word in start.argv if word.startswith("/") and word != "/")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What builds of images keep in .cache/images: whole or not at all, and one build at a time. Nothing is built."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from conftest import CONTAINERS, module
+from firsttouch import beside, folders, origin
+
+
+@pytest.fixture
+def images(tmp_path, monkeypatch):
+    """The module that builds images, with a store of the test's own."""
+    loaded = module("images", CONTAINERS)
+    monkeypatch.setattr(loaded, "STORE", tmp_path / "store")
+    return loaded
+
+
+def test_wheels_that_were_not_all_downloaded_are_not_kept(images, monkeypatch):
+    def download(*argv):
+        Path(argv[-1], "a.whl").touch()
+        raise images.CannotBuild("no network")
+
+    with images.alone(0):
+        monkeypatch.setattr(images, "call", download)
+        with pytest.raises(images.CannotBuild):
+            images._wheels(0)
+        assert not list(images.STORE.iterdir())
+        monkeypatch.setattr(images, "call", lambda *argv: Path(argv[-1], "a.whl").touch())
+        assert [file.name for file in images._wheels(0).iterdir()] == ["a.whl"]
+
+
+def test_builds_wait_for_each_other_and_clear_what_a_killed_one_left(images):
+    images.STORE.mkdir()
+    (images.STORE / "making-abc" / "image").mkdir(parents=True)
+    with beside.scratch(images.STORE / "root") as partial:
+        partial.mkdir()
+        with images.alone(0):
+            assert not list(images.STORE.iterdir())
+            other = os.open(images.STORE, os.O_RDONLY | os.O_DIRECTORY)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+
+
+def test_a_build_image_of_another_target_stays(images, monkeypatch):
+    monkeypatch.setattr(images, "_wheels", lambda _: folders.ROOT)
+    monkeypatch.setattr(images, "_root", lambda *_: folders.ROOT)
+    monkeypatch.setattr(images, "_copy", lambda checkout, _: checkout.mkdir())
+    monkeypatch.setattr(images, "_apptainer", lambda _definition, image, *_: image.mkdir())
+
+    def build(target, source):
+        copy = origin.Origin("1", source, "abc", "x86_64", target)
+        return images._build_image(copy, images.Programs("none", target), "", 0)
+
+    with images.alone(0):
+        older, other, newer = build("x86_64", "1"), build("x86_64_v3", "1"), build("x86_64", "2")
+        assert set(images.STORE.iterdir()) == {other, newer}
+        assert older not in {other, newer}
