@@ -13,7 +13,6 @@ import json
 import math
 import os
 import platform
-import re
 import reprlib
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from firsttouch import __version__, beside, machine
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, RunFailed
 from firsttouch.units import UNITS
 
 if TYPE_CHECKING:
@@ -431,11 +430,12 @@ def table_file(path: Path) -> Iterator[IO[bytes]]:
     import polars as pl  # noqa: PLC0415 - see columns
 
     try:
-        with path.open("wb") as out:
-            yield out
-    except pl.exceptions.PolarsError as error:
-        if number := re.search(r"os error (\d+)", str(error)):
-            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path.parent)) from error
-        raise
+        try:
+            with path.open("wb") as out:
+                yield out
+        except pl.exceptions.PolarsError as error:
+            with path.open("ab") as again:  # polars does not always say why the kernel refused: here it does
+                again.write(bytes(1 << 16))
+            raise RunFailed(f"{path.parent}: no table was written: {str(error).splitlines()[0]}") from error
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path.parent)) from error

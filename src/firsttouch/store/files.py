@@ -73,7 +73,8 @@ def listing(folder: Path, *, strict: bool = True) -> Listing:
     compactions at once) the one that stands for more is read. One that cannot be read raises BadInput if *strict*;
     otherwise it stands for no other, and is among those to read.
     """
-    files = sorted(f for f in folder.iterdir() if f.suffix == SUFFIX and not f.name.startswith("."))
+    # A pipe, whatever its name, is no file: opening it would wait for ever.
+    files = sorted(f for f in folder.iterdir() if f.suffix == SUFFIX and f.name[0] != "." and f.is_file())
     covering: dict[Path, frozenset[str]] = {}
     for file in files:
         if file.name.startswith(COMPACT):

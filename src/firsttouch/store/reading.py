@@ -80,7 +80,7 @@ def find(paths: Iterable[Path], tell: Tell = refuse) -> Sources:
                 campaigns[Path(folder)] = None
                 below.clear()
                 continue
-            if LINES in names:
+            if LINES in names and Path(folder, LINES).is_file():
                 lines[Path(folder, LINES)] = None
             if any(name.endswith(SUFFIX) for name in names):
                 current = listing(Path(folder), strict=False).current
