@@ -1,14 +1,122 @@
-"""Hostile input: arguments."""
+"""Hostile input: arguments, of the commands that read records."""
 
 import pytest
 
+from firsttouch.cli import COMMANDS
 from hostile import VM, Case
 
+INPUT = {"r.jsonl": VM.read_bytes(), "notes.txt": "mine\n", "full/notes.txt": "mine\n"}
+VALIDATE = ("validate", "--system", "local", "r.jsonl")
+REPORT = ("report", "r.jsonl", "-o")
+OUT = ["out", "out/*"]
 CASES = [
     Case("no command", [], 2, "the following arguments are required: COMMAND"),
     Case("unknown command", ["measure-all"], 2, "invalid choice"),
-    Case("no such records", ["report", "nowhere", "-o", "out"], 2, "nowhere: no such file or folder"),
-    Case("process", ["validate", "--system", "local", str(VM)], 3, "suspect", process=True),
+    Case("empty command", [""], 2, "invalid choice"),
+    Case("process", VALIDATE, 3, "suspect", INPUT, process=True),
+    *(Case(f"{command}: unknown option", [command, "--nosuch"], 2, "") for command in COMMANDS),
+    *(Case(f"{command}: help", [command, "--help"], 0, "usage") for command in COMMANDS),
+    *(
+        Case(f"{command}: no records", [command, *more], 2, "required")
+        for command, *more in (
+            ("validate", "--system", "local"),
+            ("validate", "r.jsonl"),
+            ("baseline", "--system", "local"),
+            ("report", "-o", "out"),
+            ("report", "r.jsonl"),
+            ("store", "append", "st"),
+            ("store",),
+        )
+    ),
+    *(
+        Case(f"validate: system {system!r:.20}", ["validate", "--system", system, "r.jsonl"], 2, "", INPUT)
+        for system in (
+            "",
+            "nosuch",
+            "../local",
+            "a b",
+            "/etc/passwd",
+            "local\n",
+            "x" * 5000,
+            "{}",
+            "local:default",
+            "-",
+        )
+    ),
+    *(
+        Case(
+            f"{command[0]}: no such {path!r:.20}",
+            [*command, path, *more],
+            2,
+            "no such file|too long|not permitted|null",
+        )
+        for path in ("nowhere", "r.jsonl/x", "x" * 300, "a/" * 3000)
+        for command, more in (
+            (("validate", "--system", "local"), ()),
+            (("report",), ("-o", "out")),
+            (("store", "append", "st"), ()),
+        )
+    ),
+    *(
+        Case(f"report: details {details}", [*REPORT, "out", "--details", details], 2, "details", INPUT)
+        for details in ("-1", "x", "", "1.5", "1e3")
+    ),
+    *(
+        Case(
+            f"baseline: loss {loss}",
+            ["baseline", "--system", "local", "r.jsonl", "--loss", loss],
+            2,
+            "loss",
+            INPUT,
+        )
+        for loss in ("0", "-1", "51", "nan", "inf", "x", "", "1e-300")
+    ),
+    Case("baseline: no file", ["baseline", "--system", "local", "r.jsonl"], 3, "has no file", INPUT),
+    Case("report: onto a file", [*REPORT, "notes.txt"], 2, "not a folder", INPUT),
+    Case("report: below a file", [*REPORT, "notes.txt/out"], 2, "not a folder", INPUT),
+    Case("report: onto its records", [*REPORT, "r.jsonl"], 2, "an input too", INPUT),
+    Case("report: onto a folder with more", [*REPORT, "full"], 2, "not an earlier report", INPUT),
+    Case("report: onto the working folder", [*REPORT, "."], 2, "holds an input", INPUT),
+    Case("report: onto the root folder", [*REPORT, "/"], 2, "holds an input", INPUT),
+    Case("report: onto a device", [*REPORT, "/dev/null"], 2, "not a folder", INPUT),
+    Case("report: onto /proc", [*REPORT, "/proc/out"], 2, "", INPUT),
+    Case("report: a name that is too long", [*REPORT, "x" * 300], 2, "too long", INPUT),
+    Case("report: compare one", [*REPORT, "out", "--compare"], 2, "takes two", INPUT),
+    Case(
+        "report: compare three",
+        ["report", "r.jsonl", *REPORT[1:], "out", "--compare", "r.jsonl", "r.jsonl"],
+        2,
+        "",
+        INPUT,
+    ),
+    Case("report: other system", [*REPORT, "out", "--system", "amd-opteron"], 2, "no record of system", INPUT),
+    Case("report: XML that is none", [*REPORT, "out", "--xml", "notes.txt"], 2, "notes.txt", INPUT),
+    Case("report: no such XML", [*REPORT, "out", "--xml", "nosuch"], 2, "nosuch", INPUT),
+    Case("report: notes as records", ["report", "notes.txt", "-o", "out"], 2, "notes.txt:1: not JSON", INPUT),
+    Case("report: JSON", [*REPORT, "out", "--json"], 0, '"document"', INPUT, OUT),
+    Case("validate: dry run alone", [*VALIDATE, "--dry-run"], 3, "suspect", INPUT),
+    Case("validate: NUL in a path", ["validate", "--system", "local", "a\0b"], 2, "", INPUT),
+    Case("store: append to nowhere", ["store", "append", "/proc/st", "r.jsonl"], 2, "/proc", INPUT),
+    Case("store: append to nothing", ["store", "append", "", "r.jsonl"], 0, "records", INPUT, ["*.parquet"]),
+    Case("store: compact more", ["store", "compact", "a", "b"], 2, "unrecognized"),
+    Case(
+        "FIRSTTOUCH_SYSTEMS names nothing",
+        VALIDATE,
+        2,
+        "no such folder",
+        INPUT,
+        environment={"FIRSTTOUCH_SYSTEMS": "/nonexistent"},
+    ),
+    Case(
+        "FIRSTTOUCH_SYSTEMS names a file",
+        VALIDATE,
+        2,
+        "no such folder",
+        INPUT,
+        environment={"FIRSTTOUCH_SYSTEMS": "r.jsonl"},
+    ),
+    Case("TMPDIR is gone", [*REPORT, "out"], 0, "report", INPUT, OUT, environment={"TMPDIR": "/nonexistent"}),
+    Case("HOME is unset", [*REPORT, "out"], 0, "report", INPUT, OUT, environment={"HOME": None}),
 ]
 
 
