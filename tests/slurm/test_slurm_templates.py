@@ -69,8 +69,12 @@ def test_strategy_is_spread_over_hosts_and_each_scenario_runs_once(aligning: Sit
     name = f"strategy-{job}"
     found = site.state(name)
     assert found.whole
-    ran = [line["step"] for host in found.hosts for line in site.lines(name, host) if line["state"] == "began"]
-    assert sorted(ran) == sorted(step.name for step in found.campaign.steps)
+    ran = [[line["step"] for line in site.lines(name, host) if line["state"] == "began"] for host in found.hosts]
+    # Each host measures the default scenario first, by which its other scenarios are compared.
+    bridge = "bwa-mem-1Inst_Original"
+    assert {steps[0] for steps in ran if steps} == {bridge}
+    others = [step for steps in ran for step in steps[1:]]
+    assert sorted([bridge, *others]) == sorted(step.name for step in found.campaign.steps)
     assert len(found.hosts) > 1
     measured = records.collect([site.campaign(name) / "hosts"])
     assert {r.status for r in measured} == {"valid"}
