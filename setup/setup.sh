@@ -136,10 +136,10 @@ probe_recipe() { # also of what installs it: a new .venv is without it
 }
 build_probe() {
     say "building the native probe (firsttouch-probe)"
-    if ! cmake -S probe -B .cache/probe &>"$log"; then
+    if ! cmake -S probe -B .cache/probe -DWERROR=ON &>"$log"; then
         # What an earlier checkout or compiler left there is no reason to fail.
         rm -rf .cache/probe
-        cmake -S probe -B .cache/probe &>"$log" || fail_with_log "cmake cannot configure probe/"
+        cmake -S probe -B .cache/probe -DWERROR=ON &>"$log" || fail_with_log "cmake cannot configure probe/"
     fi
     cmake --build .cache/probe &>"$log" || fail_with_log "the native probe cannot be built"
     cmake --install .cache/probe --prefix .venv &>"$log" || fail_with_log "the native probe cannot be installed"

@@ -42,7 +42,7 @@ def build(folder: Path, *, sanitize: str = "", compiler: str = "") -> Path:
     if shutil.which("cmake") is None:
         raise Missing(f"{NAME} is not built, and cmake is not on PATH: `make setup` sees to both")
     folder.mkdir(parents=True, exist_ok=True)
-    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DSANITIZE={sanitize}"]
+    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DSANITIZE={sanitize}", "-DWERROR=ON"]
     if compiler:
         configure.append(f"-DCMAKE_C_COMPILER={compiler}")
     with (folder / "lock").open("w") as lock:
