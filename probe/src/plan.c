@@ -8,7 +8,7 @@
 #include "fail.h"
 #include "json.h"
 
-enum { SETS_MOST = 20000, PLACEMENTS_MOST = 200000, SIGNATURE = 4096 };
+enum { SETS_MOST = 20000, PLACEMENTS_MOST = 200000 };
 
 static double combinations(int n, int k)
 {
@@ -41,7 +41,7 @@ static void add_sets(Plan *plan, const List *members, int size)
 
 static int by_text(const void *a, const void *b)
 {
-    return strcmp(a, b);
+    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 static int by_number(const void *a, const void *b)
@@ -49,55 +49,73 @@ static int by_number(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
+static FILE *must_open(char **text, size_t *size)
+{
+    FILE *file = open_memstream(text, size);
+    if (!file)
+        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
+    return file;
+}
+
+static void must_close(FILE *file)
+{
+    if (ferror(file) || fclose(file))
+        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
+}
+
 // What decides a placement's performance as far as the firmware's distances tell: of each working NUMA node its
 // PUs and its distances to the banks, of each bank its kind. Sorted, so that the numbers of the nodes do not
 // matter.
-static void signature(const Host *host, const List *set, const List *banks, char *text)
+static char *signature(const Host *host, const List *set, const List *banks)
 {
-    enum { PART = 256 };
-    char(*parts)[PART] = must_allocate((size_t)set->count + 1, PART);
+    char **parts = must_allocate((size_t)set->count, sizeof *parts), *text = NULL;
     int *distances = must_allocate((size_t)banks->count, sizeof *distances);
+    size_t size;
     for (int i = 0; i < set->count; i++) {
         const Node *node = host_node(host, set->values[i]);
         for (int j = 0; j < banks->count; j++)
             distances[j] = host_distance(host, node->number, banks->values[j]);
         qsort(distances, (size_t)banks->count, sizeof *distances, by_number);
-        size_t used = (size_t)snprintf(parts[i], PART, "%d/%d:", node->pus.count, node->cores);
-        for (int j = 0; j < banks->count && used < PART; j++)
-            used += (size_t)snprintf(parts[i] + used, PART - used, "%d,", distances[j]);
+        FILE *part = must_open(&parts[i], &size);
+        fprintf(part, "%d/%d:", node->pus.count, node->cores);
+        for (int j = 0; j < banks->count; j++)
+            fprintf(part, "%d,", distances[j]);
+        must_close(part);
     }
-    qsort(parts, (size_t)set->count, PART, by_text);
-    size_t used = 0;
-    text[0] = '\0';
-    for (int i = 0; i < set->count && used < SIGNATURE; i++)
-        used += (size_t)snprintf(text + used, SIGNATURE - used, "%s ", parts[i]);
-    for (int j = 0; j < banks->count && used < SIGNATURE; j++)
-        used += (size_t)snprintf(text + used, SIGNATURE - used, "%s;", host_node(host, banks->values[j])->subtype);
+    qsort(parts, (size_t)set->count, sizeof *parts, by_text);
+    FILE *whole = must_open(&text, &size);
+    for (int i = 0; i < set->count; i++) {
+        fprintf(whole, "%s ", parts[i]);
+        free(parts[i]);
+    }
+    for (int j = 0; j < banks->count; j++)
+        fprintf(whole, "%s;", host_node(host, banks->values[j])->subtype);
+    must_close(whole);
     free(parts);
     free(distances);
+    return text;
 }
 
 static void prune(Plan *plan, const Host *host)
 {
-    char(*seen)[SIGNATURE] = NULL;
+    char **seen = must_allocate((size_t)plan->count, sizeof *seen);
     int *first = must_allocate((size_t)plan->count, sizeof *first), classes = 0;
     for (int i = 0; i < plan->count; i++) {
         Placement *placement = &plan->placements[i];
-        char text[SIGNATURE];
-        signature(host, &plan->sets[placement->set], &plan->targets[placement->target], text);
+        char *text = signature(host, &plan->sets[placement->set], &plan->targets[placement->target]);
         for (int k = 0; k < classes && placement->alike < 0; k++)
             if (!strcmp(seen[k], text))
                 placement->alike = first[k];
-        if (placement->alike >= 0)
+        if (placement->alike >= 0) {
+            free(text);
             continue;
-        char(*grown)[SIGNATURE] = realloc(seen, ((size_t)classes + 1) * SIGNATURE);
-        if (!grown)
-            fail(EXIT_CANNOT, "no memory left for the probe's own tables");
-        seen = grown;
-        memcpy(seen[classes], text, SIGNATURE);
+        }
+        seen[classes] = text;
         first[classes++] = i;
     }
     plan->measured = classes;
+    for (int k = 0; k < classes; k++)
+        free(seen[k]);
     free(seen);
     free(first);
 }
