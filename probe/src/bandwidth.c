@@ -5,6 +5,7 @@
 
 #include "arrays.h"
 #include "aspects.h"
+#include "fail.h"
 #include "json.h"
 #include "plan.h"
 #include "report.h"
@@ -132,11 +133,13 @@ static void measure(const Options *options, const Host *host, const Plan *plan, 
     const List pus = options_pus(options, host, set);
     Run run = {.options = options, .arrays = arrays, .cases = cases};
     run.count = make_cases(options, cases);
-    // A wrong value stays wrong in all passes after it: with several placements on the same arrays each looks at
-    // other lines, all of them see all, and the sweep is a tenth shorter.
+    // With several placements on the same arrays each looks at other lines: together they look at all, and the
+    // sweep is a tenth shorter. A wrong value that later passes read stays wrong. One that every pass computes
+    // anew (c, where only copy runs) is noticed in the last pass of a placement only, on the lines that this one
+    // looks at.
     run.stride = plan->set_count < CHECK_STRIDE ? (size_t)plan->set_count : CHECK_STRIDE;
     run.line = (size_t)number % run.stride;
-    run.errors = calloc((size_t)pus.count, sizeof *run.errors);
+    run.errors = must_allocate((size_t)pus.count, sizeof *run.errors);
     Placed placed = team_run(pus.values, pus.count, work, &run);
     memory_look_again(memory);
     char wrong[120] = "";
