@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fail.h"
+
 static const uint64_t RESERVE = UINT64_C(16) << 20; // for the kernel, at the least
 
 // What the text of a meminfo says to be free, with the page cache that the kernel drops at once (file pages that
@@ -62,8 +64,9 @@ static uint64_t left(const char *folder, const char *limit_file, const char *usa
 // The least of a cgroup and all above it, up to the mount point.
 static uint64_t least_above(const char *mount, const char *group, bool second_version)
 {
-    char folder[1024];
-    snprintf(folder, sizeof folder, "%s%s", mount, group);
+    char *folder;
+    if (asprintf(&folder, "%s%s", mount, group) < 0)
+        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
     uint64_t least = UINT64_MAX;
     while (strlen(folder) >= strlen(mount)) {
         const uint64_t here = second_version ? left(folder, "memory.max", "memory.current", "inactive_file ")
@@ -75,6 +78,7 @@ static uint64_t least_above(const char *mount, const char *group, bool second_ve
             break;
         *slash = '\0';
     }
+    free(folder);
     return least;
 }
 

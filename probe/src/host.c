@@ -10,9 +10,11 @@
 
 #include "fail.h"
 
-// hwloc's subtypes of memory that belongs to a device: never used for data.
+// hwloc's subtypes (each with CXL- before it as well) of memory that belongs to a device: never used for data.
 static bool of_device(const char *subtype)
 {
+    if (!strncmp(subtype, "CXL-", 4))
+        subtype += 4;
     return !strcmp(subtype, "GPUMemory") || !strcmp(subtype, "NVIDIAGPUMemory") || !strcmp(subtype, "SPM");
 }
 
@@ -175,6 +177,8 @@ Host *host_load(void)
 {
     Host *host = must_allocate(1, sizeof *host);
     hwloc_topology_t topology;
+    // The kernel counts the memory of NVIDIA's GPUs as NUMA nodes; hwloc hides them unless it is asked.
+    setenv("HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES", "1", 1);
     if (hwloc_topology_init(&topology) ||
         hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) ||
         hwloc_topology_load(topology))

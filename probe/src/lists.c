@@ -81,12 +81,15 @@ char *list_text(const List *list, char *text, unsigned long size)
 
 char *file_text(const char *format, ...)
 {
-    char path[512];
+    char *path;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(path, sizeof path, format, arguments);
+    const int written = vasprintf(&path, format, arguments);
     va_end(arguments);
+    if (written < 0)
+        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
     FILE *file = fopen(path, "re");
+    free(path);
     if (!file)
         return NULL;
     const size_t most = 1 << 16;

@@ -3,21 +3,24 @@
 
 import contextlib
 import json
+import math
 import os
 import platform
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from firsttouch import probe
+from firsttouch import fsroots, probe
 from firsttouch.folders import ROOT
 from firsttouch.probe_program import SOURCE
-from firsttouch.topology import load
+from firsttouch.topology import DEVICE_MEMORY, load
 
 pytestmark = pytest.mark.integration
 
@@ -27,6 +30,7 @@ PUS = HOST.usable_pus(NODE)
 TWO_PUS = pytest.mark.skipif(len(PUS) < 2, reason="there are no two PUs")
 MEASURED = probe.ASPECTS[1:]
 CACHE = ROOT / ".cache"
+STORED = ROOT / "tests" / "golden"
 
 
 @pytest.fixture(scope="session")
@@ -129,13 +133,104 @@ def test_repetitions_end_at_the_limit_or_when_the_interval_is_narrow(run):
     found = document(run("bandwidth", *small, "--min-repetitions=4", "--max-repetitions=7", "--confidence=1e-9"))
     (result,) = found["results"]
     assert (len(result["samples"]), result["ended"]) == (7, "limit")
-    mean = sum(result["samples"]) / 7
-    deviation = (sum((s - mean) ** 2 for s in result["samples"]) / 6) ** 0.5
-    # Student's t for six degrees of freedom, 95 %.
-    assert result["interval"] == pytest.approx(2.447 * deviation / 7**0.5 / mean, rel=1e-3)
+    assert result["interval"] == pytest.approx(reach(result["samples"]), rel=1e-3)
     (result,) = document(run("bandwidth", *small, "--max-repetitions=1000", "--confidence=0.2"))["results"]
-    assert len(result["samples"]) >= 3
+    assert len(result["samples"]) >= 5
+    assert result["interval"] == pytest.approx(reach(result["samples"]), rel=1e-3)
     assert (result["interval"] <= 0.2) == (result["ended"] == "narrow")
+    # It would have ended earlier, had the interval been as narrow.
+    for count in range(5, len(result["samples"])):
+        assert reach(result["samples"][:count]) > 0.2 * 0.999
+    (result,) = document(run("bandwidth", *small, "--max-repetitions=3"))["results"]
+    assert (len(result["samples"]), result["ended"], result["interval"]) == (3, "limit", None)
+
+
+def reach(samples):
+    """Return how far the sign test's interval of the median reaches from it, over the median."""
+    count, ordered, median = len(samples), sorted(samples), statistics.median(samples)
+    outside = next(k for k in range(count) if sum(math.comb(count, i) for i in range(k + 1)) * 32 > 2**count) - 1
+    end = max(outside, 0)
+    return max(median - ordered[end], ordered[-1 - end] - median) / median
+
+
+def beside(before, *argv, **files):
+    """Run *argv* where *before*, a shell script, has laid other files over the kernel's."""
+    if os.geteuid() or subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("only root can lay files over those of the kernel")
+    values = [f"{name}={value}" for name, value in files.items()]
+    return subprocess.run(
+        ["env", *values, "unshare", "-m", "sh", "-ec", f'{before}\nexec "$@"', "sh", *argv],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+#: hwloc, the probe and Python see the stored root, and may use all of it.
+STORED_ROOT = """
+mount --bind "$root/sys" /sys
+if [ -d "$root/proc/driver" ] && [ -d /proc/driver ]; then mount --bind "$root/proc/driver" /proc/driver; fi
+printf 'Cpus_allowed_list:\t0-1023\nMems_allowed_list:\t0-1023\n' >"$root/status"
+mount --bind "$root/status" /proc/$$/status
+export HWLOC_COMPONENTS=linux,stop
+"""
+
+
+@pytest.mark.parametrize("tarball", sorted(STORED.glob("*.tar.bz2")), ids=lambda file: file.name)
+def test_the_probe_and_python_see_the_same_host(native, tmp_path, tarball):
+    if "nvidia" in tarball.name and not Path("/proc/driver").is_dir():
+        pytest.skip("there is no /proc/driver to lay the GPUs' files over")
+    with fsroots.environment(tarball) as environment:
+        root = environment["HWLOC_FSROOT"]
+        ours = document(beside(STORED_ROOT, native, "topology", root=root))["host"]
+        theirs = document(beside(STORED_ROOT, sys.executable, "-m", "firsttouch", "topology", "--json", root=root))
+    banks = {n["number"]: (n["memory_bytes"], n["data"], sorted(n["usable_pus"])) for n in ours["numa_nodes"]}
+    assert banks == {
+        n["index"]: (
+            n["memory_bytes"],
+            bool(n["memory_bytes"]) and n["subtype"] not in DEVICE_MEMORY,
+            n["usable_pus"],
+        )
+        for n in theirs["numa_nodes"]
+    }
+    assert ours["cache_bytes"] == max(size for _, size in theirs["caches"])
+    if len(banks) > 1:
+        assert ours["distances"] == theirs["distances"]
+    if "nvidia" in tarball.name:
+        assert [n for n, (_, data, _) in banks.items() if not data] == list(range(250, 256))
+
+
+@TWO_PUS
+def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads(native, tmp_path):
+    nodes = tmp_path / "sys/devices/system/node"
+    for number in range(2):
+        for name, text in (("cpulist", PUS[number]), ("cpumap", f"{1 << PUS[number]:x}"), ("distance", "10 10")):
+            (nodes / f"node{number}").mkdir(parents=True, exist_ok=True)
+            (nodes / f"node{number}/{name}").write_text(f"{text}\n")
+        (nodes / f"node{number}/meminfo").write_text(f"Node {number} MemTotal: 4194304 kB\nMemFree: 4194304 kB\n")
+    (nodes / "online").write_text("0-1\n")
+    before = 'mount --bind "$nodes" /sys/devices/system/node\nexport HWLOC_COMPONENTS=linux,stop'
+    argv = [native, "contention", "--banks=0", "--array-bytes=1MiB", "--max-repetitions=2"]
+    done = beside(before, *argv, "--threads=2", nodes=nodes)
+    assert (done.returncode, "none here has two PUs" in done.stderr) == (3, True), done
+    done = beside(before, *argv, nodes=nodes)
+    assert "contention of two threads is left out: no NUMA node has two PUs to use" in done.stderr
+    assert {r["threads"] for r in json.loads(done.stdout)["results"]} == {1}
+
+
+def test_the_limit_of_a_cgroup_whose_path_is_long(native, tmp_path):
+    group = "".join(f"/{'pod' * 30}{i}" for i in range(8))
+    assert len(group) > 700
+    (tmp_path / f"fs{group}").mkdir(parents=True)
+    (tmp_path / "fs/cgroup.controllers").write_text("")
+    for name, text in (("memory.max", 300 << 20), ("memory.current", 0), ("memory.stat", "inactive_file 0")):
+        (tmp_path / f"fs{group}/{name}").write_text(f"{text}\n")
+    (tmp_path / "group").write_text(f"0::{group}\n")
+    before = 'mount --bind "$folder/fs" /sys/fs/cgroup\nmount --bind "$folder/group" /proc/$$/cgroup'
+    done = beside(before, native, "bandwidth", "--array-bytes=200MB", "--kernels=copy", folder=tmp_path)
+    assert (done.returncode, "where 281 MiB can be had" in done.stderr) == (3, True), done
 
 
 def test_latency_of_a_small_cycle_is_less_than_of_a_large_one(run):
@@ -220,6 +315,8 @@ REFUSED = [
     ("bandwidth fast", "one word too many"),
     ("contention --threads 0", "--threads: 0 threads"),
     ("contention --threads 9999", "--threads: 9999 threads"),
+    ("loaded-latency --sizes 16KiB,1MiB", "--sizes: loaded-latency takes one size"),
+    ("loaded-latency --sizes curve", "--sizes: loaded-latency takes one size"),
 ]
 
 
