@@ -218,7 +218,7 @@ Options *options_read(int argc, char **argv)
     }
     Options *options = must_allocate(1, sizeof *options);
     options->aspect = aspect_of(first);
-    options->repetitions = (Repetitions){.least = 3, .most = 10, .confidence = 0.05};
+    options->repetitions = (Repetitions){.least = 0, .most = 10, .confidence = 0.05};
     options->order[RANDOM] = options->stores[REGULAR] = options->pages[PAGES_BASE] = true;
     for (int i = 0; i < KERNELS; i++)
         options->kernel[i] = true;

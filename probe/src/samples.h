@@ -5,11 +5,12 @@
 
 #include <stdbool.h>
 
-enum { SAMPLES_MOST = 1000 };
+// Below five samples there is no interval of the median that is worth the name.
+enum { SAMPLES_LEAST = 5, SAMPLES_MOST = 1000 };
 
 typedef struct {
     int least, most;
-    double confidence; // wanted half-width of the 95 % confidence interval of the mean, as a fraction of the mean
+    double confidence; // how far from the median its confidence interval may reach, as a fraction of the median
 } Repetitions;
 
 typedef struct {
@@ -18,10 +19,11 @@ typedef struct {
 } Samples;
 
 void samples_add(Samples *samples, double value);
-double samples_mean(const Samples *samples);
 double samples_median(const Samples *samples);
 
-// Half-width of the 95 % confidence interval of the mean (Student's t) over the mean; infinite below two samples.
+// How far the confidence interval of the median reaches from it, over the median; infinite below SAMPLES_LEAST
+// samples. Its ends are samples (the sign test's interval, nothing is assumed of the distribution), at a level
+// of 93.75 % or more.
 double samples_interval(const Samples *samples);
 
 // True where no further repetition is needed: at the limit, or narrow enough after the least number.

@@ -227,6 +227,9 @@ void options_settle(Options *options, const Host *host)
     if (options->aspect == LATENCY || options->aspect == LOADED_LATENCY)
         settle_sizes(options, host);
     if (options->aspect == CONTENTION || options->aspect == LOADED_LATENCY)
+    if (!options->repetitions.least)
+        options->repetitions.least =
+            options->repetitions.most < SAMPLES_LEAST ? options->repetitions.most : SAMPLES_LEAST;
         settle_threads(options, host);
 }
 

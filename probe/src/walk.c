@@ -3,7 +3,7 @@
 
 #include "stop.h"
 
-enum { TRIAL_STEPS = 4096, CHUNK_STEPS = 1 << 16, SAMPLE_NS = 20000000, SANITY_NS = 100000 };
+enum { TRIAL_STEPS = 4096, CHUNK_STEPS = 1 << 16, SAMPLE_NS = 12000000, SANITY_NS = 100000 };
 
 typedef struct {
     Walk *walk;
