@@ -7,6 +7,7 @@
 
 #include "fail.h"
 #include "options.h"
+#include "report.h"
 
 static List copy(const List *list)
 {
@@ -171,6 +172,20 @@ static void settle_sizes(Options *options, const Host *host)
         options->size[options->sizes++] = size;
     }
     free(text);
+    if (options->aspect == LOADED_LATENCY && options->sizes != 1)
+        fail(EXIT_USAGE, "--sizes: loaded-latency takes one size");
+}
+
+// The most PUs of one NUMA node: contention has one or two threads run on those of one NUMA node.
+static int widest(const Options *options, const Host *host)
+{
+    int most = 0;
+    for (int i = 0; i < options->pu_nodes.count; i++) {
+        const List node = {1, &options->pu_nodes.values[i]}, pus = options_pus(options, host, &node);
+        most = pus.count > most ? pus.count : most;
+        free(pus.values);
+    }
+    return most;
 }
 
 static void settle_threads(Options *options, const Host *host)
@@ -183,12 +198,18 @@ static void settle_threads(Options *options, const Host *host)
         if (options->threads.values[i] < least || options->threads.values[i] > most)
             fail(EXIT_USAGE, "--threads: %d threads; with these PUs it can be %d to %d",
                  options->threads.values[i], least, most);
+    const bool pairs = options->aspect != CONTENTION || widest(options, host) > 1;
+    if (!pairs && list_has(&options->threads, 2))
+        fail(EXIT_CANNOT, "--threads: two threads share a NUMA node, and none here has two PUs to use");
     if (!options->threads.count) {
         if (least == 0)
             list_add(&options->threads, 0);
         const List more = most > 0 ? doubling(most) : (List){0};
         for (int i = 0; i < more.count; i++)
-            list_add(&options->threads, more.values[i]);
+            if (more.values[i] != 2 || pairs)
+                list_add(&options->threads, more.values[i]);
+        if (!pairs && most > 1)
+            report_say("contention of two threads is left out: no NUMA node has two PUs to use");
         free(more.values);
     }
 }
@@ -206,6 +227,9 @@ void options_settle(Options *options, const Host *host)
     free(banks.values);
     if (options->sanity)
         options->repetitions.least = options->repetitions.most = 2;
+    if (!options->repetitions.least)
+        options->repetitions.least =
+            options->repetitions.most < SAMPLES_LEAST ? options->repetitions.most : SAMPLES_LEAST;
     if (options->repetitions.least > options->repetitions.most)
         fail(EXIT_USAGE, "--min-repetitions %d is more than --max-repetitions %d", options->repetitions.least,
              options->repetitions.most);
@@ -227,9 +251,6 @@ void options_settle(Options *options, const Host *host)
     if (options->aspect == LATENCY || options->aspect == LOADED_LATENCY)
         settle_sizes(options, host);
     if (options->aspect == CONTENTION || options->aspect == LOADED_LATENCY)
-    if (!options->repetitions.least)
-        options->repetitions.least =
-            options->repetitions.most < SAMPLES_LEAST ? options->repetitions.most : SAMPLES_LEAST;
         settle_threads(options, host);
 }
 
