@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from firsttouch.errors import BadInput
 
 #: No kernel numbers its PUs or NUMA nodes this high: what does is a slip, and would fill the memory.
-_TOO_HIGH = 1 << 20
+TOO_HIGH = 1 << 20
 _WORD = re.compile(r"(?:0x[0-9a-fA-F]{1,8})?")
 
 
@@ -19,7 +19,7 @@ def parse_list(text: str) -> frozenset[int]:
     for part in filter(None, text.strip().split(",")):
         first, dash, last = part.partition("-")
         last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < _TOO_HIGH):
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < TOO_HIGH):
             raise BadInput(f"'{text.strip()}' is not a list of numbers such as 0-3,8")
         members.update(range(int(first), int(last) + 1))
     return frozenset(members)

@@ -27,6 +27,7 @@ def environment(fsroot: Path | None) -> Iterator[dict[str, str]]:
     with contextlib.ExitStack() as stack:
         places = [fsroot]
         if not fsroot.is_dir():
+            require_regular(fsroot)
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="firsttouch-")))
             _unpack(fsroot, folder)
             places = [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]
@@ -34,6 +35,15 @@ def environment(fsroot: Path | None) -> Iterator[dict[str, str]]:
         if root is None:
             raise BadInput("no file-system root: it has no sys/ folder", file=fsroot)
         yield {"HWLOC_FSROOT": str(root), "HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}
+
+
+def require_regular(file: Path) -> None:
+    """Raise BadInput if *file* exists and is not a regular file: reading a FIFO or a device may never end."""
+    try:
+        if not file.is_file() and file.exists():
+            raise BadInput("not a regular file", file=file)
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=file) from error
 
 
 def _unpack(tarball: Path, folder: Path) -> None:
@@ -44,9 +54,14 @@ def _unpack(tarball: Path, folder: Path) -> None:
                 if _stays_inside(member, folder.resolve()):
                     member.mode = 0o700 if member.isdir() else 0o600
                     stored.extract(member, folder)
+    except KeyError as error:  # tarfile's word for a hard link to what is not in the tarball
+        reason = f"{member.name} is a hard link to {member.linkname}, which is not in it"
+        raise BadInput(f"not a whole tarball: {reason}", file=tarball) from error
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = str(error).split(":\n", maxsplit=1)[0]
         raise BadInput(f"neither a folder nor a whole tarball: {reason}", file=tarball) from error
+    except RecursionError as error:
+        raise BadInput("not a tarball of a host: a path in it has too many folders", file=tarball) from error
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror or error}", file=tarball) from error
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.grouping import neighbours
+from firsttouch.grouping import Neighbours
 from firsttouch.topology import Topology
 
 #: Thread counts of the scaling study as parts of all PUs: 8, 16, 32, 48 and 64 of 64 (thesis section 5.2.1).
@@ -37,13 +38,16 @@ class Layout:
         self.total = sum(map(len, self.pus.values()))
         self.banks = topology.memory_nodes if all_memory else topology.data_nodes
         if not self.total:
-            raise BadInput("no PU that this process may use belongs to a NUMA node")
+            raise BadInput("no PU that may be used belongs to a NUMA node", file=topology.file)
         if not self.banks:
-            raise BadInput("no NUMA node has memory that this process may use")
+            stated = any(n.memory_bytes for n in topology.numa_nodes)
+            reason = "that may be used" if stated else "here: their sizes are not stated"
+            raise BadInput(f"no NUMA node has memory {reason}", file=topology.file)
         if threads is not None and not 1 <= threads <= self.total:
             raise BadInput(f"--threads {threads}: this process may use 1 to {self.total} PUs")
         self.threads = threads or self.total
         self._groups: dict[int, list[tuple[int, ...]]] = {}
+        self._node = {pu: n for n, pus in self.pus.items() for pu in pus}
         self._core = {p.index: p.core for p in topology.pus}
         #: How many PUs of its core come before a PU: 0 for the first hardware thread of each.
         self._rank: dict[int, int] = {}
@@ -51,6 +55,10 @@ class Layout:
         for pu in (p for pus in self.pus.values() for p in pus):
             self._rank[pu] = seen[self._core[pu]]
             seen[self._core[pu]] += 1
+
+    @functools.cached_property
+    def _neighbours(self) -> Neighbours:
+        return Neighbours(self.topology, tuple(self.pus))
 
     def divisions(self) -> Iterator[tuple[list[Share], int]]:
         """Yield (the instances' shares, threads per instance) of the usual scenarios, one instance first."""
@@ -105,7 +113,7 @@ class Layout:
             parts = instances // len(nodes)
             return self._packed(instances, threads or min(map(len, self.pus.values())) // parts)
         if instances not in self._groups:
-            self._groups[instances] = neighbours(self.topology, nodes, instances)
+            self._groups[instances] = self._neighbours.groups(instances)
         return [self._share(self._merge(g)[:threads], self._nearest(g)) for g in self._groups[instances]]
 
     def _packed(self, instances: int, threads: int) -> list[Share]:
@@ -119,7 +127,7 @@ class Layout:
         ]
 
     def _share(self, pus: tuple[int, ...], banks: tuple[int, ...]) -> Share:
-        return Share(pus, tuple(n for n, own in self.pus.items() if set(own) & set(pus)), banks)
+        return Share(pus, tuple(sorted({self._node[p] for p in pus})), banks)
 
     def _merge(self, group: Sequence[int]) -> tuple[int, ...]:
         """Return the PUs of a group, whole cores first and taking turns over its NUMA nodes.
@@ -146,10 +154,27 @@ class Layout:
 
 
 def _split(core: Mapping[int, int], pus: Sequence[int], parts: int, size: int) -> list[tuple[int, ...]]:
-    """Split the PUs of one NUMA node into *parts* of *size* PUs that share as few cores as possible.
+    """Split the PUs of one NUMA node into *parts* of *size* PUs, with whole cores wherever they fit.
 
     The PUs come best first, so that those that are left over are second hardware threads where there are any.
+    Cores with most PUs are dealt out first: the small ones fill up what is left of a part.
     """
-    kept = sorted(pus[: parts * size], key=lambda p: (core[p], p))
-    chunks = [kept[i * size : (i + 1) * size] for i in range(parts)]
-    return [tuple(sorted(c, key=list(pus).index)) for c in chunks]
+    place = {pu: i for i, pu in enumerate(pus)}
+    by_core: dict[int, list[int]] = {}
+    for pu in sorted(pus[: parts * size], key=lambda p: (core[p], p)):
+        by_core.setdefault(core[pu], []).append(pu)
+    cores = sorted(by_core.values(), key=len, reverse=True)
+    chunks = []
+    for _ in range(parts):
+        chunk: list[int] = []
+        for own in cores:
+            if len(own) <= size - len(chunk):
+                chunk += own
+                own.clear()
+        cores = [own for own in cores if own]
+        if missing := size - len(chunk):
+            # The rest of the core stands where it stood, and goes to the next part.
+            chunk += cores[0][:missing]
+            del cores[0][:missing]
+        chunks.append(tuple(sorted(chunk, key=place.__getitem__)))
+    return chunks

@@ -7,11 +7,13 @@ from the cgroup files (kernel documents admin-guide/cgroup-v2 and cgroup-v1/memo
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from firsttouch import cpulist
+from firsttouch.errors import BadInput
 
 # cgroup v1 says "no limit" as the largest page-aligned signed 64-bit number.
 _V1_UNLIMITED = 1 << 62
@@ -79,6 +81,24 @@ def _read_limit(file: Path) -> int | None:
         return None  # "max"
     # A limit that reads as 0 is a broken read-out, not a limit: nothing could run under it.
     return int(text) if 0 < int(text) < _V1_UNLIMITED else None
+
+
+_MEMORY = re.compile(r"^Node [0-9]+ MemTotal: +([0-9]{1,15}) kB$", re.MULTILINE)
+
+
+def node_memory(root: Path = Path("/")) -> dict[int, int]:
+    """Return the memory (bytes) of the NUMA nodes that /sys below *root* has online, by number."""
+    folder = root / "sys/devices/system/node"
+    try:
+        numbers = cpulist.parse_list((folder / "online").read_text(encoding="utf-8"))
+    except (OSError, ValueError, BadInput):  # an old kernel has no such file
+        numbers = frozenset(int(f.name[4:]) for f in folder.glob("node*") if f.name[4:].isdecimal())
+    memory = {}
+    for number in sorted(numbers):
+        with contextlib.suppress(OSError, ValueError):  # a NUMA node without memory may have no such file
+            total = _MEMORY.search((folder / f"node{number}/meminfo").read_text(encoding="utf-8"))
+            memory[number] = int(total[1]) * 1024 if total else 0
+    return memory
 
 
 #: Kernel files that change where pages lie, or how large they are, for every process of the host.

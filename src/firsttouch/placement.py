@@ -6,6 +6,7 @@ Planned from a topology alone: no hardware is touched, so any stored topology ca
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -150,7 +151,9 @@ class _Planner:
         extent: Extent = "whole" if len(shares) == 1 else "part"
         if not policy.binds:
             shares, _ = self.layout.division(len(shares), threads, bound=False)
-        placements = tuple(self._placement(share, extent, policy) for share in shares)
+        # Instances that are not bound share everything: one placement serves them all.
+        first = self._placement(shares[0], extent, policy)
+        placements = tuple(first if s is shares[0] else self._placement(s, extent, policy) for s in shares)
         suffix = "" if threads * len(shares) == self.layout.total else f"_{threads}t"
         name = f"{len(shares)}Inst_{policy.name.capitalize()}{suffix}"
         reason = refusal(policy, format_list(self.layout.banks)) if topology.here else ""
@@ -159,6 +162,16 @@ class _Planner:
         reason = reason or shortage(topology, banks, self.need, threads, even=even)
         return Scenario(name, len(shares), threads, policy.name, placements), reason
 
+    @functools.cached_property
+    def _all(self) -> frozenset[int]:
+        """The NUMA nodes that numactl's "all" stands for, none of them where hwloc does not show them all.
+
+        It has every memory that the process may use, that of a device as well.
+        """
+        topology = self.layout.topology
+        banks = frozenset(n.index for n in topology.numa_nodes if n.memory_bytes) & topology.allowed_nodes
+        return frozenset() if topology.left_out else banks
+
     def _placement(self, share: Share, extent: Extent, policy: Policy) -> Placement:
         topology = self.layout.topology
         complete = {p for n in share.cpu_nodes for p in topology.node(n).pus} == set(share.pus)
@@ -166,8 +179,6 @@ class _Planner:
         # numactl knows no NUMA node without memory that it may use, not even for its PUs.
         if not complete or not set(share.cpu_nodes) <= set(topology.memory_nodes):
             bind = f"--physcpubind={format_list(share.pus)}"
-        # numactl's "all" has every memory that the process may use, that of a device as well.
-        everything = {n.index for n in topology.numa_nodes if n.memory_bytes} & topology.allowed_nodes
-        every = extent == "whole" and set(share.numa_nodes) == everything
+        every = extent == "whole" and set(share.numa_nodes) == self._all
         numactl = policy.numactl(extent, bind=bind, numa_nodes="all" if every else format_list(share.numa_nodes))
         return Placement(tuple(sorted(share.pus)), share.numa_nodes, numactl, policy.name, extent)

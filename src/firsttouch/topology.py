@@ -7,21 +7,35 @@ Read from hwloc's XML (version 2 or 3 of the format), which lstopo writes for th
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from firsttouch import fsroots, limits
-from firsttouch.cpulist import parse_hwloc
+from firsttouch.cpulist import TOO_HIGH, format_list, parse_hwloc
 from firsttouch.errors import BadInput, Missing
+from firsttouch.units import format_bytes
 
 #: hwloc subtypes (each with CXL- before it as well) of memory of a device: never used for a program's data.
 DEVICE_MEMORY = frozenset(p + kind for kind in ("GPUMemory", "NVIDIAGPUMemory", "SPM") for p in ("", "CXL-"))
 ORDINARY_MEMORY = frozenset({"", "DRAM"})
+#: hwloc's types of processor caches. Its MemCache is none: it lies in front of a bank, and is as large as memory.
+_CACHES = frozenset(f"L{level}Cache" for level in range(1, 6))
+_NUMBER = re.compile(r"[0-9]{1,19}")
+#: hwloc's own trees are about twenty deep; deeper ones than this are damaged or hostile.
+_DEEPEST = 100
+#: The firmware's distances are bytes (ACPI's SLIT); anything above this is damaged.
+_FARTHEST = 65535
+#: Seconds for lstopo, which needs one or two: a FIFO in a stored root would let it wait for ever.
+_PATIENCE = 300
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,8 @@ class Topology:
     *distances* maps (from, to) NUMA node to the firmware's relative latency (10 is local), empty where the
     firmware tells none. *allowed_pus* and *allowed_nodes* are what the observed process may use;
     *memory_limit_bytes* its cgroup's limit, or None. *here* says that it is the host that this process runs on.
+    *left_out* are the NUMA nodes that /sys has and hwloc does not, with their memory (bytes). *file* is where the
+    topology comes from, None for this host.
     """
 
     numa_nodes: tuple[NumaNode, ...]
@@ -75,30 +91,42 @@ class Topology:
     memory_limit_bytes: int | None = None
     info: dict[str, str] = field(default_factory=dict)
     here: bool = False
+    left_out: dict[int, int] = field(default_factory=dict)
+    file: Path | None = field(default=None, compare=False)
 
     def node(self, index: int) -> NumaNode:
         """Return the NUMA node of that number; raises BadInput where there is none."""
-        for node in self.numa_nodes:
-            if node.index == index:
-                return node
+        if index in self._by_index:
+            return self._by_index[index]
         have = ",".join(str(n.index) for n in self.numa_nodes)
         raise BadInput(f"there is no NUMA node {index}: this topology has {have}")
 
+    @functools.cached_property
+    def _by_index(self) -> dict[int, NumaNode]:
+        return {n.index: n for n in self.numa_nodes}
+
     def usable_pus(self, node: int) -> tuple[int, ...]:
         """Return the PUs of a NUMA node that may be used: first PUs of all cores, then the second ones."""
-        by_core: dict[int, list[int]] = {}
-        for pu in self.pus:
-            if pu.numa_node == node and pu.index in self.allowed_pus:
-                by_core.setdefault(pu.core, []).append(pu.index)
-        ranked = [(rank, pu) for pus in by_core.values() for rank, pu in enumerate(sorted(pus))]
-        return tuple(pu for _, pu in sorted(ranked))
+        return self._usable.get(node, ())
 
-    @property
+    @functools.cached_property
+    def _usable(self) -> dict[int, tuple[int, ...]]:
+        by_core: dict[int, dict[int, list[int]]] = {}
+        for pu in self.pus:
+            if pu.numa_node is not None and pu.index in self.allowed_pus:
+                by_core.setdefault(pu.numa_node, {}).setdefault(pu.core, []).append(pu.index)
+        usable = {}
+        for node, cores in by_core.items():
+            ranked = [(rank, pu) for pus in cores.values() for rank, pu in enumerate(sorted(pus))]
+            usable[node] = tuple(pu for _, pu in sorted(ranked))
+        return usable
+
+    @functools.cached_property
     def cpu_nodes(self) -> tuple[int, ...]:
         """NUMA nodes with at least one PU that may be used."""
         return tuple(n.index for n in self.numa_nodes if self.usable_pus(n.index))
 
-    @property
+    @functools.cached_property
     def memory_nodes(self) -> tuple[int, ...]:
         """NUMA nodes whose memory may be used for data: not memoryless, allowed, no device memory."""
         return tuple(
@@ -107,7 +135,7 @@ class Topology:
             if n.memory_bytes and n.index in self.allowed_nodes and n.subtype not in DEVICE_MEMORY
         )
 
-    @property
+    @functools.cached_property
     def data_nodes(self) -> tuple[int, ...]:
         """The :attr:`memory_nodes` where a program's data go unless somebody asks for others.
 
@@ -123,6 +151,20 @@ class Topology:
     def last_cache_bytes(self) -> int:
         """Return the size of the largest cache that one PU reaches (bytes), 0 where none is known."""
         return max((c.size_bytes for c in self.caches), default=0)
+
+    def remarks(self) -> list[str]:
+        """Return what of the host no scenario uses because the kernel and hwloc describe it badly."""
+        remarks = []
+        if self.left_out:
+            lost, listed = sum(self.left_out.values()), sum(n.memory_bytes for n in self.numa_nodes)
+            remarks.append(
+                f"hwloc leaves out NUMA nodes {format_list(self.left_out)} of /sys, which have "
+                f"{format_bytes(lost)} of the {format_bytes(lost + listed)} of memory: no scenario uses them "
+                "(firmware that lists a PU in several NUMA nodes is a known cause)"
+            )
+        if stray := [p.index for p in self.pus if p.numa_node is None and p.index in self.allowed_pus]:
+            remarks.append(f"PUs {format_list(stray)} belong to no NUMA node: no scenario uses them")
+        return remarks
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form that ``firsttouch topology --json`` and ``plan --json`` print."""
@@ -145,6 +187,7 @@ class Topology:
             "allowed_pus": sorted(self.allowed_pus),
             "memory_limit_bytes": self.memory_limit_bytes,
             "info": self.info,
+            "remarks": self.remarks(),
         }
 
 
@@ -160,16 +203,19 @@ def parse_xml(text: str, *, file: str | Path | None = None) -> Topology:
     if root.get("version", "1").split(".")[0] == "1":
         raise BadInput("hwloc XML of version 1: convert it with `lstopo --input FILE out.xml`", file=file)
     try:
-        return _assemble(root, machine)
+        return replace(_assemble(root, machine), file=None if file is None else Path(file))
     except (BadInput, ValueError) as error:
         raise BadInput(f"not an hwloc topology: {error}", file=file) from error
 
 
 def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     reader = _Reader()
-    reader.walk(machine, package=-1, core=-1)
+    reader.walk(machine, package=-1, core=-1, depth=0)
     if not reader.nodes or not reader.pus:
         raise BadInput("it is without NUMA nodes or without PUs")
+    for kind, numbers in (("PU", [p[0] for p in reader.pus]), ("NUMANode", [n[0] for n in reader.nodes])):
+        if twice := sorted(n for n, count in Counter(numbers).items() if count > 1):
+            raise BadInput(f"{kind} {twice[0]} is there more than once")
     online = frozenset(pu for pu, _, _ in reader.pus)
     owner = reader.owners()
     return Topology(
@@ -195,7 +241,9 @@ class _Reader:
         self.caches: list[Cache] = []
         self.groups = 0
 
-    def walk(self, element: ET.Element, package: int, core: int) -> None:
+    def walk(self, element: ET.Element, package: int, core: int, depth: int) -> None:
+        if depth > _DEEPEST:
+            raise BadInput(f"its objects are nested more than {_DEEPEST} deep")
         kind = element.get("type", "")
         cpuset = parse_hwloc(element.get("cpuset") or "0x0")
         if kind == "PU":
@@ -203,16 +251,16 @@ class _Reader:
             index = _number(element)
             self.pus.append((index, core if core >= 0 else 1_000_000 + index, package))
         elif kind == "NUMANode":
-            memory = int(element.get("local_memory", "0"))
+            memory = _count(element, "local_memory")
             self.nodes.append((_number(element), cpuset, memory, element.get("subtype", ""), _huge(element)))
-        elif kind.endswith("Cache") and element.get("cache_type") in {"0", "1"}:
-            self.caches.append(Cache(int(element.get("depth", "0")), int(element.get("cache_size", "0")), cpuset))
+        elif kind in _CACHES and element.get("cache_type") in {"0", "1"}:
+            self.caches.append(Cache(_count(element, "depth"), _count(element, "cache_size"), cpuset))
         if kind in {"Package", "Core"}:
             # Kernel numbers of cores repeat between packages, so cores are counted here.
             self.groups += 1
             package, core = (self.groups, core) if kind == "Package" else (package, self.groups)
         for child in element.findall("object"):
-            self.walk(child, package, core)
+            self.walk(child, package, core, depth + 1)
 
     def owners(self) -> dict[int, int]:
         """Return the NUMA node of each PU.
@@ -231,15 +279,24 @@ class _Reader:
 
 def _huge(element: ET.Element) -> int:
     """Return the bytes of a NUMA node that are huge pages: its pages of all sizes but the smallest."""
-    pages = [(int(t.get("size", "0")), int(t.get("count", "0"))) for t in element.findall("page_type")]
+    pages = [(_count(t, "size"), _count(t, "count")) for t in element.findall("page_type")]
     return sum(size * count for size, count in sorted(pages)[1:])
 
 
 def _number(element: ET.Element) -> int:
     """Return the kernel's number of a PU or NUMA node."""
     text = element.get("os_index", "")
-    if not text.isdecimal():
+    if not (_NUMBER.fullmatch(text) and int(text) < TOO_HIGH):
         raise BadInput(f"{element.get('type')} of number '{text}'")
+    return int(text)
+
+
+def _count(element: ET.Element, name: str) -> int:
+    """Return an attribute that counts something, 0 where it is absent."""
+    text = element.get(name, "0")
+    if not _NUMBER.fullmatch(text):
+        of = " ".join(filter(None, (element.get("type", element.tag), element.get("os_index"))))
+        raise BadInput(f"{of}: {name} is '{text[:40]}', not a number from 0 on")
     return int(text)
 
 
@@ -255,6 +312,8 @@ def _distances(root: ET.Element) -> dict[tuple[int, int], int]:
         order = [int(i) for e in matrix.findall("indexes") for i in (e.text or "").split()]
         values = [int(v) for e in matrix.findall("u64values") for v in (e.text or "").split()]
         if matrix.get("indexing") == "os" and len(values) == len(order) ** 2:
+            if wrong := [v for v in values if not 0 < v <= _FARTHEST]:
+                raise BadInput(f"distances2 of NUMA nodes: {str(wrong[0])[:40]} is not within 1 to {_FARTHEST}")
             pairs = [(a, b) for a in order for b in order]
             return dict(zip(pairs, values, strict=True))
     return {}
@@ -262,29 +321,49 @@ def _distances(root: ET.Element) -> dict[tuple[int, int], int]:
 
 def lstopo_xml(*, fsroot: Path | None = None) -> str:
     """Return hwloc's XML of this host, or of a stored file-system root; raises Missing or BadInput."""
+    with fsroots.environment(fsroot) as environment:
+        return _lstopo(environment, fsroot)
+
+
+def _lstopo(environment: Mapping[str, str], fsroot: Path | None) -> str:
     program = shutil.which("lstopo-no-graphics") or shutil.which("lstopo")
     if program is None:
         raise Missing("lstopo is not on PATH: install hwloc (Debian: apt-get install hwloc)")
     argv = [program, "--of", "xml", "--disallowed"]
-    with fsroots.environment(fsroot) as environment:
-        env = {**os.environ, "HWLOC_HIDE_ERRORS": "2", **environment}
-        done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    # The kernel and numactl count the memory of NVIDIA's GPUs as NUMA nodes; hwloc hides them unless it is asked.
+    env = {**os.environ, "HWLOC_HIDE_ERRORS": "2", "HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES": "1", **environment}
+    try:
+        done = subprocess.run(
+            argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BadInput(f"lstopo did not end within {_PATIENCE} s", file=fsroot) from error
     if done.returncode or not done.stdout.strip():
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise BadInput(f"lstopo failed with status {done.returncode}: {reason}", file=fsroot)
     return done.stdout
 
 
+def _of_root(fsroot: Path | None) -> Topology:
+    """Return the topology of a stored file-system root or of this host, compared with its /sys."""
+    with fsroots.environment(fsroot) as environment:
+        root = Path(environment.get("HWLOC_FSROOT", "/"))
+        topology = parse_xml(_lstopo(environment, fsroot), file=fsroot)
+        listed = {n.index for n in topology.numa_nodes}
+        memory = limits.node_memory(root)
+    return replace(topology, left_out={n: size for n, size in memory.items() if size and n not in listed})
+
+
 def of_this_host() -> Topology:
     """Return this host's topology, restricted to what this process may use."""
-    found = parse_xml(lstopo_xml())
+    host = _of_root(None)
     mine = limits.of_this_process()
     return replace(
-        found,
-        allowed_pus=found.allowed_pus & mine.pus,
-        allowed_nodes=found.allowed_nodes & mine.numa_nodes,
+        host,
+        allowed_pus=host.allowed_pus & mine.pus,
+        allowed_nodes=host.allowed_nodes & mine.numa_nodes,
         memory_limit_bytes=mine.memory_bytes,
-        info={**found.info, **limits.memory_settings()},
+        info={**host.info, **limits.memory_settings()},
         here=True,
     )
 
@@ -293,7 +372,8 @@ def load(*, xml: Path | None = None, fsroot: Path | None = None) -> Topology:
     """Return the topology of an hwloc XML file, a stored file-system root, or (by default) this host."""
     if xml is not None:
         try:
+            fsroots.require_regular(xml)
             return parse_xml(xml.read_text(encoding="utf-8", errors="replace"), file=xml)
         except OSError as error:
             raise BadInput(f"cannot be read: {error.strerror}", file=xml) from error
-    return of_this_host() if fsroot is None else parse_xml(lstopo_xml(fsroot=fsroot), file=fsroot)
+    return of_this_host() if fsroot is None else _of_root(fsroot)

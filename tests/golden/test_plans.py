@@ -84,6 +84,14 @@ MACHINES = {
     "cxlmem+dax.v2": (
         {1, 2, 4}, "2Inst_Original", numactl("physcpubind", [("0-1", 0), ("2-3", 0)], "membind={}")
     ),
+    # Memory of six GPUs, which numactl's "all" would use as well.
+    "nvidiagpunumanodes": ({1, 2, 4, 8, 16, 32}, "1Inst_Interleave", ["--interleave=0,8"]),
+    # Six cores of two PUs each and eight of one: no two instances share a core.
+    "20em64t-hybrid-1p6c2t+2ca4co1t": (
+        {1, 2, 4, 5, 10, 20},
+        "4Inst_Original",
+        numactl("physcpubind", [("0-3,12", 0), ("4-7,13", 0), ("8-11,14", 0), ("15-19", 0)], "membind={}"),
+    ),
     # NUMA node 0 is offline: the PUs beside it have no NUMA node that numactl could name, and are left alone.
     "offline-cpu0-node0": (
         {1, 2, 4, 8}, "2Inst_Original", numactl("physcpubind", [("5,7,9,11", 1), ("13,15,17,19", 1)], "membind={}")

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttouch.checks.cases import topology_of
-from firsttouch.grouping import neighbours
+from firsttouch.grouping import Neighbours
+from firsttouch.placement import plan
 from firsttouch.systems import load
 from firsttouch.topology import NumaNode, Pu, Topology
 
@@ -34,6 +35,10 @@ def symmetric(count, draw):
     for a, b in combinations(range(count), 2):
         matrix[a][b] = matrix[b][a] = draw()
     return matrix
+
+
+def neighbours(topology, nodes, groups):
+    return Neighbours(topology, nodes).groups(groups)
 
 
 def cost(matrix, group):
@@ -120,6 +125,16 @@ def test_sixteen_nodes_of_two_boards(groups):
     if groups == 4:
         assert found == [tuple(range(q, 16, 4)) for q in range(4)]
     assert all(len({n % min(groups, 4) for n in g}) == 1 for g in found)
+
+
+@pytest.mark.timeout(120)
+def test_a_thousand_nodes_take_seconds():
+    """Numbered so that no group is a run of numbers; the farther, the more bits of the numbers differ."""
+    matrix = [[11 + 3 * ((a ^ b) * 37 % 1024).bit_length() for b in range(1024)] for a in range(1024)]
+    for a in range(1024):
+        matrix[a][a] = 10
+    found = plan(topology(matrix))
+    assert {s.instances for s in found.scenarios} == {1 << i for i in range(11)}
 
 
 def test_more_nodes_than_can_be_weighed():

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topologies from hwloc's XML: what belongs to whom, what may be used, and what is refused."""
 
+import os
 import re
 import shutil
 import tarfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from firsttouch import limits, topology
+from firsttouch.cli import main
 from firsttouch.errors import BadInput, Missing
+from firsttouch.placement import plan
 from firsttouch.topology import parse_xml
 
 pytestmark = pytest.mark.unit
@@ -146,6 +150,13 @@ def test_caches_are_those_of_data():
     assert parse_xml(machine(SMALL)).last_cache_bytes() == 0
 
 
+def test_memory_as_a_cache_of_memory_is_no_cache_of_a_processor(golden):
+    """Two Cascade Lakes with Optane in memory mode: DRAM of 96 GB lies in front of each bank."""
+    found = parse_xml(golden("hwloc_memorysidecaches.xml"))
+    assert {(c.level, c.size_bytes) for c in found.caches} == {(2, 1 << 20), (3, 28160 << 10)}
+    assert found.last_cache_bytes() == 28160 << 10
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -163,6 +174,22 @@ def test_caches_are_those_of_data():
         (machine(SMALL).replace('local_memory="1000"', 'local_memory="1 GB"'), ""),
         (machine(SMALL).replace('cpuset="0xffff"', 'cpuset="0xf...f"'), "not an hwloc bitmap"),
         (machine(SMALL, after=distances("NUMANode", "10 2x 31 10")), ""),
+        (
+            machine(SMALL, after=distances("NUMANode", "10 -5 31 10")),
+            "distances2 of NUMA nodes: -5 is not within 1",
+        ),
+        (machine(SMALL, after=distances("NUMANode", "10 0 31 10")), "distances2 of NUMA nodes: 0 is not within 1"),
+        (
+            machine(SMALL).replace('local_memory="1000"', 'local_memory="-5"', 1),
+            "NUMANode 4: local_memory is '-5'",
+        ),
+        (
+            machine(SMALL).replace('local_memory="1000"', f'local_memory="{"9" * 5000}"'),
+            "NUMANode 4: local_memory",
+        ),
+        (machine(SMALL + pus([3])), "PU 3 is there more than once"),
+        (machine(SMALL + node(2, [5])), "NUMANode 2 is there more than once"),
+        (machine(SMALL + '<object type="Group">' * 1000 + "</object>" * 1000), "nested more than 100 deep"),
     ],
 )
 def test_what_is_no_topology_is_refused_with_its_file(text, reason):
@@ -185,7 +212,7 @@ def test_a_damaged_document_is_a_topology_or_refused(golden, data):
 
 
 def test_this_host_is_cut_to_what_this_process_may_use(monkeypatch, golden):
-    monkeypatch.setattr(topology, "lstopo_xml", lambda: golden("lstopo_synthetic.xml"))
+    monkeypatch.setattr(topology, "_lstopo", lambda *_: golden("lstopo_synthetic.xml"))
     mine = limits.Limits(frozenset({0, 9, 99}), frozenset({0, 1, 77}), 12345)
     monkeypatch.setattr(limits, "of_this_process", lambda: mine)
     found = topology.load()
@@ -209,6 +236,73 @@ def test_lstopo_fails(stand_in, script):
     stand_in("lstopo-no-graphics", script)
     with pytest.raises(BadInput, match="lstopo failed with status"):
         topology.lstopo_xml()
+
+
+def test_lstopo_is_asked_for_the_memory_of_gpus(stand_in, tmp_path):
+    stand_in("lstopo-no-graphics", "echo $HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES")
+    assert topology.lstopo_xml() == "1\n"
+
+
+def test_lstopo_hangs(monkeypatch, stand_in):
+    monkeypatch.setattr(topology, "_PATIENCE", 0.2)
+    stand_in("lstopo-no-graphics", "exec sleep 60")
+    with pytest.raises(BadInput, match=r"lstopo did not end within 0\.2 s"):
+        topology.lstopo_xml()
+
+
+def test_numa_nodes_that_hwloc_leaves_out(stand_in, tmp_path, capsys):
+    """As firmware that lists all PUs in each of the NUMA nodes: hwloc keeps the first one."""
+    stored_root(tmp_path / "root")
+    (tmp_path / "x.xml").write_text(machine(node(0, [0, 1, 2, 3], 1 << 30) + pus(range(4)), allowed_nodes=1))
+    stand_in("lstopo-no-graphics", f"cat {tmp_path}/x.xml")
+    found = topology.load(fsroot=tmp_path / "root")
+    assert found.left_out == {1: 1 << 30}
+    remark = "hwloc leaves out NUMA nodes 1 of /sys, which have 1 GiB of the 2 GiB of memory"
+    assert [remark in r for r in found.remarks()] == [True]
+    assert found.to_dict()["remarks"] == found.remarks()
+    # numactl's "all" has NUMA node 1 as well.
+    whole = next(s for s in plan(found).scenarios if s.name == "1Inst_Interleave")
+    assert whole.placements[0].numactl == ("--interleave=0",)
+    fsroot = ["--fsroot", str(tmp_path / "root")]
+    for command in (["topology"], ["plan", "--aligner", "bwa-mem"]):
+        assert main([*command, *fsroot]) == 0
+        assert remark in " ".join(capsys.readouterr().out.split())
+    (tmp_path / "root/sys/devices/system/node/online").write_text("0\n")
+    assert topology.load(fsroot=tmp_path / "root").left_out == {}
+    (tmp_path / "root/sys/devices/system/node/online").unlink()
+    assert topology.load(fsroot=tmp_path / "root").left_out == {1: 1 << 30}
+
+
+def test_pus_without_a_numa_node_are_listed(tmp_path, capsys):
+    file = tmp_path / "x.xml"
+    file.write_text(machine(SMALL + pus([5, 6, 7, 9]), allowed_pus=0x2FF))
+    for command in (["topology"], ["plan", "--aligner", "bwa-mem"]):
+        assert main([*command, "--xml", str(file)]) == 0
+        assert "note: PUs 5-7,9 belong to no NUMA node: no scenario uses them" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "reason"),
+    [
+        (node(0, [0], 0) + pus([0]), {}, "no NUMA node has memory here: their sizes are not stated"),
+        (SMALL, {"allowed_nodes": 0}, "no NUMA node has memory that may be used"),
+        (SMALL, {"allowed_pus": 0x100}, "no PU that may be used belongs to a NUMA node"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_names_the_file(tmp_path, content, options, reason):
+    file = tmp_path / "x.xml"
+    file.write_text(machine(content, **options))
+    with pytest.raises(BadInput, match=f"^{re.escape(str(file))}: {reason}"):
+        plan(topology.load(xml=file))
+
+
+@pytest.mark.parametrize("option", ["xml", "fsroot"])
+def test_what_may_never_end_is_not_read(tmp_path, option):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for file in (pipe, Path("/dev/zero")):
+        with pytest.raises(BadInput, match=f"^{file}: not a regular file"):
+            topology.load(**{option: file})
 
 
 def test_files_that_are_not_there(tmp_path):

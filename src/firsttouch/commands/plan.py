@@ -74,21 +74,20 @@ def run(args: argparse.Namespace) -> int:
             }
         )
     else:
-        print(_text(found))
+        print(_text(found, host.remarks()))
     return 0
 
 
-def _text(found: Plan) -> str:
-    """Return the plan as a table, and below it a line or two for each scenario that cannot be run."""
+def _text(found: Plan, remarks: list[str]) -> str:
+    """Return the plan as a table, and below it the *remarks* and each scenario that cannot be run."""
     rows = [row for scenario in found.scenarios for row in _rows(scenario)]
     width = _WIDTH - 2 - max((len(r[0]) for r in rows), default=0) - 2 - len("instance") - 2
     wrapped = [(*r[:2], "\n".join(textwrap.wrap(r[2], width, break_on_hyphens=False))) for r in rows]
     table = tabulate(wrapped, ("scenario", "instance", "numactl"), disable_numparse=True)
-    cannot = [
-        textwrap.fill(f"cannot be run: {name}: {reason}", _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-        for name, reason in found.infeasible
-    ]
-    return "\n".join([table, *cannot])
+    notes = [f"note: {remark}" for remark in remarks]
+    notes += [f"cannot be run: {name}: {reason}" for name, reason in found.infeasible]
+    wrapped_notes = (textwrap.fill(n, _WIDTH, subsequent_indent="  ", break_on_hyphens=False) for n in notes)
+    return "\n".join([table, *wrapped_notes])
 
 
 def _rows(scenario: Scenario) -> list[tuple[str, str, str]]:

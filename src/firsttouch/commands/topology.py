@@ -59,6 +59,7 @@ def describe(topology: Topology) -> str:
     text += f"\n\ncaches: {caches or 'unknown'}"
     if topology.memory_limit_bytes is not None:
         text += f"\nmemory limit of the cgroup: {format_bytes(topology.memory_limit_bytes)}"
+    text += "".join(f"\nnote: {remark}" for remark in topology.remarks())
     if not topology.distances:
         return text + "\ndistances: the firmware tells none"
     order = [n.index for n in topology.numa_nodes]
