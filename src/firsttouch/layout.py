@@ -154,18 +154,28 @@ class Layout:
 
 
 def _split(core: Mapping[int, int], pus: Sequence[int], parts: int, size: int) -> list[tuple[int, ...]]:
-    """Split the PUs of one NUMA node into *parts* of *size* PUs, with whole cores wherever they fit.
+    """Split the PUs of one NUMA node into *parts* of *size* PUs that share few cores.
 
     The PUs come best first, so that those that are left over are second hardware threads where there are any.
-    Cores with most PUs are dealt out first: the small ones fill up what is left of a part.
+    Neighbours stay together, unless parts of whole cores share fewer.
     """
+    kept = sorted(pus[: parts * size], key=lambda p: (core[p], p))
+    runs = [kept[i * size : (i + 1) * size] for i in range(parts)]
+    chunks = min(
+        runs, _whole_cores(core, kept, size), key=lambda chunks: sum(len({core[p] for p in c}) for c in chunks)
+    )
     place = {pu: i for i, pu in enumerate(pus)}
+    return [tuple(sorted(c, key=place.__getitem__)) for c in chunks]
+
+
+def _whole_cores(core: Mapping[int, int], pus: Sequence[int], size: int) -> list[list[int]]:
+    """Divide *pus* into parts of *size*, largest cores first: the small ones fill up what is left."""
     by_core: dict[int, list[int]] = {}
-    for pu in sorted(pus[: parts * size], key=lambda p: (core[p], p)):
+    for pu in pus:
         by_core.setdefault(core[pu], []).append(pu)
     cores = sorted(by_core.values(), key=len, reverse=True)
     chunks = []
-    for _ in range(parts):
+    while cores:
         chunk: list[int] = []
         for own in cores:
             if len(own) <= size - len(chunk):
@@ -176,5 +186,5 @@ def _split(core: Mapping[int, int], pus: Sequence[int], parts: int, size: int) -
             # The rest of the core stands where it stood, and goes to the next part.
             chunk += cores[0][:missing]
             del cores[0][:missing]
-        chunks.append(tuple(sorted(chunk, key=place.__getitem__)))
+        chunks.append(chunk)
     return chunks
