@@ -1,0 +1,183 @@
+"""Hostile input: topologies as hwloc XML, stored roots as folders and tarballs, and the arguments of a plan."""
+# ruff: noqa: E501 (a case is one line)
+
+import io
+import os
+import tarfile
+
+import pytest
+
+from hostile import ROOT, Case
+
+STORED = ROOT / "tests" / "golden"
+GOOD = (STORED / "lstopo_synthetic.xml").read_text()
+NODE = '<object type="NUMANode" os_index="{}" cpuset="{}" local_memory="{}"/>'
+PU = '<object type="PU" os_index="{}" cpuset="{}"/>'
+OWN = NODE.format(0, "0x3", 1 << 30)
+PLAN = ["plan", "--aligner", "bwa-mem"]
+
+
+def document(content="", *, after="", attributes='cpuset="0x3" nodeset="0x1"', node=OWN):
+    pus = PU.format(0, "0x1") + PU.format(1, "0x2")
+    return (
+        f'<topology version="2.0"><object type="Machine" {attributes}>{node}{pus}{content}</object>'
+        f"{after}</topology>"
+    )
+
+
+def distances(values, indexes="0 1", kind='type="NUMANode" nbobjs="2" kind="5" indexing="os"'):
+    return f"<distances2 {kind}><indexes>{indexes}</indexes><u64values>{values}</u64values></distances2>"
+
+
+TWO = document(NODE.format(1, "0x2", 1 << 30), attributes='cpuset="0x3" nodeset="0x3"')
+BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">' + "".join(
+    f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefghi", "bcdefghij", strict=True)
+)
+XXE = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
+
+#: Name, the XML, a pattern of the message; all are refused.
+REFUSED = [
+    ("empty", "", "not XML"),
+    ("text", "hello", "not XML"),
+    ("binary", b"\x00\xff\xfe" * 100, "not XML"),
+    ("cut", GOOD[: len(GOOD) // 2], "not XML"),
+    ("two documents", GOOD + GOOD, "not XML"),
+    ("another root", "<html/>", "no Machine"),
+    ("no machine", '<topology version="2.0"/>', "no Machine"),
+    ("a group for a machine", '<topology version="2.0"><object type="Group"/></topology>', "no Machine"),
+    ("version 1", GOOD.replace('version="2.0"', 'version="1.0"'), "version 1"),
+    ("entity bomb", BOMB + "]><topology>&j;</topology>", "x.xml"),
+    ("external entity", XXE + document("&a;"), "not XML"),
+    ("nested 1,000 times", document('<object type="Group">' * 1000 + "</object>" * 1000), "nested"),
+    ("nested 100,000 times", document('<object type="Group">' * 100_000 + "</object>" * 100_000), "nested"),
+    ("no NUMA node", document(node=""), "without NUMA nodes"),
+    ("two PUs of one number", document(PU.format(1, "0x2")), "PU 1 is there more than once"),
+    ("two NUMA nodes of one number", document(NODE.format(0, "0x2", 1)), "NUMANode 0 is there more than once"),
+    ("negative memory", document(node=NODE.format(0, "0x3", -5)), "NUMANode 0: local_memory is '-5'"),
+    ("memory with a unit", document(node=NODE.format(0, "0x3", "1GB")), "local_memory is '1GB'"),
+    ("memory of 5,000 digits", document(node=NODE.format(0, "0x3", "9" * 5000)), "local_memory is '9+'"),
+    ("memory as a fraction", document(node=NODE.format(0, "0x3", "1.5")), "local_memory is '1.5'"),
+    ("memory in other digits", document(node=NODE.format(0, "0x3", "\u0661")), "local_memory"),
+    ("memory of blanks", document(node=NODE.format(0, "0x3", " ")), "local_memory"),
+    ("PU without a number", document('<object type="PU" cpuset="0x1"/>'), "PU of number ''"),
+    ("PU of a negative number", document(PU.format(-1, "0x1")), "PU of number '-1'"),
+    ("PU of a huge number", document(PU.format(1 << 40, "0x1")), "PU of number"),
+    ("PU of a squared number", document(PU.format("\u00b2", "0x1")), "PU of number"),
+    ("NUMA node of a huge number", document(NODE.format(10**18, "0x1", 1)), "NUMANode of number"),
+    ("bitmap of letters", document(NODE.format(1, "0xzz", 1)), "not an hwloc bitmap"),
+    ("infinite bitmap", document(NODE.format(1, "0xf...f", 1)), "not an hwloc bitmap"),
+    ("bitmap without words", document(attributes='cpuset="3" nodeset="0x1"'), "not an hwloc bitmap"),
+    ("word of nine digits", document(NODE.format(1, "0x123456789", 1)), "not an hwloc bitmap"),
+    ("negative distance", TWO.replace("</topology>", distances("10 -5 20 10") + "</topology>"), "distances2.*-5"),
+    ("distance 0", TWO.replace("</topology>", distances("10 0 20 10") + "</topology>"), "distances2.*0 is not"),
+    ("huge distance", TWO.replace("</topology>", distances(f"10 {10**19} 20 10") + "</topology>"), "distances2"),
+    ("distance as a word", TWO.replace("</topology>", distances("10 far 20 10") + "</topology>"), "far"),
+    ("distance of 5,000 digits", TWO.replace("</topology>", distances("9" * 5000 + " 1 1 1") + "</topology>"), "x.xml"),
+    ("cache of negative size", document('<object type="L2Cache" cache_type="0" depth="2" cache_size="-1"/>'), "L2Cache"),
+    ("cache of depth x", document('<object type="L2Cache" cache_type="0" depth="x" cache_size="1"/>'), "depth is 'x'"),
+    ("pages of negative size", document(node=NODE.format(0, "0x3", 1)[:-2] + '><page_type size="-1"/></object>'), "size"),
+    ("pages of negative count", document(node=NODE.format(0, "0x3", 1)[:-2] + '><page_type count="x"/></object>'), "count"),
+]  # fmt: skip
+
+#: Name, the XML, the exit status of a plan, a pattern of its output.
+PLANNED = [
+    ("no memory stated", document(node=NODE.format(0, "0x3", 0)), 2, "x.xml: no NUMA node has memory here"),
+    ("no memory allowed", document(attributes='cpuset="0x3" nodeset="0x1" allowed_nodeset="0x8"'), 2, "may be used"),
+    ("no PU allowed", document(attributes='cpuset="0x3" allowed_cpuset="0x8" nodeset="0x1"'), 2, "x.xml: no PU that"),
+    ("PUs without a NUMA node", document(PU.format(9, "0x200"), attributes='cpuset="0x203" nodeset="0x1"'), 0, "PUs 9"),
+    ("a cpuset of absent PUs", document(node=NODE.format(0, "0xffffffff", 1 << 40)), 0, "2Inst_Original"),
+    ("overlapping NUMA nodes", TWO, 0, "2Inst_Original"),
+    ("an unknown object", document('<object type="Quark"><object type="PU" os_index="7"/></object>'), 0, "2Inst"),
+    ("distances of other nodes", TWO.replace("</topology>", distances("1 1 1 1", "7 8") + "</topology>"), 0, "2Inst"),
+    ("distances that lack one", TWO.replace("</topology>", distances("10 20 20") + "</topology>"), 0, "2Inst"),
+    ("huge memory", document(node=NODE.format(0, "0x3", 9 * 10**18)), 0, "2Inst_Original"),
+    ("memory as a cache", document('<object type="MemCache" cache_type="0" depth="1" cache_size="9999"/>'), 0, "2Inst"),
+]  # fmt: skip
+
+
+def tarball(*members, name="root.tar", mode="w"):
+    """Return a function that makes a tarball of (name, content) or (name, type, link)."""
+
+    def make(folder):
+        with tarfile.open(folder / name, mode) as archive:
+            for member in members:
+                info = tarfile.TarInfo(member[0])
+                content = b""
+                if len(member) == 2:
+                    content = member[1]
+                    info.size = len(content)
+                else:
+                    info.type, info.linkname = member[1:]
+                archive.addfile(info, io.BytesIO(content))
+
+    return make
+
+
+def unreadable_tarball(folder):
+    tarball(("root/sys/file", b"x" * 10_000), mode="w:bz2")(folder)
+    data = (folder / "root.tar").read_bytes()
+    (folder / "root.tar").write_bytes(data[: len(data) // 2])
+
+
+def loop(folder):
+    (folder / "root.tar").symlink_to("root.tar")
+
+
+FILE = ("sys/file", b"x")
+#: Name, how the root is made, a pattern of the message; all are refused.
+ROOTS = [
+    ("absent", {}, "cannot be read: No such file"),
+    ("loop of links", loop, "root.tar"),
+    ("FIFO", lambda folder: os.mkfifo(folder / "root.tar"), "not a regular file"),
+    ("empty file", {"root.tar": ""}, "neither a folder nor a whole tarball"),
+    ("text", {"root.tar": "text"}, "neither a folder nor a whole tarball"),
+    ("cut", unreadable_tarball, "neither a folder nor a whole tarball"),
+    ("empty tarball", tarball(), "no sys/ folder"),
+    ("tarball of a folder without sys", tarball(("proc/cpuinfo", b"")), "no sys/ folder"),
+    ("empty folder", lambda folder: (folder / "root.tar").mkdir(), "no sys/ folder"),
+    ("sys is a file", {"root.tar/sys": ""}, "no sys/ folder"),
+    ("hard link to nothing", tarball(FILE, ("sys/a", tarfile.LNKTYPE, "sys/b")), "hard link to sys/b"),
+    ("hard link to itself", tarball(FILE, ("sys/a", tarfile.LNKTYPE, "sys/a")), "hard link to sys/a"),
+    ("2,000 folders", tarball(FILE, ("sys/" + "d/" * 2000 + "f", b"")), "too many folders|File name too long"),
+    ("a long name", tarball(FILE, ("sys/" + "n" * 300, b"")), "File name too long"),
+    ("a file where a folder was", tarball(("sys/a/b", b""), ("sys/a", b"")), "root.tar"),
+    ("a folder where a file was", tarball(("sys/a", b""), ("sys/a/b", b"")), "root.tar"),
+    ("only what leads outside", tarball(("../sys/a", b"x"), ("/sys/a/../../b", b"x")), "no sys/ folder"),
+    ("sys is a link outside", tarball(("sys", tarfile.SYMTYPE, "../../../sys")), "no sys/ folder"),
+    ("sys is a device", tarball(("sys", tarfile.CHRTYPE, "")), "no sys/ folder"),
+    ("only an empty sys", {"root.tar/sys/none": ""}, "lstopo failed|not an hwloc topology|without NUMA nodes"),
+]
+
+#: The arguments of a plan on a sound topology, and a pattern of the message; all are refused.
+ARGUMENTS = [
+    (["--threads", "0"], "whole number of at least 1"),
+    (["--threads", "65"], "--threads 65: .*1 to 64 PUs"),
+    (["--threads", "9" * 5000], "threads"),
+    (["--index-size", "-1"], "index-size"),
+    (["--index-size", "nan"], "index-size"),
+    (["--index-size", "1e999"], "index-size"),
+    (["--index-size", "5 lots"], "index-size"),
+    (["--policies", ""], "no policy ''"),
+    (["--policies", "original,,interleave"], "no policy ''"),
+    (["--policies", "everything"], "no policy 'everything'"),
+    (["--aligner", "../../etc/passwd"], "aligner"),
+    (["--fsroot", "root"], "not allowed with argument"),
+]
+
+CASES = [
+    *(Case(f"xml: {name}", [*PLAN, "--xml", "x.xml"], 2, says, {"x.xml": xml}) for name, xml, says in REFUSED),
+    *(Case(f"topology: {name}", ["topology", "--xml", "x.xml"], 2, says, {"x.xml": xml}) for name, xml, says in REFUSED[::5]),
+    *(Case(f"plan: {name}", [*PLAN, "--xml", "x.xml"], status, says, {"x.xml": xml}) for name, xml, status, says in PLANNED),
+    *(Case(f"fsroot: {name}", ["topology", "--fsroot", "root.tar"], 2, says, make) for name, make, says in ROOTS),
+    *(Case(f"arguments: {' '.join(a)[:40]}", [*PLAN, "--xml", str(STORED / "lstopo_synthetic.xml"), *a], 2, says) for a, says in ARGUMENTS),
+    Case("xml: absent", [*PLAN, "--xml", "x.xml"], 2, "cannot be read: No such file"),
+    Case("xml: folder", [*PLAN, "--xml", "x.xml"], 2, "x.xml", lambda folder: (folder / "x.xml").mkdir()),
+    Case("xml: FIFO", [*PLAN, "--xml", "x.xml"], 2, "not a regular file", lambda folder: os.mkfifo(folder / "x.xml")),
+    Case("xml: /dev/zero", [*PLAN, "--xml", "/dev/zero"], 2, "/dev/zero: not a regular file"),
+    Case("fsroot: /dev/zero", [*PLAN, "--fsroot", "/dev/zero"], 2, "/dev/zero: not a regular file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_hostile_topologies(case, hostile):
+    hostile(case)
