@@ -159,12 +159,14 @@ def _check_fastq(file: Path) -> tuple[int, int]:
     from firsttouch.reads import inspect  # noqa: PLC0415 - as NumPy, it is slow to import
 
     try:
-        records = inspect([file]).records
+        reads = inspect([file])
     except BadInput as error:
         where = "" if error.line is None else f"line {error.line}: "
         raise Corrupt(f"not FASTQ that can be used: {where}{error.reason}") from None
+    if reads.layouts[0].source.packed:
+        raise Corrupt("not FASTQ that can be used: it is gzip within gzip")
     with file.open("rb") as stream:
-        return records, len([stream.readline(), stream.readline()][1].rstrip(b"\r\n"))
+        return reads.records, len([stream.readline(), stream.readline()][1].rstrip(b"\r\n"))
 
 
 def digests_of(path: Path, algorithms: Iterable[str], what: str, progress: Progress) -> dict[str, str]:
