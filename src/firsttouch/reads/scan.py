@@ -179,7 +179,7 @@ def _compare(checked: Sequence[Checked], windows: Sequence[_Window], done: int) 
     one, other = (w.names() for w in windows)
     if (wrong := pairs.unlike(one, other)) is None:
         return
-    both = [n.name(wrong).decode(errors="replace") for n in (one, other)]
+    both = [n.name(wrong).decode("ascii", "backslashreplace") for n in (one, other)]
     names, number = " and ".join(both), done + wrong
     reason = f"{names} are the same mate" if both[0] == both[1] else f"{names} are no pair"
     line = 4 * number + 1 if len(checked) == 2 else 8 * number + 5

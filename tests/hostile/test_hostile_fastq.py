@@ -1,0 +1,269 @@
+"""Hostile input: FASTQ files, plain and gzip, and files that describe datasets."""
+
+import bz2
+import gzip
+import os
+import shutil
+
+import pytest
+
+from hostile import Case
+
+GOOD = b"@r1\nACGT\n+\nIIII\n@r2\nGGCA\n+\nIIII\n"
+PACKED = gzip.compress(GOOD * 500, mtime=0)
+
+#: What is wrong -> (the file, what the message says). The bad record is the third, behind two good ones.
+BAD = {
+    "no name": (b"@\nAC\n+\nII\n", r"r\.fq:9: record 3 has no name"),
+    "a comment for a name": (b"@ r\nAC\n+\nII\n", r":9: record 3 has no name"),
+    "a tab for a name": (b"@\tr\nAC\n+\nII\n", r":9: record 3 has no name"),
+    "an at sign before the name": (b"@@r\nAC\n+\nII\n", r":9: record 3 has a name that begins with @"),
+    "a long name": (b"@" + b"n" * 255 + b"\nAC\n+\nII\n", r":9: record 3 has a name of 255 bytes"),
+    "a very long name": (b"@" + b"n" * 3_000_000 + b"\nAC\n+\nII\n", r":9: record 3 has a name of 3000000 bytes"),
+    "a NUL in the name": (b"@r\0\nAC\n+\nII\n", r":9: record 3 has the byte 0x00 in the line of its name"),
+    "an escape in the comment": (b"@r \x1b[2J\nAC\n+\nII\n", r":9: record 3 has the byte 0x1b"),
+    "a bell in the name": (b"@r\7\nAC\n+\nII\n", r":9: record 3 has the byte 0x07"),
+    "a lone CR in the name": (b"@r\rx\nAC\n+\nII\n", r":9: record 3 has the byte 0x0d"),
+    "a NUL among bases": (b"@r\nA\0\n+\nII\n", r":10: record 3 has the byte 0x00 among its bases"),
+    "an exclamation mark among bases": (b"@r\nA!\n+\nII\n", r":10: record 3 has '!' among its bases"),
+    "digits for bases": (b"@r\n01\n+\nII\n", r":10: record 3 has '0' among its bases"),
+    "a blank among bases": (b"@r\nA C\n+\nIII\n", r":10: record 3 has the byte 0x20 among its bases"),
+    "Latin-1 among bases": (b"@r\nA\xe4\n+\nII\n", r":10: record 3 has the byte 0xe4 among its bases"),
+    "a gap among bases": (b"@r\nA-\n+\nII\n", r":10: record 3 has '-' among its bases"),
+    "a blank among qualities": (b"@r\nACG\n+\nI I\n", r":12: record 3 has the byte 0x20 among its qualities"),
+    "a tab among qualities": (b"@r\nAC\n+\nI\t\n", r":12: record 3 has the byte 0x09 among its qualities"),
+    "DEL among qualities": (b"@r\nAC\n+\nI\x7f\n", r":12: record 3 has the byte 0x7f among its qualities"),
+    "a byte of 255 among qualities": (b"@r\nAC\n+\nI\xff\n", r":12: record 3 has the byte 0xff among its quali"),
+    "too few qualities": (b"@r\nAC\n+\nI\n", r":12: record 3 has 2 bases but 1 qualities"),
+    "too many qualities": (b"@r\nAC\n+\nIII\n", r":12: record 3 has 2 bases but 3 qualities"),
+    "no plus line": (b"@r\nAC\nII\n@r\n", r":11: record 3 has no \+ line"),
+    "bases on several lines": (b"@r\nAC\nGT\n+\nIIII\n", r":11: record 3 .* bases on several lines are not taken"),
+    "FASTA": (b">r\nAC\n>s\nGT\n", r":9: record 3 begins without @: this is FASTA"),
+    "SAM": (b"r\t0\tc\t1\t60\t2M\t*\t0\t0\tAC\tII\n" * 4, r":9: record 3 begins without @"),
+    "a blank line between records": (b"\n@r\nAC\n+\nII\n", r":9: record 3 begins without @: it is a blank line"),
+    "binary": (bytes(range(256)) * 9, r":9: record 3 begins without @"),
+    "the end in the name": (b"@r", r":11: record 3 has no \+ line|:9: record 3"),
+    "the end in the bases": (b"@r\nAC", r"record 3 has no \+ line \(is it truncated"),
+    "the end before the qualities": (b"@r\nAC\n+\n", r"record 3 has 2 bases but 0 qualities"),
+    "the end in the qualities": (b"@r\nAC\n+\nI", r":12: record 3 has 2 bases but 1 qualities"),
+    "zeros behind the records": (bytes(5000), r":9: record 3 begins without @"),
+}
+
+#: Those that go through every command that reads FASTQ.
+SOME = dict(list(BAD.items())[::5])
+
+#: Files of which not even the beginning is FASTQ, or which no pass may read.
+FILES = {
+    "nothing": (b"", r"r\.fq: no reads"),
+    "blank lines alone": (b"\n\r\n \n", r"r\.fq: no reads"),
+    "gzip of nothing": (gzip.compress(b"", mtime=0), r"r\.fq: no reads"),
+    "gzip without its last byte": (PACKED[:-1], r"r\.fq: .*truncated or damaged"),
+    "half of gzip": (PACKED[: len(PACKED) // 2], r"r\.fq: .*truncated or damaged"),
+    "the header of gzip": (PACKED[:10], r"r\.fq: .*truncated or damaged"),
+    "damaged gzip": (PACKED[:60] + b"\x55" * 9 + PACKED[69:], r"r\.fq: .*truncated or damaged"),
+    "gzip of gzip": (gzip.compress(PACKED, mtime=0), r"r\.fq:1: record 1 begins without @"),
+    "bzip2": (bz2.compress(GOOD), "compressed with something else than gzip: unpack it with bzip2"),
+    "xz": (b"\xfd7zXZ\0" + bytes(99), "unpack it with xz"),
+    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(99), "unpack it with zstd"),
+    "zip": (b"PK\3\4" + bytes(99), "unpack it with unzip"),
+    "UTF-16": (GOOD.decode().encode("utf-16"), r"r\.fq:1: record 1 begins without @"),
+    "a byte-order mark": (b"\xef\xbb\xbf" + GOOD, r"r\.fq:1: record 1 begins without @"),
+    "BAM": (b"BAM\1" + bytes(99), r"r\.fq:1: record 1 begins without @"),
+}
+
+PAIRS = {
+    "other names": (GOOD, GOOD.replace(b"r2", b"r3"), r"m\.fq:5: record 2: @r2 and @r3 are no pair"),
+    "mate 1 twice": (GOOD.replace(b"r2", b"r2/1"),) * 2 + (r"record 2: @r2/1 and @r2/1 are the same mate",),
+    "mates 3 and 4": (GOOD.replace(b"r2", b"r2/3"), GOOD.replace(b"r2", b"r2/4"), "are no pair"),
+    "fewer of mate 2": (GOOD, GOOD[: len(GOOD) // 2], r"m\.fq: ends after 1 records"),
+    "fewer of mate 1": (GOOD[: len(GOOD) // 2], GOOD, r"r\.fq: ends after 1 records"),
+    "no mate 2": (GOOD, b"", r"m\.fq: ends after 0 records"),
+    "control characters of C1 in a name": (GOOD.replace(b"r2", b"r\xc2\x9b"), GOOD, r"are no pair"),
+}
+
+MANIFEST = """\
+title = "a set"
+kind = "url"
+source = "somebody"
+[[file]]
+role = "reference"
+name = "a.fa"
+url = "http://127.0.0.1:1/a.fa"
+why_unpinned = "it is a test"
+[[file]]
+role = "reads"
+name = "r.fq"
+url = "http://127.0.0.1:1/r.fq"
+why_unpinned = "it is a test"
+"""
+
+#: What is wrong in a dataset's file -> (its content, what the message says).
+MANIFESTS = {
+    "empty": ("", r"set\.toml:1: kind must be one of"),
+    "Latin-1": (MANIFEST.replace("a set", "\xe4").encode("latin-1"), r"set\.toml: not UTF-8 text"),
+    "binary": (bytes(range(256)), r"set\.toml: not UTF-8 text"),
+    "UTF-16": (MANIFEST.encode("utf-16"), r"set\.toml: not UTF-8 text"),
+    "NUL": (MANIFEST + "\0", r"set\.toml:14: not TOML"),
+    "an open string": (MANIFEST + 'a = "', r"set\.toml:14: not TOML"),
+    "nested too deeply": ("a = " + "[" * 20_000, r"set\.toml: not TOML: it is nested too deeply"),
+    "a number of 9,000 digits": ("a = " + "1" * 9000, r"set\.toml: not TOML: "),
+    "a key twice": (MANIFEST.replace('kind = "url"', 'kind = "url"\nkind = "url"'), r"set\.toml:3: not TOML"),
+    "an unknown key": (MANIFEST + "size = 1\n", r"set\.toml:14: unknown key 'size'"),
+    "no host": (MANIFEST.replace("127.0.0.1:1/r", "[::1/r"), r"set\.toml:9: url: .* names no host"),
+    "no port": (MANIFEST.replace("127.0.0.1:1/r", "h:port/r"), r"set\.toml:9: url: .* names no host"),
+    "another scheme": (MANIFEST.replace("http://127.0.0.1:1/r", "file:///r"), r"set\.toml:12: file\.1\.url"),
+    "a way out of the store": (MANIFEST.replace('"r.fq"', '"../r.fq"'), r"set\.toml:11: file\.1\.name"),
+    "a checksum that is none": (
+        MANIFEST.replace('why_unpinned = "it is a test"\n[[', 'checksum = "sha256:0"\n[['),
+        r"set\.toml:8: file\.0\.checksum",
+    ),
+    "a parent that is itself": (
+        'title = "t"\nkind = "derived"\nsource = "s"\nparent = "set"\n'
+        '[[file]]\nrole = "reference"\nname = "a"\nof = "b"\nwhy_unpinned = "w"\n',
+        r"set\.toml:4: parent: 'set' is itself derived",
+    ),
+    "a mapped fraction without others": (
+        MANIFEST + "[expect.mapped_fraction_min]\nsnap = 1\n",
+        "'others' is missing",
+    ),
+}
+
+
+def index(folder):
+    """Make files that pass for an index of bwa until it reads them."""
+    for suffix in (".amb", ".ann", ".bwt", ".pac", ".sa"):
+        (folder / f"idx{suffix}").write_bytes(b"x")
+
+
+def in_run(content):
+    """Return what makes an index and a file of reads."""
+
+    def make(folder):
+        index(folder)
+        (folder / "r.fq").write_bytes(content)
+
+    return make
+
+
+def special(folder):
+    os.mkfifo(folder / "fifo")
+    (folder / "folder").mkdir()
+    (folder / "dangling").symlink_to("nowhere")
+    (folder / "loop").symlink_to("loop")
+
+
+RUN = ["run", "1Inst_Original", "--aligner", "bwa-mem", "--index", "idx", "--reads", "r.fq", "-o", "out.sam"]
+NEEDS_BWA = pytest.mark.skipif(not shutil.which("bwa") or not shutil.which("lstopo-no-graphics"), reason="no bwa")
+BLOCK = ["reads", "block", "r.fq", "-o", "b.fq"]
+
+CASES = [
+    *(Case(f"{n}", ["reads", "check", "r.fq"], 2, says, {"r.fq": GOOD + bad}) for n, (bad, says) in BAD.items()),
+    *(
+        Case(f"{n}, gzip", ["reads", "check", "r.fq"], 2, says, {"r.fq": gzip.compress(GOOD + bad, mtime=0)})
+        for n, (bad, says) in SOME.items()
+    ),
+    *(
+        Case(
+            f"{n}, CR LF",
+            ["reads", "check", "--json", "r.fq"],
+            2,
+            says,
+            {"r.fq": (GOOD + bad).replace(b"\n", b"\r\n")},
+        )
+        for n, (bad, says) in SOME.items()
+    ),
+    *(Case(f"{n}, blocked", BLOCK, 2, says, {"r.fq": GOOD + bad}) for n, (bad, says) in SOME.items()),
+    *(Case(n, ["reads", "check", "r.fq"], 2, says, {"r.fq": data}) for n, (data, says) in FILES.items()),
+    *(Case(f"{n}, blocked", BLOCK, 2, says, {"r.fq": data}) for n, (data, says) in FILES.items()),
+    *(
+        Case(f"pair: {n}", ["reads", "check", "r.fq", "m.fq"], 2, says, {"r.fq": one, "m.fq": other})
+        for n, (one, other, says) in PAIRS.items()
+    ),
+    Case("one file for both mates", ["reads", "check", "r.fq", "r.fq"], 2, "file of mate 1 again", {"r.fq": GOOD}),
+    Case(
+        "interleaved, odd", ["reads", "check", "--interleaved", "r.fq"], 2, "has no mate|no pair", {"r.fq": GOOD}
+    ),
+    Case("three files", ["reads", "check", *["r.fq"] * 3], 2, "3 read files", {"r.fq": GOOD}),
+    *(
+        Case(f"a {name}", ["reads", "check", name], 2, says, special)
+        for name, says in {
+            "fifo": "is no regular file",
+            "folder": "cannot be read: Is a directory",
+            "dangling": "cannot be read: No such file",
+            "loop": "cannot be read: Too many levels",
+            "nothing": "nothing: cannot be read: No such file",
+            "/dev/zero": "is no regular file",
+            "/dev/null": "is no regular file",
+            "-": "standard input are not taken",
+        }.items()
+    ),
+    Case(
+        "the output is the input",
+        ["reads", "block", "r.fq", "-o", "r.fq"],
+        2,
+        "output is an input",
+        {"r.fq": GOOD},
+    ),
+    Case("two outputs for one mate", [*BLOCK, "c.fq"], 2, "the reads have 1 mates", {"r.fq": GOOD}),
+    Case("blocks of a byte", [*BLOCK, "--block-bytes", "1"], 2, "blocks of 1 bytes hold none", {"r.fq": GOOD}),
+    *(
+        Case(f"dataset: {n}", ["data", "get", "set"], 2, says, {"sets/set.toml": text}, environment=SETS)
+        for SETS in [{"FIRSTTOUCH_DATASETS": "sets"}]
+        for n, (text, says) in MANIFESTS.items()
+    ),
+    *(
+        Case(
+            f"list: {n}",
+            ["data", "list"],
+            2,
+            r"(?s)good .*set\.toml|set\.toml.*good ",
+            {"sets/set.toml": text, "sets/good.toml": MANIFEST},
+            environment={"FIRSTTOUCH_DATASETS": "sets"},
+        )
+        for n, (text, _) in MANIFESTS.items()
+    ),
+    *(
+        Case(
+            f"handed in: {n}",
+            ["data", "get", "set", "--from", "a.fa", "r.fq"],
+            2,
+            r"r\.fq: not FASTQ|r\.fq: .*gzip|r\.fq: .*no reads",
+            {"sets/set.toml": MANIFEST, "a.fa": b">a\nACGT\n", "r.fq": data},
+            leaves=["../data/*"],
+            environment={"FIRSTTOUCH_DATASETS": "sets"},
+        )
+        for n, data in {
+            **{n: GOOD + bad for n, (bad, _) in SOME.items()},
+            **{n: data for n, (data, _) in FILES.items()},
+        }.items()
+    ),
+]
+RUNS = [
+    *(Case(f"run: {n}", RUN, 2, says, in_run(GOOD + bad)) for n, (bad, says) in SOME.items()),
+    *(Case(f"run: {n}", RUN, 2, says, in_run(data)) for n, (data, says) in list(FILES.items())[::3]),
+    Case("run: one file for both mates", [*RUN, "--reads2", "r.fq"], 2, "mate 1 again", in_run(GOOD)),
+    Case("run: no index", RUN, 2, "no index of bwa-mem there", {"r.fq": GOOD}),
+    Case("run: an index of rubbish", RUN, 1, "bwa ended with", in_run(GOOD)),
+    Case(
+        "run: batches for an aligner of several steps",
+        [*(w.replace("bwa-mem", "bwa-aln") for w in RUN), "--dynamic"],
+        2,
+        "bwa-aln takes no --dynamic",
+        in_run(GOOD),
+    ),
+]
+
+
+def test_the_good_file_is_taken(hostile):
+    hostile(Case("good", ["reads", "check", "r.fq"], 0, "reads +2", {"r.fq": GOOD}))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_hostile_fastq(case, hostile):
+    hostile(case)
+
+
+@NEEDS_BWA
+@pytest.mark.parametrize("case", RUNS, ids=str)
+def test_hostile_fastq_in_a_run(case, hostile):
+    hostile(case)
