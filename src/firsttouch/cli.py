@@ -130,7 +130,7 @@ def _signals(received: list[int]) -> Iterator[None]:
         received.append(number)
         # A closed terminal's shell and kernel both send a hang-up: the second must not cut the clean-up short.
         for again in handled:
-            signal.signal(again, signal.SIG_IGN)
+            signal.signal(again, lambda *_: None)  # not SIG_IGN, which programs that are started inherit
         raise KeyboardInterrupt
 
     for number in handled:

@@ -235,7 +235,7 @@ def _next(ended: queue.Queue[_Running], until: float) -> _Running | None:
 def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
     """Say that *job* did not end in time, and what its log says last."""
     which = f"instance {running.index(job)}: " if len(running) > 1 else ""
-    limit = round(timeout, 1) or round(timeout, 4)
+    limit = round(timeout, 1) or round(timeout, 3) or timeout
     last = last_lines(job.job.stderr) or "it said nothing"
     return f"{which}{job.job.argv[0]} did not end within {limit:g} s and was stopped: {last}"
 

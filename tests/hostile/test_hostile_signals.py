@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals in the middle of the work, and signals that who started us ignores."""
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from test_hostile_outputs import ADVISE, RUN, aligning, needs_bwa
+
+from hostile import Case
+
+REAL = shutil.which("bwa")
+WITH_STAND_IN = {"PATH": f"bin:{os.environ['PATH']}"}
+
+
+def stand_in(script: str):
+    """Return what makes reads, an index and a bwa that runs *script* in place of an alignment."""
+
+    def make(folder: Path) -> None:
+        aligning(folder)
+        (folder / "bin").mkdir()
+        program = folder / "bin" / "bwa"
+        program.write_text(f"#!/bin/sh\n[ $# = 0 ] && exec {REAL}\n{script}\n")
+        program.chmod(0o755)
+
+    return make
+
+
+HANGING = stand_in("echo partial; touch started; exec sleep 300")
+DEAF = stand_in("trap '' TERM HUP QUIT INT; touch started; while :; do sleep 0.1; done")
+SLOW = stand_in(f'touch started; sleep 1; exec {REAL} "$@"')
+
+
+def pipe(folder: Path) -> None:
+    stand_in(f'touch started; exec {REAL} "$@"')(folder)
+    os.mkfifo(folder / "pipe")
+
+
+WITH_CHILDREN = stand_in("sleep 300 & setsid sleep 301 & touch started; wait")
+
+
+def wait_for(ready) -> None:
+    deadline = time.monotonic() + 15
+    while not ready() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert ready(), "it has not begun"
+
+
+def when_started(*numbers: int):
+    """Return what sends signals when the aligner has started."""
+
+    def send(process, folder: Path) -> None:
+        wait_for((folder / "started").exists)
+        for number in numbers:
+            process.send_signal(number)
+
+    return send
+
+
+def when_blocked(number: int):
+    """Return what sends a signal when the command waits for a reader of its output."""
+
+    def send(process, folder: Path) -> None:
+        wait_for((folder / "started").exists)
+        time.sleep(2)
+        process.send_signal(number)
+
+    return send
+
+
+def stopped(name: str, argv: list[str], make, number: int, *more: int) -> Case:
+    return Case(
+        *(
+            f"{name}, {signal.Signals(number).name}{'+' * len(more)}",
+            argv,
+            128 + number,
+            "firsttouch: interrupted",
+        ),
+        *(make, ["started"], (), WITH_STAND_IN, True),
+        during=when_started(number, *more),
+    )
+
+
+def ignoring(name: str) -> tuple[str, str]:
+    return ("env", f"--ignore-signal={name}")
+
+
+TO_OUTPUT = [*RUN, "-o", "o.sam"]
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+CASES = [
+    *(stopped("a run", TO_OUTPUT, HANGING, number) for number in STOPPING),
+    *(stopped("a sorted run", [*TO_OUTPUT, "--sorted"], HANGING, number) for number in STOPPING),
+    *(stopped("a striped run", [*TO_OUTPUT, "--striped"], HANGING, number) for number in STOPPING),
+    *(stopped("a run over an old output", [*RUN, "-o", "out.sam"], HANGING, number) for number in STOPPING),
+    *(stopped("a run without signals' default", [*RUN, "-o", "o.sam"], DEAF, number) for number in STOPPING),
+    *(stopped("a run whose aligner has children", TO_OUTPUT, WITH_CHILDREN, number) for number in STOPPING[:2]),
+    *(stopped("advice", ADVISE, HANGING, number) for number in STOPPING),
+    stopped("a terminal that is closed", TO_OUTPUT, HANGING, signal.SIGHUP, signal.SIGHUP, signal.SIGTERM),
+    stopped("a quit after a hang-up", TO_OUTPUT, DEAF, signal.SIGHUP, signal.SIGQUIT),
+    *(
+        Case(
+            *(f"a pipe that nobody reads, {number.name}", [*RUN, "-o", "pipe"], 128 + number, "interrupted"),
+            *(pipe, ["started"], (), WITH_STAND_IN, True),
+            during=when_blocked(number),
+        )
+        for number in STOPPING
+    ),
+    Case(
+        *("ignored ends of children", TO_OUTPUT, 0, "o.sam", SLOW, ["started", "o.sam"], (), WITH_STAND_IN, True),
+        prefix=ignoring("CHLD"),
+    ),
+    Case(
+        *("an aligner that fails, with these", TO_OUTPUT, 1, "status 9"),
+        *(stand_in("touch started; exit 9"), ["started"], (), WITH_STAND_IN, True),
+        prefix=ignoring("CHLD"),
+    ),
+    Case(
+        *("a timeout, with these", [*TO_OUTPUT, "--timeout=0.5"], 1, "did not end within 0.5 s"),
+        *(HANGING, ["started"], (), WITH_STAND_IN, True),
+        prefix=ignoring("CHLD"),
+    ),
+    Case(
+        *("nohup", TO_OUTPUT, 0, "o.sam", SLOW, ["started", "o.sam"], (), WITH_STAND_IN, True),
+        prefix=ignoring("HUP"),
+        during=when_started(signal.SIGHUP),
+    ),
+    Case(
+        *("an aligner that a real-time signal ends", TO_OUTPUT, 1, "signal 40"),
+        *(stand_in("touch started; kill -40 $$"), ["started"], (), WITH_STAND_IN, True),
+    ),
+    Case(
+        *("the shortest timeout", [*TO_OUTPUT, "--timeout=0.001"], 1, "did not end within 0.001 s"),
+        *(HANGING, ["started"], (), WITH_STAND_IN, True),
+    ),
+]
+
+
+@needs_bwa
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_hostile_signals(case, hostile):
+    hostile(case)
