@@ -56,7 +56,7 @@ def characterize(
             if error.errno != errno.ENOSPC:
                 raise
             raise Missing(f"{out}: its disk is full: nothing of this run was kept") from error
-    _point(out / "latest", final.name)
+    _point(out / "latest", final.name, say)
     return final, table, passed
 
 
@@ -85,10 +85,10 @@ def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tup
     if not found:
         reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])
         raise RunFailed(f"no check gave a record: {reasons or 'no check was run'}")
-    problems = [report.Problem(t.check, t.result, t.reason) for t in troubles]
+    problems = [report.Problem(t.check, t.result, t.reason, check=t.word) for t in troubles]
     described = load(system)
 
-    problems += [report.Problem(name, "skipped", why) for name, why in limits(found).items()]
+    problems += [report.Problem(name, "skipped", why, check="") for name, why in limits(found).items()]
 
     def reference(record: records.Record) -> report.Reference | None:
         if not record.judged:
@@ -124,7 +124,10 @@ def _free(folder: Path) -> Path:
     return found
 
 
-def _point(link: Path, target: str) -> None:
-    """Make *link* point at *target*, at once."""
+def _point(link: Path, target: str, say: Say) -> None:
+    """Make *link* point at *target*, at once; a folder or file in its place is left alone."""
+    if link.exists() and not link.is_symlink():
+        say(f"{link} is left alone: it is not a link; the newest report is {target}")
+        return
     with beside.replacing(link) as partial:
         partial.symlink_to(target)

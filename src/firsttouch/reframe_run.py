@@ -34,6 +34,11 @@ class Trouble:
     result: Literal["failed", "skipped"]
     reason: str
 
+    @property
+    def word(self) -> str:
+        """The check's name without its parameters, as records have it."""
+        return self.check.split(" ", 1)[0]
+
 
 def run(
     checks: Path, system: str, folder: Path, *, options: Sequence[str], say: Callable[[str], None]
@@ -81,10 +86,25 @@ def read(report: Path) -> list[Trouble]:
 def is_report(file: Path) -> bool:
     """Tell whether a JSON file is a run report of ReFrame."""
     try:
+        with file.open("rb") as start:
+            if b'"session_info"' not in start.read(4096):  # it is the first key
+                return False
         data = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return isinstance(data, dict) and {"session_info", "runs"} <= set(data)
+
+
+def reports(folder: Path) -> list[Path]:
+    """Return the run reports below *folder*, whatever their names: of each folder, that of the newest session."""
+    newest: dict[Path, tuple[float, Path]] = {}
+    for file in sorted(folder.rglob("*.json")):
+        if file.is_file() and is_report(file):
+            session = json.loads(file.read_text(encoding="utf-8"))["session_info"]
+            start = session.get("time_start_unix") if isinstance(session, dict) else None
+            began = float(start) if isinstance(start, (int, float)) else file.stat().st_mtime
+            newest[file.parent] = max(newest.get(file.parent, (began, file)), (began, file))
+    return [file for _, file in newest.values()]
 
 
 def folders(report: Path) -> list[Path]:

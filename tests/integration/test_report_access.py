@@ -41,7 +41,7 @@ def _report(folder: Path) -> Path:
     machine = module.Machine(4, 4)
     records = machine.everything()
     wrong = replace(records[100], status="invalid", reason="9 % of the pages lie elsewhere")
-    problems = [Problem("counters", "skipped", "perf_event_paranoid is 3", machine.host, "counters")]
+    problems = [Problem("counters", "skipped", "perf_event_paranoid is 3", machine.host, check="counters")]
     build([*records, wrong], folder, topology_xml=machine.xml(), problems=problems)
     return folder / "index.html"
 

@@ -114,7 +114,7 @@ def report(site: Site) -> Site:
     machine = machines().Machine(8, 8)
     records = machine.everything()
     wrong = replace(records[100], status="invalid", reason="9 % of the pages lie elsewhere")
-    problems = [Problem("counters", "skipped", "perf_event_paranoid is 3", machine.host, "counters")]
+    problems = [Problem("counters", "skipped", "perf_event_paranoid is 3", machine.host, check="counters")]
     build([*records, wrong], site.folder, topology_xml=machine.xml(), problems=problems)
     return site
 

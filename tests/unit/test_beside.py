@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import beside
+from firsttouch import beside, characterize
 from firsttouch.errors import BadInput
 
 pytestmark = pytest.mark.unit
@@ -291,3 +291,16 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     with beside.workspace(tmp_path):
         pass
     assert names(tmp_path) == kept
+
+
+def test_a_folder_in_the_place_of_the_link_to_the_newest_report_is_left_alone(tmp_path):
+    said = []
+    (tmp_path / "latest").mkdir()
+    characterize._point(tmp_path / "latest", "2026", said.append)
+    assert (tmp_path / "latest").is_dir()
+    assert not (tmp_path / "latest").is_symlink()
+    assert "is left alone" in said[0]
+    (tmp_path / "latest").rmdir()
+    characterize._point(tmp_path / "latest", "2026", said.append)
+    assert (tmp_path / "latest").readlink().name == "2026"
+    assert len(said) == 1

@@ -339,6 +339,12 @@ class TestCollect:
         assert json.loads((made.report / "state.json").read_text())["missing"] == []
         assert not [p for p in (tmp_path / "reports").iterdir() if p.name.startswith(".")]
 
+    def test_the_newest_reports_are_kept(self, tmp_path):
+        campaign = model.create(planned(tmp_path, only=["topology"]))
+        made = [collect.collect(campaign, draw=False).report.resolve() for _ in range(collect.KEPT + 2)]
+        assert sorted((tmp_path / "reports").iterdir()) == made[2:]
+        assert (tmp_path / "report").resolve() == made[-1]
+
     def test_nothing_at_all_is_a_report_too(self, tmp_path):
         campaign = model.create(planned(tmp_path, "strategy", aligners=["bwa-mem"]))
         made = collect.collect(campaign)

@@ -76,7 +76,7 @@ def of_a_host(out: Path) -> list[str]:
         [*some, *machine.scaling("bowtie2", "GCAT"), *throughput, *wrong],
         out,
         topology_xml=machine.xml(),
-        problems=[Problem("counters", "skipped", "perf_event_paranoid is 4")],
+        problems=[Problem("counters", "skipped", "perf_event_paranoid is 4", check="counters")],
         references=lambda record: Reference(record.value, None, None, "a test"),
         verdicts=[HostVerdict(like["host"], like["system"], (finding,), 0, ())],
     )

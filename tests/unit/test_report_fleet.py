@@ -397,6 +397,25 @@ class TestCommand:
         }
         assert summary["hosts"][0]["host"] == "n000"
 
+    def test_the_newest_run_report_of_a_folder_counts_whatever_its_name(self, tmp_path, firsttouch):
+        folder = tmp_path / "reframe"
+        for number, (start, failed) in enumerate([(30.0, ["placement", "counters"]), (10.0, ["topology"])]):
+            file = folder / "reports" / f"run-{number}.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            cases = [{"display_name": f"{n} %x=1", "result": "fail", "fail_reason": "why"} for n in failed]
+            session = {"session_info": {"time_start_unix": start}, "runs": [{"testcases": cases}]}
+            file.write_text(json.dumps(session))
+        (folder / "reports" / "other.json").write_text("[]")
+        records.append(folder / "output" / "records.jsonl", fleet(hosts=1)["n000"])
+        done = firsttouch("report", folder, "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        assert "Checks: 2 failed" in done.stdout
+        problems = json.loads((tmp_path / "out" / "summary.json").read_text())["problems"]
+        assert [(p["name"], p["check"]) for p in problems] == [
+            ("placement %x=1", "placement"),
+            ("counters %x=1", "counters"),
+        ]
+
     def test_of_too_many_results_monitoring_gets_the_verdicts(self, stores, tmp_path, monkeypatch):
         monkeypatch.setattr(assemble, "MOST_RESULTS", 10)
         assert cli.main(["report", str(stores / "before"), "-o", str(tmp_path / "out")]) == 0

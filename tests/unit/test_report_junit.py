@@ -74,9 +74,9 @@ def test_a_verdict_is_a_test_case(tmp_path):
 
 def test_without_a_verdict_checks_are_test_cases(tmp_path):
     problems = [
-        report.Problem("counters", "skipped", "perf_event_paranoid is 3", "n1", "counters"),
-        report.Problem("latency", "failed", "it died\x1b[0m", "n1", "latency"),
-        report.Problem("figures", "skipped", "not all hosts are drawn"),
+        report.Problem("counters", "skipped", "perf_event_paranoid is 3", "n1", check="counters"),
+        report.Problem("latency", "failed", "it died\x1b[0m", "n1", check="latency"),
+        report.Problem("figures", "skipped", "not all hosts are drawn", check=""),
     ]
     machine = Machine(1, 2)
     made(tmp_path, [*machine.bandwidth(), invalid(machine.contention()[0])], problems=problems)

@@ -57,7 +57,7 @@ def test_nothing_at_all_is_bad_input(tmp_path: Path) -> None:
 
 
 def test_problems_alone_make_a_report(tmp_path: Path) -> None:
-    problems = [Problem("latency_check", "failed", "lat_mem_rd ended with status 7", "n1", "latency")]
+    problems = [Problem("latency_check", "failed", "lat_mem_rd ended with status 7", "n1", check="latency")]
     summary, page, document = made(tmp_path, [], problems=problems)
     assert "lat_mem_rd ended with status 7" in page
     assert document["hosts"] == []
@@ -67,8 +67,10 @@ def test_problems_alone_make_a_report(tmp_path: Path) -> None:
 
 def test_problems_are_listed_first_and_say_why_a_figure_is_missing(tmp_path: Path) -> None:
     problems = [
-        Problem("stream_check", "skipped", "no stream program on PATH", "n1", "bandwidth"),
-        Problem("contention_check %threads=4", "failed", "the probe was killed by signal 9", "n1"),
+        Problem("stream_check", "skipped", "no stream program on PATH", "n1", check="bandwidth"),
+        Problem(
+            "contention_check %threads=4", "failed", "the probe was killed by signal 9", "n1", check="contention"
+        ),
     ]
     machine = Machine(1, 4)
     _, page, document = made(tmp_path, machine.topology() + machine.latency(), problems=problems)
@@ -78,6 +80,19 @@ def test_problems_are_listed_first_and_say_why_a_figure_is_missing(tmp_path: Pat
     assert "Not shown:</b> Contention for one memory bank; failed: the probe was killed by signal 9." in rest
     assert "no record of it is among those that this report was made from" in rest
     assert [p["kind"] for p in document["problems"]] == ["skipped", "failed"]
+
+
+def test_the_failure_of_one_check_does_not_explain_another(tmp_path: Path) -> None:
+    problems = [
+        Problem("weak_scaling %threads=4", "failed", "it was killed", check="weak_scaling"),
+        Problem("latency_lmbench", "skipped", "no lat_mem_rd on PATH", check="latency_lmbench"),
+    ]
+    _, page, _ = made(tmp_path, Machine(1, 4).topology(), problems=problems)
+    shown = page.split("Results of n1")[1]
+    assert "Not shown:</b> Latency" in shown
+    assert "no lat_mem_rd on PATH" not in shown
+    # The figure of throughput, not those of scaling.
+    assert shown.count("it was killed") == 1
 
 
 @pytest.mark.parametrize(

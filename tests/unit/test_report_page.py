@@ -173,7 +173,9 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
         odd = replace(record, host=HOSTILE, system=HOSTILE, parameters={**words, "extra": HOSTILE})
         records.append(replace(odd, software={HOSTILE: HOSTILE}))
     records += [replace(r, status="invalid", reason=HOSTILE) for r in records[:3]]
-    page = page_of(tmp_path, records, title=HOSTILE, problems=[Problem(HOSTILE, "failed", HOSTILE, HOSTILE)])
+    page = page_of(
+        tmp_path, records, title=HOSTILE, problems=[Problem(HOSTILE, "failed", HOSTILE, HOSTILE, check=HOSTILE)]
+    )
     root = tree(page)
     assert not [e for e in root.iter() if local(e) == "script"]
     assert "alert('x')" in "".join(root.itertext())

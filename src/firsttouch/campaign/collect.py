@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from firsttouch.verdict import HostVerdict, judge
 
 #: A report draws five figures per host: of more hosts than these, only the worst and the first are drawn.
 MOST_DRAWN = 6
+#: Reports that a campaign keeps, the newest ones: it is collected again by each job that ends.
+KEPT = 3
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,14 @@ def _write(
         partial.rename(final)
     with beside.replacing(found.campaign.folder / "report") as link:
         link.symlink_to(Path("reports") / final.name)
+    _keep_newest(reports)
     return found.campaign.folder / "report"
+
+
+def _keep_newest(reports: Path) -> None:
+    """Remove old reports; their names are times, and unfinished ones begin with a dot."""
+    for folder in sorted(reports.glob("[0-9]*"))[:-KEPT]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _report(
@@ -120,15 +130,17 @@ def _report(
     drawn = set(_drawn(found, verdicts))
     check = {s.name: s.argv[1] if s.argv[0] == "measure" else "placement" for s in found.campaign.steps}
     problems = [
-        report.Problem(g.text.split(": ", 1)[0], "failed", f"missing: {g.reason}", g.host, check.get(g.step, ""))
+        report.Problem(
+            g.text.split(": ", 1)[0], "failed", f"missing: {g.reason}", g.host, check=check.get(g.step, "")
+        )
         for g in found.gaps
     ]
     for name in sorted({check.get(g.step, "") for g in found.skipped}):
         skipped = merged([g for g in found.skipped if check.get(g.step, "") == name])
-        problems += [report.Problem(g.step, "skipped", g.reason, g.host, name) for g in skipped]
+        problems += [report.Problem(g.step, "skipped", g.reason, g.host, check=name) for g in skipped]
     if left_out := len(set(found.hosts) - drawn):
         why = f"{left_out} of {len(found.hosts)} hosts are not drawn: overview.md and records.parquet have them"
-        problems.append(report.Problem("figures", "skipped", why))
+        problems.append(report.Problem("figures", "skipped", why, check=""))
 
     def reference(record: Record) -> report.Reference | None:
         known = system.reference(record.check, record.metric, record.parameters) if record.judged else None

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 #: The checks that run aligners.
 ALIGNER_CHECKS = ("scaling", "placement", "weak_scaling")
-#: What this program and ReFrame itself call run reports.
-_RUN_REPORTS = ("reframe.json", "run-report*.json")
 #: Files that cannot be read of which each is named.
 _MOST_TOLD = 20
 
@@ -175,7 +173,7 @@ def gather(paths: Sequence[Path]) -> Gathered:
 
 def _run_reports(path: Path) -> list[Path]:
     if path.is_dir():
-        return sorted(f for name in _RUN_REPORTS for f in path.rglob(name))
+        return reframe_run.reports(path)
     return [path] if path.suffix == ".json" and path.is_file() and reframe_run.is_report(path) else []
 
 

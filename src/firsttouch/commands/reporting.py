@@ -134,8 +134,10 @@ def _references(described: System | None) -> report.References | None:
 
 def _problems(found: Gathered) -> list[Problem]:
     """Return what campaigns and ReFrame's runs did not give, with the reason."""
-    problems = [Problem(str(u.error.file), "failed", f"cannot be read: {u}") for u in found.unread.values()]
-    problems += [Problem(t.check, t.result, t.reason) for t in found.troubles]
+    problems = [
+        Problem(str(u.error.file), "failed", f"cannot be read: {u}", check="") for u in found.unread.values()
+    ]
+    problems += [Problem(t.check, t.result, t.reason, check=t.word) for t in found.troubles]
     for seen in found.campaigns:
         check = {s.name: s.argv[1] if s.argv[0] == "measure" else "placement" for s in seen.campaign.steps}
         kinds: tuple[tuple[Kind, Sequence[Gap]], ...] = (("failed", seen.gaps), ("skipped", seen.skipped))
@@ -143,7 +145,7 @@ def _problems(found: Gathered) -> list[Problem]:
             for gap in gaps:
                 name = gap.step or gap.host or f"hosts of {seen.campaign.name}"
                 why = f"missing: {gap.reason}" if kind == "failed" else gap.reason
-                problems.append(Problem(name, kind, why, gap.host, check.get(gap.step, "")))
+                problems.append(Problem(name, kind, why, gap.host, check=check.get(gap.step, "")))
     return problems
 
 

@@ -139,7 +139,9 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
         current, superseded = _latest(r for r, wrong in placed if r.status == "valid" and not wrong)
         invalid = sorted((r for r, wrong in placed if r.status == "invalid" and not wrong), key=_order)
         lost = dict.fromkeys(
-            Problem(f"{r.check}/{r.metric}", "invalid", wrong, place[0], r.check) for r, wrong in placed if wrong
+            Problem(f"{r.check}/{r.metric}", "invalid", wrong, place[0], check=r.check)
+            for r, wrong in placed
+            if wrong
         )
         views.append(
             HostView(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from markupsafe import Markup
@@ -18,18 +18,18 @@ Kind = Literal["failed", "skipped", "invalid"]
 class Problem:
     """A check that failed, was skipped (something is missing on the host) or whose result is invalid.
 
-    *check* is the check's word in the records (``latency``); where it is empty, *name* is searched for it.
+    *check* is the check's word in the records (``latency``), "" where the problem is none of one check.
     """
 
     name: str
     kind: Kind
     reason: str
     host: str = ""
-    check: str = ""
+    check: str = field(kw_only=True)
 
     def concerns(self, check: str) -> bool:
         """Tell whether this is why the figure of *check* may be missing."""
-        return self.check == check if self.check else check in self.name.lower()
+        return self.check == check
 
 
 @dataclass(frozen=True)
