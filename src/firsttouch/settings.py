@@ -13,6 +13,8 @@ from firsttouch.records import Record, software
 #: How many pages of memory are huge where programs do not ask: by the kernel's word for it.
 _HUGE = {"never": 0.0, "madvise": 1.0, "always": 2.0}
 _SECONDS = 0.5
+#: A host is busy with something else where that takes as many PUs.
+BUSY = 0.5
 METRICS = frozenset({"huge_pages", "numa_balancing", "frequency_share", "usable_share", "busy_pus"})
 
 

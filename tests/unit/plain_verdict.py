@@ -5,13 +5,16 @@ Slow (a fleet of 10,000 hosts takes seconds per metric) and without numpy, so th
 is compared to but the constants.
 """
 
+import datetime
 import functools
 import json
 import math
 import statistics
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
+from firsttouch.settings import BUSY
 from firsttouch.settings import METRICS as SETTINGS
 from firsttouch.systems import Reference
 from firsttouch.systems.vocabulary import PARAMETERS
@@ -19,7 +22,7 @@ from firsttouch.verdict import sure
 from firsttouch.verdict.causes import Signs, causes
 from firsttouch.verdict.fleet import _BEYOND, _DOUBT, _NORMAL, _TWICE, _WITHIN, FEWEST_HOSTS, LOSS, Level
 from firsttouch.verdict.model import ORDER, Finding, HostVerdict
-from firsttouch.verdict.passes import _BESIDE
+from firsttouch.verdict.passes import _BESIDE, GAP
 from firsttouch.verdict.sure import _LEAST_ERROR, _MOST, _VALUES, PASS_AT
 
 
@@ -216,21 +219,21 @@ def judge(records, system, *, missing=None):
     judged by and another one was not is missing of that one, too. A metric whose reference tells no error of a
     pass, or that has none, is judged by what the majority of the hosts reach, if they are enough.
     """
+    mine = [r for r in records if r.system == system.name]
     by_host = {host: {} for host in missing or ()}
-    settings = {}
-    for record in records:
-        if record.system != system.name:
-            continue
-        if record.check == "topology":
-            settings.setdefault(record.host, {})[record.metric] = record.value
+    for record in mine:
         if record.metric not in SETTINGS:
             by_host.setdefault(record.host, {}).setdefault(_key(record), []).append(record)
-    expected = _fleet(by_host, system)
+    seen = {host: _Seen([r for r in mine if r.host == host]) for host in by_host}
+    expected = _fleet(by_host, system, seen)
     found = {}
     unjudged = {}
     names = {}
     for host, cases in by_host.items():
-        every = {key: _finding(passes, system, expected.get(key)) for key, passes in cases.items()}
+        every = {
+            key: _finding(passes, system, seen[host], *expected.get(key, (None, None)))
+            for key, passes in cases.items()
+        }
         found[host] = [f for f in every.values() if f.reference or f.verdict != "pass"]
         unjudged[host] = len(every) - len(found[host])
         names[host] = {key: f.name for key, f in every.items() if f.reference}
@@ -244,11 +247,36 @@ def judge(records, system, *, missing=None):
                 unjudged[host],
                 (*(missing or {}).get(host, ()), *_absent(fleet, by_host[host])),
             ),
-            settings.get(host, {}),
+            seen[host].settings,
             system,
         )
         for host in sorted(by_host)
     ]
+
+
+class _Seen:
+    """What a host's records tell beside their values: its sessions, its settings, and when it was busy."""
+
+    def __init__(self, records):
+        times = sorted({_instant(r) for r in records})
+        self.begins = [
+            t for t, before in zip(times, [None, *times], strict=False) if before is None or t - before > GAP
+        ]
+        topology = sorted((r for r in records if r.check == "topology"), key=lambda r: (_instant(r), r.value))
+        self.settings = {r.metric: r.value for r in topology}
+        self.looks = [(_instant(r), r.value) for r in topology if r.metric == "busy_pus"]
+
+    def session(self, time):
+        return sum(begin <= time for begin in self.begins)
+
+    def busy(self, time):
+        before = [(t, busy) for t, busy in self.looks if t <= time and self.session(t) == self.session(time)]
+        return before[-1][1] if before else 0.0
+
+
+def _instant(record):
+    time = datetime.datetime.fromisoformat(record.time)
+    return int((time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).timestamp() * 1000 + 0.5)
 
 
 def _explained(verdict, values, system):
@@ -274,92 +302,162 @@ def _key(record):
     return json.dumps([record.check, record.metric, _case(record)], sort_keys=True, default=str)
 
 
-def _fleet(by_host, system):
-    """Return, by case, what to expect by the fleet's majority, where nothing was learnt of a fleet before."""
-    values = {}
+def _fleet(by_host, system, seen):
+    """Return, by case, what to expect by the fleet's majority, where nothing was learnt of a fleet before.
+
+    What hosts reach now counts, in the newest session of each; where that is too little, all that they reached.
+    """
+    passes = {}
     sample = {}
     for host, cases in by_host.items():
-        for key, passes in cases.items():
-            if valid := [r for r in passes if r.status == "valid" and r.judged]:
-                sample[key] = valid[0]
-                values.setdefault(key, {})[host] = [r.value for r in sorted(valid, key=lambda r: r.time)]
+        for key, mine in cases.items():
+            ordered = sorted(mine, key=lambda r: (_instant(r), r.value))
+            now = seen[host].session(_instant(ordered[-1]))
+            for r in ordered:
+                if r.status == "valid" and r.judged:
+                    sample.setdefault(key, r)
+                    told = (r.value, seen[host].session(_instant(r)) == now)
+                    passes.setdefault(key, {}).setdefault(host, []).append(told)
     found = {}
-    for key, mine in values.items():
+    for key, mine in passes.items():
         one = sample[key]
         told = system.reference(one.check, one.metric, one.parameters)
         if told is not None and told.error is not None:
             continue
-        level = learn(mine, one.better)
-        if level is not None and level.doubt <= level.limit / 4:
-            source = f"{level.hosts} of {len(mine)} hosts of this fleet"
-            learnt = (level.value, -level.limit, level.limit, one.unit, source, 0, level.error)
-            found[key] = Reference(one.check, one.metric, _case(one), *learnt)
+        now = {host: [v for v, new in values if new] for host, values in mine.items()}
+        now = {host: values for host, values in now.items() if values}
+        if one.check == "topology" and one.unit == "1":
+            last = [values[-1] for values in now.values()]
+            if len(last) >= FEWEST_HOSTS and min(v for values in now.values() for v in values) > 0:
+                (value, hosts), *_ = Counter(last).most_common(1)
+                if hosts > len(last) / 2:
+                    source = f"{hosts} of {len(last)} hosts of this fleet"
+                    found[key] = (_learnt(one, value, 0.0, source, None), None)
+            continue
+        for some in (now, {host: [v for v, _ in values] for host, values in mine.items()}):
+            level = learn(some, one.better)
+            if level is not None and level.doubt <= level.limit / 4:
+                source = f"{level.hosts} of {len(some)} hosts of this fleet"
+                found[key] = (_learnt(one, level.value, level.limit, source, level.error), None)
+                break
     return found
 
 
-def _finding(passes, system, fleet=None):
+def _learnt(one, value, limit, source, error):
+    return Reference(one.check, one.metric, _case(one), value, -limit, limit, one.unit, source, 0, error)
+
+
+def _finding(passes, system, seen, fleet=None, other=None):
     """Return the finding of one case; its reference is None where nothing judges it."""
-    ordered = sorted(passes, key=lambda r: r.time)
-    valid = [r for r in ordered if r.status == "valid"]
+    ordered = sorted(passes, key=lambda r: (_instant(r), r.value))
     last = ordered[-1]
+    now = seen.session(_instant(last))
+    valid = [r for r in ordered if r.status == "valid"]
     told = system.reference(last.check, last.metric, last.parameters) if last.judged else None
     judging = [r for r in (told, fleet) if r is not None]
-    values = tuple(r.value for r in valid)
-    make = functools.partial(Finding, last.check, last.metric, _case(last), last.unit, values, better=last.better)
-    if not valid:
-        return make(next(iter(judging), None), "invalid", last.reason or "its placement did not hold")
+    make = functools.partial(Finding, last.check, last.metric, _case(last), last.unit, better=last.better)
+    if not any(seen.session(_instant(r)) == now for r in valid):
+        why = (last.reason or "its placement did not hold") if last.status != "valid" else "?"
+        return make((), next(iter(judging), None), "invalid", why, more=1)
     if not judging:
-        return make(None, "pass", "no reference")
-    found = [make(r, *_by_reference(valid, r)) for r in judging]
+        return make(tuple(r.value for r in valid), None, "pass", "no reference")
+    found = [
+        replace(make(values, r, word, why, weighed), more=more)
+        for r in judging
+        for values, word, why, weighed, more in [_by_reference(valid, r, seen, now)]
+    ]
     return max(found, key=lambda f: ORDER.index(f.verdict))
 
 
-def _by_reference(passes, reference):
-    """Return the verdict of some passes, why, and the evidence where the error of a pass is known.
+def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
+    """Return the values that count, verdict, why, evidence (None: no error is known), and how many more decide.
 
     Better than the tolerance is never a fail, but something is wrong with the measurement or with the reference.
     """
-    minimum, maximum, better = (reference.minimum, reference.maximum, passes[0].better)
-    low = [r for r in passes if minimum is not None and r.value < minimum]
-    high = [r for r in passes if maximum is not None and r.value > maximum]
-    bad = {"higher": low, "lower": high, "neither": [*low, *high]}[better]
-    good = {"higher": high, "lower": low, "neither": []}[better]
-    shown = ", ".join(f"{r.value:.4g}" for r in passes) + f" {reference.unit}"
+    minimum, maximum, better = (reference.minimum, reference.maximum, valid[0].better)
+    low = [minimum is not None and r.value < minimum for r in valid]
+    high = [maximum is not None and r.value > maximum for r in valid]
+    both = [a or b for a, b in zip(low, high, strict=True)]
+    bad = {"higher": low, "lower": high, "neither": both}[better]
+    good = {"higher": high, "lower": low, "neither": [False] * len(valid)}[better]
+    exact = valid[0].check == "topology"
+    busy = [0.0 if exact else seen.busy(_instant(r)) for r in valid]
+    kept = [i for i in range(len(valid)) if not (bad[i] and busy[i] >= BUSY)]
+    sessions = [seen.session(_instant(valid[i])) for i in kept]
+    if now not in sessions:
+        why = f"disturbed: {max(busy):.2g} PUs were busy with something else; measure it again"
+        return ((), "invalid", why, None, 1)
+    weighed = None
+    if exact:
+        begin = len(kept) - 1
+    elif sides := _sides([valid[i].value for i in kept], better, reference):
+        begins = [_newest(side, sessions, sure.CHANGED) for side in sides]
+        weighed, begin = max(
+            ((sum(side[b:]), b) for side, b in zip(sides, begins, strict=True)), key=lambda m: m[0]
+        )
+    else:
+        begin = _newest([1.0 if bad[i] else -1.0 for i in kept], sessions, 1.0)
+    kept = kept[begin:]
+    values = tuple(valid[i].value for i in kept)
+    count, outside = len(kept), sum(bad[i] for i in kept)
+    more = 0
+    if exact:
+        word = "fail" if outside else "pass"
+    elif weighed is not None:
+        word = "fail" if weighed >= sure.FAIL_AT else "suspect" if weighed > 0 else "pass"
+        if word == "suspect":
+            more = min(999, max(1, math.ceil(count * (sure.FAIL_AT - weighed) / max(weighed, 1e-9))))
+    else:
+        word = "fail" if outside == count > 1 else "suspect" if 2 * outside >= count else "pass"
+        if word == "suspect":
+            more = 1 if count == 1 else 2 * outside - count + 1
     limits = [f"at least {minimum:.4g}"] if minimum is not None else []
     limits += [f"at most {maximum:.4g}"] if maximum is not None else []
-    why = f"{shown}, {' and '.join(limits) or 'any value'} expected ({reference.source})"
-    weighed = _weighed(passes, reference)
+    middle = statistics.median(values)
+    change = middle / reference.value - 1
+    unit = "" if reference.unit == "1" else f" {reference.unit}"
+    why = (
+        f"{middle:.4g}{unit}, {100 * abs(change):.1f} % {'below' if change < 0 else 'above'} {reference.value:.4g}"
+    )
+    why += f" ({' and '.join(limits) or 'any value'}; {reference.source}), {count} repetition{'s' * (count > 1)}"
     if weighed is not None:
-        word = "fail" if weighed >= sure.FAIL_AT else "suspect" if weighed > 0 else "pass"
         why += f"; {sure.told(weighed)}"
-    else:
-        word, why = _counted(len(bad), len(passes), why)
-    if word == "pass" and 2 * len(good) >= len(passes) and reference.line:
-        return ("suspect", f"{why}; better than it can be: a wrong measurement or reference", weighed)
-    return (word, why, weighed)
+    elif word == "suspect":
+        why += f"; outside in {outside} of {count} repetitions"
+    if word == "pass" and 2 * sum(good[i] for i in kept) >= count and reference.line:
+        word = "suspect"
+        why += "; better than it can be: a wrong measurement or reference"
+    if more:
+        shown = "over 998" if more == 999 else str(more)
+        why += f"; {shown} more repetition{' decides' if more == 1 else 's decide'}"
+    return (values, word, why, weighed, more)
 
 
-def _counted(bad, passes, why):
-    """Return the verdict by how many passes are outside.
+def _newest(evidence, sessions, least):
+    """Return the place of the first pass that counts: the one after the last change."""
+    begin = 0
+    while True:
+        best, place = 0.0, None
+        for j in range(begin + 1, len(evidence)):
+            if sessions[j] == sessions[j - 1]:
+                continue
+            after, before = sum(evidence[j:]), sum(evidence[begin:j])
+            clear = round(min(abs(after), abs(before)), 9)
+            if after * before < 0 and clear >= least and clear >= best:
+                best, place = clear, j
+        if place is None:
+            return begin
+        begin = place
 
-    Outside in at least two passes and in all of them: fail. Outside in less than half of them: pass. Anything
-    between is suspect.
-    """
-    if bad == passes > 1:
-        return ("fail", why)
-    if 2 * bad >= passes:
-        return ("suspect", f"{why}; outside in {bad} of {passes} passes")
-    return ("pass", why)
 
-
-def _weighed(passes, reference):
-    """Return the evidence against the passes, on the worse side; None where the error of a pass is unknown."""
+def _sides(values, better, reference):
+    """Return the evidence of each value for each side that may be worse; none where a pass's error is unknown."""
     if reference.error is None:
-        return None
-    changes = [r.value / reference.value - 1 for r in passes]
+        return []
+    changes = [v / reference.value - 1 for v in values]
     sides = []
-    if passes[0].better != "lower" and reference.lower:
-        sides.append(weight([-c for c in changes], -reference.lower, reference.error))
-    if passes[0].better != "higher" and reference.upper:
-        sides.append(weight(changes, reference.upper, reference.error))
-    return max(sides, default=None)
+    if better != "lower" and reference.lower:
+        sides.append([weight([-c], -reference.lower, reference.error) for c in changes])
+    if better != "higher" and reference.upper:
+        sides.append([weight([c], reference.upper, reference.error) for c in changes])
+    return sides

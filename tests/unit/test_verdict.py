@@ -51,9 +51,9 @@ def latency(tmp_path):
     return system_of(tmp_path, {**entry, "tolerance": LIMITS["lower"]})
 
 
-def rates(*values, host="n1", **more):
+def rates(*values, host="n1", day="2026-01-01", **more):
     """Returns a record per value, passes of one case."""
-    times = (f"2026-01-01T00:00:{number:02d}" for number in itertools.count())
+    times = (f"{day}T00:00:{number:02d}" for number in itertools.count())
     fields = {"check": "bandwidth", "metric": "copy_bandwidth", "unit": "GB/s", "better": "higher", "system": "s"}
     fields |= {"parameters": {"bank": 0, "pu_nodes": [0]}, "host": host} | more
     return [Record(samples=(v,), time=t, **fields) for v, t in zip(values, times, strict=False)]

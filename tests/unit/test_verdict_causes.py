@@ -69,7 +69,6 @@ SIGNATURES = {
         "rate": lambda pu, bank, _: 1.0 if pu == bank else 1.5,
         "wait": lambda *of: 1.0 if of[2] == 4096 else 0.93,
     },
-    "busy host": {"values": {"busy_pus": 3.0}, "rate": alike(0.85)},
     "wrong cpuset": {"values": {"pus": 48.0, "usable_share": 0.75}},
 }
 
@@ -136,7 +135,8 @@ def test_one_kernel_alone_is_no_channel(system, fleet):
 def test_every_rule_has_a_test_and_settings_that_exist():
     assert {rule.name for rule in rules()} == {*SIGNATURES, "hyperthreading off"}
     told = {condition["setting"] for rule in rules() for condition in rule.when if "setting" in condition}
-    assert told == settings.METRICS
+    # What others kept busy makes passes invalid instead.
+    assert told == settings.METRICS - {"busy_pus"}
 
 
 def test_a_busy_host_is_no_cause_of_a_wrong_count(system, fleet):

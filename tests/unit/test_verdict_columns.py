@@ -43,9 +43,12 @@ def simulated(seed, hosts=None, passes=None):
                 if rng.random() < 0.03:
                     continue
                 level = 100 * (rng.choice([0.7, 0.95, 1.3]) if host == slow else 1 + rng.gauss(0, 0.003))
-                for number in range(rng.randint(1, most)):
+                days = rng.choice([1, 1, 3])
+                for number in range(rng.randint(1, most) * days):
                     invalid = rng.random() < 0.04
-                    value = 64.0 if metric == "pus" else max(0.1, level * (1 + rng.gauss(0, error)))
+                    # A host that was slow may be repaired, and a good one may go bad.
+                    now = level if days == 1 or number % days else 100 * rng.choice([0.6, 1])
+                    value = 64.0 - (now < 90) if metric == "pus" else max(0.1, now * (1 + rng.gauss(0, error)))
                     found.append(
                         Record(
                             check,
@@ -59,9 +62,23 @@ def simulated(seed, hosts=None, passes=None):
                             software={"emulator": "QEMU"} if rng.random() < 0.02 else {"linux": "6"},
                             host=f"n{host}",
                             system="s",
-                            time=f"2026-01-01T00:{number:02d}:{rng.randrange(60):02d}.{bank}00+00:00",
+                            time=f"2026-01-0{1 + number % days}T00:{number:02d}:{rng.randrange(60):02d}.{bank}00Z",
                         )
                     )
+    found += [
+        Record(
+            "topology",
+            "busy_pus",
+            "1",
+            "neither",
+            (rng.choice([0.0, 0.1, 2.0]),),
+            host=f"n{host}",
+            system="s",
+            time=t,
+        )
+        for host in range(0, hosts, 4)
+        for t in ("2026-01-01T00:01:00+00:00", "2026-01-03T00:00:00+00:00")
+    ]
     rng.shuffle(found)
     return found
 
@@ -88,7 +105,8 @@ def told(verdicts):
     found = {}
     for verdict in verdicts:
         findings = {
-            (f.check, f.metric, repr(f.case)): (f.verdict, f.why, f.values, f.unit) for f in verdict.findings
+            (f.check, f.metric, repr(f.case)): (f.verdict, f.why, f.values, f.unit, f.more)
+            for f in verdict.findings
         }
         words = (verdict.verdict, verdict.unjudged, set(verdict.missing), set(verdict.causes))
         found[verdict.host] = (words, findings)
@@ -174,8 +192,9 @@ def test_the_same_record_read_twice_is_one_pass_and_another_of_its_time_is_not()
     once, twice = table.of_records(records), table.of_records([*records, *reversed(records)])
     assert np.array_equal(once.value, twice.value)
     assert np.array_equal(once.counts, twice.counts)
-    other = replace(records[0], parameters={**records[0].parameters, "seconds": -1.0})
-    assert len(table.of_records([*records, other]).value) == len(records) + 1
+    measured = [r for r in records if r.metric != "busy_pus"]
+    other = replace(measured[0], parameters={**measured[0].parameters, "seconds": -1.0})
+    assert len(table.of_records([*records, other]).value) == len(measured) + 1
 
 
 @settings(max_examples=10, deadline=None)

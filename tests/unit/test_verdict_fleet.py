@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is learnt of a fleet, how sure a verdict by it is, and the system's file that it is written into."""
 
+import datetime
 import json
 import random
+import re
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import yaml
@@ -13,7 +16,7 @@ from test_verdict import LIMITS, document_of, rates, system_of
 
 from firsttouch.records import append
 from firsttouch.systems import load
-from firsttouch.verdict import baseline, judge, sure, undecided
+from firsttouch.verdict import Undescribed, baseline, judge, sure, table, undecided
 from firsttouch.verdict.fleet import learn
 
 pytestmark = pytest.mark.unit
@@ -153,6 +156,217 @@ class TestFleet:
         assert not undecided(rates(100.0), system)
         (found,) = judge(rates(94.0, 100.0, 100.0), system)
         assert found.verdict == "pass"
+
+
+def campaigns(*weeks, host="n1", every=datetime.timedelta(days=7), **fields):
+    """Returns the records of a host's campaigns: the values of each, a minute apart."""
+    begin = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    found = []
+    for week, values in enumerate(weeks):
+        for number, record in enumerate(rates(*values, host=host, **fields)):
+            time = begin + week * every + datetime.timedelta(minutes=number)
+            found.append(replace(record, time=time.isoformat()))
+    return found
+
+
+def noisy(level, *, seed, error=0.01, count=6):
+    rng = random.Random(seed)  # noqa: S311
+    return [level * (1 + rng.gauss(0, error)) for _ in range(count)]
+
+
+class TestNow:
+    """A verdict is about now, whatever a store remembers."""
+
+    @pytest.fixture
+    def learnt(self, tmp_path):
+        entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "100 GB/s", "source": "fleet"}
+        return system_of(tmp_path, {**entry, "tolerance": {"lower": "-2.5 %"}, "error": "1 %"})
+
+    @pytest.fixture
+    def ordered(self, tmp_path):
+        entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "100 GB/s", "source": "order"}
+        return system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
+
+    @staticmethod
+    def words(system, *weeks, **fields):
+        """Returns the verdict after each campaign."""
+        ends = range(1, len(weeks) + 1)
+        return [judge(campaigns(*weeks[:end], **fields), system)[0].verdict for end in ends]
+
+    @pytest.mark.parametrize("system", ["learnt", "ordered"])
+    @pytest.mark.parametrize("every", [datetime.timedelta(hours=3), datetime.timedelta(days=7)])
+    def test_a_host_that_goes_bad_fails_at_once_and_one_that_is_repaired_passes_at_once(
+        self, system, every, request
+    ):
+        levels = [*[100] * 10, *[50] * 4, *[100] * 2, 50]
+        weeks = [noisy(level, seed=i) for i, level in enumerate(levels)]
+        expected = [*["pass"] * 10, *["fail"] * 4, *["pass"] * 2, "fail"]
+        assert self.words(request.getfixturevalue(system), *weeks, every=every) == expected
+
+    def test_what_is_told_is_of_now(self, learnt):
+        weeks = [noisy(level, seed=i) for i, level in enumerate([*[100] * 9, 50])]
+        (found,) = judge(campaigns(*weeks), learnt)
+        (finding,) = found.findings
+        assert finding.values == tuple(weeks[-1])
+        assert re.search(r"(49|50)\.?\d* GB/s, \d\d\.\d % below 100 \(.*\), 6 repetitions", finding.why)
+
+    def test_campaigns_of_one_repetition_add_up_until_the_host_changes(self, learnt, ordered):
+        weeks = [[100.0]] * 10 + [[50.0]] * 6 + [[100.0]] * 2
+        assert self.words(learnt, *weeks)[9:] == ["pass", *["suspect"] * 4, *["fail"] * 2, *["pass"] * 2]
+        assert self.words(ordered, *weeks)[9:] == ["pass", "suspect", *["fail"] * 5, *["pass"] * 2]
+
+    def test_a_noisy_metric_needs_its_history_and_changes_later(self, tmp_path):
+        entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "100 GB/s", "source": "fleet"}
+        system = system_of(tmp_path, {**entry, "tolerance": {"lower": "-2.5 %"}, "error": "5 %"})
+        good = [noisy(100, seed=i, error=0.05, count=3) for i in range(20)]
+        assert self.words(system, *good)[4:] == ["pass"] * 16
+        bad = [noisy(95, seed=100 + i, error=0.05, count=3) for i in range(40)]
+        words = self.words(system, *good, *bad)
+        assert (words[19], words[-1]) == ("pass", "fail")
+        assert words.index("fail") < 50
+
+    def test_a_disturbed_pass_changes_nothing(self, learnt):
+        weeks = [[100.0, 100.2, 80.0, 99.9, 100.1, 100.0]] * 3
+        assert self.words(learnt, *weeks) == ["pass"] * 3
+
+    def test_a_job_that_was_requeued_after_hours_is_one_verdict(self, learnt):
+        parts = [[50.0] * 3, [50.0] * 3]
+        assert self.words(learnt, *parts, every=datetime.timedelta(hours=5)) == ["suspect", "fail"]
+
+    def test_good_hosts_are_not_blamed_however_long_their_history_is(self, learnt):
+        rng = random.Random(4)  # noqa: S311
+        values = [[100 * (1 + rng.gauss(0, 0.01)) for _ in range(2)] for _ in range(2000)]
+        fails = [judge(campaigns(*values[:end][-60:]), learnt)[0].verdict for end in range(1, 400)]
+        assert "fail" not in fails
+        assert fails.count("suspect") <= 4
+
+    def test_a_fleet_is_compared_as_it_is_now(self, tmp_path):
+        hosts = {f"n{i}": noisy(94 if i != 7 else 70, seed=i) for i in range(20)}
+        records = [
+            r for i, host in enumerate(hosts) for r in campaigns(noisy(100, seed=50 + i), hosts[host], host=host)
+        ]
+        found = {v.host: v.verdict for v in judge(records, system_of(tmp_path))}
+        assert found.pop("n7") == "fail"
+        assert set(found.values()) == {"pass"}
+
+    def test_the_newest_passes_are_invalid_whatever_came_before(self, ordered):
+        records = [
+            *campaigns([100.0] * 3),
+            *rates(100.0, status="invalid", reason="pages elsewhere", day="2026-02-01"),
+        ]
+        (found,) = judge(records, ordered)
+        assert (found.verdict, found.findings[0].why) == ("invalid", "pages elsewhere")
+
+    def test_settings_are_those_of_the_latest_look_in_any_order(self, ordered):
+        look = {
+            "check": "topology",
+            "metric": "frequency_share",
+            "unit": "1",
+            "better": "neither",
+            "parameters": {},
+        }
+        records = [*rates(0.5, **look), *rates(1.0, **look, day="2026-01-02"), *rates(1.0, 1.0, day="2026-01-02")]
+        for some in (records, records[::-1]):
+            assert table.of_records(some).settings == {"n1": {"frequency_share": 1.0}}
+            assert judge(some, ordered)[0].causes == ()
+
+
+class TestBusy:
+    """What was measured while others kept the host busy condemns nobody."""
+
+    LOOK: ClassVar = {
+        "check": "topology",
+        "metric": "busy_pus",
+        "unit": "1",
+        "better": "neither",
+        "parameters": {},
+    }
+
+    def test_a_bad_pass_is_invalid_and_is_to_be_measured_again(self, tmp_path):
+        records = [*fleet(n7=0.6), *rates(2.0, host="n7", **self.LOOK)]
+        found = {v.host: v for v in judge(records, system_of(tmp_path))}
+        bad = found.pop("n7")
+        assert (bad.verdict, bad.more, bad.causes) == ("invalid", 1, ())
+        assert "disturbed: 2 PUs were busy with something else" in bad.line()
+        assert {v.verdict for v in found.values()} == {"pass"}
+
+    def test_a_good_pass_stays_good_and_another_one_later_decides(self, tmp_path):
+        good = {
+            v.host: v.verdict for v in judge([*fleet(), *rates(2.0, host="n7", **self.LOOK)], system_of(tmp_path))
+        }
+        assert set(good.values()) == {"pass"}
+        again = [
+            *rates(0.0, host="n7", **self.LOOK, day="2026-01-02"),
+            *rates(*[60.0] * 5, host="n7", day="2026-01-02"),
+        ]
+        records = [*fleet(n7=0.6), *rates(2.0, host="n7", **self.LOOK), *again]
+        assert {v.host: v.verdict for v in judge(records, system_of(tmp_path))}["n7"] == "fail"
+
+    def test_a_look_of_another_day_says_nothing(self, tmp_path):
+        records = [*fleet(n7=0.6), *rates(2.0, host="n7", **self.LOOK, day="2025-12-31")]
+        assert {v.host: v.verdict for v in judge(records, system_of(tmp_path))}["n7"] == "fail"
+
+    def test_no_number_of_pus_is_wrong_for_being_busy(self, tmp_path):
+        pus = {"check": "topology", "metric": "pus", "unit": "1", "better": "neither", "parameters": {}}
+        records = [r for i in range(6) for r in rates(64.0 - 8 * (i == 3), host=f"n{i}", **pus)]
+        found = {
+            v.host: v.verdict for v in judge([*records, *rates(2.0, host="n3", **self.LOOK)], system_of(tmp_path))
+        }
+        assert found.pop("n3") == "fail"
+        assert set(found.values()) == {"pass"}
+
+
+class TestCounts:
+    @pytest.mark.parametrize(("metric", "good", "bad"), [("numa_nodes", 8.0, 7.0), ("pus", 256.0, 255.0)])
+    def test_one_repetition_is_enough_for_a_count(self, tmp_path, metric, good, bad):
+        fields = {"check": "topology", "metric": metric, "unit": "1", "better": "neither", "parameters": {}}
+        records = [r for i in range(8) for r in rates(bad if i == 2 else good, host=f"n{i}", **fields)]
+        found = {v.host: v for v in judge(records, system_of(tmp_path))}
+        assert found["n2"].verdict == "fail"
+        assert f"{bad:g}, " in found["n2"].reason()
+        assert {v.verdict for h, v in found.items() if h != "n2"} == {"pass"}
+
+    def test_memory_has_a_tolerance(self, tmp_path):
+        fields = {"check": "topology", "metric": "memory", "unit": "GiB", "better": "neither", "parameters": {}}
+        sizes = {"n2": 112.0, "n4": 127.5}
+        records = [r for i in range(8) for r in rates(sizes.get(f"n{i}", 128.0), host=f"n{i}", **fields)]
+        found = {v.host: v.verdict for v in judge(records, system_of(tmp_path))}
+        assert found.pop("n2") == "fail"
+        assert set(found.values()) == {"pass"}
+
+
+class TestWords:
+    def test_evidence_has_value_expectation_difference_and_repetitions(self, tmp_path):
+        found = {v.host: v for v in judge(fleet(count=6, n7=0.75), system_of(tmp_path))}
+        place = r"7\d\.\d+ GB/s, 2\d\.\d % below (99|100)\.?\d*"
+        pattern = (
+            rf"fail: bandwidth copy_bandwidth pu_nodes=0 bank=0: {place} \(.*fleet\), 6 repetitions; .* % sure"
+        )
+        assert re.fullmatch(pattern, found["n7"].evidence[0])
+        assert re.fullmatch(
+            rf"copy_bandwidth, NUMA node 0 to bank 0: {place} \(fleet\), 6 repetitions", found["n7"].reason()
+        )
+        assert found["n1"].reason() == ""
+
+    def test_what_would_decide_is_told_and_does(self, tmp_path):
+        found = {v.host: v for v in judge(fleet(count=2, n7=0.9), system_of(tmp_path))}
+        assert found["n7"].verdict == "suspect"
+        assert f"{found['n7'].more} more repetitions decide" in found["n7"].line()
+        again = {v.host: v for v in judge(fleet(count=2 + found["n7"].more, n7=0.9), system_of(tmp_path))}
+        assert (again["n7"].verdict, again["n7"].more) == ("fail", 0)
+
+    def test_a_pass_that_rests_on_little_says_so(self, tmp_path):
+        entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "100 GB/s", "source": "order"}
+        system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
+        other = {"check": "contention", "metric": "total_bandwidth"}
+        records = [*rates(100.0), *(r for i in range(3) for r in rates(1.0, **other, parameters={"bank": i}))]
+        (found,) = judge(records, system)
+        assert "nothing judges 3 of 4 measured metrics; this pass rests on less than half of them" in found.line()
+
+    def test_without_a_system_its_references_are_not_said_to_be_missing(self, tmp_path):
+        (found,) = judge(rates(1.0), Undescribed("s"))
+        assert "has no reference" not in found.line()
+        assert "--system s" in found.line()
 
 
 class TestBaseline:

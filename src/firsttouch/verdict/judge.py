@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.records import Record
+from firsttouch.settings import BUSY
 from firsttouch.systems import Facts, Reference
 from firsttouch.verdict import rules, sure, table
 from firsttouch.verdict.causes import Signs, causes
-from firsttouch.verdict.columns import Floats, Groups, Ints
-from firsttouch.verdict.fleet import level
+from firsttouch.verdict.columns import Bools, Floats, Groups, Ints
+from firsttouch.verdict.fleet import FEWEST_HOSTS, level
 from firsttouch.verdict.model import ORDER, Finding, HostVerdict, natural
 from firsttouch.verdict.passes import Case, Passes, case_of
 
@@ -30,6 +31,7 @@ from firsttouch.verdict.passes import Case, Passes, case_of
 _MOST_TOLD = 3
 MOST_PASSES = 12
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
+_DISTURBED = "disturbed: {busy:.2g} PUs were busy with something else; measure it again"
 
 
 class Judging(Protocol):
@@ -64,9 +66,11 @@ class Judged:
 
     *expected* are the references that judge each case: the system's and the fleet's. Of each group of *passes*
     there is the *word* as a number (see :data:`firsttouch.verdict.rules.PASS`), which of the two references
-    decided (*by*; 2: none), the *evidence* (NaN: no error of a pass is known) and the *change*: the median of its
-    valid passes as a relative difference from what is expected (NaN: nothing is). *missing* is what should have
-    been measured of a host and was not, with the reason.
+    decided (*by*; 2: none), the *evidence* (NaN: no error of a pass is known), the *change*: the median of the
+    passes that count as a relative difference from what is expected (NaN: nothing is), and how many *more* passes
+    would decide what is suspect (0: none would). *counts_now* tells of each pass whether it counts: it is valid,
+    and newer than the last change of its host. *missing* is what should have been measured of a host and was not,
+    with the reason.
     """
 
     passes: Passes
@@ -76,6 +80,8 @@ class Judged:
     by: NDArray[np.uint8]
     evidence: Floats
     change: Floats
+    more: Ints
+    counts_now: Bools
     missing: Mapping[str, Sequence[str]]
 
     @cached_property
@@ -175,6 +181,7 @@ class Judged:
             len(found) - len(findings),
             (*self.missing.get(host, ()), *self._not_measured(mine)),
             tuple(causes(Signs(findings, known, self.system.facts))) if bad else (),
+            described=self.system.facts is not None,
         )
 
     def _not_measured(self, mine: NDArray[np.intp]) -> Iterator[str]:
@@ -190,20 +197,29 @@ class Judged:
         begins, counts = known.begins[groups].tolist(), known.counts[groups].tolist()
         words, by = self.words[groups].tolist(), self.by[groups].tolist()
         weighed, numbers = self.evidence[groups].tolist(), known.case[groups].tolist()
+        more = self.more[groups].tolist()
         for i, number in enumerate(numbers):
             case = known.cases[number]
             part = slice(begins[i], begins[i] + counts[i])
-            values = tuple(known.value[part][known.valid[part]].tolist())
+            values = tuple(known.value[part][self.counts_now[part]].tolist())
             reference = None if by[i] == _NONE else self.expected[number][by[i]]
             word, evidence = ORDER[words[i]], None if math.isnan(weighed[i]) else weighed[i]
-            if not values:
-                why = known.reasons[known.reason[part.stop - 1]] or _NO_PLACEMENT
+            if word == "invalid":
+                values, why = (), self._invalid(int(groups[i]), part)
             elif reference is None:
                 why = _NO_REFERENCE
             else:
-                why = rules.why(values, case.better, reference, word, evidence)
+                why = rules.why(values, case.better, reference, word, evidence=evidence, more=more[i])
             naming = (case.check, case.metric, case.parameters, case.unit)
-            yield Finding(*naming, values, reference, word, why, evidence, better=case.better)
+            yield Finding(*naming, values, reference, word, why, evidence, better=case.better, more=more[i])
+
+    def _invalid(self, group: int, part: slice) -> str:
+        """Return why no pass of a group's newest session counts."""
+        known = self.passes
+        if not known.valid[part.stop - 1]:
+            return known.reasons[known.reason[part.stop - 1]] or _NO_PLACEMENT
+        busy = known.busy(slice(group, group + 1))
+        return _DISTURBED.format(busy=0 if busy is None else busy.max())
 
 
 #: Neither reference judges.
@@ -230,73 +246,130 @@ def judged(
     total = len(passes.counts)
     words, by = np.zeros(total, dtype=np.uint8), np.full(total, _NONE, dtype=np.uint8)
     evidence, change = np.full(total, np.nan), np.full(total, np.nan)
+    more, now = np.zeros(total, dtype=np.int64), passes.valid.copy()
     expected = []
     for number, case in enumerate(passes.cases):
         where = passes.groups(number)
-        part = passes.passes(where)
         told = system.reference(case.check, case.metric, case.parameters)
-        one = _One(case, passes, where, part, told, fleet=fleet)
-        words[where], by[where], evidence[where], change[where] = one.judged()
+        one = _One(case, passes, where, told, fleet=fleet)
+        one.judge()
+        words[where], by[where], evidence[where], change[where] = one.words, one.by, one.evidence, one.change
+        more[where], now[passes.passes(where)] = one.more, one.now
         expected.append((told, one.fleet))
-    return Judged(passes, system, expected, words, by, evidence, change, missing or {})
+    return Judged(passes, system, expected, words, by, evidence, change, more, now, missing or {})
 
 
 class _One:
-    """One case of all hosts that have it."""
+    """One case of all hosts that have it, and the verdict of each: what :class:`Judged` holds of all cases."""
 
-    def __init__(
-        self, case: Case, passes: Passes, where: slice, part: slice, told: Reference | None, *, fleet: bool
-    ) -> None:
+    def __init__(self, case: Case, passes: Passes, where: slice, told: Reference | None, *, fleet: bool) -> None:
         self.case, self.told = case, told
         self.hosts = passes.host[where]
+        part = passes.passes(where)
         self.every = Groups(passes.value[part], passes.counts[where])
-        self.valid = passes.valid[part]
+        self.valid, self.session = passes.valid[part], passes.session(where)
+        self.busy = None if case.exact else passes.busy(where)
         may = passes.judged[part]
         # A system's reference judges a host that may be judged as it was found last.
         self.may = may[self.every.begins + self.every.counts - 1]
         learns = fleet and (told is None or told.error is None)
-        self.fleet = self._learn(self._kept(self.valid & may)[0], passes.hosts) if learns else None
+        self.fleet = self._learn(self.valid & may, passes.hosts) if learns else None
+        total = len(self.every)
+        self.words, self.by = np.full(total, rules.PASS, dtype=np.uint8), np.full(total, _NONE, dtype=np.uint8)
+        self.evidence, self.change = np.full(total, np.nan), np.full(total, np.nan)
+        self.more, self.now = np.zeros(total, dtype=np.int64), self.valid.copy()
 
-    def _kept(self, which: NDArray[np.bool_]) -> tuple[Groups, NDArray[np.bool_]]:
+    def _kept(self, which: Bools) -> tuple[Groups, Bools]:
         """Return those passes, and the groups that have some."""
         if which.all():
             return self.every, np.ones(len(self.every), dtype=np.bool_)
         counts = self.every.sums(which.astype(np.int64))
         return Groups(self.every.values[which], counts[counts > 0]), counts > 0
 
-    def _learn(self, good: Groups, hosts: Sequence[str]) -> Reference | None:
-        """Return what to expect by the fleet's majority, if it tells."""
+    def _learn(self, which: Bools, hosts: Sequence[str]) -> Reference | None:
+        """Return what to expect by the fleet's majority, if it tells.
+
+        That is what its hosts reach now, in the newest session of each; where these passes are too few, in all.
+        """
+        last = self.session[self.every.begins + self.every.counts - 1]
+        now = which & (self.session == np.repeat(last, self.every.counts))
+        good, _ = self._kept(now)
+        if self.case.exact and self.case.unit == "1":
+            return self._most_frequent(good)
         found = level(good, hosts, self.case.better)
+        if (found is None or found.doubt > found.limit / 4) and (now != which).any():
+            good, _ = self._kept(which)
+            found = level(good, hosts, self.case.better)
         if found is None or found.doubt > found.limit / 4:
             return None
         source = f"{found.hosts} of {len(good)} hosts of this fleet"
-        learnt = (found.value, -found.limit, found.limit, self.case.unit, source, 0, found.error)
+        return self._reference(found.value, found.limit, source, found.error)
+
+    def _most_frequent(self, good: Groups) -> Reference | None:
+        """Return the count that more than half of the hosts have: good hosts do not differ in one."""
+        if len(good) < FEWEST_HOSTS or good.values.min() <= 0:
+            return None
+        values, hosts = np.unique(good.values[good.begins + good.counts - 1], return_counts=True)
+        most = int(hosts.argmax())
+        if 2 * hosts[most] <= len(good):
+            return None
+        return self._reference(float(values[most]), 0.0, f"{hosts[most]} of {len(good)} hosts of this fleet", None)
+
+    def _reference(self, value: float, limit: float, source: str, error: float | None) -> Reference:
+        learnt = (value, -limit, limit, self.case.unit, source, 0, error)
         return Reference(self.case.check, self.case.metric, self.case.parameters, *learnt)
 
-    def judged(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8], Floats, Floats]:
-        """Return words, which reference decided, evidence and change of each host."""
-        known, some = self._kept(self.valid)
-        total = len(self.every)
-        first = np.where(self.may & (self.told is not None), 0, 1 if self.fleet is not None else _NONE)
-        words = np.where(some, rules.PASS, rules.INVALID).astype(np.uint8)
-        by, evidence, change = first.astype(np.uint8), np.full(total, np.nan), np.full(total, np.nan)
-        if not len(known):
-            return words, by, evidence, change
-        for number, reference, meant in ((0, self.told, self.may[some]), (1, self.fleet, None)):
-            if reference is None:
-                continue
-            said = rules.say(known, self.case.better, reference)
-            # The worse of the two counts, of equal ones the system's.
-            new = np.ones(len(known), dtype=np.bool_) if meant is None else meant
-            counts = new & ((said.words > words[some]) | (by[some] == number))
-            at = np.flatnonzero(some)[counts]
-            words[at], by[at], evidence[at] = said.words[counts], number, said.evidence[counts]
-        middles = known.medians()
-        for number, reference in ((0, self.told), (1, self.fleet)):
-            if reference is not None and reference.value:
-                chosen = by[some] == number
-                change[np.flatnonzero(some)[chosen]] = middles[chosen] / reference.value - 1
-        return words, by, evidence, change
+    def judge(self) -> None:
+        """Judge all groups: by the system's reference and by the fleet, of which the worse counts."""
+        if not self.told:
+            self.by[:] = _NONE if self.fleet is None else 1
+        else:
+            self.by[:] = np.where(self.may, 0, _NONE if self.fleet is None else 1)
+        lost = self._drop(self.now)
+        self.words[lost], self.more[lost] = rules.INVALID, 1
+        everybody = np.ones(len(self.every), dtype=np.bool_)
+        for number, reference, meant in ((0, self.told, self.may), (1, self.fleet, everybody)):
+            if reference is not None:
+                self._by(number, reference, meant)
+
+    def _drop(self, now: Bools) -> Bools:
+        """Return the groups whose newest session has none of the passes *now*, none of which count any more."""
+        number = np.where(now, self.session, -1)
+        newest = np.maximum.reduceat(number, self.every.begins)
+        lost: Bools = newest < self.session[self.every.begins + self.every.counts - 1]
+        now[np.repeat(lost, self.every.counts)] = False
+        return lost
+
+    def _by(self, number: int, reference: Reference, meant: Bools) -> None:
+        """Judge the groups *meant* by a reference, the *number* of which is noted where it counts."""
+        now = self.valid.copy()
+        if self.busy is not None:
+            # Who is good enough in spite of others is good.
+            bad, _ = rules.outside(self.every.values, self.case.better, reference)
+            now &= ~(bad & (self.busy >= BUSY))
+        self._drop(now)
+        words = np.full(len(self.every), rules.INVALID, dtype=np.uint8)
+        evidence, more, change = np.full(len(words), np.nan), np.ones(len(words), dtype=np.int64), None
+        known, some = self._kept(now)
+        if len(known):
+            session = self.session[now]
+            new = np.zeros(len(session), dtype=np.bool_)
+            new[1:] = np.diff(session) != 0
+            new[known.begins] = False
+            said = rules.say(known, new, self.case.better, reference, exact=self.case.exact)
+            words[some], evidence[some], more[some] = said.words, said.evidence, said.more
+            recent = rules.last(known, said.newest)
+            if reference.value:
+                change = np.full(len(words), np.nan)
+                change[some] = Groups(known.values[recent], said.newest).medians() / reference.value - 1
+            now[now] = recent
+        # The worse of the two counts, of equal ones the system's.
+        counts = meant & ((words > self.words) | (self.by == number))
+        self.words[counts], self.by[counts] = words[counts], number
+        self.evidence[counts], self.more[counts] = evidence[counts], more[counts]
+        self.change[counts] = np.nan if change is None else change[counts]
+        which = np.repeat(counts, self.every.counts)
+        self.now[which] = now[which]
 
 
 def undecided(passes: Sequence[Record], system: Judging, most: int = MOST_PASSES) -> bool:

@@ -21,6 +21,11 @@ from firsttouch.verdict.model import case_name
 
 #: Parameters that name a case beside those that a reference may name.
 _BESIDE = ("effort", "division", "reads")
+#: A session of a host ends where it has no record for longer than this (ms): a campaign, or a part of one. Several
+#: campaigns of a day are sessions of their own; a job that is requeued after hours is two, which does no harm.
+GAP = 3_600_000
+#: Times of a host in :attr:`Passes.sessions` are below this (ms since 1970: the year 2109).
+SPAN = 1 << 42
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,11 @@ class Case:
         """The metric with what tells its case from others of the check."""
         return case_name(self.check, self.metric, self.parameters)
 
+    @property
+    def exact(self) -> bool:
+        """Tell whether values are read of the host and not measured: a single one is as good as many."""
+        return self.check == "topology"
+
 
 @dataclass(frozen=True)
 class Passes:
@@ -47,7 +57,8 @@ class Passes:
     *hosts* are in alphabetical order, *cases* in the order in which they first came. Of each pass there is its
     *value*, its *time* (ms since 1970), whether it is *valid* and may be *judged*, and why not (a number of
     *reasons*). Of each group there is its *case*, its *host* and how many passes it has (*counts*).
-    *settings* are the values of each host that explain its speed.
+    *settings* are the latest values of each host that explain its speed, *looks* (time, PUs that others kept busy)
+    those of each host that was found busy. *sessions* are where sessions begin: host number x SPAN + time, sorted.
     """
 
     hosts: Sequence[str]
@@ -62,6 +73,8 @@ class Passes:
     host: NDArray[np.int32]
     counts: Ints
     settings: Mapping[str, Mapping[str, float]]
+    looks: Mapping[str, Sequence[tuple[int, float]]]
+    sessions: Ints
 
     @cached_property
     def begins(self) -> Ints:
@@ -89,6 +102,43 @@ class Passes:
             return slice(0, 0)
         last = groups.stop - 1
         return slice(int(self.begins[groups.start]), int(self.begins[last] + self.counts[last]))
+
+    def session(self, groups: slice) -> Ints:
+        """Return the number of each pass's session, for all passes of consecutive groups."""
+        part = self.passes(groups)
+        if len(self.sessions) == len(self.hosts):
+            return np.zeros(part.stop - part.start, dtype=np.int64)
+        return self._session(np.repeat(self.host[groups], self.counts[groups]), self.time[part])
+
+    def _session(self, host: NDArray[np.int32], time: Ints) -> Ints:
+        keys = host.astype(np.int64) * SPAN + np.clip(time, 0, SPAN - 1)
+        return np.searchsorted(self.sessions, keys, side="right")
+
+    def busy(self, groups: slice) -> Floats | None:
+        """Return how many PUs others kept busy at each pass of consecutive groups; None: none on any host.
+
+        What the last look before a pass saw, in the same session, is taken for what it was.
+        """
+        if not self.looks:
+            return None
+        number = {name: i for i, name in enumerate(self.hosts)}
+        begin, found = self.passes(groups).start, None
+        for name in self.looks:
+            for group in np.flatnonzero(self.host[groups] == number.get(name, -1)).tolist():
+                part = self.passes(slice(groups.start + group, groups.start + group + 1))
+                if found is None:
+                    found = np.zeros(self.passes(groups).stop - begin)
+                found[part.start - begin : part.stop - begin] = self._seen(name, number[name], self.time[part])
+        return found
+
+    def _seen(self, name: str, number: int, time: Ints) -> Floats:
+        """Return how many PUs the last look at a host saw busy, at each *time*."""
+        looks = np.array([t for t, _ in self.looks[name]], dtype=np.int64)
+        seen = np.array([busy for _, busy in self.looks[name]])
+        last = np.searchsorted(looks, time, side="right") - 1
+        host = np.full(len(time), number, dtype=np.int32)
+        same = self._session(host, time) == self._session(host, looks[last])
+        return np.where((last >= 0) & same, seen[last], 0.0)
 
     def good(self, cases: Sequence[int]) -> tuple[Groups, NDArray[np.int32]]:
         """Return the good passes (valid, to be judged) of *cases* taken as one, and their hosts' numbers."""
@@ -124,6 +174,7 @@ def _of_system(passes: Passes, system: str) -> Passes:
     kept = np.repeat(groups, passes.counts)
     hosts, host = np.unique(passes.host[groups], return_inverse=True)
     case = np.cumsum(mine) - 1
+    sessions = passes.sessions[np.isin(passes.sessions // SPAN, hosts)]
     return Passes(
         hosts=[passes.hosts[i] for i in hosts.tolist()],
         cases=[one for one in passes.cases if one.system == system],
@@ -137,4 +188,6 @@ def _of_system(passes: Passes, system: str) -> Passes:
         host=host.astype(np.int32),
         counts=passes.counts[groups],
         settings=passes.settings,
+        looks=passes.looks,
+        sessions=np.searchsorted(hosts, sessions // SPAN) * SPAN + sessions % SPAN,
     )

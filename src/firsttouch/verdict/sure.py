@@ -4,7 +4,7 @@
 Two hypotheses are weighed (A. Wald, Sequential tests of statistical hypotheses, 1945): that a host loses nothing
 of a metric, and that it loses as much as has to be found. A pass that loses more than the *limit* speaks for the
 second one, in proportion. What one pass can add is bounded (P. J. Huber, A robust version of the probability ratio
-test, 1965): a fail takes three passes at least, a pass one.
+test, 1965): a fail takes :data:`FEWEST_TO_FAIL` passes at least, a pass one.
 
 Passes are not normal: they are slow now and then, and never fast. So limit and error are made of real ones:
 whatever their distribution, Wald's bounds hold where the mean of exp(evidence) is 1 for a good host, and that of
@@ -37,6 +37,10 @@ _EXPECTED = np.array([statistics.NormalDist().inv_cdf((i + 0.5) / 32) for i in r
 FAIL_AT = math.log((1 - OVERLOOKED) / FALSE_ALARM)
 PASS_AT = -math.log((1 - FALSE_ALARM) / OVERLOOKED)
 _MOST = FAIL_AT / FEWEST_TO_FAIL * (1 + 1e-9)
+#: A host changed between two of its sessions where the passes before and after speak for opposite sides, each with
+#: this much evidence. A single pass that is clearly bad, or clearly good, is as much; a good host's passes come to
+#: it by chance in exp(-CHANGED), one of 22 validations, at most.
+CHANGED = -PASS_AT / 2
 
 
 def weight(losses: Sequence[float], limit: float, error: float) -> float:

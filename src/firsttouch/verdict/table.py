@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.records import Record, to_frame
+from firsttouch.settings import BUSY
 from firsttouch.settings import METRICS as SETTINGS
 from firsttouch.verdict.columns import stable
-from firsttouch.verdict.passes import Case, Passes, case_of
+from firsttouch.verdict.passes import GAP, SPAN, Case, Passes, case_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -61,7 +62,9 @@ class _Made:
         self.cases_of: list[int] = []
         self.reasons: dict[str, int] = {"": 0}
         self.parts: list[list[NDArray[Any]]] = []
-        self.settings: dict[str, dict[str, float]] = {}
+        self.settings: dict[str, dict[str, tuple[int, float]]] = {}
+        self.looks: dict[str, list[tuple[int, float]]] = {}
+        self.spans: list[pl.DataFrame] = []
 
     def add(self, frame: pl.DataFrame) -> None:
         """Add the rows of a table."""
@@ -70,6 +73,10 @@ class _Made:
         frame = frame.select(READ)
         if self.system is not None:
             frame = frame.filter(pl.col("system") == self.system)
+        if frame.is_empty():
+            return
+        frame = frame.with_columns(pl.Series("time", _instants(frame["time"])))
+        self.spans.append(_spans(frame.select("host", "time")))
         self._explain(frame.filter(pl.col("check") == "topology"))
         frame = frame.filter(~pl.col("metric").is_in(SETTINGS))
         if frame.is_empty():
@@ -89,7 +96,7 @@ class _Made:
                 self._texts(frame),
                 self._hosts(frame["host"]),
                 columns["value"].to_numpy(),
-                _instants(frame["time"]),
+                frame["time"].to_numpy(),
                 valid,
                 columns["judged"].to_numpy(),
                 reason,
@@ -97,8 +104,11 @@ class _Made:
         )
 
     def _explain(self, topology: pl.DataFrame) -> None:
-        for host, metric, value in topology.select("host", "metric", "value").iter_rows():
-            self.settings.setdefault(host, {})[metric] = value
+        for host, metric, value, time in topology.select("host", "metric", "value", "time").iter_rows():
+            latest = self.settings.setdefault(host, {})
+            latest[metric] = max(latest.get(metric, (time, value)), (time, value))
+            if metric == "busy_pus":
+                self.looks.setdefault(host, []).append((time, value))
 
     def _hosts(self, names: pl.Series) -> NDArray[np.int32]:
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
@@ -172,8 +182,23 @@ class _Made:
             case=case[first],
             host=host[first],
             counts=np.diff(first, append=len(order)),
-            settings=self.settings,
+            settings={host: {m: v for m, (_, v) in latest.items()} for host, latest in self.settings.items()},
+            looks={h: sorted(seen) for h, seen in self.looks.items() if any(busy >= BUSY for _, busy in seen)},
+            sessions=self._sessions({name: i for i, name in enumerate(names)}),
         )
+
+    def _sessions(self, numbers: dict[str, int]) -> NDArray[np.int64]:
+        """Return where sessions begin (see :class:`Passes`) of hosts with these numbers."""
+        import polars as pl  # noqa: PLC0415 - see firsttouch.records
+
+        if not numbers:
+            return np.empty(0, dtype=np.int64)
+        spans = pl.concat(self.spans).filter(pl.col("host").is_in(list(numbers)))
+        spans = spans.with_columns(number=pl.col("host").replace_strict(numbers, return_dtype=pl.Int64))
+        spans = spans.sort("number", "begin", "end")
+        gap = pl.col("begin") - pl.col("end").cum_max().shift().over("number")
+        begins = spans.filter((gap > GAP).fill_null(value=True))
+        return (begins["number"] * SPAN + begins["begin"].clip(0, SPAN - 1)).to_numpy()
 
     def _column(self, number: int, kind: type[_Kind]) -> NDArray[_Kind]:
         """Return a column of all parts, which are freed of it."""
@@ -181,6 +206,14 @@ class _Made:
         for part in self.parts:
             part[number] = found[0]
         return np.concatenate(found, dtype=kind)
+
+
+def _spans(times: pl.DataFrame) -> pl.DataFrame:
+    """Return spans of time (*begin*, *end*) of each host without a longer gap than GAP in any."""
+    import polars as pl  # noqa: PLC0415 - see firsttouch.records
+
+    hours = times.group_by("host", pl.col("time").floordiv(GAP).alias("hour"))
+    return hours.agg(pl.col("time").min().alias("begin"), pl.col("time").max().alias("end")).drop("hour")
 
 
 def _order(case: NDArray[Any], host: NDArray[Any], time: NDArray[Any], value: NDArray[Any]) -> NDArray[np.intp]:
