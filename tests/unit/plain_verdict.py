@@ -302,7 +302,7 @@ def _key(record):
     return json.dumps([record.check, record.metric, _case(record)], sort_keys=True, default=str)
 
 
-def _fleet(by_host, system, seen):
+def _fleet(by_host, system, seen):  # noqa: PLR0912
     """Return, by case, what to expect by the fleet's majority, where nothing was learnt of a fleet before.
 
     What hosts reach now counts, in the newest session of each; where that is too little, all that they reached.
@@ -334,6 +334,16 @@ def _fleet(by_host, system, seen):
                     source = f"{hosts} of {len(last)} hosts of this fleet"
                     found[key] = (_learnt(one, value, 0.0, source, None), None)
             continue
+        if (two := _divided(now, one.better)) is not None:
+            made = []
+            for group in two:
+                level = learn({host: now[host] for host in group}, one.better)
+                fine = level is not None and level.doubt <= level.limit / 4
+                source = f"{level.hosts} of {len(now)} hosts of this fleet" if fine else ""
+                made.append(_learnt(one, level.value, level.limit, source, level.error) if fine else None)
+            if None not in made:
+                found[key] = tuple(made)
+            continue
         for some in (now, {host: [v for v, _ in values] for host, values in mine.items()}):
             level = learn(some, one.better)
             if level is not None and level.doubt <= level.limit / 4:
@@ -341,6 +351,29 @@ def _fleet(by_host, system, seen):
                 found[key] = (_learnt(one, level.value, level.limit, source, level.error), None)
                 break
     return found
+
+
+def _divided(passes, better):
+    """Return the hosts of the better and of the worse one of two groups, None where there is a clear majority."""
+    if len(passes) < 8 or min(v for values in passes.values() for v in values) <= 0:
+        return None
+    ordered = sorted((statistics.median(values), host) for host, values in passes.items())
+    while len(ordered) >= 8:
+        least = max(3, math.ceil(0.1 * len(ordered)))
+        places = range(least, len(ordered) - least + 1)
+        middle = max(places, key=lambda i: (ordered[i][0] - ordered[i - 1][0], -i))
+        low, high = ordered[:middle], ordered[middle:]
+        values = [statistics.median(v for v, _ in group) for group in (low, high)]
+        inside = [v - values[0] for v, _ in low] + [v - values[1] for v, _ in high]
+        far = (6 + 1500 / len(ordered) ** 2) * math.sqrt(_variance(inside))
+        if values[1] - values[0] < max(far, 0.025 * values[1]):
+            return None
+        if max(len(low), len(high)) < 0.6 * len(ordered):
+            groups = [host for _, host in low], [host for _, host in high]
+            lower_first = better == "lower" or (better == "neither" and len(low) > len(high))
+            return groups if lower_first else groups[::-1]
+        ordered = max(low, high, key=len)
+    return None
 
 
 def _learnt(one, value, limit, source, error):
@@ -361,11 +394,15 @@ def _finding(passes, system, seen, fleet=None, other=None):
         return make((), next(iter(judging), None), "invalid", why, more=1)
     if not judging:
         return make(tuple(r.value for r in valid), None, "pass", "no reference")
-    found = [
-        replace(make(values, r, word, why, weighed), more=more)
-        for r in judging
-        for values, word, why, weighed, more in [_by_reference(valid, r, seen, now)]
-    ]
+    found = []
+    for reference in judging:
+        values, word, why, weighed, more = _by_reference(valid, reference, seen, now)
+        # A host as good as the worse one of two groups is not bad for being no member of the better one.
+        grouped = reference is fleet and other is not None and word == "fail"
+        if grouped and _by_reference(valid, other, seen, now)[1] != "fail":
+            word = "suspect"
+            why += "; the host is of the worse one of two groups of hosts"
+        found.append(replace(make(values, reference, word, why, weighed), more=more))
     return max(found, key=lambda f: ORDER.index(f.verdict))
 
 

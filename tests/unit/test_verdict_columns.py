@@ -33,16 +33,18 @@ METRICS = (
 def simulated(seed, hosts=None, passes=None):
     """Returns the records of a fleet with noise, slow hosts, invalid and emulated passes, and gaps."""
     rng = random.Random(seed)  # noqa: S311
-    hosts = hosts or rng.choice([1, 3, 5, 9, 20])
+    hosts = hosts or rng.choice([1, 3, 5, 9, 20, 20])
     most = passes or rng.choice([1, 2, 3, 5])
     found = []
     for check, metric, unit, better in METRICS:
         for bank in range(2):
             error, slow = rng.choice([0.0, 0.004, 0.02, 0.1]), rng.randrange(hosts)
+            half = rng.choice([0, 0, 2])  # every other host is of another kind
             for host in range(hosts):
                 if rng.random() < 0.03:
                     continue
                 level = 100 * (rng.choice([0.7, 0.95, 1.3]) if host == slow else 1 + rng.gauss(0, 0.003))
+                level *= 0.9 if half and host % half else 1
                 days = rng.choice([1, 1, 3])
                 for number in range(rng.randint(1, most) * days):
                     invalid = rng.random() < 0.04

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -16,8 +17,9 @@ from test_verdict import LIMITS, document_of, rates, system_of
 
 from firsttouch.records import append
 from firsttouch.systems import load
-from firsttouch.verdict import Undescribed, baseline, judge, sure, table, undecided
-from firsttouch.verdict.fleet import learn
+from firsttouch.verdict import Undescribed, baseline, judge, judged, sure, table, undecided
+from firsttouch.verdict.columns import Groups
+from firsttouch.verdict.fleet import divided, learn
 
 pytestmark = pytest.mark.unit
 
@@ -367,6 +369,86 @@ class TestWords:
         (found,) = judge(rates(1.0), Undescribed("s"))
         assert "has no reference" not in found.line()
         assert "--system s" in found.line()
+
+
+def two_kinds(hosts=40, apart=0.09, **others):
+    """Returns the levels of a fleet every other host of which is slower."""
+    return {f"n{i}": 1 - apart if i % 2 else 1.0 for i in range(hosts)} | others
+
+
+class TestDivided:
+    def test_two_groups_are_named_with_their_hosts_and_the_worse_one_is_suspect(self, tmp_path):
+        records = fleet(hosts=40, **two_kinds(n7=0.7, n8=0.6))
+        every = judged(table.of_records(records), system_of(tmp_path))
+        (two,) = every.divided.values()
+        assert set(two.better) == {f"n{i}" for i in range(0, 40, 2)} - {"n8"}
+        assert {"n1", "n3", "n39"} <= set(two.worse)
+        assert two.apart == pytest.approx(0.09, abs=0.01)
+        (note,) = every.notes()
+        assert note.startswith("two groups of hosts in 1 metric: bandwidth copy_bandwidth pu_nodes=0 bank=0: ")
+        assert "(n[0,2,4" in note
+        found = {v.host: v for v in map(every.of, every.hosts)}
+        assert (found["n7"].verdict, found["n8"].verdict) == ("fail", "fail")
+        assert {found[f"n{i}"].verdict for i in (0, 2, 38)} == {"pass"}
+        assert {found[f"n{i}"].verdict for i in (1, 3, 39)} == {"suspect"}
+        assert "the worse one of two groups of hosts" in found["n1"].line()
+
+    @pytest.mark.parametrize("hosts", [8, 20, 300])
+    def test_hosts_that_differ_evenly_are_one_group(self, hosts):
+        for seed in range(40):
+            assert not self.is_divided(passes(hosts, 3, spread=0.02, seed=seed))
+
+    @pytest.mark.parametrize("hosts", [20, 60, 300])
+    @pytest.mark.parametrize("apart", [0.08, 0.1])
+    def test_groups_as_large_are_found_whatever_other_hosts_do(self, hosts, apart):
+        for seed in range(5):
+            odd = {"n4": 0.5, "n5": 0.7} if hosts > 20 else {}
+            assert self.is_divided(passes(hosts, 3, error=0.005, seed=seed, **two_kinds(hosts, apart, **odd)))
+
+    def test_a_clear_majority_is_right_and_the_others_fail(self, tmp_path):
+        bad = {f"n{i}": 0.9 for i in range(12)}
+        every = judged(table.of_records(fleet(hosts=40, count=6, error=0.005, **bad)), system_of(tmp_path))
+        assert every.notes() == []
+        assert {host: every.of(host).verdict for host in every.hosts} == {
+            f"n{i}": "fail" if i < 12 else "pass" for i in range(40)
+        }
+
+    @staticmethod
+    def is_divided(found):
+        groups = Groups(
+            np.concatenate([np.array(v) for v in found.values()]), np.array([len(v) for v in found.values()])
+        )
+        return divided(groups, list(found), "higher") is not None
+
+    def test_a_baseline_names_them_and_learns_from_the_ones_that_are_named(self, tmp_path, firsttouch):
+        document_of(tmp_path)
+        append(tmp_path / "r.jsonl", fleet(hosts=40, error=0.005, **two_kinds()))
+        argv = ("baseline", "--system", "s", tmp_path / "r.jsonl")
+        before = (tmp_path / "s.yaml").read_text()
+        done = firsttouch(*argv, FIRSTTOUCH_SYSTEMS=str(tmp_path))
+        assert done.returncode == 2
+        assert "two groups of hosts" in done.stderr
+        assert "n[0,2,4" in done.stderr
+        assert (tmp_path / "s.yaml").read_text() == before
+        worse = ",".join(f"n{i}" for i in range(1, 40, 2))
+        done = firsttouch(*argv, "--hosts", worse, FIRSTTOUCH_SYSTEMS=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        (learnt,) = [r for r in load(tmp_path / "s.yaml").references if r.error]
+        assert learnt.value == pytest.approx(91, rel=0.01)
+        assert "fleet of 20 hosts" in learnt.source
+        for wrong in ("", "n[0", "n[0-99999999999]", "other", "@all"):
+            done = firsttouch(*argv, "--hosts", wrong, FIRSTTOUCH_SYSTEMS=str(tmp_path))
+            assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), wrong
+
+    def test_a_baseline_does_not_give_up_the_loss_in_silence(self, tmp_path, firsttouch):
+        document_of(tmp_path)
+        append(tmp_path / "r.jsonl", fleet(hosts=60, error=0.002, spread=0.008))
+        done = firsttouch("baseline", "--system", "s", tmp_path / "r.jsonl", FIRSTTOUCH_SYSTEMS=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"1 of 1 references find only a larger loss than 5.0%: up to [67]\.\d%", done.stdout)
+        found = baseline.baseline(fleet(hosts=60, error=0.002, spread=0.03), _without_references())
+        assert not found.learnt
+        assert "only a loss of 2" in next(iter(found.not_learnt.values()))
 
 
 class TestBaseline:

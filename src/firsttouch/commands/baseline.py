@@ -15,11 +15,13 @@ from firsttouch.systems import document as documents
 from firsttouch.systems import load
 from firsttouch.systems import model as systems
 from firsttouch.verdict import baseline
-from firsttouch.verdict.fleet import LOSS
+from firsttouch.verdict.fleet import LOSS, folded, unfolded
+from firsttouch.verdict.passes import Passes, of_hosts
 
 EXAMPLES = """\
   firsttouch baseline --system amd-opteron reports/out/campaigns/validate-77
   firsttouch baseline --system amd-opteron results/ --loss 3        (find hosts that lose 3 % of a metric)
+  firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'   (where hosts form two groups)
   firsttouch baseline --system amd-opteron results/ -o -            (print the file instead of writing it)
 
 At least 5 hosts are needed, and more passes where these differ; hosts unlike the majority are left out and named.
@@ -35,6 +37,7 @@ def register(subparsers: options.Subparsers) -> None:
     made.add_argument(
         "--loss", type=_percent, default=LOSS, metavar="PERCENT", help="the loss to be found (default: 5)"
     )
+    made.add_argument("--hosts", metavar="LIST", help="learn from these hosts alone: n[1-8],m2")
     made.add_argument("-o", "--output", metavar="FILE", help="write FILE instead of the system's; - prints")
     made.set_defaults(run=run)
 
@@ -60,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
     before = systems.build(documents.parse(text, known.path), path=known.path)
     passes, given = fleet.of_system(args.records, known)
     given.refuse_unread()
+    if args.hosts is not None:
+        passes = _of_hosts(passes, args.hosts)
     found = baseline.learnt(passes, before, loss=args.loss)
     if not found.learnt:
         reasons = sorted(set(found.not_learnt.values())) or ["none of the records is a metric of a check"]
@@ -73,16 +78,22 @@ def run(args: argparse.Namespace) -> int:
     else:
         beside.write(Path(out), made)
     if args.json:
-        options.print_json(_document(found, known.name, out, len(passes.hosts)))
+        options.print_json({"file": out, **_document(found, known.name, len(passes.hosts), args.loss)})
     else:
-        _tell(found, out, len(passes.hosts))
+        _tell(found, out, len(passes.hosts), args.loss)
     return 0
 
 
-def _document(found: baseline.Baseline, system: str, out: str, hosts: int) -> dict[str, Any]:
+def _of_hosts(passes: Passes, text: str) -> Passes:
+    unknown = sorted((names := set(unfolded(text))) - set(passes.hosts))
+    if unknown:
+        raise BadInput(f"--hosts: no record of {folded(unknown[:_LISTED])}")
+    return of_hosts(passes, names)
+
+
+def _document(found: baseline.Baseline, system: str, hosts: int, loss: float) -> dict[str, Any]:
     return {
         "system": system,
-        "file": out,
         "hosts": hosts,
         "references": [
             {
@@ -98,16 +109,21 @@ def _document(found: baseline.Baseline, system: str, out: str, hosts: int) -> di
         ],
         "outliers": {h: [{"case": c, "share": s} for c, s in mine] for h, mine in found.outliers.items()},
         "not_learnt": dict(found.not_learnt),
+        "finds_only": found.weak(loss),
     }
 
 
-def _tell(found: baseline.Baseline, out: str, hosts: int) -> None:
+def _tell(found: baseline.Baseline, out: str, hosts: int, loss: float) -> None:
     said = sys.stderr if out == "-" else sys.stdout
     print(f"{len(found.learnt)} references of {hosts} hosts: {out}", file=said)
     for host, mine in sorted(found.outliers.items(), key=lambda item: -len(item[1])):
         case, share = max(mine, key=lambda m: abs(m[1]))
         more = f", and in {len(mine) - 1} more" if len(mine) > 1 else ""
         print(f"left out: {host}: {case} {share:+.1%}{more}", file=said)
+    if weak := found.weak(loss):
+        case = max(weak, key=lambda name: weak[name])
+        these = f"{len(weak)} of {len(found.learnt)} references find only a larger loss than {loss:.1%}"
+        print(f"{these}: up to {weak[case]:.1%}, {case} (--json has all)", file=said)
     for case, why in list(found.not_learnt.items())[:_LISTED]:
         print(f"not learnt: {case}: {why}", file=said)
     if (more_cases := len(found.not_learnt) - _LISTED) > 0:

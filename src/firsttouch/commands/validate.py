@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 
 from firsttouch.campaign import drain
 from firsttouch.commands import fleet, options
 from firsttouch.errors import BadInput, one_line
 from firsttouch.systems import load
-from firsttouch.verdict import STATUS, judged, worst
+from firsttouch.verdict import STATUS, Judged, judged, worst
 from firsttouch.verdict.model import ORDER
 
 #: Of more results than these, only hosts that fail or are invalid are told of in detail.
@@ -42,6 +43,15 @@ def register(subparsers: options.Subparsers) -> None:
     made.set_defaults(run=run)
 
 
+def _divided(every: Judged) -> list[dict[str, object]]:
+    """Return the metrics of which hosts form two groups, as JSON."""
+    cases = every.passes.cases
+    return [
+        {"case": cases[n].name, "unit": cases[n].unit, "apart": two.apart, **dataclasses.asdict(two)}
+        for n, two in every.divided.items()
+    ]
+
+
 def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the document; return the verdict's status."""
     system = load(args.system)
@@ -62,11 +72,14 @@ def run(args: argparse.Namespace) -> int:
                 "verdict": worst(words.values()),
                 "status": status,
                 "hosts": [h.to_dict() for h in hosts],
+                **({"divided": _divided(every)} if every.divided else {}),
                 **({"unread": list(found.unread)} if found.unread else {}),
                 **({"others": {h: w for h, w in words.items() if w in {"pass", "suspect"}}} if brief else {}),
             }
         )
     else:
+        for note in every.notes():
+            print(one_line(note))
         for host in hosts:
             print(one_line(host.line()))
             for line in host.evidence if len(hosts) == 1 else ():

@@ -14,12 +14,14 @@ from firsttouch.records import Record
 from firsttouch.systems import Reference, System
 from firsttouch.systems.vocabulary import METRICS, PARAMETERS
 from firsttouch.verdict import table
-from firsttouch.verdict.fleet import FEWEST_HOSTS, LOSS, Level, level
+from firsttouch.verdict.fleet import FEWEST_HOSTS, LOSS, Level, divided, level
 from firsttouch.verdict.model import case_name
 from firsttouch.verdict.passes import Case, Passes
 
 BEGIN = "  # Learnt by `firsttouch baseline`, which writes these lines anew: do not change them."
 END = "  # End of what was learnt."
+#: A reference that finds only losses larger than so many times the one that is asked for hides it.
+_LARGEST = 2.0
 #: A list without an entry, and what it becomes.
 _EMPTY, _LIST = "references: []", "references:"
 
@@ -67,6 +69,10 @@ class Baseline:
     not_learnt: Mapping[str, str]
     outliers: Mapping[str, Sequence[tuple[str, float]]]
 
+    def weak(self, loss: float) -> dict[str, float]:
+        """Return the references that do not find *loss* but only a larger one, with that, by their names."""
+        return {one.name: 2 * one.level.limit for one in self.learnt if 2 * one.level.limit > loss * 1.001}
+
 
 def baseline(records: Iterable[Record], system: System, *, loss: float = LOSS) -> Baseline:
     """Learn of each case of *records* what good hosts reach, and how to find hosts that lose a share of it.
@@ -91,8 +97,13 @@ def learnt(passes: Passes, system: System, *, loss: float = LOSS) -> Baseline:
         if not len(known):
             continue
         case = _case(sample)
-        reached = level(known, [passes.hosts[h] for h in hosts], sample.better, loss)
+        names = [passes.hosts[h] for h in hosts]
+        reached = level(known, names, sample.better, loss)
         why = _why_not(reached, sample, case, len(known), system)
+        if not why and (two := divided(known, names, sample.better)) is not None:
+            why = f"two groups of hosts, say which one is right with --hosts: {two.text(sample.unit)}"
+        elif not why and reached is not None and 2 * reached.limit > _LARGEST * loss:
+            why = f"good hosts differ too much: only a loss of {200 * reached.limit:.0f} % would be seen"
         if reached is None or why:
             not_learnt[case_name(sample.check, sample.metric, case)] = why
             continue

@@ -22,7 +22,7 @@ from firsttouch.systems import Facts, Reference
 from firsttouch.verdict import rules, sure, table
 from firsttouch.verdict.causes import Signs, causes
 from firsttouch.verdict.columns import Bools, Floats, Groups, Ints
-from firsttouch.verdict.fleet import FEWEST_HOSTS, level
+from firsttouch.verdict.fleet import FEWEST_HOSTS, Divided, divided, level
 from firsttouch.verdict.model import ORDER, Finding, HostVerdict, natural
 from firsttouch.verdict.passes import Case, Passes, case_of
 
@@ -31,6 +31,8 @@ from firsttouch.verdict.passes import Case, Passes, case_of
 _MOST_TOLD = 3
 MOST_PASSES = 12
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
+_TWO = "nothing tells which group is right: `firsttouch baseline --hosts` learns from one of them"
+_OF_TWO = "; the host is of the worse one of two groups of hosts"
 _DISTURBED = "disturbed: {busy:.2g} PUs were busy with something else; measure it again"
 
 
@@ -70,7 +72,8 @@ class Judged:
     passes that count as a relative difference from what is expected (NaN: nothing is), and how many *more* passes
     would decide what is suspect (0: none would). *counts_now* tells of each pass whether it counts: it is valid,
     and newer than the last change of its host. *missing* is what should have been measured of a host and was not,
-    with the reason.
+    with the reason. *divided* has, by the number of its case, each metric of which hosts form two groups: those of
+    the worse one are suspect, as nothing tells which group is right (see :meth:`notes` for lines to print).
     """
 
     passes: Passes
@@ -83,6 +86,7 @@ class Judged:
     more: Ints
     counts_now: Bools
     missing: Mapping[str, Sequence[str]]
+    divided: Mapping[int, Divided]
 
     @cached_property
     def hosts(self) -> list[str]:
@@ -161,6 +165,23 @@ class Judged:
         parts += [f"{lost} missing"] if lost else []
         return f"verdict {host} {ORDER[self.word(host)]}: {'; '.join(parts)}"
 
+    def notes(self) -> list[str]:
+        """Return what there is to tell of the fleet and not of one host: a line for each division of its hosts.
+
+        Metrics that divide hosts alike share a line, which shows the one with the largest difference.
+        """
+        alike: dict[tuple[tuple[str, ...], ...], list[int]] = {}
+        for number, two in self.divided.items():
+            # Which group is the better one may differ from metric to metric.
+            alike.setdefault(tuple(sorted((tuple(two.better), tuple(two.worse)))), []).append(number)
+        lines = []
+        for numbers in sorted(alike.values(), key=len, reverse=True):
+            number = max(numbers, key=lambda n: self.divided[n].apart)
+            case, two = self.passes.cases[number], self.divided[number]
+            count = "1 metric" if len(numbers) == 1 else f"{len(numbers)} metrics"
+            lines.append(f"two groups of hosts in {count}: {case.name}: {two.text(case.unit)}; {_TWO}")
+        return lines
+
     def groups(self, host: str) -> NDArray[np.intp]:
         """Return the groups of a host, by case."""
         number = self.number.get(host)
@@ -210,6 +231,8 @@ class Judged:
                 why = _NO_REFERENCE
             else:
                 why = rules.why(values, case.better, reference, word, evidence=evidence, more=more[i])
+            if word == "suspect" and by[i] == 1 and number in self.divided and not more[i]:
+                why += _OF_TWO
             naming = (case.check, case.metric, case.parameters, case.unit)
             yield Finding(*naming, values, reference, word, why, evidence, better=case.better, more=more[i])
 
@@ -247,7 +270,7 @@ def judged(
     words, by = np.zeros(total, dtype=np.uint8), np.full(total, _NONE, dtype=np.uint8)
     evidence, change = np.full(total, np.nan), np.full(total, np.nan)
     more, now = np.zeros(total, dtype=np.int64), passes.valid.copy()
-    expected = []
+    expected, divisions = [], {}
     for number, case in enumerate(passes.cases):
         where = passes.groups(number)
         told = system.reference(case.check, case.metric, case.parameters)
@@ -256,7 +279,9 @@ def judged(
         words[where], by[where], evidence[where], change[where] = one.words, one.by, one.evidence, one.change
         more[where], now[passes.passes(where)] = one.more, one.now
         expected.append((told, one.fleet))
-    return Judged(passes, system, expected, words, by, evidence, change, more, now, missing or {})
+        if one.divided is not None:
+            divisions[number] = one.divided
+    return Judged(passes, system, expected, words, by, evidence, change, more, now, missing or {}, divisions)
 
 
 class _One:
@@ -273,6 +298,9 @@ class _One:
         # A system's reference judges a host that may be judged as it was found last.
         self.may = may[self.every.begins + self.every.counts - 1]
         learns = fleet and (told is None or told.error is None)
+        self.divided: Divided | None = None
+        #: What hosts of the worse group reach, where there are two.
+        self.worse: Reference | None = None
         self.fleet = self._learn(self.valid & may, passes.hosts) if learns else None
         total = len(self.every)
         self.words, self.by = np.full(total, rules.PASS, dtype=np.uint8), np.full(total, _NONE, dtype=np.uint8)
@@ -293,16 +321,27 @@ class _One:
         """
         last = self.session[self.every.begins + self.every.counts - 1]
         now = which & (self.session == np.repeat(last, self.every.counts))
-        good, _ = self._kept(now)
+        good, some = self._kept(now)
         if self.case.exact and self.case.unit == "1":
             return self._most_frequent(good)
-        found = level(good, hosts, self.case.better)
-        if (found is None or found.doubt > found.limit / 4) and (now != which).any():
+        names = [hosts[number] for number in self.hosts[some].tolist()]
+        self.divided = divided(good, names, self.case.better)
+        if self.divided is not None:
+            of_worse = np.isin(names, self.divided.worse)
+            self.worse = self._level(good.chosen(of_worse), len(good))
+            return self.worse and self._level(good.chosen(np.isin(names, self.divided.better)), len(good))
+        found = self._level(good, len(good))
+        if found is None and (now != which).any():
             good, _ = self._kept(which)
-            found = level(good, hosts, self.case.better)
+            found = self._level(good, len(good))
+        return found
+
+    def _level(self, good: Groups, hosts: int) -> Reference | None:
+        """Return what most of some groups of all *hosts* reach, None where that is not known well enough."""
+        found = level(good, [""] * len(good), self.case.better)
         if found is None or found.doubt > found.limit / 4:
             return None
-        source = f"{found.hosts} of {len(good)} hosts of this fleet"
+        source = f"{found.hosts} of {hosts} hosts of this fleet"
         return self._reference(found.value, found.limit, source, found.error)
 
     def _most_frequent(self, good: Groups) -> Reference | None:
@@ -357,6 +396,11 @@ class _One:
             new[1:] = np.diff(session) != 0
             new[known.begins] = False
             said = rules.say(known, new, self.case.better, reference, exact=self.case.exact)
+            if number == 1 and self.worse is not None:
+                # A host as good as the worse group is not bad for being no member of the better one.
+                other = rules.say(known, new, self.case.better, self.worse, exact=self.case.exact)
+                alike = (said.words == rules.FAIL) & (other.words != rules.FAIL)
+                said.words[alike], said.more[alike] = rules.SUSPECT, 0
             words[some], evidence[some], more[some] = said.words, said.evidence, said.more
             recent = rules.last(known, said.newest)
             if reference.value:

@@ -6,7 +6,7 @@ Records of one host and case are passes: the same thing measured again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -168,16 +168,26 @@ def split(passes: Passes, *names: str) -> dict[str, Passes]:
     return {name: _of_system(passes, name) for name in systems}
 
 
+def of_hosts(passes: Passes, names: Collection[str]) -> Passes:
+    """Return the passes of some hosts alone."""
+    mine = np.array([host in names for host in passes.hosts], dtype=np.bool_)
+    return _of_groups(passes, mine[passes.host], np.ones(len(passes.cases), dtype=np.bool_))
+
+
 def _of_system(passes: Passes, system: str) -> Passes:
     mine = np.array([case.system == system for case in passes.cases], dtype=np.bool_)
-    groups = mine[passes.case] if len(mine) else np.zeros(0, dtype=np.bool_)
+    return _of_groups(passes, mine[passes.case] if len(mine) else np.zeros(0, dtype=np.bool_), mine)
+
+
+def _of_groups(passes: Passes, groups: Bools, mine: Bools) -> Passes:
+    """Return the passes of *groups*, which are all of the cases that are *mine*."""
     kept = np.repeat(groups, passes.counts)
     hosts, host = np.unique(passes.host[groups], return_inverse=True)
     case = np.cumsum(mine) - 1
     sessions = passes.sessions[np.isin(passes.sessions // SPAN, hosts)]
     return Passes(
         hosts=[passes.hosts[i] for i in hosts.tolist()],
-        cases=[one for one in passes.cases if one.system == system],
+        cases=[case for case, is_mine in zip(passes.cases, mine, strict=True) if is_mine],
         value=passes.value[kept],
         time=passes.time[kept],
         valid=passes.valid[kept],
