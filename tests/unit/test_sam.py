@@ -199,6 +199,9 @@ TIE = b"r1\t0\tchr1\t7\t0\t4M\t*\t0\t0\tACGT\tIIII\tAS:i:4\n"
 def test_what_settled_leaves_out():
     other = b"r1\t65\tchr1\t7\t60\t4M\t=\t44\t200\tACGT\tIIII\tAS:i:4\n"
     assert kept(SURE) == kept(other) != kept(SURE.replace(b"\t7\t", b"\t8\t"))
+    for own in (b"ACGT", b"IIII", b"AS:i:4"):
+        assert kept(SURE) != kept(SURE.replace(own, own[:-1] + b"N"))
+    assert kept(SURE) == kept(SURE.replace(b"XA:Z:x", b"XA:Z:y"))
     elsewhere = b"r1\t16\tchr2\t9\t0\t4M\t*\t0\t0\tACGT\tIIII\tAS:i:4\n"
     assert kept(TIE) == kept(elsewhere) != kept(TIE.replace(b"AS:i:4", b"AS:i:5"))
     # bwa sampe lends a read its mate's quality: SM is the read's own.

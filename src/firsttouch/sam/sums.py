@@ -15,6 +15,8 @@ from firsttouch.sam.lines import SECONDARY_OR_SUPPLEMENTARY
 _MATES = 0x22
 #: Unmapped, first or last of its pair.
 _READ = 0xC4
+#: Tags with the places of other records.
+_PLACES = {b"XA:", b"SA:"}
 _SCORE = re.compile(rb"\tAS:i:(-?\d+)")
 _ALONE = re.compile(rb"\tSM:i:(\d+)")
 _BLOCK_BYTES = 4 << 20
@@ -39,18 +41,25 @@ def settled(lines: Iterable[bytes], mates: int) -> Iterator[bytes]:
 
     BWA-MEM chooses by the number of the read within its own run (a hash of it), and every instance counts from 0;
     bwa samse and sampe draw lots. A mapping quality of 0 says that another place is as good. Where no primary
-    record has it, place, CIGAR and flags of all records with a better one count; the mate's fields follow the
-    mate's own record. Else a mate's choice may have led to the other's, and it only counts whether each is mapped
-    and what the pair scores (AS) together.
+    record has it, all records with a better one count with all their columns and tags, but for two things: columns
+    of the mate, which follow its own record, and lists of other places (XA, SA), whose order is chosen too. Else a
+    mate's choice may have led to the other's, and it only counts whether each is mapped and what the pair scores
+    (AS) together.
     """
     for fields in _together(lines, mates):
         primary = [f for f in fields if not int(f[1]) & SECONDARY_OR_SUPPLEMENTARY]
         if all(_quality(f) for f in primary):
-            kept = [(_score(f), int(f[1]) & ~_MATES, f[2], f[3], f[4], f[5]) for f in fields if _quality(f)]
+            kept = [(int(f[1]) & ~_MATES, *f[2:6], *_own(f)) for f in fields if _quality(f)]
             yield b"%b\t%b\n" % (fields[0][0], repr(kept).encode())
         else:
             flags = [int(f[1]) & _READ for f in primary]
             yield b"%b\t%b\t%d\n" % (fields[0][0], repr(flags).encode(), sum(map(_score, primary)))
+
+
+def _own(fields: Sequence[bytes]) -> list[bytes]:
+    """Return the columns and tags behind the CIGAR string that tell of the record alone."""
+    # RNEXT, PNEXT and TLEN are of the mate.
+    return [f for f in fields[6].rstrip(b"\n").split(b"\t")[3:] if f[:3] not in _PLACES]
 
 
 def _together(lines: Iterable[bytes], mates: int) -> Iterator[list[list[bytes]]]:
