@@ -242,7 +242,9 @@ class TestJournal:
         again = model.read(tmp_path).host("n1")
         assert {m.split(": ")[0] for m in state.missing_of(campaign, again)} == gone
         assert {g.step for g in state.state(campaign).gaps} == gone
+        again = model.read(tmp_path).host("n1")
         again.note_lost()
+        assert "lost" in journal.file.read_text()
         # What takes the place of its records is not taken for them.
         finish(campaign, "n1", *["settings"] * 4)
         assert {m.split(": ")[0] for m in state.missing_of(campaign, again)} == gone

@@ -14,9 +14,10 @@ from firsttouch.campaign.files import room
 from firsttouch.campaign.model import DEFAULT_SCENARIO, Campaign
 from firsttouch.campaign.overview import merged, overview
 from firsttouch.campaign.state import State, dumps, missing_of, state
+from firsttouch.progress import say
 from firsttouch.records import Record
 from firsttouch.systems import System, load
-from firsttouch.verdict import HostVerdict, judge
+from firsttouch.verdict import HostVerdict, Judged, file, judged, table, undecided_cases
 
 #: A report draws five figures per host: of more hosts than these, only the worst and the first are drawn.
 MOST_DRAWN = 6
@@ -26,12 +27,16 @@ KEPT = 3
 
 @dataclass(frozen=True)
 class Collected:
-    """What was collected: the state, the verdicts where hosts are judged, the report's folder, the overview."""
+    """What was collected: the state, the verdicts where hosts are judged, the report's folder, the overview.
+
+    *judged* are the verdicts in columns.
+    """
 
     state: State
     verdicts: tuple[HostVerdict, ...]
     report: Path
     text: str
+    judged: Judged | None = None
 
 
 def collect(campaign: Campaign, *, draw: bool = True) -> Collected:
@@ -39,11 +44,37 @@ def collect(campaign: Campaign, *, draw: bool = True) -> Collected:
     found = state(campaign)
     system = load(campaign.system)
     records = measured(found)
-    verdicts = tuple(judge(records, system, missing=missing(found))) if campaign.judged else ()
+    every = judged(table.of_records(records, system.name), system, missing=missing(found))
+    verdicts = tuple(every.of(host) for host in every.hosts) if campaign.judged else ()
+    _state_verdicts(found, verdicts)
     text = overview(found, verdicts)
     with room(campaign.folder):
         folder = _write(found, records, system, verdicts, text, draw=draw)
-    return Collected(found, verdicts, folder, text)
+    return Collected(found, verdicts, folder, text, every if campaign.judged else None)
+
+
+def _state_verdicts(found: State, verdicts: Sequence[HostVerdict]) -> None:
+    """Put the fleet's verdicts in the place of those that each host has of itself."""
+    measured_at = {journal.host: journal.measured_at() for journal in found.journals}
+    for verdict in verdicts:
+        if when := measured_at.get(verdict.host):
+            try:
+                file.write(verdict, when, file.folder() / verdict.host)
+            except OSError as error:
+                say(f"firsttouch: {file.folder()}: {error.strerror}: the verdicts are only in the report")
+                return
+
+
+def undecided_hosts(collected: Collected, passes: int) -> list[str]:
+    """Return the suspect hosts of which more passes, *passes* at most, may decide something."""
+    every = collected.judged
+    if every is None:
+        return []
+    return [
+        v.host
+        for v in collected.verdicts
+        if v.verdict == "suspect" and v.host in collected.state.hosts and undecided_cases(every, v.host, passes)
+    ]
 
 
 def measured(found: State) -> list[Record]:

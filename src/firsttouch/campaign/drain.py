@@ -19,6 +19,8 @@ from firsttouch.verdict import HostVerdict
 
 #: How a reason of ours begins.
 OURS = "firsttouch: "
+#: Characters of a reason: what slurmdbd keeps of one.
+_LONGEST = 250
 #: States in which a host is somebody's business already.
 _TAKEN = frozenset(
     {"DRAIN", "DRAINED", "DRAINING", "DOWN", "FAIL", "FAILING", "MAINT", "ERROR", "RESERVED", "FUTURE"}
@@ -41,8 +43,10 @@ class Drain:
         return shlex.join(self.argv)
 
 
-def plan(found: HostVerdict, reservation: str = "") -> Drain:
+def plan(found: HostVerdict, source: str, reservation: str = "") -> Drain:
     """Return how to drain a host that failed; one in the admin's own *reservation* is nobody else's.
+
+    The reason names the *source* of the verdict: its campaign or records.
 
     Raises BadInput for a name that is not one host's, RunFailed or Missing where Slurm cannot be asked.
     """
@@ -59,8 +63,9 @@ def plan(found: HostVerdict, reservation: str = "") -> Drain:
         why = f": {reason}" if reason else ""
         hint = "; --reservation names one of yours" if set(taken) <= _RESERVED and not reservation else ""
         return Drain((), f"{node} is left alone: somebody else has it {'+'.join(taken)}{why}{hint}")
-    evidence = found.evidence[0] if found.evidence else "see its verdict"
-    text = OURS + re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", evidence)[:200]
+    whose = f"; {source}"[: _LONGEST // 2]
+    text = f"{OURS}{found.reason()}"[: _LONGEST - len(whose)] + whose
+    text = re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", text)
     return Drain(("scontrol", "update", f"nodename={node}", "state=drain", f"reason={text}"))
 
 
@@ -76,9 +81,9 @@ def _node(host: str) -> tuple[str, Mapping[str, str]]:
         return short_name(host), slurm.node(short_name(host))
 
 
-def apply(found: HostVerdict, *, dry_run: bool, reservation: str = "") -> str:
+def apply(found: HostVerdict, source: str, *, dry_run: bool, reservation: str = "") -> str:
     """Drain a host that failed (or only say how) and return what was done, as a line."""
-    wanted = plan(found, reservation)
+    wanted = plan(found, source, reservation)
     if wanted.why_not:
         return wanted.why_not
     if dry_run:
@@ -93,7 +98,7 @@ def apply(found: HostVerdict, *, dry_run: bool, reservation: str = "") -> str:
 
 
 def apply_all(
-    verdicts: Sequence[HostVerdict], *, dry_run: bool, reservation: str = ""
+    verdicts: Sequence[HostVerdict], source: str, *, dry_run: bool, reservation: str = ""
 ) -> Iterator[tuple[str, int]]:
     """Drain every host that failed; yield a line for each and the exit status that it asks for.
 
@@ -102,7 +107,7 @@ def apply_all(
     for found in verdicts:
         if found.verdict == "fail":
             try:
-                yield apply(found, dry_run=dry_run, reservation=reservation), 0
+                yield apply(found, source, dry_run=dry_run, reservation=reservation), 0
             except FirstTouchError as error:
                 # Slurm that is not here is no verdict that is not decided.
                 yield f"{found.host} is not drained: {error}", 2 if isinstance(error, BadInput) else 1

@@ -95,6 +95,14 @@ class Journal:
             entries.append(replace(line, state="lost", reason=reason) if reason else line)
         return entries[::-1]
 
+    def measured_at(self) -> float:
+        """Return when something was measured here last (seconds since 1970; 0: never)."""
+        times = [entry.time for entry in self.entries() if entry.end]
+        try:
+            return datetime.datetime.fromisoformat(max(times)).timestamp()
+        except ValueError:  # nothing was, or a time is none
+            return 0.0
+
     def _read_on(self) -> None:
         """Read the lines that were appended since the last time."""
         try:
@@ -117,7 +125,8 @@ class Journal:
 
     def note_lost(self) -> None:
         """Write down what is lost, so that other records that get the same place are not taken for it."""
-        for before, entry in zip(list(self._lines), self.entries(whole=True), strict=False):
+        entries = self.entries(whole=True)
+        for before, entry in zip(list(self._lines), entries, strict=True):
             if entry.state == "lost" != before.state and not self._is_noted(before):
                 self.write(replace(entry, time=now()))
 

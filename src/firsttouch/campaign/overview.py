@@ -13,6 +13,12 @@ from firsttouch.verdict import HostVerdict
 _LISTED = 40
 
 
+_NEXT = """\
+Five hosts or more teach what to expect: `firsttouch baseline --system {system} {folder}`, then
+`firsttouch validate --system {system} {folder}` judges each host by it. More passes decide as well: submit the
+campaign again for these hosts, or at once with `firsttouch campaign submit … --passes 12`."""
+
+
 def overview(found: State, verdicts: Sequence[HostVerdict]) -> str:
     """Return the overview in Markdown."""
     campaign = found.campaign
@@ -32,6 +38,8 @@ def overview(found: State, verdicts: Sequence[HostVerdict]) -> str:
         told = ", ".join(f"{counts[w]} {w}" for w in ("fail", "invalid", "suspect", "pass") if counts[w])
         lines = [v.line() for v in sorted(verdicts, key=lambda v: (v.verdict == "pass", v.host))]
         parts.append(f"## Verdicts: {told}\n" + _listed(lines))
+        if any(v.verdict == "suspect" and not v.missing for v in verdicts):
+            parts.append("## Undecided hosts\n" + _NEXT.format(system=campaign.system, folder=campaign.folder))
     return "\n\n".join(parts)
 
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,10 +28,16 @@ from firsttouch.measure import effort
 from firsttouch.records import Record
 from firsttouch.supervise import guarded, last_lines
 from firsttouch.systems import System, load
-from firsttouch.verdict import HostVerdict, file
+from firsttouch.verdict import HostVerdict, file, judged, table, undecided_cases
+from firsttouch.verdict.fleet import FEWEST_HOSTS
 from firsttouch.verdict.judge import MOST_PASSES, cases, judge, undecided
+from firsttouch.verdict.model import case_name
+from firsttouch.verdict.passes import case_of
 
 Say = Callable[[str], None]
+#: Seconds for which a busy host is left alone before the next look at it: a disturbance of a minute is no fault.
+_PAUSES = (30, 60, 120, 240, 480)
+_PAUSES_OF_SMOKE = (1, 2)
 
 
 @dataclass
@@ -67,6 +74,7 @@ def run(
         runner = _Runner(campaign, say, backend.command(*chosen), only)
         runner.journal.open()
         runner.journal.note_lost()
+        runner.is_again = not runner.left()
         if campaign.judged:
             runner.look()
         runner.go()
@@ -89,6 +97,8 @@ class _Runner:
         self.tried: set[str] = set()
         #: By folder: each reads on where it was.
         self.journals = {self.journal.folder: self.journal}
+        #: Whether an earlier job did all steps: this one is for what the fleet leaves undecided.
+        self.is_again = False
         # Why steps were skipped: each reason is printed once.
         self.skipped: set[str] = set()
 
@@ -110,7 +120,13 @@ class _Runner:
             if not self._left(done):
                 self.say(f"{self.host}: all {len(self.steps)} steps are done")
             for step in self._left(done):
+                if self.campaign.judged and step.name != "topology":
+                    self.look()
                 self.step(step, Beating(claim))
+
+    def left(self) -> list[Step]:
+        """Return the steps that are left for this host."""
+        return self._left(self._finished())
 
     def _left(self, done: set[str]) -> list[Step]:
         return [s for s in self.steps if s.name not in done and s.name not in self.tried]
@@ -203,7 +219,8 @@ class _Runner:
         self._note(step, state, reason, seconds=seconds, begin=begin, end=end)
         self.outcome.ended[state] = self.outcome.ended.get(state, 0) + 1
         if state != "skipped" or reason not in self.skipped:
-            self.say(f"  {step.name}: {state} [{seconds:.1f} s]" + (f": {reason}" if reason else ""))
+            host = f"{self.host} " if self.job and self.job.hosts > 1 else ""
+            self.say(f"  {host}{step.name}: {state} [{seconds:.1f} s]" + (f": {reason}" if reason else ""))
         if state == "skipped":
             self.skipped.add(reason)
         return found
@@ -232,6 +249,8 @@ class _Runner:
                 return "invalid", bad, found
             if status or not found:
                 reason = last_lines(log, 1).removeprefix("firsttouch: error: ") or "it said nothing"
+                if os.strerror(errno.ENOSPC) in reason:
+                    reason += f" (temporary files are in {tempfile.gettempdir()}: TMPDIR names another folder)"
                 return "failed", f"status {status}: {reason}", []
             return "done", "", found
 
@@ -264,18 +283,42 @@ class _Runner:
                 process.kill()
             raise
 
-    def look(self) -> None:
-        """Write down the host's settings, which name the cause of a bad verdict."""
+    def look(self) -> float:
+        """Write down the host's settings, which explain what follows; return how many PUs others keep busy."""
         found = [replace(r, system=self.campaign.system, partition=_partition()) for r in settings.records()]
         begin, end = self.journal.add(found)
         self._note(Step("settings", ()), "done", begin=begin, end=end)
+        return next((r.value for r in found if r.metric == "busy_pus"), 0.0)
+
+    def is_quiet(self) -> bool:
+        """Wait, longer each time, until no other program keeps this host busy; tell whether that came to be."""
+        pauses = _PAUSES_OF_SMOKE if self.campaign.effort == "smoke" else _PAUSES
+        for pause in (*pauses, None):
+            busy = self.look()
+            if busy < settings.BUSY:
+                return True
+            if pause is not None:
+                self.say(f"{self.host}: {busy:.1f} PUs are busy with something else: looking again in {pause} s")
+                time.sleep(pause)
+        return False
 
     def judge(self, passes: int) -> None:
-        """Give this host its verdict; what is suspect is measured again before."""
+        """Give this host its verdict; what is suspect is measured again before, while nothing disturbs it."""
         system = load(self.campaign.system)
+        goal = 0
         for _ in range(passes - 1):
             suspect = self._suspect(system, passes)
+            if self.is_again:
+                # What the fleet of the earlier jobs leaves undecided is measured twice as often as before.
+                unknown = self._undecided_by_fleet(system, passes)
+                goal = goal or 2 * min(unknown.values(), default=0)
+                suspect += [s for s in self.steps if unknown.get(s.name, goal) < goal and s not in suspect]
             if not suspect:
+                break
+            if any(s.name != "topology" for s in suspect) and not self.is_quiet():
+                self.say(
+                    f"{self.host}: it stays busy with something else: what is outside or unsure stays as it is"
+                )
                 break
             self.say(
                 f"{self.host}: measuring again what is outside or unsure: {', '.join(s.name for s in suspect)}"
@@ -289,14 +332,38 @@ class _Runner:
         found = [r for _, some in self.journal.measured() for r in some]
         missing = {self.host: missing_of(self.campaign, self.journal)}
         (self.outcome.verdict,) = judge(found, system, missing=missing)
-        file.write(self.outcome.verdict, self.journal.folder / "verdict", file.folder() / self.host)
+        files = (self.journal.folder / "verdict", file.folder() / self.host)
+        file.write(self.outcome.verdict, self.journal.measured_at(), *files)
 
     def _suspect(self, system: System, most: int) -> list[Step]:
-        """Return the steps of which something is suspect and may be decided by another pass."""
+        """Return the steps of which something is suspect or was disturbed, and may be decided by another pass."""
         made = [(entry.step, r) for entry, some in self.journal.measured() for r in some]
         of = {id(r): step for step, r in made}
         names = {of[id(passes[0])] for passes in cases(r for _, r in made) if undecided(passes, system, most)}
+        found = judged(table.of_records((r for _, r in made), system.name), system, fleet=False)
+        invalid = {f.name for f in found.of(self.host).findings if f.verdict == "invalid"}
+        names |= set(
+            self._steps_of({c: n for c, n in undecided_cases(found, self.host, most).items() if c in invalid})
+        )
         return [s for s in self.steps if s.name in names]
+
+    def _undecided_by_fleet(self, system: System, most: int) -> dict[str, int]:
+        """Return the passes so far of the steps that all hosts of the campaign together leave undecided here."""
+        every = [r for j in self._every_journal() for _, some in j.measured() for r in some]
+        if len({r.host for r in every}) < FEWEST_HOSTS:
+            return {}
+        found = judged(table.of_records(every, system.name), system)
+        return self._steps_of(undecided_cases(found, self.host, most))
+
+    def _steps_of(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Return the steps that measured these cases, with the fewest of the passes that are given for them."""
+        steps: dict[str, int] = {}
+        for entry, some in self.journal.measured():
+            for record in some:
+                name = case_name(record.check, record.metric, case_of(record.check, record.parameters))
+                if name in counts:
+                    steps[entry.step] = min(counts[name], steps.get(entry.step, counts[name]))
+        return steps
 
 
 def _lot(*names: str) -> str:

@@ -68,13 +68,19 @@ def where(options: Sequence[str]) -> list[str]:
 
 
 def submit(
-    campaign: Campaign, hosts: Sequence[str], options: Sequence[str], argv: Sequence[str], *, wait: bool = False
+    campaign: Campaign,
+    hosts: Sequence[str],
+    options: Sequence[str],
+    argv: Sequence[str],
+    *,
+    collecting: Sequence[str] = (),
+    wait: bool = False,
 ) -> Submitted:
     """Submit one job for each of *hosts*, and one that collects after all.
 
-    *options* are sbatch's, *argv* the template's. All hosts are written down first, so that one without a job is
-    missed. Hosts that are down or drained get none unless the jobs shall *wait* for them. Where Slurm refuses
-    some of the jobs, the others are collected all the same.
+    *options* are sbatch's, *argv* the template's and *collecting* those of the job that collects. All hosts are
+    written down first, so that one without a job is missed. Hosts that are down or drained get none unless the
+    jobs shall *wait* for them. Where Slurm refuses some of the jobs, the others are collected all the same.
     """
     file = template(campaign.kind)
     where(options)
@@ -109,33 +115,33 @@ def submit(
     finally:
         if jobs:
             try:
-                collector = _collector(campaign, ":".join(jobs), where(options))
+                collector = _collector(campaign, ":".join(jobs), where(options), collecting)
             except RunFailed as error:
                 refused["the job that collects"] = str(error)
     return Submitted(sorted(jobs, key=int), collector, refused)
 
 
-def collect_later(campaign: Campaign, job: slurm.Job) -> str:
+def collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str] = ()) -> str:
     """Submit the job that collects when all of *job*'s array or hosts have ended, once; return its number.
 
-    An empty number: another element of the array did it.
+    *collecting* are its arguments. An empty number: another element of the array did it.
     """
     mark = campaign.folder / "submissions" / f".collector-{job.array}"
     if not once(mark, {"by": job.job}):
         return ""
-    own = {
-        name: os.environ.get(f"SLURM_JOB_{name.upper()}")
-        for name in ("partition", "account", "qos", "reservation")
-    }
+    names = ("partition", "account", "qos", "reservation")
+    own = {name: os.environ.get(f"SLURM_JOB_{name.upper()}") for name in names}
+    given = [f"--{name}={value}" for name, value in own.items() if value]
     try:
-        return _collector(campaign, job.array, [f"--{name}={value}" for name, value in own.items() if value])
+        return _collector(campaign, job.array, given, collecting)
     except RunFailed:
         # Where this job runs, one of another size may not be welcome: the site's default may do.
-        return _collector(campaign, job.array, [])
+        return _collector(campaign, job.array, [], collecting)
 
 
-def _collector(campaign: Campaign, after: str, options: Sequence[str]) -> str:
+def _collector(campaign: Campaign, after: str, options: Sequence[str], argv: Sequence[str]) -> str:
     out = campaign.folder / "log"
     out.mkdir(parents=True, exist_ok=True)
     own = [f"--dependency=afterany:{after}", f"--output={out}/collect-%j.out"]
-    return slurm.submit([*options, *own, str(template("collect")), str(campaign.folder)], cwd=folders.ROOT)
+    file = str(template("collect"))
+    return slurm.submit([*options, *own, file, str(campaign.folder), *argv], cwd=folders.ROOT)

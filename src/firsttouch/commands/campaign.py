@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from firsttouch import folders
+from firsttouch import folders, topology
 from firsttouch.campaign import collect, drain, model, slurm, submissions, submit
 from firsttouch.campaign.model import KINDS, Campaign
 from firsttouch.campaign.run import Outcome, run
@@ -20,9 +23,13 @@ from firsttouch.machine import HOST, host_name
 from firsttouch.measure import effort
 from firsttouch.methodology import aligners_of
 from firsttouch.progress import say
-from firsttouch.verdict import STATUS, exit_status
+from firsttouch.systems import load
+from firsttouch.systems.model import mismatch
+from firsttouch.verdict import STATUS, HostVerdict, exit_status
 from firsttouch.verdict.judge import MOST_PASSES
 
+#: Further jobs of a host for what is undecided: each doubles the passes, from 1 beyond MOST_PASSES.
+_ROUNDS = 4
 EXAMPLES = """\
   sbatch slurm/strategy.sbatch --aligner bwa-mem --dataset lambda      (on one host)
   sbatch --array=1-8 slurm/strategy.sbatch --aligner bwa-mem           (spread over eight)
@@ -70,19 +77,32 @@ def register(subparsers: options.Subparsers) -> None:
     _add_plan(submitting)
     submitting.add_argument("--hosts", required=True, metavar="LIST", help="as Slurm writes them: n[1-8],m2")
     submitting.add_argument("--drain", action="store_true", help="validate: drain in Slurm what fails")
-    submitting.add_argument(
+    _add_again(submitting)
+    submitting.add_argument("--wait", action="store_true", help="wait also for hosts that are down or drained")
+    submitting.set_defaults(run=submit_hosts)
+    collecting = options.action(actions, "collect", "report what is there and what is missing", COLLECT)
+    collecting.add_argument("campaign", metavar="CAMPAIGN", help="its name or folder")
+    collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
+    collecting.add_argument("--drain", action="store_true", help="validate: drain in Slurm what fails")
+    options.add_reservation(collecting)
+    collecting.add_argument("--step", action="append", metavar="PATTERN", help="with --passes: only such steps")
+    _add_again(collecting)
+    collecting.set_defaults(run=collect_campaign)
+
+
+def _add_again(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--passes",
+        type=options.positive,
+        help="validate: submit hosts that the fleet leaves undecided again, up to so many passes (default: never)",
+    )
+    made.add_argument(
         "--sbatch",
         action="append",
         default=[],
         metavar="OPTION",
         help="an option of sbatch, as --sbatch=--time=8:00:00; may be repeated",
     )
-    submitting.add_argument("--wait", action="store_true", help="wait also for hosts that are down or drained")
-    submitting.set_defaults(run=submit_hosts)
-    collecting = options.action(actions, "collect", "report what is there and what is missing", COLLECT)
-    collecting.add_argument("campaign", metavar="CAMPAIGN", help="its name or folder")
-    collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
-    collecting.set_defaults(run=collect_campaign)
 
 
 def _add_plan(made: argparse.ArgumentParser) -> None:
@@ -114,11 +134,17 @@ def run_here(args: argparse.Namespace) -> int:
     if job and submissions.note_this(campaign.folder, job):
         say(f"campaign {campaign.name}: {len(campaign.steps)} steps, results in {campaign.folder}")
     if job and not job.alone and not args.no_collect:
-        _collect_later(campaign, job)
-    say(f"{campaign.kind} on {host_name()}, system {campaign.system}")
+        _collect_later(campaign, job, ["--drain"] if args.drain else [])
+    say(f"{campaign.kind} on {host_name()}, system {campaign.system}{_unnamed(args)}")
+    only = args.step or ()
+    if difference := mismatch(load(campaign.system), topology.of_this_host()):
+        if not campaign.judged:
+            raise BadInput(f"{difference}: --system names another one")
+        say(f"{difference}: nothing but its topology is measured, which gives it its verdict")
+        only = ("topology",)
     try:
         more = {"passes": args.passes, "programs": args.backend, "image": args.image}
-        outcome = run(campaign, say, only=args.step or (), **more)
+        outcome = run(campaign, say, only=only, **more)
     finally:
         say(f"results: {campaign.folder}")
     document = _finish(campaign, outcome, alone=not args.no_collect and (job is None or job.alone))
@@ -130,10 +156,22 @@ def run_here(args: argparse.Namespace) -> int:
         return 0 if outcome.good else 1
     status = STATUS[outcome.verdict.verdict]
     if args.drain:
-        for line, trouble in drain.apply_all([outcome.verdict], dry_run=False, reservation=args.reservation):
-            say(f"firsttouch: error: {line}" if trouble else line)
-            status = max(status, trouble)
+        status = max(status, _drain([outcome.verdict], campaign, args))
     return status
+
+
+def _drain(verdicts: Sequence[HostVerdict], campaign: Campaign, args: argparse.Namespace) -> int:
+    """Drain the hosts that failed, and return the exit status that this asks for."""
+    worst = 0
+    for line, status in drain.apply_all(verdicts, campaign.name, dry_run=False, reservation=args.reservation):
+        say(f"firsttouch: error: {line}" if status else line)
+        worst = max(worst, status)
+    return worst
+
+
+def _unnamed(args: argparse.Namespace) -> str:
+    """Return a hint where neither --system nor a campaign names the system."""
+    return "" if args.system or args.campaign else " (any host: --system names one with references)"
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -187,9 +225,9 @@ def _names(given: list[str] | None) -> tuple[str, ...] | None:
     return tuple(aligners_of(effort.chosen().of_aligners(given))) if given else None
 
 
-def _collect_later(campaign: Campaign, job: slurm.Job) -> None:
+def _collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str]) -> None:
     try:
-        if number := submit.collect_later(campaign, job):
+        if number := submit.collect_later(campaign, job, collecting):
             say(f"job {number} will collect when all of job {job.array} has ended")
     except FirstTouchError as error:
         say(f"firsttouch: {error}; collect by hand: firsttouch campaign collect {campaign.folder}")
@@ -217,8 +255,7 @@ def submit_hosts(args: argparse.Namespace) -> int:
     if args.campaign is None:
         args.campaign = f"{args.kind}-{datetime.now().astimezone().strftime('%Y-%m-%dT%H-%M-%S')}-{os.getpid()}"
     campaign = _campaign(args, None)
-    argv = [*(["--drain"] if args.drain else []), *(f"--step={pattern}" for pattern in args.step or ())]
-    submitted = submit.submit(campaign, hosts, options_of_sbatch, argv, wait=args.wait)
+    submitted = _submit(campaign, hosts, options_of_sbatch, args)
     jobs, refused = submitted.jobs, [f"{host}: {why}" for host, why in submitted.refused.items()]
     if not jobs:
         raise RunFailed(f"no job was submitted: {'; '.join(refused)}")
@@ -231,6 +268,32 @@ def submit_hosts(args: argparse.Namespace) -> int:
     for line in refused:
         say(f"firsttouch: error: no job for {line}")
     return 1 if refused else 0
+
+
+def _submit(
+    campaign: Campaign, hosts: Sequence[str], options_of_sbatch: Sequence[str], args: argparse.Namespace
+) -> submit.Submitted:
+    """Submit jobs, and one that collects; where --passes is given, that one asks for more of what is undecided."""
+    drain_too = ["--drain"] if args.drain else []
+    again = [*([f"--passes={args.passes}"] if args.passes else []), *(f"--step={p}" for p in args.step or ())]
+    sbatch = [f"--sbatch={option}" for option in options_of_sbatch]
+    collecting = [*drain_too, *((*again, *sbatch) if args.passes else ())]
+    wait = getattr(args, "wait", False)
+    return submit.submit(
+        campaign, hosts, options_of_sbatch, [*drain_too, *again], collecting=collecting, wait=wait
+    )
+
+
+def _again(campaign: Campaign, made: collect.Collected, args: argparse.Namespace) -> None:
+    """Submit another job for each host that more passes may decide, as often as passes can be doubled."""
+    rounds = Counter(host for s in submissions.submissions(campaign.folder) if s.job for host in s.hosts)
+    hosts = [h for h in collect.undecided_hosts(made, args.passes) if rounds[h] <= _ROUNDS]
+    if hosts:
+        submitted = _submit(campaign, hosts, submit.words(args.sbatch), args)
+        say(
+            f"{len(submitted.jobs)} jobs measure again what is undecided, {submitted.collector} collects: "
+            f"{', '.join(hosts)}"
+        )
 
 
 def _hosts(given: str) -> list[str]:
@@ -248,7 +311,11 @@ def _hosts(given: str) -> list[str]:
 
 def collect_campaign(args: argparse.Namespace) -> int:
     """Report what is there; 0 where all is there and good, 1 where not, or the verdicts' status."""
-    campaign = model.read(model.folder_of(args.campaign))
+    folder = model.folder_of(args.campaign)
+    number = re.search(r"-(\d+)\Z", folder.name)
+    if number and not folder.exists() and (tries := slurm.accounted([number[1]])):
+        raise BadInput(f"no campaign: {tries[-1].text} and wrote nothing: what it printed says why", file=folder)
+    campaign = model.read(folder)
     made = collect.collect(campaign, draw=not args.no_figures)
     if args.json:
         options.print_json({**made.state.to_dict(), "verdicts": [v.to_dict() for v in made.verdicts]})
@@ -256,5 +323,8 @@ def collect_campaign(args: argparse.Namespace) -> int:
         print(made.text)
         print(f"\nreport: {campaign.folder / 'report'}")
     if campaign.judged:
-        return exit_status(made.verdicts)
+        if args.passes:
+            _again(campaign, made, args)
+        status = exit_status(made.verdicts)
+        return max(status, _drain(made.verdicts, campaign, args)) if args.drain else status
     return 0 if made.state.whole else 1

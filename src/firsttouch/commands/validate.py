@@ -88,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
             if word in {"pass", "suspect"}:
                 print(one_line(every.line(name)))
     if args.drain:
-        for line, trouble in drain.apply_all(hosts, dry_run=args.dry_run, reservation=args.reservation):
+        source = " ".join(path.absolute().name for path in args.records)
+        for line, trouble in drain.apply_all(hosts, source, dry_run=args.dry_run, reservation=args.reservation):
             text = f"firsttouch: error: {line}" if trouble else line
             print(text, file=sys.stderr if args.json or trouble else sys.stdout)
             status = max(status, trouble)

@@ -2,7 +2,7 @@
 """The verdict: pass, fail, suspect or invalid per host and metric, with the evidence."""
 
 from firsttouch.verdict.fleet import Divided
-from firsttouch.verdict.judge import Judged, Judging, Undescribed, judge, judged, undecided
+from firsttouch.verdict.judge import Judged, Judging, Undescribed, judge, judged, undecided, undecided_cases
 from firsttouch.verdict.model import STATUS, Finding, HostVerdict, exit_status, worst
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "judge",
     "judged",
     "undecided",
+    "undecided_cases",
     "worst",
 ]

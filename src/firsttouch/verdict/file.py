@@ -23,16 +23,25 @@ def folder() -> Path:
     return Path(os.environ.get("FIRSTTOUCH_VERDICTS") or folders.results() / "verdicts").absolute()
 
 
-def line(found: HostVerdict, now: float | None = None) -> str:
-    """Return the file's line, without its end."""
-    stated = int(time.time() if now is None else now)
+def line(found: HostVerdict, measured: float | None = None) -> str:
+    """Return the file's line, without its end; *measured* is when (now)."""
+    stated = int(time.time() if measured is None else measured)
     text = re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", found.line().split(": ", 1)[1])[:_LONGEST]
     return f"{found.verdict} {stated} {found.host} {found.system} {text}"
 
 
-def write(found: HostVerdict, *files: Path) -> None:
-    """Write the verdict to each of *files*, at once."""
-    text = line(found) + "\n"
+def write(found: HostVerdict, measured: float, *files: Path) -> None:
+    """Write the verdict of what was *measured* then to each of *files* that has none of a later measurement."""
     for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        beside.write(file, text)
+        if _stated(file) <= int(measured):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            beside.write(file, line(found, measured) + "\n")
+
+
+def _stated(file: Path) -> int:
+    """Return the time of the verdict in a file; 0 for none, for damage and for a time to come."""
+    try:
+        stated = int(file.read_bytes().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return stated if stated <= time.time() else 0

@@ -425,6 +425,25 @@ def undecided(passes: Sequence[Record], system: Judging, most: int = MOST_PASSES
     return False
 
 
+def undecided_cases(found: Judged, host: str, most: int = MOST_PASSES) -> dict[str, int]:
+    """Return the passes so far, fewer than *most*, of each case of a *host* that one more pass may decide.
+
+    These are cases that are suspect or unsure, that were only measured while others kept the host busy, or that
+    the fleet's hosts cannot be compared by yet.
+    """
+    passes, names = found.passes, {}
+    for group in found.groups(host).tolist():
+        case, count = passes.cases[int(passes.case[group])], int(passes.counts[group])
+        word, weighed = ORDER[found.words[group]], float(found.evidence[group])
+        begin = int(passes.begins[group])
+        disturbed = word == "invalid" and bool(passes.valid[begin : begin + count].any())
+        unknown = found.by[group] == _NONE and case.unit != "1"
+        unsure = word == "suspect" or sure.PASS_AT < weighed < sure.FAIL_AT
+        if count < most and (unsure or disturbed or unknown):
+            names[case.name] = count
+    return names
+
+
 def cases(records: Iterable[Record]) -> Iterator[list[Record]]:
     """Yield the passes of each case of one host's records."""
     grouped: dict[str, list[Record]] = {}
