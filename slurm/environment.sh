@@ -4,10 +4,21 @@
 # The script itself was copied away by Slurm, so the checkout is where sbatch was called, or FIRSTTOUCH_ROOT.
 root=${FIRSTTOUCH_ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}
 firsttouch=(firsttouch)
+# What the first message has to name: a job's author sees no second one.
+folders="FIRSTTOUCH_ROOT names the checkout; FIRSTTOUCH_OUT (results) and FIRSTTOUCH_DATA (datasets) name folders of yours"
 if [[ -x $root/.venv/bin/firsttouch ]]; then
+    if ! "$root/.venv/bin/firsttouch" --version &>/dev/null; then
+        echo "firsttouch: error: $root/.venv does not run here: was it moved? Call 'make setup' in $root; $folders" >&2
+        exit 3
+    fi
+    out=${FIRSTTOUCH_OUT:-$root/reports/out}
+    if ! mkdir -p "$out" 2>/dev/null || [[ ! -w $out ]]; then
+        echo "firsttouch: error: results cannot be written to $out: $folders" >&2
+        exit 3
+    fi
     export PATH="$root/.venv/bin:$PATH"
 elif ! command -v firsttouch >/dev/null; then
-    echo "firsttouch: no $root/.venv: call sbatch in the checkout after 'make setup', or set FIRSTTOUCH_ROOT" >&2
+    echo "firsttouch: error: there is no $root/.venv: call sbatch in the checkout after 'make setup'; $folders" >&2
     exit 3
 fi
 # BACKEND=apptainer|spack: the programs of an image (FIRSTTOUCH_IMAGE) or of a view (FIRSTTOUCH_VIEW).

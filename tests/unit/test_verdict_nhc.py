@@ -43,7 +43,7 @@ def write(folder, word, *, age=0, why="it is slow"):
         unjudged=0,
         missing=(),
     )
-    line = file.line(found, now=time.time() - age)
+    line = file.line(found, measured=time.time() - age)
     (folder / found.host).write_text(line + "\n")
 
 
@@ -70,6 +70,18 @@ def test_an_age_makes_a_verdict_necessary(check, tmp_path):
     assert check() == (0, "")
     status, said = check("60")
     assert (status, "s old, at most 60" in said) == (1, True)
+
+
+def test_a_verdict_of_the_future_is_not_fresh(check, tmp_path):
+    write(tmp_path, "pass", age=-3600)
+    assert check() == (0, "")
+    status, said = check("60")
+    assert (status, "a clock is wrong" in said) == (1, True)
+
+
+def test_slurms_name_is_found_on_a_host_with_a_domain(check, tmp_path):
+    (tmp_path / socket.gethostname().partition(".")[0]).write_text("fail 1 n1 s it is slow\n")
+    assert check()[0] == 1
 
 
 @pytest.mark.parametrize("text", ["", "rubbish\n", "pass\n", "good 1 n1 s x\n", "fail x n1 s x\n"])
