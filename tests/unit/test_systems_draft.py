@@ -251,3 +251,9 @@ def test_activation_refuses_what_cannot_work(tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="virtual environment"):
         activate.activate()
     assert activate.main() == 2
+
+
+@pytest.mark.parametrize(("name", "scheduler"), [("site", "slurm"), ("local", "local")])
+def test_a_host_of_slurm_is_drafted_for_slurm(name, scheduler, stand_in):
+    stand_in("sbatch", "true")
+    assert f"    scheduler: {scheduler}\n" in draft.of_this_host(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 from collections import Counter
 from collections.abc import Sequence
@@ -42,6 +43,16 @@ facts:
 {distances}{caches}  # The links between packages, from the processor's data sheet:
   # interconnect: {{type: UPI, links_per_package: 3, transfer_rate: "10.4 GT/s", width_bits: 20}}
 partitions:
+{partition}# What the hosts are expected to reach. For example:
+# references:
+#   - check: topology
+#     metric: memory
+#     fact: memory
+#     tolerance: {{lower: "-3 %"}}
+#     source: "the order"
+references: []
+"""
+_LOCAL = """\
   # For a cluster: scheduler: slurm, access: ["--exclusive"] (and "--partition=NAME" where the site's
   # default partition is not the one), time_limit: "1h".
   - name: default
@@ -51,21 +62,32 @@ partitions:
     max_jobs: 1
     environs: [builtin]
     backend: native
-# What the hosts are expected to reach. For example:
-# references:
-#   - check: topology
-#     metric: memory
-#     fact: memory
-#     tolerance: {{lower: "-3 %"}}
-#     source: "the order"
-references: []
+"""
+_SLURM = """\
+  # Where the site's default partition is not the one, add "--partition=NAME" to access.
+  - name: default
+    description: "whole hosts by Slurm"
+    scheduler: slurm
+    launcher: local
+    access: ["--exclusive"]
+    max_jobs: 64
+    time_limit: "4h"
+    environs: [builtin]
+    backend: native
 """
 
 
 def draft(
-    name: str, topology: Topology, *, hostnames: Sequence[str] = (".*",), processor: str | None = None
+    name: str,
+    topology: Topology,
+    *,
+    hostnames: Sequence[str] = (".*",),
+    processor: str | None = None,
+    slurm: bool = False,
 ) -> str:
-    """Return the YAML of a system of hosts such as *topology*: facts, one local partition, no references.
+    """Return the YAML of a system of hosts such as *topology*: facts, one partition, no references.
+
+    The partition is one of *slurm*, or local.
 
     *processor* is the model's name where the topology does not tell it. Raises BadInput for a *name* that
     ReFrame would not take.
@@ -102,6 +124,7 @@ def draft(
         memory=_memory([node.memory_bytes for node in nodes]),
         distances=_distances(topology, numbers),
         caches=_caches(topology),
+        partition=_SLURM if slurm else _LOCAL,
     )
 
 
@@ -110,7 +133,9 @@ def of_this_host(name: str) -> str:
     check_name(name)
     hostnames = [".*"] if name == folders.LOCAL else [rf"{re.escape(short_name(socket.gethostname()))}(\..*)?$"]
     found = topology_module.of_this_host()
-    return draft(name, found, hostnames=hostnames, processor=_model_of_this_host())
+    # What is called local is measured without a scheduler.
+    slurm = name != folders.LOCAL and shutil.which("sbatch") is not None
+    return draft(name, found, hostnames=hostnames, processor=_model_of_this_host(), slurm=slurm)
 
 
 def check_name(name: str) -> None:
