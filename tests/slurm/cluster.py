@@ -34,7 +34,7 @@ IMPATIENT = {
 PUS = 64
 DOMAIN = ".cluster.example"
 #: /proc/stat of a host, as far as anybody reads it.
-STAT = "cpu {busy} 0 0 {idle} 0 0 0 0 0 0\n" + "cpu0 0 0 0 0 0 0 0 0 0 0\n" * 64
+STAT = "cpu {busy:010} 0 0 {idle:010} 0 0 0 0 0 0\n" + "cpu0 0 0 0 0 0 0 0 0 0 0\n" * 64
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "unshare")
 
 

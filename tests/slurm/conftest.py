@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ REFERENCES = {
     # What every host has, and what none of these has.
     "sound": "{check: topology, source: order, metric: numa_nodes, fact: numa_nodes, tolerance: {lower: -1 %}}",
     "larger": "{check: topology, source: order, metric: pus, value: 4096, tolerance: {lower: -3 %}}",
+    "rated": "{check: bandwidth, source: x, metric: copy_bandwidth, value: 20 GB/s, tolerance: {lower: -10 %}}",
+    "plain": "",
 }
 
 
@@ -49,7 +52,9 @@ def systems(slurm: cluster.Slurm) -> Path:
     folder = slurm.folder / "systems"
     folder.mkdir()
     for name, reference in REFERENCES.items():
-        text = draft.of_this_host(name).replace("references: []", "references:\n  - " + reference)
+        text = draft.of_this_host(name)
+        if reference:
+            text = text.replace("references: []", "references:\n  - " + reference)
         (folder / f"{name}.yaml").write_text(text)
     return folder
 
@@ -69,6 +74,20 @@ def site(slurm: cluster.Slurm, tmp_path: Path, systems: Path, monkeypatch: pytes
     slurm.until(
         lambda: slurm.ask("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").split() == slurm.names, "idle hosts"
     )
+
+
+@pytest.fixture
+def shimmed(site: Site, tmp_path: Path) -> Site:
+    """The same with rates of the test's: see shim.py and Site.rates."""
+    folder = tmp_path / "shim"
+    folder.mkdir()
+    probe = tmp_path / "probe"
+    probe.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("shim.py")} "$@"\n')
+    probe.chmod(0o755)
+    real = str(Path(sys.executable).with_name("firsttouch-probe"))
+    site.env |= {"FIRSTTOUCH_PROBE": str(probe), "FIRSTTOUCH_SHIM": str(folder), "FIRSTTOUCH_SHIM_PROBE": real}
+    site.rates()
+    return site
 
 
 @pytest.fixture(scope="session")

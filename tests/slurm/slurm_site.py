@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import cluster
 
@@ -55,6 +56,23 @@ class Site:
             return bool(lines) and (lines[-1]["step"], lines[-1]["state"]) == (step, "began")
 
         self.slurm.until(is_begun, f"{host} to begin {step}")
+
+    def rates(self, **factors: float) -> None:
+        """Give hosts their share of the bandwidth, as the shim tells it (1 where none is given)."""
+        (Path(self.env["FIRSTTOUCH_SHIM"]) / "factors.json").write_text(json.dumps(factors))
+
+    def verdicts(self) -> dict[str, str]:
+        """Return the word in the verdict file of each host."""
+        return {f.name: f.read_text().split()[0] for f in sorted((self.folder / "verdicts").iterdir())}
+
+    def submitted(self, *argv: object, status: int = 0) -> dict[str, Any]:
+        """Submit a campaign with ``campaign submit``, wait for all its jobs, and return what it printed."""
+        done = self.call("campaign", "submit", *argv, "--json")
+        assert done.returncode == status, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        for job in (*document["jobs"], document["collector"]):
+            self.slurm.ends(job)
+        return {**document, "stderr": done.stderr}
 
     def collected(self, job: str, state: str = "COMPLETED") -> str:
         """Wait for the end of the job that collects after *job*, and return what it printed."""

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an admin does in a row: submit, collect, drain, read the verdicts, and the hosts that get in the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import cluster
+import pytest
+from slurm_site import Site
+
+from firsttouch import folders
+
+pytestmark = pytest.mark.slurm
+
+NHC = 'die() { echo "died: ${*:2}"; }; HOSTNAME="$2"; . "$0"; check_firsttouch "$1"'
+
+
+def _nhc(site: Site, hostname: str) -> str:
+    """Return what the check of NHC says on a host with this hostname; nothing: it is healthy."""
+    check = folders.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
+    env = {"FIRSTTOUCH_VERDICTS": str(site.folder / "verdicts")}
+    return subprocess.run(
+        ["bash", "-c", NHC, check, "3600", hostname], env=env, capture_output=True, text=True, check=False
+    ).stdout
+
+
+def test_hosts_with_a_domain_are_validated_drained_and_unhealthy(site: Site) -> None:
+    argv = ("--hosts", "n[4-6]", "--system", "larger", "--step", "topology", "--campaign", "domain")
+    site.submitted("validate", *argv)
+    assert site.state("domain").hosts == ("n4", "n5", "n6")
+    assert site.state("domain").whole
+    assert site.verdicts() == {"n4": "fail", "n5": "fail", "n6": "fail"}
+    for hostname in ("n4", "n5.cluster.example", "n6"):
+        assert "topology pus" in _nhc(site, hostname)
+    done = site.call("validate", "--system", "larger", site.campaign("domain"), "--drain")
+    assert done.returncode == 1
+    for host in ("n4", "n5", "n6"):
+        assert "DRAIN" in site.slurm.node(host)["State"], done.stdout + done.stderr
+        assert site.slurm.node(host)["Reason"].startswith("firsttouch: ")
+        assert "; domain" in site.slurm.node(host)["Reason"]
+
+
+def test_hosts_that_are_unknown_or_down_are_missed_and_nobody_waits_for_them(site: Site) -> None:
+    site.slurm.ask("scontrol", "update", "nodename=n3", "state=drain", "reason=no fan")
+    argv = ("--hosts", "n1,nosuch,n3,n2", "--sbatch=-p", "--sbatch=all", "--campaign", "some")
+    document = site.submitted("validate", "--system", "sound", "--step", "topology", *argv, status=1)
+    assert len(document["jobs"]) == 2
+    assert set(document["refused"]) == {"nosuch", "n3"}
+    assert "no job for nosuch: sbatch: " in document["stderr"]
+    done = site.call("campaign", "collect", "some", "--no-figures")
+    assert done.returncode == 3
+    assert "n3: it did not come: Slurm has it drained: no fan" in done.stdout
+    assert "nosuch: it did not come: sbatch: " in done.stdout
+    assert site.verdicts() == {"n1": "pass", "n2": "pass"}
+    # Who wants to wait may: and is told what for.
+    waiting = site.call(
+        "campaign", "submit", "validate", *argv[2:4], "--campaign", "some", "--hosts", "n3", "--wait"
+    )
+    assert waiting.returncode == 0, waiting.stderr
+    site.slurm.until(lambda: "PENDING (it waits: " in str(site.state("some").gaps), "Slurm's reason")
+    site.slurm.ask("scontrol", "update", "nodename=n3", "state=resume")
+
+
+def test_without_references_the_fleets_verdict_reaches_files_nhc_and_drain(shimmed: Site) -> None:
+    site = shimmed
+    site.rates(n5=0.5)
+    argv = ("--system", "plain", "--step", "bandwidth-1", "--campaign", "new", "--hosts", "n[1-6]")
+    document = site.submitted("validate", *argv, "--passes", "8", "--drain")
+    assert site.verdicts()["n5"] != "pass"
+    log = site.campaign("new") / "log" / f"collect-{document['collector']}.out"
+    assert "Five hosts or more teach what to expect" in log.read_text()
+    # The job that collects submits others, and another one that collects, until all is decided.
+    site.slurm.until(lambda: not site.slurm.ask("squeue", "-h").strip(), "the last round")
+    assert site.verdicts() == {f"n{i}": "fail" if i == 5 else "pass" for i in range(1, 7)}
+    assert _nhc(site, "n5.cluster.example").startswith("died: ")
+    assert "bandwidth" in site.slurm.node("n5")["Reason"]
+    assert not any("DRAIN" in site.slurm.node(f"n{i}")["State"] for i in (1, 2, 3, 4, 6))
+
+
+@contextlib.contextmanager
+def _busy(slurm: cluster.Slurm, host: str) -> Iterator[None]:
+    """Let 8 of a host's PUs be busy with something else, as far as /proc/stat tells."""
+    file, ended = slurm.folder / f"stat.{host}", threading.Event()
+    before = file.read_text()
+
+    def tick() -> None:
+        ticks = 1
+        # At once and in place: who reads meanwhile sees all of it, and the mount is of this file.
+        with file.open("r+b", buffering=0) as out:
+            while not ended.wait(0.1):
+                ticks += 1
+                os.pwrite(out.fileno(), cluster.STAT.format(busy=ticks * 80, idle=ticks * 560).encode(), 0)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        file.write_text(before)
+
+
+def test_a_busy_host_is_neither_failed_nor_drained(shimmed: Site) -> None:
+    site = shimmed
+    site.rates(n2=0.5)
+    argv = ("--nodelist=n2", "slurm/validate.sbatch", "--system", "rated", "--step", "bandwidth-1", "--drain")
+    with _busy(site.slurm, "n2"):
+        job = site.sbatch(*argv, "--campaign", "busy")
+        assert site.slurm.ends(job)[job][0] == "FAILED", site.slurm.said(job)
+    assert "PUs are busy with something else: looking again" in site.slurm.said(job)
+    assert site.verdicts()["n2"] in {"suspect", "invalid"}
+    assert "DRAIN" not in site.slurm.node("n2")["State"]
+    # Left alone, it is as slow: now that counts.
+    job = site.sbatch(*argv, "--campaign", "busy")
+    assert site.slurm.ends(job)[job] == ("FAILED", "1:0"), site.slurm.said(job)
+    assert site.verdicts() == {"n2": "fail"}
+    assert "bandwidth" in site.slurm.node("n2")["Reason"]
+
+
+def test_a_host_in_a_reservation_is_drained_by_the_jobs_in_it(site: Site) -> None:
+    reserve = ("reservation=burnin", "nodes=n4", "users=root", "starttime=now", "duration=10")
+    site.slurm.ask("scontrol", "create", *reserve)
+    trial = (
+        "slurm/validate.sbatch",
+        "--system",
+        "larger",
+        "--step",
+        "topology",
+        "--campaign",
+        "burnin",
+        "--drain",
+    )
+    try:
+        job = site.sbatch("--reservation=burnin", "--nodelist=n4", *trial)
+        assert site.slurm.ends(job)[job] == ("FAILED", "1:0")
+        assert "n4 is drained: " in site.slurm.said(job)
+        assert "DRAIN" in site.slurm.node("n4")["State"]
+        site.slurm.ask("scontrol", "update", "nodename=n4", "state=resume")
+        judged = ("validate", "--system", "larger", site.campaign("burnin"), "--drain", "--dry-run")
+        assert "n4 is left alone: somebody else has it" in site.call(*judged).stdout
+        assert "would run: scontrol update nodename=n4" in site.call(*judged, "--reservation", "burnin").stdout
+    finally:
+        site.slurm.until(lambda: not site.slurm.ask("squeue", "-h").strip(), "the end of all jobs")
+        site.slurm.ask("scontrol", "delete", "reservation=burnin")
+
+
+def test_records_that_were_removed_are_measured_again(site: Site) -> None:
+    trial = ("--nodelist=n1", "slurm/characterize.sbatch", "--campaign", "gone")
+    job = site.sbatch(*trial, "--step", "topology")
+    assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}
+    (site.campaign("gone") / "hosts" / "n1" / "records.jsonl").unlink()
+    assert [gap.step for gap in site.state("gone").gaps] == ["topology"]
+    job = site.sbatch(*trial)
+    assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}
+    assert site.state("gone").whole
+    states = [line["state"] for line in site.lines("gone", "n1")]
+    assert states == ["began", "done", "lost", "began", "done"]
+
+
+def test_a_checkout_that_is_none_or_was_moved_is_said(site: Site, tmp_path: Path) -> None:
+    job = site.sbatch(f"--chdir={tmp_path}", f"--export=ALL,FIRSTTOUCH_ROOT={tmp_path}", "slurm/validate.sbatch")
+    assert site.slurm.ends(job) == {job: ("FAILED", "3:0")}
+    said = site.slurm.said(job)
+    assert all(name in said for name in ("FIRSTTOUCH_ROOT", "FIRSTTOUCH_OUT", "FIRSTTOUCH_DATA"))
+    done = site.call("campaign", "collect", f"validate-{job}")
+    assert done.returncode == 2
+    assert f"job {job} FAILED with 3:0" in done.stderr
