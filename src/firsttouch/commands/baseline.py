@@ -21,7 +21,7 @@ from firsttouch.verdict.passes import Passes, of_hosts
 EXAMPLES = """\
   firsttouch baseline --system amd-opteron reports/out/campaigns/validate-77
   firsttouch baseline --system amd-opteron results/ --loss 3        (find hosts that lose 3 % of a metric)
-  firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'   (where hosts form two groups)
+  firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'     (where hosts form two groups)
   firsttouch baseline --system amd-opteron results/ -o -            (print the file instead of writing it)
 
 At least 5 hosts are needed, and more passes where these differ; hosts unlike the majority are left out and named.
