@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
@@ -269,22 +269,42 @@ def _cell(text: str) -> str | int:
 
 def _refuse_ambiguous(references: Iterable[Reference], facts: Facts, problems: Problems) -> None:
     """Refuse two references that could match one record with equally many parameters."""
-    by_target: dict[tuple[str, str, int], dict[frozenset[str], dict[Any, Reference]]] = {}
+    by_target: dict[tuple[str, str, int], list[Reference]] = {}
     for reference in references:
         target = (reference.check, reference.metric, len(reference.parameters))
-        same_keys = by_target.setdefault(target, {}).setdefault(frozenset(reference.parameters), {})
-        first = same_keys.setdefault(frozenset(reference.parameters.items()), reference)
-        if first is not reference:
-            problems.add(reference.line, _ambiguous(reference, first))
-    for by_keys in by_target.values():
-        for one, other in combinations(by_keys.values(), 2):
-            for a in one.values():
-                wanted = normalise(a.parameters, facts)
-                for b in other.values():
-                    given = normalise(b.parameters, facts)
-                    if all(wanted[k] == given[k] for k in wanted.keys() & given.keys()):
-                        later, first = sorted((a, b), key=lambda r: r.line, reverse=True)
-                        problems.add(later.line, _ambiguous(later, first))
+        by_target.setdefault(target, []).append(reference)
+    for alike in by_target.values():
+        # (names of parameters, names with the derived relation) -> the references with their values.
+        by_names: dict[tuple[frozenset[str], frozenset[str]], list[tuple[dict[str, Any], Reference]]] = {}
+        once: dict[Any, Reference] = {}
+        for reference in alike:
+            first = once.setdefault(frozenset(reference.parameters.items()), reference)
+            if first is not reference:
+                problems.add(reference.line, _ambiguous(reference, first))
+                continue
+            given = normalise(reference.parameters, facts)
+            by_names.setdefault((frozenset(reference.parameters), frozenset(given)), []).append((given, reference))
+        for (names, some), (other_names, others) in combinations(by_names.items(), 2):
+            if names[0] != other_names[0]:
+                _refuse_equal(some, others, sorted(names[1] & other_names[1]), problems)
+
+
+def _refuse_equal(
+    some: Sequence[tuple[dict[str, Any], Reference]],
+    others: Sequence[tuple[dict[str, Any], Reference]],
+    shared: Sequence[str],
+    problems: Problems,
+) -> None:
+    """Refuse two references, one of each list, that have equal values of all *shared* parameters."""
+    first: dict[tuple[Any, ...], Reference] = {}
+    for given, reference in some:
+        values = tuple(given[name] for name in shared)
+        first[values] = min(first.get(values, reference), reference, key=lambda r: r.line)
+    for given, reference in others:
+        found = first.get(tuple(given[name] for name in shared))
+        if found is not None:
+            earlier, later = sorted((found, reference), key=lambda r: r.line)
+            problems.add(later.line, _ambiguous(later, earlier))
 
 
 def _ambiguous(later: Reference, first: Reference) -> str:
