@@ -2,6 +2,7 @@
 """Causes by their signature: each one's own, and none of another's."""
 
 import dataclasses
+import random
 
 import pytest
 
@@ -116,8 +117,13 @@ def test_firmware_that_interleaves_behind_an_unchanged_topology(system, fleet):
     assert named(found) == ["banks interleaved by the firmware"]
 
 
-@pytest.mark.parametrize("share", [0.5, 0.667, 0.75, 0.875])
-def test_one_of_some_channels(system, fleet, share):
+@pytest.mark.parametrize(
+    ("channels", "share"), [(2, 0.5), (3, 0.667), (4, 0.75), (8, 0.875), (12, 0.917), (8, 0.75)]
+)
+def test_one_or_two_of_some_channels(system, fleet, channels, share):
+    # Two NUMA nodes share the channels of a package.
+    memory = dataclasses.replace(system.facts.memory, channels_per_package=2 * channels)
+    system = dataclasses.replace(system, facts=dataclasses.replace(system.facts, memory=memory))
     one = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
     found = {v.host: v for v in judge([*fleet, *one], system)}["bad"]
     assert found.causes == (
@@ -168,3 +174,49 @@ class TestSettings:
         assert set(found) <= settings.METRICS
         assert 0 < found["usable_share"] <= 1
         assert found["busy_pus"] >= 0
+
+
+@pytest.mark.parametrize("share", [0.95, 0.85, 0.75])
+def test_a_loss_that_no_channel_explains_has_no_cause(system, fleet, share):
+    one = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
+    assert {v.host: v for v in judge([*fleet, *one], system)}["bad"].causes == ()
+
+
+def test_a_loss_of_all_banks_is_no_channel(system, fleet):
+    rng = random.Random(1)  # noqa: S311
+    near = {bank: rng.uniform(0.94, 0.955) for bank in range(NODES)}
+    for level in (1.0, 0.53):
+        one = host(rate=lambda _, bank, __, level=level: near[bank] * level)
+        found = {v.host: v for v in judge([*fleet, *one], system)}["bad"]
+        assert (found.verdict, found.causes) == ("fail", ())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_is_no_frequency_cap_and_no_slow_link(system, fleet, seed):
+    rng = random.Random(seed)  # noqa: S311
+    noisy = [
+        dataclasses.replace(r, samples=(r.value * (1 + rng.gauss(0, 0.08)),))
+        for r in host()
+        if r.check != "topology"
+    ]
+    counts = [r for r in host() if r.check == "topology"]
+    assert {v.host: v for v in judge([*fleet, *noisy, *counts], system)}["bad"].causes == ()
+
+
+@pytest.mark.parametrize("node", [0, 3])
+def test_a_dead_numa_node_is_named(system, fleet, node):
+    some = [
+        r
+        for r in host(values={"numa_nodes": 3.0})
+        if node not in {r.parameters.get("bank"), *r.parameters.get("pu_nodes", ())}
+    ]
+    facts = dataclasses.replace(
+        system.facts,
+        numa_nodes=4,
+        numa_node_numbers=(0, 1, 2, 3),
+        package_of_numa_node=(0, 0, 1, 1),
+        distances=None,
+    )
+    bad = {v.host: v for v in judge([*fleet, *some], dataclasses.replace(system, facts=facts))}["bad"]
+    assert bad.verdict == "fail"
+    assert f"NUMA node {node} is missing: 3 NUMA nodes where there should be 4" in bad.causes[0]

@@ -16,7 +16,10 @@ from firsttouch.verdict.model import Finding
 
 #: Sizes that fit every processor's first cache, and that fit none.
 _CACHE, _MEMORY = 32 << 10, 32 << 20
+#: A share is that of a missing memory channel within this, or a quarter of a channel's share where that is less.
 _NEAR = 0.03
+#: What the others have at least where only some of the groups are meant.
+_HEALTHY = 0.97
 _KEYS = frozenset(
     {
         "count",
@@ -31,7 +34,7 @@ _KEYS = frozenset(
         "by",
         "groups",
         "share",
-        "near",
+        "channels",
         "alike",
     }
 )
@@ -48,13 +51,17 @@ class Rule:
 
 @dataclass(frozen=True)
 class Place:
-    """What rules look at of a finding: its NUMA nodes and their relation, its size, what is left of the value."""
+    """What rules look at of a finding: its NUMA nodes and their relation, its size, what is left of the value.
+
+    *bad*: its verdict is no pass.
+    """
 
     nodes: Sequence[int]
     bank: Any
     relation: str
     size: int
     left: float | None
+    bad: bool
 
 
 @dataclass(frozen=True)
@@ -131,30 +138,58 @@ def _count(
         "one": found == 1 < expected,
         "halved": signs.facts.threads_per_core > 1 and found * signs.facts.threads_per_core == expected,
     }[how]
-    return {"found": int(found), "expected": expected} if holds else None
+    if not holds:
+        return None
+    return {"found": int(found), "expected": expected, "which": _lost_nodes(int(found), signs)}
+
+
+def _lost_nodes(count: int, signs: Signs) -> str:
+    """Return which NUMA nodes are missing as a text, where the metrics of the other ones show it."""
+    seen = {n for places in signs.places.values() for p in places for n in p.nodes}
+    lost = sorted(set(signs.facts.numa_node_numbers if signs.facts else ()) - seen)
+    if len(seen) != count or not lost:
+        return ""
+    one = len(lost) == 1
+    return f"NUMA node{'' if one else 's'} {', '.join(map(str, lost))} {'is' if one else 'are'} missing: "
 
 
 def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
-    grouped: dict[str, list[float]] = {}
+    grouped: dict[str, list[tuple[float, bool]]] = {}
     for place in _chosen(condition, signs):
         if place.left is not None and (key := _key(condition["by"], place)):
-            grouped.setdefault(key, []).append(place.left)
+            grouped.setdefault(key, []).append((place.left, place.bad))
     low, high = condition["share"]
+    middles = {key: statistics.median(share for share, _ in mine) for key, mine in grouped.items()}
     meant = {}
-    for key, shares in grouped.items():
-        middle = statistics.median(shares)
-        near = condition.get("near")
+    for key, mine in grouped.items():
+        shares, bad = [share for share, _ in mine], sum(is_bad for _, is_bad in mine)
         if (
-            low <= middle < high
-            and (near is None or any(abs(middle - n) <= _NEAR for n in near))
+            low <= middles[key] < high
+            # What is slow has to be found slow: a median of few noisy passes shows no cause.
+            and (high > 1 or 2 * bad >= len(mine))
+            and (not condition.get("channels") or _lacks_channel(middles[key], key, signs.facts))
             and max(shares) - min(shares) <= condition.get("alike", float("inf"))
         ):
-            meant[key] = middle
+            meant[key] = middles[key]
+    if condition["groups"] != "all" and any(m < _HEALTHY for key, m in middles.items() if key not in meant):
+        return None
     holds = {"one": len(meant) == 1 < len(grouped), "some": 0 < len(meant) < len(grouped), "all": bool(meant)}
     if not holds[condition["groups"]] or (condition["groups"] == "all" and len(meant) < len(grouped)):
         return None
     key = min(meant, key=lambda k: meant[k])
     return {condition["by"]: key, "share": f"{meant[key]:.0%}"}
+
+
+def _lacks_channel(share: float, bank: str, facts: Facts | None) -> bool:
+    """Tell whether a share of the bandwidth of *bank* is that of one or two memory channels fewer than it has."""
+    if facts is None or facts.memory is None or not facts.memory.channels_per_package:
+        return any(abs(share - (c - 1) / c) <= min(_NEAR, 1 / (4 * c)) for c in (2, 3, 4, 6, 8, 12))
+    packages = dict(zip(map(str, facts.numa_node_numbers), facts.package_of_numa_node, strict=True))
+    package = packages.get(bank)
+    nodes = sum(p == package for p in packages.values()) if package is not None else 1
+    channels = max(1, facts.memory.channels_per_package // nodes)
+    near = min(_NEAR, 1 / (4 * channels))
+    return any(abs(share - (channels - gone) / channels) <= near for gone in (1, 2) if gone < channels)
 
 
 def _chosen(condition: Mapping[str, Any], signs: Signs) -> Iterator[Place]:
@@ -173,7 +208,9 @@ def _place(finding: Finding) -> Place:
     local = len(nodes) == 1 and nodes[0] == bank
     remote = len(nodes) == 1 and bank is not None and nodes[0] != bank
     relation = "local" if local else "remote" if remote else "?"
-    return Place(nodes, bank, relation, finding.case.get("size_bytes", 0), _left(finding))
+    return Place(
+        nodes, bank, relation, finding.case.get("size_bytes", 0), _left(finding), finding.verdict != "pass"
+    )
 
 
 def _key(by: str, place: Place) -> str:
