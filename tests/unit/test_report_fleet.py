@@ -234,6 +234,27 @@ class TestPage:
             if word == "fail":
                 assert "x" in {cell.mark for cell in cells}, host
 
+    def test_two_groups_of_hosts_are_named_everywhere(self, tmp_path, capsys):
+        found = fleet()
+        for number in range(20, 50):
+            found[f"n{number:03d}"] = [
+                replace(r, samples=(r.value * 0.9,)) if r.check == "contention" else r
+                for r in found[f"n{number:03d}"]
+            ]
+        records.append(tmp_path / "r.jsonl", [r for mine in found.values() for r in mine])
+        assert cli.main(["report", str(tmp_path / "r.jsonl"), "-o", str(tmp_path / "out")]) == 0
+        document = json.loads((tmp_path / "out" / "summary.json").read_text())
+        assert "hosts form two groups in 4 metrics" in document["line"]
+        divided = document["systems"][0]["divided"]
+        assert len(divided) == 4
+        assert divided[0]["worse"]["hosts"] == [f"n{number:03d}" for number in range(20, 50)]
+        assert divided[0]["apart"] == pytest.approx(0.1, abs=0.01)
+        ticket = (tmp_path / "out" / "summary.md").read_text().replace("\\", "")
+        page = "".join(page_of(tmp_path / "out").itertext())
+        for text in (capsys.readouterr().out, ticket, page):
+            assert "two groups of hosts in" in text
+            assert "n[020-049]" in text
+
     def test_of_many_hosts_the_map_has_the_bad_ones_and_a_few_to_compare_with(self):
         many = fleet(hosts=80, passes=3)
         many["n9"] = [replace(r, host="n9") for r in many.pop("n009")]

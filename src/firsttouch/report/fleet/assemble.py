@@ -55,6 +55,8 @@ class Fleet:
         body = tabulate(rows, ("host", "verdict", "cause", "evidence"), "simple", maxcolwidths=[24, 8, 36, 60])
         more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(rows)
         parts = [self.document["line"], *([body] if rows else [])]
+        notes = [clean(note) for one in self.ranks for note in one.judged.notes()]
+        parts += ["\n".join(notes)] if notes else []
         lines = [f"{one.aligner} on {one.system}, {line}" for one in self.guided for line in one.lines()]
         parts += ["\n".join(lines)] if lines else []
         return "\n\n".join([*parts, *([f"and {count(more, 'more host')} that do not pass"] if more > 0 else [])])
@@ -139,6 +141,7 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
     by_word = {w: [h for h in rest if ranks.words[h] == i] for i, w in enumerate(ORDER)}
     return {
         "system": ranks.judged.system.name,
+        "notes": ranks.judged.notes(),
         "described": not isinstance(ranks.judged.system, Undescribed),
         "counts": [(w, int(n)) for w, n in zip(ORDER, ranks.counts, strict=True) if n],
         "hosts": len(ranks.judged.hosts),
@@ -194,6 +197,8 @@ def _document(
     if unjudged:
         told = ", ".join(filter(None, (told, f"{unjudged} without a metric that hosts are judged by")))
     told = told or "none judged"
+    if divided := sum(len(one.judged.divided) for one in ranks):
+        told += f"; hosts form two groups in {count(divided, 'metric')}"
     some = lost.hosts - lost.whole
     gaps = [f"{lost.whole} did not come"] if lost.whole else []
     gaps += [f"something is missing of {some} of them"] if some else []
@@ -230,4 +235,19 @@ def _system(ranks: Ranks, worst: Sequence[HostVerdict]) -> dict[str, Any]:
                 **detailed.get(host, {}),
             }
         )
-    return {"system": judged.system.name, "hosts": hosts, "metrics": len(judged.passes.cases)}
+    cases = judged.passes.cases
+    return {
+        "system": judged.system.name,
+        "hosts": hosts,
+        "metrics": len(cases),
+        "divided": [
+            {
+                "metric": cases[number].name,
+                "unit": cases[number].unit,
+                "apart": two.apart,
+                "better": {"hosts": list(two.better), "value": two.values[0]},
+                "worse": {"hosts": list(two.worse), "value": two.values[1]},
+            }
+            for number, two in judged.divided.items()
+        ],
+    }
