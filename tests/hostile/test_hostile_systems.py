@@ -1,0 +1,151 @@
+"""Hostile input: systems' files, the records that references are learnt from, and the options of both."""
+
+import json
+
+import pytest
+
+from hostile import VM, Case
+
+SYSTEM = """\
+name: lab
+description: x
+hostnames: [x]
+facts: {source: x, processor: x, packages: 1, numa_nodes: 1, cores_per_numa_node: 2, threads_per_core: 1,
+  memory_per_numa_node: 4 GiB}
+partitions: [{name: p, scheduler: local}]
+references:
+  - {check: bandwidth, metric: copy_bandwidth, value: 10 GB/s, tolerance: {lower: -10 %}, source: x}
+"""
+RECORD = {
+    **next(r for r in map(json.loads, VM.read_text().splitlines()) if r["check"] == "bandwidth"),
+    "system": "lab",
+}
+
+
+def lines(hosts=6, **fields):
+    """Returns a record of each host as JSON lines."""
+    return "".join(json.dumps({**RECORD, "host": f"n{i}", **fields}) + "\n" for i in range(hosts))
+
+
+def changed(old, new):
+    assert old in SYSTEM
+    return SYSTEM.replace(old, new)
+
+
+#: Name -> a file that is not a system's, and what the message says of it.
+WRONG = {
+    "empty": ("", "empty"),
+    "binary": (b"\x00\x01\xff", "not UTF-8|not YAML"),
+    "Latin-1": (SYSTEM.replace("description: x", "description: \xfc").encode("latin-1"), "lab.yaml:2: not UTF-8"),
+    "a list": ("- 1\n", "lab.yaml:1"),
+    "a text": ("hello\n", "lab.yaml:1"),
+    "a null": ("null\n", "lab.yaml:1"),
+    "nested": ("a: " + "[" * 2000 + "]" * 2000, "nested too deeply"),
+    "a bomb": (
+        "a: &a [x,x,x,x,x,x,x,x,x]\n"
+        + "".join(f"{n}: &{n} [{','.join([f'*{p}'] * 9)}]\n" for p, n in zip("abcdefg", "bcdefgh", strict=True)),
+        "too large",
+    ),
+    "a tag": (
+        changed("description: x", "description: !!python/object/apply:os.system [ls]"),
+        "lab.yaml:2: the YAML tag",
+    ),
+    "a key twice": (SYSTEM + "name: lab\n", "duplicate key 'name'"),
+    "another name": (changed("name: lab", "name: other"), "lab.yaml:1: name is 'other'"),
+    "an unknown key": (SYSTEM + "color: blue\n", "color"),
+    "no facts": (SYSTEM[: SYSTEM.index("facts")] + SYSTEM[SYSTEM.index("partitions") :], "facts"),
+    "no partition": (changed("[{name: p, scheduler: local}]", "[]"), "lab.yaml:6"),
+    "a partition twice": (
+        changed("[{name: p, ", "[{name: p, scheduler: local}, {name: p, "),
+        "a second partition 'p'",
+    ),
+    "no NUMA node": (changed("numa_nodes: 1", "numa_nodes: 0"), "lab.yaml:4"),
+    "many NUMA nodes": (changed("numa_nodes: 1", "numa_nodes: 99999999999999"), "lab.yaml:4"),
+    "a negative size": (changed("4 GiB", "-4 GiB"), "lab.yaml:5"),
+    "an infinite size": (changed("4 GiB", "inf GiB"), "lab.yaml:5"),
+    "no unit": (changed("value: 10 GB/s", "value: 10"), "lab.yaml:8"),
+    "another unit": (changed("value: 10 GB/s", "value: 10 ns"), "lab.yaml:8"),
+    "a value of 0": (changed("value: 10 GB/s", "value: 0 GB/s"), "lab.yaml:8"),
+    "a value of nothing": (changed("value: 10 GB/s", "value: nan GB/s"), "lab.yaml:8"),
+    "a tolerance above all": (changed("lower: -10 %", "lower: -300 %"), "lab.yaml:8"),
+    "a tolerance of text": (changed("lower: -10 %", "lower: much"), "lab.yaml:8"),
+    "an unknown check": (changed("check: bandwidth", "check: speed"), "unknown check 'speed'"),
+    "an unknown metric": (changed("metric: copy_bandwidth", "metric: speed"), "unknown metric 'speed'"),
+    "an unknown parameter": (
+        changed("source: x}\n", "source: x, parameters: {color: 1}}\n"),
+        "unknown parameter 'color'",
+    ),
+    "a reference twice": (SYSTEM + SYSTEM.splitlines()[-1] + "\n", "matches the same records"),
+    "references of no list": (SYSTEM[: SYSTEM.index("references")] + "references: 5\n", "references"),
+    "a table elsewhere": (
+        changed("value: 10 GB/s", "table: ../../../etc/passwd, parameters: {}, where: {}"),
+        "lab.yaml:8",
+    ),
+}
+#: Name -> records that nothing is learnt of, and why.
+NOTHING_LEARNT = {
+    "few hosts": (lines(3), "3 hosts have it, 5 are needed"),
+    "values of 0": (lines(samples=[0.0], value=0.0), "not above 0"),
+    "negative values": (lines(samples=[-1.0], value=-1.0), "not above 0|-1"),
+    "invalid passes": (lines(status="invalid", reason="x"), "nothing was learnt"),
+    "an emulator's": (lines(software={"emulator": "QEMU"}), "nothing was learnt"),
+    "an unknown metric": (lines(metric="speed"), "nothing was learnt"),
+    "another system's": (lines(system="other"), "no record of system lab"),
+    "no record": ("", "no record"),
+}
+#: Name -> options of baseline that are refused, and what the message says.
+OPTIONS = {
+    **{
+        f"loss {loss!r}": (["--loss", loss], "not a loss from 0.1 to 50 %")
+        for loss in ("0", "-5", "nan", "inf", "99", "x", "")
+    },
+    **{
+        f"hosts {hosts!r}": (["--hosts", hosts], "hosts?")
+        for hosts in ("", "n[1", "n[1-99999999999]", "n[9-1]", "@all", "n1,,[", "m1")
+    },
+    "an output that is a folder": (["-o", "."], "folder|directory|written"),
+    "an output in no folder": (["-o", "none/lab.yaml"], "none"),
+    "an output that is the records": (["-o", "r.jsonl"], "r.jsonl"),
+}
+
+
+def argv(command, *options):
+    return [command, "--system", "./lab.yaml", "r.jsonl", *options]
+
+
+CASES = [
+    *(
+        Case(f"{command}: {name}", argv(command), 2, says, {"lab.yaml": text, "r.jsonl": lines()})
+        for name, (text, says) in WRONG.items()
+        for command in ("validate", "baseline")
+    ),
+    *(
+        Case(f"baseline of {name}", argv("baseline"), 2, says, {"lab.yaml": SYSTEM, "r.jsonl": text})
+        for name, (text, says) in NOTHING_LEARNT.items()
+    ),
+    *(
+        Case(
+            f"baseline with {name}", argv("baseline", *options), 2, says, {"lab.yaml": SYSTEM, "r.jsonl": lines()}
+        )
+        for name, (options, says) in OPTIONS.items()
+    ),
+    Case(
+        "no such system",
+        ["validate", "--system", "nowhere", "r.jsonl"],
+        2,
+        "no system 'nowhere'",
+        {"r.jsonl": lines()},
+    ),
+    Case(
+        "a system of another path",
+        ["validate", "--system", "../etc/passwd", "r.jsonl"],
+        2,
+        "",
+        {"r.jsonl": lines()},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_hostile_systems(case, hostile):
+    hostile(case)
