@@ -51,7 +51,6 @@ def report_of(
         pages = _details(found, fleets, described, out, details) if details else {}
         # What hosts of campaigns did not finish is among what the verdicts miss.
         problems = [p for p in _problems(found) if not (p.host and p.kind == "failed")]
-        problems += [Problem("fleet", "skipped", note, check="") for one in fleets for note in one.notes()]
         return fleet.build(fleets, out, problems=problems, pages_of=pages, guided=guided)
 
     return write, found.tell_unread
