@@ -76,9 +76,9 @@ def _expected(one: Judged, case: int) -> tuple[float, float, float]:
 
 
 def _medians(one: Judged, where: slice, part: slice) -> np.ndarray:
-    """Return the median of each group's valid passes, NaN where there is none."""
+    """Return the median of each group's passes that count, NaN where there is none."""
     known = one.passes
-    valid = known.valid[part]
+    valid = one.counts_now[part]
     every = Groups(known.value[part], known.counts[where])
     if valid.all():
         return every.medians()
