@@ -191,14 +191,14 @@ def test_a_verdict_file_is_one_line_that_no_shell_looks_at(tmp_path_factory, rea
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
     system = system_of(tmp_path_factory.getbasetemp(), {**entry, "tolerance": LIMITS["higher"]})
     (found,) = judge(rates(1.0, status="invalid", reason=reason), system)
-    text = file.line(found, now=1.0)
+    text = file.line(found, measured=1.0)
     assert text.startswith("invalid 1 n1 s ")
     assert re.fullmatch(r"[A-Za-z0-9 .,:;%/()=+_-]+", text)
 
 
 def test_a_verdict_is_written_at_once(bandwidth, tmp_path):
     (found,) = judge(rates(1.0, 1.0), bandwidth)
-    file.write(found, tmp_path / "a" / "n1", tmp_path / "n1")
+    file.write(found, 1.0, tmp_path / "a" / "n1", tmp_path / "n1")
     assert (tmp_path / "n1").read_text() == (tmp_path / "a" / "n1").read_text()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "n1"]
 
