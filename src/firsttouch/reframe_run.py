@@ -174,7 +174,8 @@ def _troubles(report: Mapping[str, object], log: str) -> list[Trouble]:
             result, name = str(case["result"]), str(case["display_name"])
             if result not in {"pass", "xfail"}:
                 reason = str(case.get("fail_reason") or skips.get(name) or "no reason given")
-                word: Literal["failed", "skipped"] = "skipped" if result == "skip" else "failed"
+                # A check whose fixture failed did not run: the fixture's own failure is the one to act on.
+                word: Literal["failed", "skipped"] = "skipped" if result in {"skip", "fail_deps"} else "failed"
                 found.append(Trouble(name, word, reason.removeprefix("sanity error: ")))
     return found
 

@@ -72,7 +72,7 @@ def test_troubles_and_progress(reframe, tmp_path):
     assert troubles == [
         Trouble("placement %scenario=2Inst_Original", "failed", "exit status 7: no reason"),
         Trouble("scaling %scenario=1Inst_Original", "skipped", "not here"),
-        Trouble("counters", "failed", "dependencies failed"),
+        Trouble("counters", "skipped", "dependencies failed"),
         Trouble("contention", "skipped", "no reason given"),
         Trouble("bandwidth", "failed", "better than it may be"),
         Trouble("one", "failed", "no reason given"),
