@@ -155,6 +155,28 @@ def test_another_pass_is_only_asked_for_where_it_may_decide(bandwidth):
     assert not undecided(rates(10.0), bandwidth)
 
 
+LOOK = {"check": "topology", "metric": "busy_pus", "unit": "1", "better": "neither", "parameters": {}}
+
+
+def test_disturbed_passes_are_not_counted_as_repetitions(bandwidth):
+    """They decide nothing, so that they leave a slow host as many quiet passes as any other."""
+    disturbed = [*rates(8.0, **LOOK), *rates(*[5.0] * 4)]
+    assert list(undecided(disturbed, bandwidth).values()) == [0]
+    quiet = rates(0.0, **LOOK, day="2026-01-02")
+    once = [*disturbed, *quiet, *rates(5.0, day="2026-01-02")]
+    assert "1 more repetition decides" in judge(once, bandwidth)[0].line()
+    assert list(undecided(once, bandwidth).values()) == [1]
+    twice = [*disturbed, *quiet, *rates(5.0, 5.0, day="2026-01-02")]
+    assert word(twice, bandwidth) == "fail"
+    assert not undecided(twice, bandwidth)
+
+
+def test_passes_from_before_a_change_of_the_host_are_not_counted_as_repetitions(bandwidth):
+    changed = [*rates(10.0, 10.0, 10.0), *rates(5.0, day="2026-01-02")]
+    assert word(changed, bandwidth) == "suspect"
+    assert list(undecided(changed, bandwidth).values()) == [1]
+
+
 @settings(deadline=None)
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=5), st.randoms())
 def test_the_order_of_records_does_not_matter(tmp_path_factory, values, random):

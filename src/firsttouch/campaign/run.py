@@ -28,9 +28,9 @@ from firsttouch.measure import effort
 from firsttouch.records import Record
 from firsttouch.supervise import guarded, last_lines
 from firsttouch.systems import System, load
-from firsttouch.verdict import HostVerdict, file, judged, table, undecided_cases
+from firsttouch.verdict import HostVerdict, file, judged, table, undecided, undecided_cases
 from firsttouch.verdict.fleet import FEWEST_HOSTS
-from firsttouch.verdict.judge import MOST_PASSES, cases, judge, undecided
+from firsttouch.verdict.judge import MOST_PASSES, judge
 from firsttouch.verdict.model import case_name
 from firsttouch.verdict.passes import case_of
 
@@ -337,14 +337,8 @@ class _Runner:
 
     def _suspect(self, system: System, most: int) -> list[Step]:
         """Return the steps of which something is suspect or was disturbed, and may be decided by another pass."""
-        made = [(entry.step, r) for entry, some in self.journal.measured() for r in some]
-        of = {id(r): step for step, r in made}
-        names = {of[id(passes[0])] for passes in cases(r for _, r in made) if undecided(passes, system, most)}
-        found = judged(table.of_records((r for _, r in made), system.name), system, fleet=False)
-        invalid = {f.name for f in found.of(self.host).findings if f.verdict == "invalid"}
-        names |= set(
-            self._steps_of({c: n for c, n in undecided_cases(found, self.host, most).items() if c in invalid})
-        )
+        host_records = (r for _, some in self.journal.measured() for r in some)
+        names = self._steps_of(undecided(host_records, system, most))
         return [s for s in self.steps if s.name in names]
 
     def _undecided_by_fleet(self, system: System, most: int) -> dict[str, int]:

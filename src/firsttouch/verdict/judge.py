@@ -24,7 +24,7 @@ from firsttouch.verdict.causes import Signs, causes
 from firsttouch.verdict.columns import Bools, Floats, Groups, Ints
 from firsttouch.verdict.fleet import FEWEST_HOSTS, Divided, divided, level
 from firsttouch.verdict.model import ORDER, Finding, HostVerdict, natural
-from firsttouch.verdict.passes import Case, Passes, case_of
+from firsttouch.verdict.passes import Case, Passes
 
 #: A metric is measured this often before it stays as it is, and this often where its error is known and one more
 #: pass makes the verdict surer.
@@ -416,13 +416,24 @@ class _One:
         self.now[which] = now[which]
 
 
-def undecided(passes: Sequence[Record], system: Judging, most: int = MOST_PASSES) -> bool:
-    """Tell whether the passes of one case, *most* at most, leave it suspect or unsure, and one more may decide."""
-    found = judged(table.of_records(passes), system, fleet=False)
-    for number, weighed in zip(found.words.tolist(), found.evidence.tolist(), strict=True):
-        if ORDER[number] == "suspect" or sure.PASS_AT < weighed < sure.FAIL_AT:
-            return len(passes) < (_MOST_TOLD if np.isnan(weighed) else most)
-    return False
+def undecided(host_records: Iterable[Record], system: Judging, most: int = MOST_PASSES) -> dict[str, int]:
+    """Return the cases of one host that its references leave undecided and that one more pass may decide.
+
+    These are cases that are suspect or unsure after fewer than *most* passes, and those that were only measured
+    while others kept the host busy. Each has the number of its passes that count: disturbed passes and those from
+    before the last change of the host decide nothing.
+    """
+    result = judged(table.of_records(host_records, system.name), system, fleet=False)
+    passes, cases = result.passes, {}
+    for group, number in enumerate(passes.case.tolist()):
+        part = passes.passes(slice(group, group + 1))
+        word, evidence = ORDER[result.words[group]], float(result.evidence[group])
+        count = int(np.count_nonzero(result.counts_now[part]))
+        unsure = word == "suspect" or sure.PASS_AT < evidence < sure.FAIL_AT
+        enough = count >= (_MOST_TOLD if math.isnan(evidence) else most)
+        if _is_disturbed(result, group) or (unsure and not enough and not passes.cases[number].exact):
+            cases[passes.cases[number].name] = count
+    return cases
 
 
 def undecided_cases(found: Judged, host: str, most: int = MOST_PASSES) -> dict[str, int]:
@@ -435,19 +446,14 @@ def undecided_cases(found: Judged, host: str, most: int = MOST_PASSES) -> dict[s
     for group in found.groups(host).tolist():
         case, count = passes.cases[int(passes.case[group])], int(passes.counts[group])
         word, weighed = ORDER[found.words[group]], float(found.evidence[group])
-        begin = int(passes.begins[group])
-        disturbed = word == "invalid" and bool(passes.valid[begin : begin + count].any())
         unknown = found.by[group] == _NONE and case.unit != "1"
         unsure = word == "suspect" or sure.PASS_AT < weighed < sure.FAIL_AT
-        if count < most and (unsure or disturbed or unknown):
+        if count < most and (unsure or unknown or _is_disturbed(found, group)):
             names[case.name] = count
     return names
 
 
-def cases(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Yield the passes of each case of one host's records."""
-    grouped: dict[str, list[Record]] = {}
-    for record in records:
-        case = case_of(record.check, record.parameters)
-        grouped.setdefault(repr((record.check, record.metric, sorted(case.items()))), []).append(record)
-    yield from grouped.values()
+def _is_disturbed(result: Judged, group: int) -> bool:
+    """Tell whether a group is invalid only because others kept its host busy."""
+    part = result.passes.passes(slice(group, group + 1))
+    return ORDER[result.words[group]] == "invalid" and bool(result.passes.valid[part].any())
