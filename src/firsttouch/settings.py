@@ -19,7 +19,7 @@ METRICS = frozenset({"huge_pages", "numa_balancing", "frequency_share", "usable_
 
 
 def records(root: Path = Path("/")) -> Iterator[Record]:
-    """Yield what is known of this host's settings; what the kernel does not tell is left out."""
+    """Yield this host's settings; what the kernel does not tell is left out, but for busy_pus, which is 0 then."""
     found = {
         "huge_pages": _huge_pages(root),
         "numa_balancing": _number(root / "proc/sys/kernel/numa_balancing"),
@@ -68,13 +68,16 @@ def _usable(root: Path) -> float | None:
     return len(host.allowed_pus) / len(host.pus) if host.pus else None
 
 
-def _busy(root: Path) -> float | None:
-    """Return how many PUs others keep busy, looked at for half a second."""
+def _busy(root: Path) -> float:
+    """Return how many PUs others keep busy, looked at for half a second.
+
+    Where the kernel does not tell, that is 0: a look that is left out would keep an earlier one in force.
+    """
     before = _spent(root)
     time.sleep(_SECONDS)
     after = _spent(root)
     if before is None or after is None or after[1] <= before[1]:
-        return None
+        return 0.0
     return round((after[0] - before[0]) / (after[1] - before[1]) * after[2], 2)
 
 
