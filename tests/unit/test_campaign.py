@@ -267,6 +267,34 @@ class TestJournal:
         assert [data["step"] for data in read] == ["b"]
 
 
+class TestRunHere:
+    def test_a_dry_run_shows_what_is_left_of_a_shared_campaign(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setenv("SLURMD_NODENAME", "n9")
+        campaign = model.create(planned(tmp_path / "c", "strategy", aligners=["bwa-mem"]))
+        bridge = "bwa-mem-1Inst_Original"
+        names = [s.name for s in campaign.steps]
+        first, *others = [name for name in names if name != bridge]
+        argv = ["campaign", "run", "strategy", "--campaign", str(campaign.folder), "--dry-run"]
+
+        def shown():
+            assert cli.main(argv) == 0
+            lines = [line.removeprefix("firsttouch ") for line in capsys.readouterr().out.splitlines()]
+            return [s.name for s in campaign.steps if " ".join(s.argv) in lines]
+
+        finish(campaign, "n1", bridge, first)
+        # What this host takes is compared with its own bridge.
+        assert shown() == [name for name in names if name != first]
+        finish(campaign, "n1", *others)
+        assert shown() == []
+
+    def test_a_host_of_another_system_is_named_where_no_topology_is_planned(self, tmp_path, capsys):
+        argv = ["campaign", "run", "validate", "--system", "amd-opteron", "--step", "bandwidth-1"]
+        assert cli.main([*argv, "--campaign", str(tmp_path / "c")]) == 2
+        error = capsys.readouterr().err
+        assert re.search(r"this host has \d+ .*, amd-opteron has .*: --system names another one", error)
+        assert "no step is called" not in error
+
+
 class TestState:
     def test_nothing_is_missing_of_a_whole_one(self, tmp_path):
         campaign = model.create(planned(tmp_path, only=["topology", "latency-0"]))

@@ -14,6 +14,7 @@ from typing import Any
 
 from firsttouch import folders, topology
 from firsttouch.campaign import collect, drain, model, slurm, submissions, submit
+from firsttouch.campaign.journal import Journal
 from firsttouch.campaign.model import KINDS, Campaign
 from firsttouch.campaign.run import Outcome, run
 from firsttouch.campaign.state import missing_of
@@ -138,7 +139,7 @@ def run_here(args: argparse.Namespace) -> int:
     say(f"{campaign.kind} on {host_name()}, system {campaign.system}{_unnamed(args)}")
     only = args.step or ()
     if difference := mismatch(load(campaign.system), topology.of_this_host()):
-        if not campaign.judged:
+        if not campaign.judged or all(step.name != "topology" for step in campaign.steps):
             raise BadInput(f"{difference}: --system names another one")
         say(f"{difference}: nothing but its topology is measured, which gives it its verdict")
         only = ("topology",)
@@ -235,14 +236,23 @@ def _collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str]
 
 def _show(campaign: Campaign, args: argparse.Namespace) -> int:
     """Print what would be run."""
-    host = campaign.host(host_name())
-    left = {m.split(": ", 1)[0] for m in missing_of(campaign, host)}
-    for step in model.chosen(campaign.steps, args.step or ()):
-        if step.name in left:
+    own = _left(campaign, campaign.host(host_name()))
+    # A shared step is done once by any host, but every host measures the bridge before it takes another step.
+    others = campaign.hosts() if campaign.shared else []
+    left = own.intersection(*(_left(campaign, journal) for journal in others))
+    steps = model.chosen(campaign.steps, args.step or ())
+    bridges = {bridge.name for step in steps if step.name in left and (bridge := campaign.bridge(step))}
+    for step in campaign.steps:
+        if (step in steps and step.name in left) or step.name in bridges & own:
             print("firsttouch", *step.argv)
     if args.drain:
         print(f"scontrol update nodename={host_name()} state=drain reason=…   (if the verdict is fail)")
     return 0
+
+
+def _left(campaign: Campaign, journal: Journal) -> set[str]:
+    """Return the names of the steps that a host has not finished."""
+    return {line.split(": ", 1)[0] for line in missing_of(campaign, journal)}
 
 
 def submit_hosts(args: argparse.Namespace) -> int:
