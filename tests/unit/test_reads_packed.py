@@ -137,6 +137,6 @@ def test_damage_that_is_found_while_it_is_fed(tmp_path):
 
 def test_nothing_stays_after_an_error(tmp_path):
     bad = gzip.compress(text([*records(50_000), ["@x", "AC", "+", "I"], *records(50_000)]), 1)
-    file = write(tmp_path / "r.fq.gz", bad)
+    files = [write(tmp_path / name, bad) for name in ("r1.fq.gz", "r2.fq.gz")]
     with nothing_stays(), pytest.raises(BadInput, match="record 50001 has 2 bases"):
-        inspect([file, file])
+        inspect(files)
