@@ -10,6 +10,8 @@ from pathlib import Path
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 #: How a message begins that tells of a CannotHere: checks look for it.
 CANNOT_HERE = "firsttouch: cannot be done here: "
+#: What the reason says after the name of an aligner that a host lacks.
+NOT_INSTALLED = " is not installed: "
 
 
 def one_line(text: str) -> str:

@@ -21,7 +21,7 @@ from firsttouch.campaign.journal import Entry, Journal, now
 from firsttouch.campaign.overview import overview
 from firsttouch.campaign.submissions import note
 from firsttouch.commands import fleet
-from firsttouch.errors import BadInput
+from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, BadInput
 from firsttouch.records import Record
 from firsttouch.report import guidelines
 from firsttouch.report import hosts as report_hosts
@@ -494,6 +494,26 @@ class TestShared:
             for aligner, _, scenario in (s.rpartition("-") for s in steps):
                 assert scenario == "1Inst_Original" or aligner in seen
                 seen.add(aligner)
+
+    def test_no_step_is_started_of_an_aligner_that_is_not_installed(self, tmp_path, monkeypatch):
+        campaign = self.campaign(tmp_path, monkeypatch)
+        started = []
+
+        def command(runner, argv, log, beat):
+            started.append(argv[1])
+            log.write_text(f"{CANNOT_HERE}bwa-mem{NOT_INSTALLED}no bwa\n")
+            return 3
+
+        monkeypatch.setattr(running._Runner, "_command", command)
+        monkeypatch.setattr(running, "host_name", lambda: "n1")
+        lines = []
+        runner = running._Runner(campaign, lines.append, [])
+        runner.journal.open()
+        runner.go()
+        assert started == ["1Inst_Original"]
+        assert state.state(campaign).whole
+        assert {g.reason for g in state.state(campaign).skipped} == {"bwa-mem is not installed: no bwa"}
+        assert len(lines) == 1
 
     def test_a_host_whose_default_fails_leaves_the_aligner_to_others(self, tmp_path, monkeypatch):
         campaign = self.campaign(tmp_path, monkeypatch)

@@ -22,7 +22,7 @@ from firsttouch.campaign.files import is_full, room
 from firsttouch.campaign.journal import FINISHED, Entry, Journal, State, now
 from firsttouch.campaign.model import Campaign, Step
 from firsttouch.campaign.state import missing_of
-from firsttouch.errors import CANNOT_HERE, RunFailed
+from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, RunFailed
 from firsttouch.machine import host_name
 from firsttouch.measure import effort
 from firsttouch.records import Record
@@ -167,6 +167,11 @@ class _Runner:
         """Tell whether this host itself has finished *step*."""
         return any(e.step == step.name and e.state in FINISHED for e in self.journal.entries())
 
+    def _why_skipped(self, step: Step) -> str:
+        """Return why this host has skipped *step* ("": it has not)."""
+        last = next((e for e in reversed(self.journal.entries()) if e.step == step.name), None)
+        return last.reason if last and last.state == "skipped" else ""
+
     def _in_order(self, steps: Sequence[Step]) -> list[Step]:
         """Return shared steps in the order in which this host tries to take them.
 
@@ -235,7 +240,15 @@ class _Runner:
         )
 
     def _measure(self, step: Step, beat: Callable[[], None]) -> tuple[State, str, list[Record]]:
-        """Run the step's command; return how it ended, why where not well, and its records."""
+        """Run the step's command; return how it ended, why where not well, and its records.
+
+        No other step is started of an aligner whose bridge was skipped because this host lacks the aligner.
+        """
+        bridge = self.campaign.bridge(step)
+        if bridge and bridge != step:
+            reason = self._why_skipped(bridge)
+            if reason.startswith(f"{step.aligner}{NOT_INSTALLED}"):
+                return "skipped", reason, []
         with tempfile.TemporaryDirectory(prefix="firsttouch-") as name:
             out, log = Path(name) / "records.jsonl", Path(name) / "log"
             status = self._command([*step.argv, "--records", str(out)], log, beat)

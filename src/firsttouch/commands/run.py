@@ -11,7 +11,7 @@ from pathlib import Path
 from firsttouch import beside, launch, run_records
 from firsttouch.aligners import aligner
 from firsttouch.commands import inputs, options
-from firsttouch.errors import BadInput, CannotHere, Missing
+from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing
 from firsttouch.outputs import Form, Output
 from firsttouch.placement import Scenario, plan
 from firsttouch.progress import say
@@ -104,7 +104,7 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
         one.version()
     except Missing as error:
         if args.if_installed:
-            raise CannotHere(f"{one.name} is not installed: {error}") from error
+            raise CannotHere(f"{one.name}{NOT_INSTALLED}{error}") from error
         raise
     if args.reads_per_thread:
         _refuse(args, "output", "dynamic", "checksum", "expect_sha256", "counters")
