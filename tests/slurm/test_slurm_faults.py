@@ -156,7 +156,9 @@ def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(site: Site
 
 
 def test_ctrl_c_is_a_reason_and_the_campaign_goes_on(site: Site) -> None:
-    argv = [sys.executable, "-m", "firsttouch", "campaign", "run", "characterize", "--campaign", "mine"]
+    # A process in the background ignores the signal, and so would what it starts.
+    argv = ["env", "--default-signal=INT", sys.executable, "-m", "firsttouch"]
+    argv += ["campaign", "run", "characterize", "--campaign", "mine"]
     env = {**site.slurm.env, **site.env}
     process = subprocess.Popen([*argv, *STEPS], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     host = os.uname().nodename
