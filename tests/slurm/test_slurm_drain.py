@@ -37,10 +37,3 @@ def test_drain_only_when_asked_and_never_somebody_elses(site: Site) -> None:
     assert host("n3")["Reason"].startswith("to be looked at")
     assert "n1 is drained already" in site.call(*judged).stdout
     site.slurm.ask("scontrol", "update", "nodename=n3", "state=resume")
-
-
-def test_a_job_drains_its_own_host(site: Site) -> None:
-    job = site.sbatch("--nodelist=n3", "slurm/validate.sbatch", *TRIAL, "--drain")
-    assert site.slurm.ends(job) == {job: ("FAILED", "1:0")}
-    assert "n3 is drained: scontrol update nodename=n3" in site.slurm.said(job)
-    assert site.slurm.node("n3")["Reason"].startswith("firsttouch: pus")

@@ -4,6 +4,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from slurm_site import Site
@@ -11,6 +16,8 @@ from slurm_site import Site
 from firsttouch import records
 
 pytestmark = pytest.mark.slurm
+
+StandIn = Callable[[str, str], Path]
 
 
 def test_characterize_measures_the_four_aspects_of_one_host(site: Site) -> None:
@@ -47,13 +54,16 @@ def test_an_array_of_validate_collects_once_when_all_have_ended(site: Site) -> N
     assert len(hosts) == 3 or "3 were asked for" in said
 
 
-def test_job_line_and_command_agree_on_a_host_that_fails(site: Site) -> None:
-    job = site.sbatch("--nodelist=n2", "slurm/validate.sbatch", "--system", "larger", "--step", "topology")
+def test_job_line_and_command_agree_on_a_host_that_fails_and_is_drained(site: Site) -> None:
+    trial = ("--system", "larger", "--step", "topology", "--drain")
+    job = site.sbatch("--nodelist=n2", "slurm/validate.sbatch", *trial)
     assert site.slurm.ends(job) == {job: ("FAILED", "1:0")}
     said = site.slurm.said(job)
     # What is read of the host and not measured needs one pass.
     assert "measuring again" not in said
     assert "verdict n2 fail: 0 of 1 judged metrics pass; fail: topology pus:" in said
+    assert "n2 is drained: scontrol update nodename=n2" in said
+    assert site.slurm.node("n2")["Reason"].startswith("firsttouch: pus")
     done = site.call("validate", "--system", "larger", site.campaign(f"validate-{job}"), "--json")
     assert done.returncode == 1
     document = json.loads(done.stdout)
@@ -84,20 +94,81 @@ def test_strategy_is_spread_over_hosts_and_each_scenario_runs_once(aligning: Sit
     assert (site.campaign(name) / "report" / "index.html").is_file()
 
 
+def test_a_strategy_without_options_skips_aligners_that_are_not_installed(aligning: Site, tmp_path: Path) -> None:
+    """The site has bowtie2 alone, and asks for all aligners in its environment."""
+    site = aligning
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    hidden = ("bowtie-", "bwa", "gem", "hisat", "snap")
+    for program in Path("/usr/bin").iterdir():
+        if program.name != "bowtie" and not program.name.startswith(hidden):
+            (programs / program.name).symlink_to(program)
+    site.env |= {"PATH": f"{programs}:/usr/sbin:/sbin", "FIRSTTOUCH_ALIGNERS": "all"}
+    job = site.sbatch("slurm/strategy.sbatch")
+    assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
+    said = site.slurm.said(job)
+    for name in ("bowtie", "bwa-aln", "bwa-mem", "bwa-mem2", "gem3", "hisat", "hisat2", "snap"):
+        steps = [
+            line for line in said.splitlines() if ": skipped [" in line and f": {name} is not installed" in line
+        ]
+        assert len(steps) == 1, said
+    found = site.state(f"strategy-{job}")
+    assert found.whole
+    ran = {r.parameters["aligner"] for r in records.collect([site.campaign(f"strategy-{job}") / "hosts"])}
+    assert ran == {"bowtie2"}
+
+
+#: A bwa that is slow on some hosts, and a little slower where its memory is placed.
+BWA = """\
+if [ "$1" = mem ]; then
+    numactl --show | grep -q "policy: default" || sleep 1.5
+    case $(uname -n) in n1|n4) sleep 4 ;; esac
+fi
+exec {bwa} "$@"
+"""
+
+
+def test_a_slow_host_does_not_change_what_is_recommended(aligning: Site, stand_in: StandIn) -> None:
+    """Hosts differ by more than scenarios do, and the slow one is the first or the last of its campaign."""
+    site = aligning
+    stand_in("bwa", BWA.format(bwa=shutil.which("bwa")))
+    site.env |= {"PATH": os.environ["PATH"], "FIRSTTOUCH_EFFORT": "full"}
+    steps = [f"--step=bwa-mem-1Inst_{policy}" for policy in ("Original", "Interleave")]
+    options = ("--aligner", "bwa-mem", "--dataset", "lambda", "--repetitions", "2", *steps, "--json")
+    pairs = {"n1,n2": "first", "n3,n4": "last"}
+    submitted = [
+        site.call("campaign", "submit", "strategy", "--hosts", hosts, "--campaign", name, *options)
+        for hosts, name in pairs.items()
+    ]
+    for done in submitted:
+        assert done.returncode == 0, done.stderr
+        collector = json.loads(done.stdout)["collector"]
+        assert site.slurm.ends(collector) == {collector: ("COMPLETED", "0:0")}
+    for hosts, name in pairs.items():
+        assert ",".join(site.state(name).hosts) == hosts
+        summary = json.loads((site.campaign(name) / "report" / "summary.json").read_text())
+        (choice,) = summary["guidelines"][0]["choices"]
+        assert choice["recommended"] == "1Inst_Original", choice
+        assert choice["title"].endswith("2 hosts")
+
+
+def test_two_measurements_on_a_host_wait_for_each_other(site: Site) -> None:
+    """Whatever their folders for temporary files are: the lock is the host's."""
+    run = "firsttouch measure latency --pu-nodes 0 --banks 0 --repetitions 1 --records"
+    root = Path(sys.executable).parent
+    both = [f"mkdir {name}; TMPDIR=$PWD/{name} {root}/{run} {name}/records.jsonl &" for name in ("a", "b")]
+    script = "unset FIRSTTOUCH_LOCK; " + " ".join(both) + " wait %1 && wait %2"
+    job = site.sbatch("--nodelist=n1", "--exclusive", f"--chdir={site.folder}", "--wrap", script)
+    assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
+    assert site.slurm.said(job).count("waiting for another run on this host to end: process ") == 1
+    first, second = (records.read(site.folder / name / "records.jsonl") for name in ("a", "b"))
+    assert first
+    assert second
+
+
 def test_a_container_that_is_not_there_is_said(site: Site) -> None:
     site.env["BACKEND"] = "apptainer"
     job = site.sbatch("slurm/strategy.sbatch")
     assert site.slurm.ends(job) == {job: ("FAILED", "3:0")}
     said = site.slurm.said(job)
     assert "there is no such image" in said or "neither 'apptainer' nor 'singularity' is on PATH" in said
-
-
-def test_named_hosts_get_a_job_each(site: Site) -> None:
-    argv = ("--hosts", "n[4-6]", "--system", "sound", "--step", "topology", "--campaign", "fleet", "--json")
-    done = site.call("campaign", "submit", "validate", *argv)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    for job in (*document["jobs"], document["collector"]):
-        assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}
-    assert site.state("fleet").hosts == ("n4", "n5", "n6")
-    assert "3 pass" in (site.campaign("fleet") / "report" / "overview.md").read_text()
