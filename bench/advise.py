@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 from tabulate import tabulate
 
-from firsttouch.guideline.replay import Simulated, replay
-from firsttouch.guideline.tables import Cell, Row, read
+from firsttouch.advice.replay import Cell, Row, Simulated, read, replay
 
 TIMES = Path(__file__).resolve().parents[1] / "reports/published/lenis2017_execution_times.csv"
 #: Returns the number of the chosen row and the part of its time that was spent.

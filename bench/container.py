@@ -20,8 +20,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from firsttouch import backend, datasets
+from firsttouch.datasets import fetch
 from firsttouch.errors import FirstTouchError
+from firsttouch.execution import backends
 
 ROUNDS = 5
 BANDWIDTH = ("probe", "bandwidth", "--pu-nodes=0", "--banks=0", "--json")
@@ -61,7 +62,7 @@ def compare(inside: Sequence[str], argv: Sequence[str], take: Callable[[dict[str
     """Return the ratios inside / outside of ROUNDS rounds; which of the two begins changes."""
     ratios = []
     for number in range(ROUNDS):
-        order = [inside, backend.command(backend.NATIVE)]
+        order = [inside, backends.command(backends.NATIVE)]
         values = {}
         for prefix in order if number % 2 else reversed(order):
             values[prefix is inside] = take(said(prefix, argv))
@@ -80,12 +81,12 @@ def main() -> int:
     """Measure and print; 3 where there is no image or no Apptainer."""
     image = str(Path(sys.argv[1]).absolute()) if len(sys.argv) > 1 else ""
     try:
-        start = backend.prepared("apptainer", image, START)
-        datasets.get("lambda")
+        start = backends.prepared("apptainer", image, START)
+        fetch.get("lambda")
     except FirstTouchError as error:
         print(f"container: not measured: {error}", file=sys.stderr)
         return error.exit_status
-    inside, native = backend.command("apptainer", image), backend.command(backend.NATIVE)
+    inside, native = backends.command("apptainer", image), backends.command(backends.NATIVE)
     cut = start.argv.index("firsttouch")
     print(f"{start.argv[cut - 1]}, {ROUNDS} rounds, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} PUs")
     for title, argv, take in (

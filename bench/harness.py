@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from firsttouch import records
+from firsttouch.records import schema
 
 ROUNDS = 5
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,7 +40,7 @@ def per_check() -> float:
         common += ["--prefix", folder]
         listing = seconds([*common, "-l"])
         whole = seconds([*common, "-r", "--exec-policy", "serial", "-S", "scaling.repetitions=1"])
-        found = records.collect([Path(folder)])
+        found = schema.collect([Path(folder)])
         return (whole - listing - sum(r.value for r in found)) / len(found)
 
 

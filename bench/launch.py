@@ -28,11 +28,11 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from firsttouch import datasets, index
-from firsttouch.aligners import aligner
-from firsttouch.datasets import store
-from firsttouch.placement import plan
-from firsttouch.topology import load
+from firsttouch.datasets import fetch, store
+from firsttouch.genomics import aligners
+from firsttouch.genomics.aligners import aligner
+from firsttouch.host.topology import load
+from firsttouch.scenarios.placement import plan
 
 BWA = aligner("bwa-mem")
 BATCH_BASES = 1_000_000
@@ -92,8 +92,8 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=40, help="how often the pairs are repeated, an even number")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    data = datasets.get(args.dataset)
-    prefix = index.built(BWA, data.reference, store.root() / "index")
+    data = fetch.get(args.dataset)
+    prefix = aligners.built(BWA, data.reference, store.root() / "index")
     pus = len(os.sched_getaffinity(0))
     two = plan(load(), BWA.need(BWA.index_bytes(prefix))).scenario("2Inst_Original_1t").name
     cases: dict[str, list[tuple[float, float, float]]] = {"1Inst_Original": [], two: []}

@@ -26,10 +26,9 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from firsttouch import probe
-from firsttouch.cpulist import format_list
-from firsttouch.measure import likwid, lmbench, stream
-from firsttouch.topology import load
+from firsttouch.benchmarks import likwid, lmbench, probe, stream
+from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import load
 
 HOST = load()
 NODE = HOST.cpu_nodes[0]

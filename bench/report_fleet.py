@@ -35,9 +35,9 @@ import numpy as np
 import polars as pl
 import verdict as simulated
 
-from firsttouch import records, store
-from firsttouch.records import Record
-from firsttouch.store.files import put
+from firsttouch.records import schema, store
+from firsttouch.records.schema import Record
+from firsttouch.records.store import put
 
 HOSTS, METRICS, VIEWS = 10_000, 1_000, 5
 NODES = 8
@@ -61,7 +61,7 @@ def cases(count: int) -> list[Record]:
     return [found[i * len(found) // count] for i in range(count)]
 
 
-def _record(check: str, metric: str, unit: str, better: records.Better, parameters: dict[str, object]) -> Record:
+def _record(check: str, metric: str, unit: str, better: schema.Better, parameters: dict[str, object]) -> Record:
     return Record(check, metric, unit, better, (1.0,), parameters=parameters, system="bench", host="", time="")
 
 
@@ -69,7 +69,7 @@ def make(folder: Path, hosts: int, metrics: int, passes: int, seed: int) -> int:
     """Fill a store; return how many records there are."""
     rng = np.random.default_rng(seed)
     every = cases(metrics)
-    template = records.to_frame([c for _ in range(passes) for c in every])
+    template = schema.to_frame([c for _ in range(passes) for c in every])
     errors = rng.choice(np.array(simulated.errors()), metrics)
     shapes = [np.array(s) for s in simulated.shapes()]
     known = np.concatenate(shapes)
@@ -113,16 +113,16 @@ def make(folder: Path, hosts: int, metrics: int, passes: int, seed: int) -> int:
 
 def stages(folder: Path, out: Path) -> None:
     """Read, judge and report; print the seconds of each and the peak memory of this process as JSON."""
-    from firsttouch.commands import fleet as given  # noqa: PLC0415 - the time of importing is none of the stages'
-    from firsttouch.report import fleet  # noqa: PLC0415
-    from firsttouch.verdict import Undescribed, judged  # noqa: PLC0415
+    from firsttouch.cli import record_inputs as given  # noqa: PLC0415 - the time of importing is none of the stages'
+    from firsttouch.judge.judging import Undescribed, judged  # noqa: PLC0415
+    from firsttouch.report.fleet import fleet_pages  # noqa: PLC0415
 
     marks = [time.monotonic()]
     passes = given.gather([folder]).passes()
     marks.append(time.monotonic())
     verdicts = judged(passes, Undescribed("bench"))
     marks.append(time.monotonic())
-    made = fleet.build([verdicts], out)
+    made = fleet_pages.build([verdicts], out)
     marks.append(time.monotonic())
     seconds = dict(zip(("reading", "judging", "reporting"), np.diff(marks).tolist(), strict=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -32,9 +32,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from firsttouch.verdict import sure
-from firsttouch.verdict.fleet import LOSS, Level, learn
-from firsttouch.verdict.judge import MOST_PASSES
+from firsttouch.judge import sprt
+from firsttouch.judge.fleet_level import LOSS, Level, learn
+from firsttouch.judge.judging import MOST_PASSES
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "reports" / "published" / "lenis2017_execution_times.csv"
@@ -142,10 +142,10 @@ def ours(metric: Metric, level: Level, most: int) -> tuple[set[int], float]:
         evidence = 0.0
         for _ in range(most):
             passes += 1
-            evidence += sure.weight([1 - metric.one(host) / level.value], level.limit, level.error)
-            if not sure.PASS_AT < evidence < sure.FAIL_AT:
+            evidence += sprt.weight([1 - metric.one(host) / level.value], level.limit, level.error)
+            if not sprt.PASS_AT < evidence < sprt.FAIL_AT:
                 break
-        if evidence >= sure.FAIL_AT:
+        if evidence >= sprt.FAIL_AT:
             failing.add(host)
     return failing, passes / HOSTS
 

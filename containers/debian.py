@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from firsttouch import beside
+from firsttouch.records import atomic_files
 
 Say = Callable[[str], None]
 #: What a root file system leaves behind: devices are the host's, lists of packages are old tomorrow.
@@ -46,7 +46,7 @@ def root(store: Path, suite: str, components: Sequence[str], packages: Sequence[
     if shutil.which("mmdebstrap") is None:
         raise CannotBuild("mmdebstrap is not on PATH: apt-get install mmdebstrap uidmap")
     say(f"root file system of Debian {suite} with {len(packages)} packages: {' '.join(sorted(packages))}")
-    with beside.replacing(made) as partial, beside.scratch(store / f"{made.name}.tar") as tarball:
+    with atomic_files.replacing(made) as partial, atomic_files.scratch(store / f"{made.name}.tar") as tarball:
         partial.mkdir()
         call(
             *("mmdebstrap", "--quiet", "--mode=unshare", "--variant=minbase", f"--include={','.join(packages)}"),

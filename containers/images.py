@@ -27,7 +27,8 @@ import sbom
 from debian import CannotBuild, call, root
 from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen
 
-from firsttouch import beside, exclusive, origin
+from firsttouch.execution import build_info, host_lock
+from firsttouch.records import atomic_files
 
 ROOT = HERE.parent
 STORE = ROOT / ".cache" / "images"
@@ -97,7 +98,7 @@ def alone(start: float) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX)
         for left in STORE.glob("making-*"):
             shutil.rmtree(left, ignore_errors=True)
-        beside.clear(STORE)
+        atomic_files.clear(STORE)
         yield
     finally:
         os.close(lock)
@@ -111,12 +112,15 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
         raise CannotBuild("apptainer is not on PATH")
     output.mkdir(parents=True, exist_ok=True)
     packages = programs.debian(name)
-    found = origin.of(ROOT, programs.target)
+    found = build_info.of(ROOT, programs.target)
     build_image = _build_image(found, programs, base, start)
     run_base = base or str(_root(packages, start))
     say(f"{name}: the run image, of {run_base}", start)
     image = output / f"{name}.sif"
-    with tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder, beside.replacing(image) as partial:
+    with (
+        tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder,
+        atomic_files.replacing(image) as partial,
+    ):
         arguments = {
             **_based(run_base),
             "build": str(build_image),
@@ -136,10 +140,10 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
     return image
 
 
-def _build_image(found: origin.Origin, programs: Programs, base: str, start: float) -> Path:
+def _build_image(found: build_info.Origin, programs: Programs, base: str, start: float) -> Path:
     """Return the build image, a folder: of this state of the checkout, programs, base and target."""
     packages = programs.build()
-    state = (found.source, origin.files_digest(ROOT / "spack-env"), programs, base, packages)
+    state = (found.source, build_info.files_digest(ROOT / "spack-env"), programs, base, packages)
     key = hashlib.sha256(repr(state).encode()).hexdigest()[:16]
     kind = f"build-{programs.profile}-{programs.target}"
     made = STORE / f"{kind}-{key}"
@@ -191,7 +195,7 @@ def _wheels(start: float) -> Path:
         return made
     say(f"Python's packages for Python {version}, of setup/requirements.lock", start)
     platforms = [f"--platform=manylinux_2_{n}_{platform.machine()}" for n in (36, 34, 31, 28, 27, 24, 17, 12, 5)]
-    with beside.replacing(made) as folder:
+    with atomic_files.replacing(made) as folder:
         folder.mkdir()
         argv = [sys.executable, "-m", "pip", "download", "-q", "--require-hashes", "--no-deps"]
         argv += ["--only-binary=:all:", f"--python-version={version}", *platforms, "-r", str(lock)]
@@ -217,7 +221,7 @@ def _apptainer(definition: Path, image: Path, arguments: dict[str, str], scratch
     env = {**os.environ, "APPTAINER_TMPDIR": str(scratch), "APPTAINER_CACHEDIR": str(STORE / "apptainer")}
     argv = ["apptainer", "build", "--fakeroot", *options, *given, str(image), str(definition)]
     # An interrupted Apptainer leaves what runs in its %post to itself.
-    with log.open("wb") as out, exclusive.no_process_left():
+    with log.open("wb") as out, host_lock.no_process_left():
         done = subprocess.run(
             argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False
         )

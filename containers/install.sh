@@ -38,8 +38,8 @@ for what in "hatchling editables" "-e $share"; do
     "${pip[@]}" install --no-index --find-links "$wheels" --no-build-isolation $what >"$work/log" 2>&1 ||
         fail "firsttouch cannot be installed from $wheels"
 done
-"$prefix/venv/bin/python" -m firsttouch.systems.activate >/dev/null
-"$prefix/venv/bin/python" -m firsttouch.origin "$root" "$share/origin.json" "$target"
+"$prefix/venv/bin/python" -m firsttouch.benchmarks.activate >/dev/null
+"$prefix/venv/bin/python" -m firsttouch.execution.build_info "$root" "$share/origin.json" "$target"
 "${pip[@]}" uninstall -y pip setuptools >"$work/log" 2>&1 || fail "pip cannot be taken out again"
 for program in firsttouch reframe; do
     ln -sf "../venv/bin/$program" "$prefix/bin/$program"

@@ -4,10 +4,9 @@
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after, variable
 
-from firsttouch.checks import cases
-from firsttouch.checks.base import FirstTouchCheck
-from firsttouch.cpulist import format_list
-from firsttouch.measure import likwid
+from firsttouch.benchmarks import cases, likwid
+from firsttouch.benchmarks.checks import FirstTouchCheck
+from firsttouch.host.cpusets import format_list
 
 
 @rfm.simple_test

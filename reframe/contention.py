@@ -4,9 +4,9 @@
 import reframe as rfm
 from reframe.core.builtins import run_after
 
-from firsttouch.checks import cases
-from firsttouch.checks.base import FirstTouchCheck
-from firsttouch.cpulist import format_list
+from firsttouch.benchmarks import cases
+from firsttouch.benchmarks.checks import FirstTouchCheck
+from firsttouch.host.cpusets import format_list
 
 
 class Contention(FirstTouchCheck):

@@ -4,8 +4,8 @@
 import reframe as rfm
 from reframe.core.builtins import parameter
 
-from firsttouch.checks import cases
-from firsttouch.checks.aligning import ScenarioCheck
+from firsttouch.benchmarks import cases
+from firsttouch.benchmarks.checks import ScenarioCheck
 
 
 @rfm.simple_test

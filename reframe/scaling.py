@@ -7,9 +7,8 @@ The first is of thesis section 5.2.1 (figures 5.4 to 5.7), the second of Langmea
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after, variable
 
-from firsttouch.checks import cases
-from firsttouch.checks.aligning import ScenarioCheck
-from firsttouch.checks.base import FirstTouchCheck
+from firsttouch.benchmarks import cases
+from firsttouch.benchmarks.checks import FirstTouchCheck, ScenarioCheck
 
 
 @rfm.simple_test
@@ -26,7 +25,7 @@ class weak_scaling(FirstTouchCheck):  # noqa: N801
     ``-S weak_scaling.reads_per_thread=N`` says how many (pairs) each thread aligns.
     """
 
-    aligner = parameter(cases.aligners())
+    aligner = parameter(cases.chosen_aligners())
     scenario = parameter(cases.weak_scaling())
     dataset = variable(str, value="lambda")
     reads_per_thread = variable(int, value=10_000)

@@ -3,6 +3,6 @@
 
 from pathlib import Path
 
-from firsttouch.systems import reframe_config
+from firsttouch.benchmarks import reframe_config
 
 site_configuration = reframe_config.site_configuration(Path(__file__).resolve())

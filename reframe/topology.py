@@ -3,7 +3,7 @@
 
 import reframe as rfm
 
-from firsttouch.checks.base import FirstTouchCheck
+from firsttouch.benchmarks.checks import FirstTouchCheck
 
 
 @rfm.simple_test

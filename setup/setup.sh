@@ -110,7 +110,7 @@ make_venv() {
     "${pip[@]}" install --require-hashes --no-deps -r setup/requirements.lock ||
         fail "Python packages could not be installed: no network, or a full disk?"
     "${pip[@]}" install --no-deps --no-build-isolation -e . || fail "firsttouch itself could not be installed"
-    "$new/bin/python" -m firsttouch.systems.activate >/dev/null
+    "$new/bin/python" -m firsttouch.benchmarks.activate >/dev/null
     "$python" - "$PWD/$new" "$PWD/.venv" <<'PYTHON'
 import sys
 from pathlib import Path

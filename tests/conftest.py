@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from firsttouch import datasets, index
-from firsttouch.aligners import aligner
+from firsttouch.datasets import fetch
+from firsttouch.genomics import aligners
+from firsttouch.genomics.aligners import aligner
 
 # Of its own: nobody waits for the measurements of another suite on this machine.
 LOCK = Path(tempfile.mkdtemp(prefix="firsttouch-lock-"))
@@ -71,8 +72,8 @@ def lambda_work(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         store = tmp_path_factory.mktemp("data")
         patch.setenv("FIRSTTOUCH_DATA", str(store))
-        data = datasets.get("lambda")
-        prefix = index.built(aligner("bwa-mem"), data.reference, store / "index", say=lambda _: None)
+        data = fetch.get("lambda")
+        prefix = aligners.built(aligner("bwa-mem"), data.reference, store / "index", say=lambda _: None)
     return prefix, tuple(data.reads), data.reference
 
 

@@ -22,13 +22,17 @@ from markupsafe import escape
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from firsttouch import folders, methodology, records, systems, topology
-from firsttouch.records import Record
-from firsttouch.report import hosts
-from firsttouch.report.fleet import pages
+from firsttouch import paths
+from firsttouch.benchmarks import cases
+from firsttouch.host import topology
+from firsttouch.records import schema
+from firsttouch.records.schema import Record
+from firsttouch.report import model
+from firsttouch.report.figures import bandwidth, contention, latency, placement, scaling, summary, throughput
+from firsttouch.report.figures import topology as drawing
+from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.model import Absent, Figure
-from firsttouch.report.plots import bandwidth, contention, latency, placement, scaling, summary, throughput
-from firsttouch.report.plots import topology as drawing
+from firsttouch.systems import definition
 
 _HERE = Path(__file__).resolve().parent.parent
 _PLACE = re.compile(r"^<!-- figure (fleet )?(\w+) -->$", re.MULTILINE)
@@ -36,13 +40,13 @@ _PLACE = re.compile(r"^<!-- figure (fleet )?(\w+) -->$", re.MULTILINE)
 _RATES = {10: 11.0, 16: 5.7, 22: 11.0 / 5.25}
 _SYSTEM = "amd-opteron"
 #: hwloc's test machine with the same packages, one generation earlier.
-_OPTERON = folders.ROOT / "tests" / "golden" / "hwloc_64amd64-4s2n4ca2co.xml"
+_OPTERON = paths.ROOT / "tests" / "golden" / "hwloc_64amd64-4s2n4ca2co.xml"
 _STUDY = (_SYSTEM, "bwa-mem", "NA12878")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the style sheet of reports, which the figures need and the pages take for their own."""
-    files.append(File.generated(config, "report.css", content=pages.style()))
+    files.append(File.generated(config, "report.css", content=fleet_pages.style()))
     return files
 
 
@@ -81,7 +85,7 @@ def drawn(name: str) -> Figure:
     }[name]
     file = {_vm: _HERE / "examples" / "vm.xml", _opteron: _OPTERON}.get(made)
     known = topology.parse_xml(file.read_text(encoding="utf-8")) if file else None
-    (view,) = hosts.split(made(), (), known)
+    (view,) = model.split(made(), (), known)
     found = draw(view)[0]
     if isinstance(found, Absent):
         raise ValueError(f"figure {name}: {found.reason}")
@@ -94,12 +98,12 @@ def _opteron() -> list[Record]:
 
 
 def _vm() -> list[Record]:
-    return records.read(_HERE / "examples" / "vm.jsonl")
+    return schema.read(_HERE / "examples" / "vm.jsonl")
 
 
 def _published() -> list[Record]:
     """Return the published times of BWA-MEM as records: the mean, and the mean less and plus its error."""
-    with (folders.TABLES / "lenis2017_execution_times.csv").open(encoding="utf-8", newline="") as stream:
+    with (paths.TABLES / "lenis2017_execution_times.csv").open(encoding="utf-8", newline="") as stream:
         rows = [r for r in csv.DictReader(stream) if (r["system"], r["aligner"], r["dataset"]) == _STUDY]
     return [
         Record(
@@ -129,7 +133,7 @@ def _ends(mean: float, error: float) -> tuple[float, ...]:
 
 
 def _matrix() -> list[Record]:
-    host = methodology.topology_of(systems.load(_SYSTEM).facts)
+    host = cases.topology_of(definition.load(_SYSTEM).facts)
     return [
         Record(
             "bandwidth",

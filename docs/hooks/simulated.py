@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firsttouch.records import Better, Record
+from firsttouch.records.schema import Better, Record
 
 HOSTS, NODES, SEED = 24, 4, 15
 #: Days of the campaign before and of the one after a firmware update, with two passes of each metric.

@@ -13,9 +13,10 @@ from types import ModuleType
 import apptainer_package
 import pytest
 
-from firsttouch import folders, origin
+from firsttouch import paths
+from firsttouch.execution import build_info
 
-CONTAINERS = folders.ROOT / "containers"
+CONTAINERS = paths.ROOT / "containers"
 #: The image of the tests: with firsttouch, its probe and aligners it has all that a backend must do.
 IMAGE = "aligners"
 
@@ -56,9 +57,9 @@ def apptainer() -> str:
 @pytest.fixture(scope="session")
 def image(apptainer: str) -> Path:
     """An image of this checkout with Debian's packages, built where .cache has none of the same state."""
-    output = folders.ROOT / ".cache" / "images" / "tested"
+    output = paths.ROOT / ".cache" / "images" / "tested"
     made, state = output / f"{IMAGE}.sif", output / "state"
-    wanted = origin.digest(folders.ROOT) + origin.files_digest(CONTAINERS)
+    wanted = build_info.digest(paths.ROOT) + build_info.files_digest(CONTAINERS)
     if made.exists() and state.exists() and state.read_text() == wanted:
         return made
     state.unlink(missing_ok=True)

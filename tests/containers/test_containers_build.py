@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from conftest import CONTAINERS
-from firsttouch import folders
-from firsttouch.watch import family
+from firsttouch import paths
+from firsttouch.execution.placement_check import family
 
-STORE = folders.ROOT / ".cache" / "images"
+STORE = paths.ROOT / ".cache" / "images"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)

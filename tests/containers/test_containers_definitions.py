@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from conftest import CONTAINERS, module
-from firsttouch import folders
-from firsttouch.aligners import aligner, aligners
+from firsttouch import paths
+from firsttouch.genomics.aligners import aligner, aligners
 
 DEFINITIONS = sorted(CONTAINERS.glob("*.def"))
 PACKAGES = tomllib.loads((CONTAINERS / "packages.toml").read_text())
@@ -62,8 +62,8 @@ def test_an_image_has_every_module(tmp_path):
     (tmp_path / "wheels").mkdir()
     images._copy(tmp_path / "checkout", tmp_path / "wheels")
     there = {f.relative_to(tmp_path / "checkout") for f in (tmp_path / "checkout").rglob("*")}
-    for file in (folders.ROOT / "src").rglob("*.py"):
-        assert file.relative_to(folders.ROOT) in there
+    for file in (paths.ROOT / "src").rglob("*.py"):
+        assert file.relative_to(paths.ROOT) in there
     assert {Path("datasets/lambda.toml"), Path("reports/published"), Path("containers/spack.sh")} <= there
     assert not there & {Path("datasets/store"), Path("reports/out"), Path("reframe/systems/local.yaml")}
 
@@ -92,7 +92,7 @@ def test_the_aligners_of_debian_are_in_the_image():
 
 
 def test_spack_builds_what_the_images_name():
-    described = yaml.safe_load((folders.ROOT / "spack-env" / "spack.yaml").read_text())["spack"]["specs"]
+    described = yaml.safe_load((paths.ROOT / "spack-env" / "spack.yaml").read_text())["spack"]["specs"]
     specs = {spec.split("@")[0] for spec in described}
     named = {package for packages in PACKAGES["spack"].values() for package in packages}
     assert named <= specs

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import backend, folders, origin, records
-from firsttouch.aligners import aligner
+from firsttouch import paths
+from firsttouch.execution import backends, build_info
+from firsttouch.genomics.aligners import aligner
+from firsttouch.records import schema
 from firsttouch.systems import draft
 
 REFRAME = Path(sys.executable).with_name("reframe")
@@ -24,7 +26,7 @@ REFRAME = Path(sys.executable).with_name("reframe")
 
 def test_its_labels_tell_what_it_was_made_of(image, in_image):
     labels = json.loads(in_image("cat /.singularity.d/labels.json"))
-    found = origin.of(folders.ROOT, os.uname().machine)
+    found = build_info.of(paths.ROOT, os.uname().machine)
     wanted = {"version": found.version, "source": found.source, "machine": found.machine, "target": found.target}
     assert {key: labels[f"org.firsttouch.{key}"] for key in wanted} == wanted
     assert labels["org.firsttouch.revision"]
@@ -91,7 +93,7 @@ def test_placements_are_verified_inside_and_alignments_are_the_same(inside, firs
     assert done.returncode == 0, done.stderr
     done = inside("run", "1Inst_Localalloc", *argv, "--records", second)
     assert done.returncode == 0, done.stderr
-    (outside,), (found,) = records.read(first), records.read(second)
+    (outside,), (found,) = schema.read(first), schema.read(second)
     assert found.status == "valid"
     assert found.software["backend"].startswith("apptainer: aligners.sif")
     assert "backend" not in outside.software
@@ -127,7 +129,7 @@ def reframe(tmp_path, lambda_work, image):
 
     def run(text, *options, pattern="^topology$|^scaling%scenario=1Inst_Original%"):
         (systems / "local.yaml").write_text(text)
-        files = [o for f in ("topology", "scaling") for o in ("-c", folders.ROOT / "reframe" / f"{f}.py")]
+        files = [o for f in ("topology", "scaling") for o in ("-c", paths.ROOT / "reframe" / f"{f}.py")]
         argv = [REFRAME, "--nocolor", *files, "-r", "--system", "local", "-n", pattern, "--exec-policy", "serial"]
         argv += ["-S", "repetitions=1", "--report-file", tmp_path / "report.json", *options]
         done = subprocess.run(
@@ -135,7 +137,7 @@ def reframe(tmp_path, lambda_work, image):
             cwd=tmp_path,
             env={
                 **os.environ,
-                "RFM_CONFIG_FILES": str(folders.SETTINGS),
+                "RFM_CONFIG_FILES": str(paths.SETTINGS),
                 "FIRSTTOUCH_SYSTEMS": str(systems),
                 "FIRSTTOUCH_OUT": str(tmp_path / "out"),
                 "FIRSTTOUCH_DATA": str(lambda_work[0].parents[2]),
@@ -147,7 +149,7 @@ def reframe(tmp_path, lambda_work, image):
             check=False,
         )
         cases = [c for r in json.loads((tmp_path / "report.json").read_text())["runs"] for c in r["testcases"]]
-        return {c["display_name"]: c["result"] for c in cases}, records.collect([tmp_path / "out"]), done.stdout
+        return {c["display_name"]: c["result"] for c in cases}, schema.collect([tmp_path / "out"]), done.stdout
 
     return run
 
@@ -189,7 +191,7 @@ def test_the_steps_of_a_campaign_run_inside(firsttouch, tmp_path, lambda_work, i
         SLURM_JOB_PARTITION="default",
     )
     assert done.returncode == 0, done.stderr
-    (record,) = records.collect([tmp_path / "campaign" / "hosts"])
+    (record,) = schema.collect([tmp_path / "campaign" / "hosts"])
     assert record.status == "valid"
     assert record.software["backend"].startswith("apptainer: aligners.sif")
 
@@ -207,7 +209,7 @@ def test_data_in_a_folder_of_the_system_is_seen_inside(inside):
     """/opt is the image's own, a folder of data in the host's /opt is not."""
     folder = Path(tempfile.mkdtemp(dir="/opt"))
     try:
-        shutil.copy(folders.ROOT / "tests/golden/hwloc_16amd64-8n2c-cpusets.xml", folder / "host.xml")
+        shutil.copy(paths.ROOT / "tests/golden/hwloc_16amd64-8n2c-cpusets.xml", folder / "host.xml")
         done = inside("topology", "--xml", folder / "host.xml", "--json")
         assert done.returncode == 0, done.stderr
         assert len(json.loads(done.stdout)["numa_nodes"]) == 8
@@ -217,6 +219,6 @@ def test_data_in_a_folder_of_the_system_is_seen_inside(inside):
 
 def test_the_temporary_folder_is_handed_on(image, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    start = backend.prepared("apptainer", str(image), ["--version"])
+    start = backends.prepared("apptainer", str(image), ["--version"])
     assert start.env["APPTAINERENV_TMPDIR"] == str(tmp_path)
     assert any(tmp_path.is_relative_to(word) for word in start.argv if word.startswith("/") and word != "/")

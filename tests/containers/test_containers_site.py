@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 from archspec import cpu
 
-from firsttouch import backend, backend_apptainer, folders, origin
+from firsttouch import paths
 from firsttouch.errors import BadInput, CannotHere, Missing
-from firsttouch.origin import Origin
-from firsttouch.systems import draft, load
+from firsttouch.execution import apptainer, backends, build_info
+from firsttouch.execution.build_info import Origin
+from firsttouch.systems import draft
+from firsttouch.systems.definition import load
 
 #: The first bytes of a SIF: what starts it, its magic, version 01 and the architecture.
 HEAD = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\x0001\x00%s\x00"
@@ -29,12 +31,12 @@ OTHER = {"x86_64": b"04", "aarch64": b"02"}
 @pytest.fixture
 def here() -> Origin:
     """The origin of a copy that is just right."""
-    return origin.of(folders.ROOT, os.uname().machine)
+    return build_info.of(paths.ROOT, os.uname().machine)
 
 
 def test_a_copy_of_this_checkout_fits(here):
-    backend.judge(here, "image")
-    backend.judge(replace(here, target=cpu.host().name), "image")
+    backends.judge(here, "image")
+    backends.judge(replace(here, target=cpu.host().name), "image")
 
 
 def test_newer_instructions_than_the_host_has_are_refused(here):
@@ -42,17 +44,17 @@ def test_newer_instructions_than_the_host_has_are_refused(here):
     if cpu.host() >= cpu.TARGETS[newer]:
         pytest.skip(f"this host has all that {newer} has")
     with pytest.raises(CannotHere, match=f"x.sif is for {newer}, and this host .* lacks "):
-        backend.judge(replace(here, target=newer), "x.sif")
+        backends.judge(replace(here, target=newer), "x.sif")
 
 
 def test_another_architecture_is_refused(here):
     with pytest.raises(CannotHere, match=r"x.sif is for riscv64, and this host is "):
-        backend.judge(replace(here, machine="riscv64"), "x.sif")
+        backends.judge(replace(here, machine="riscv64"), "x.sif")
 
 
 def test_a_stale_copy_is_refused(here):
     with pytest.raises(Missing, match=r"x.sif is stale: it is of revision abc, .*build it again"):
-        backend.judge(replace(here, source="0" * 64, revision="abc"), "x.sif")
+        backends.judge(replace(here, source="0" * 64, revision="abc"), "x.sif")
 
 
 def test_the_digest_follows_what_measures_and_nothing_else(tmp_path):
@@ -61,20 +63,20 @@ def test_the_digest_follows_what_measures_and_nothing_else(tmp_path):
     (tmp_path / "setup/requirements.lock").write_text("a==1\n")
     code = tmp_path / "src/firsttouch/a.py"
     code.write_text("one")
-    first = origin.digest(tmp_path)
+    first = build_info.digest(tmp_path)
     (tmp_path / "README.md").write_text("words")
     (tmp_path / "src/firsttouch/a.pyc").write_text("made")
-    for name in origin._AFTERWARDS:
-        assert (folders.ROOT / name / "__init__.py").is_file()  # or the list is out of date
+    for name in build_info._AFTERWARDS:
+        assert (paths.ROOT / name / "__init__.py").is_file()  # or the list is out of date
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").write_text("print")
         (tmp_path / name / "report.css").write_text("words")
-    assert origin.digest(tmp_path) == first
+    assert build_info.digest(tmp_path) == first
     code.write_text("two")
-    assert origin.digest(tmp_path) != first
+    assert build_info.digest(tmp_path) != first
     code.write_text("one")
     code.rename(code.with_name("b.py"))
-    assert origin.digest(tmp_path) != first
+    assert build_info.digest(tmp_path) != first
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "1"}', "no JSON"])
@@ -82,14 +84,14 @@ def test_what_tells_no_origin_is_said(tmp_path, text):
     file = tmp_path / "origin.json"
     file.write_text(text)
     with pytest.raises(BadInput, match="tells no origin"):
-        origin.read(file)
+        build_info.read(file)
 
 
 def test_a_file_that_is_no_image(tmp_path):
     file = tmp_path / "x.sif"
     file.write_bytes(b"<html>not found</html>")
     with pytest.raises(BadInput, match="no image of Apptainer"):
-        backend_apptainer.check_machine(file)
+        apptainer.check_machine(file)
 
 
 def test_a_sif_of_another_architecture(tmp_path):
@@ -99,7 +101,7 @@ def test_a_sif_of_another_architecture(tmp_path):
     with pytest.raises(
         CannotHere, match=f"is for {'aarch64' if machine == 'x86_64' else 'x86_64'}, and this host is"
     ):
-        backend_apptainer.check_machine(file)
+        apptainer.check_machine(file)
 
 
 def test_no_image(firsttouch, stand_in, tmp_path):
@@ -135,13 +137,13 @@ def test_no_command(firsttouch):
 def test_what_a_command_names_is_bound(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "index").mkdir()
-    seen = backend_apptainer.paths_seen(
+    seen = apptainer.paths_seen(
         ["run", "--index", f"{tmp_path}/index/prefix", f"--output={tmp_path}/new/out.sam", "--records", "r.jsonl"],
         {},
     )
     assert str(tmp_path) in seen  # what is below it is bound with it
     assert not any(other != str(tmp_path) and other.startswith(str(tmp_path)) for other in seen)
-    assert any(folders.ROOT.is_relative_to(folder) for folder in seen)
+    assert any(paths.ROOT.is_relative_to(folder) for folder in seen)
 
 
 def test_what_the_image_has_of_its_own_is_not_hidden(tmp_path, monkeypatch):
@@ -156,7 +158,7 @@ def test_what_the_image_has_of_its_own_is_not_hidden(tmp_path, monkeypatch):
         "/dev/null",
         "/lib/x",
     ]
-    assert backend_apptainer.paths_seen(named, {}) == backend_apptainer.paths_seen([], {})
+    assert apptainer.paths_seen(named, {}) == apptainer.paths_seen([], {})
 
 
 def test_data_beside_the_programs_of_the_host_is_bound(tmp_path, monkeypatch):
@@ -164,13 +166,13 @@ def test_data_beside_the_programs_of_the_host_is_bound(tmp_path, monkeypatch):
     folder = Path(tempfile.mkdtemp(dir="/opt"))
     try:
         (folder / "hg38.bwt").touch()
-        seen = backend_apptainer.paths_seen([f"--index={folder}/hg38", "--reads", "/usr/share/doc/x/r.fq"], {})
+        seen = apptainer.paths_seen([f"--index={folder}/hg38", "--reads", "/usr/share/doc/x/r.fq"], {})
         assert str(folder) in seen
         assert str(Path("/opt", folder.name, "hg38.bwt")) not in seen
     finally:
         shutil.rmtree(folder)
-    assert "/etc/passwd" in backend_apptainer.paths_seen(["--reads", "/etc/passwd"], {})
-    assert "/etc" not in backend_apptainer.paths_seen(["--reads", "/etc/passwd"], {})
+    assert "/etc/passwd" in apptainer.paths_seen(["--reads", "/etc/passwd"], {})
+    assert "/etc" not in apptainer.paths_seen(["--reads", "/etc/passwd"], {})
 
 
 @pytest.mark.parametrize("name", ["a,b", "a:b"])
@@ -178,7 +180,7 @@ def test_a_path_that_cannot_be_bound(tmp_path, monkeypatch, name):
     (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / name)
     with pytest.raises(BadInput, match="comma or a colon"):
-        backend_apptainer.paths_seen([], {})
+        apptainer.paths_seen([], {})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -186,7 +188,7 @@ def test_a_user_without_user_namespaces_is_told_so():
     """In a user namespace of its own, which may make no further one, as kernels can be set."""
     script = (
         "import os, sys; open('/proc/sys/user/max_user_namespaces', 'w').write('0'); os.geteuid = lambda: 1000\n"
-        "from firsttouch import backend_apptainer\n"
+        "from firsttouch.execution import apptainer as backend_apptainer\n"
         "print(backend_apptainer.user_namespace_trouble())"
     )
     argv = ["unshare", "--user", "--map-root-user", sys.executable, "-c", script]
@@ -199,7 +201,7 @@ def test_a_user_without_user_namespaces_is_told_so():
 def test_what_mounting_an_image_lacks_is_told(monkeypatch, tmp_path):
     fuse = Path("/dev/fuse")
     monkeypatch.setenv("PATH", str(tmp_path))
-    said = backend_apptainer.fuse_trouble()
+    said = apptainer.fuse_trouble()
     if not fuse.exists():
         assert said == "no /dev/fuse on this host"
     elif not os.access(fuse, os.R_OK | os.W_OK):
@@ -209,17 +211,17 @@ def test_what_mounting_an_image_lacks_is_told(monkeypatch, tmp_path):
         program = tmp_path / "squashfuse"
         program.write_text("")
         program.chmod(stat.S_IRWXU)
-        assert backend_apptainer.fuse_trouble() == ""
+        assert apptainer.fuse_trouble() == ""
 
 
 def test_a_view_of_spack(tmp_path, here, firsttouch):
     """A view whose firsttouch is this one: it is started, with its programs first."""
     with pytest.raises(Missing, match="no such view"):
-        backend.prepared("spack", str(tmp_path / "view"), ["--version"])
+        backends.prepared("spack", str(tmp_path / "view"), ["--version"])
     view = tmp_path / "view"
     (view / "bin").mkdir(parents=True)
     with pytest.raises(Missing, match="has no firsttouch"):
-        backend.prepared("spack", str(view), ["--version"])
+        backends.prepared("spack", str(view), ["--version"])
     real = Path(sys.executable).with_name("firsttouch")
     for name in ("numactl", "lstopo-no-graphics"):
         (view / "bin" / name).symlink_to(shutil.which(name) or "/bin/true")
@@ -228,12 +230,12 @@ def test_a_view_of_spack(tmp_path, here, firsttouch):
     file = view / "share/firsttouch/origin.json"
     file.write_text(json.dumps({**here.__dict__, "source": "0" * 64}))
     with pytest.raises(Missing, match="is stale"):
-        backend.prepared("spack", str(view), ["--version"])
+        backends.prepared("spack", str(view), ["--version"])
     file.write_text(json.dumps(here.__dict__))
-    start = backend.prepared("spack", str(view), ["--version"])
+    start = backends.prepared("spack", str(view), ["--version"])
     assert start.argv == [str(view / "bin" / "firsttouch"), "--version"]
     assert start.env["PATH"].startswith(f"{view / 'bin'}:")
-    assert start.env[backend.VARIABLE].startswith("spack: ")
+    assert start.env[backends.VARIABLE].startswith("spack: ")
     done = firsttouch("inside", "--image", view, "spack", "--", "topology")
     assert done.returncode == 0, done.stderr
     assert "NUMA node" in done.stdout
@@ -252,7 +254,7 @@ def test_a_partition_names_its_backend_and_image(tmp_path):
 
 def test_no_such_backend():
     with pytest.raises(BadInput, match="no backend 'docker': there are native, apptainer, spack"):
-        backend.command("docker")
+        backends.command("docker")
 
 
 def test_characterize_says_first_what_does_not_fit(firsttouch, tmp_path):

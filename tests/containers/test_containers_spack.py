@@ -18,10 +18,10 @@ import yaml
 from archspec import cpu
 
 from conftest import module
-from firsttouch import __version__, folders
-from firsttouch.systems import available
+from firsttouch import __version__, paths
+from firsttouch.systems.definition import available
 
-SPACK = folders.ROOT / "spack-env"
+SPACK = paths.ROOT / "spack-env"
 PROFILES = ("online", "airgap", "debian")
 RECIPES = sorted((SPACK / "repo").rglob("package.py"))
 sources = module("sources", SPACK)
@@ -135,9 +135,9 @@ def test_an_environment_takes_the_lock_of_its_profile(tmp_path):
     assert {root["spec"] for root in locked["roots"]} == {s.replace(" ", "") for s in DESCRIBED["specs"]} or {
         root["spec"].split("@")[0] for root in locked["roots"]
     } == set(SPECS)
-    assert str(folders.ROOT) not in kept.read_text()
+    assert str(paths.ROOT) not in kept.read_text()
     dev = [s for s in locked["concrete_specs"].values() if s["name"] == "firsttouch"]
-    assert dev[0]["parameters"]["dev_path"] == str(folders.ROOT)
+    assert dev[0]["parameters"]["dev_path"] == str(paths.ROOT)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from conftest import CONTAINERS, module
-from firsttouch import beside, folders, origin
+from firsttouch import paths
+from firsttouch.execution import build_info
+from firsttouch.records import atomic_files
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def test_wheels_that_were_not_all_downloaded_are_not_kept(images, monkeypatch):
 def test_builds_wait_for_each_other_and_clear_what_a_killed_one_left(images):
     images.STORE.mkdir()
     (images.STORE / "making-abc" / "image").mkdir(parents=True)
-    with beside.scratch(images.STORE / "root") as partial:
+    with atomic_files.scratch(images.STORE / "root") as partial:
         partial.mkdir()
         with images.alone(0):
             assert not list(images.STORE.iterdir())
@@ -50,13 +52,13 @@ def test_builds_wait_for_each_other_and_clear_what_a_killed_one_left(images):
 
 
 def test_a_build_image_of_another_target_stays(images, monkeypatch):
-    monkeypatch.setattr(images, "_wheels", lambda _: folders.ROOT)
-    monkeypatch.setattr(images, "_root", lambda *_: folders.ROOT)
+    monkeypatch.setattr(images, "_wheels", lambda _: paths.ROOT)
+    monkeypatch.setattr(images, "_root", lambda *_: paths.ROOT)
     monkeypatch.setattr(images, "_copy", lambda checkout, _: checkout.mkdir())
     monkeypatch.setattr(images, "_apptainer", lambda _definition, image, *_: image.mkdir())
 
     def build(target, source):
-        copy = origin.Origin("1", source, "abc", "x86_64", target)
+        copy = build_info.Origin("1", source, "abc", "x86_64", target)
         return images._build_image(copy, images.Programs("none", target), "", 0)
 
     with images.alone(0):

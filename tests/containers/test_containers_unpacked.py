@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import backend_apptainer, unpacked
+from firsttouch.execution import apptainer
+from firsttouch.execution import apptainer as unpacked
 
 NOBODY = 65534
 #: Takes its time, counts its calls beside itself, and "unpacks".
@@ -50,13 +51,14 @@ def calls(program: Path) -> int:
 def test_it_is_unpacked_once_whoever_asks_at_the_same_time(program, image_file):
     found = []
     asking = [
-        threading.Thread(target=lambda: found.append(unpacked.folder(image_file, str(program)))) for _ in range(3)
+        threading.Thread(target=lambda: found.append(unpacked.sandbox_folder(image_file, str(program))))
+        for _ in range(3)
     ]
     for one in asking:
         one.start()
     for one in asking:
         one.join()
-    assert len({*found, unpacked.folder(image_file, str(program))}) == 1
+    assert len({*found, unpacked.sandbox_folder(image_file, str(program))}) == 1
     assert calls(program) == 1
     assert (found[0] / "content").read_text() == "one"
     assert found[0].parent.stat().st_mode & 0o077 == 0
@@ -65,7 +67,7 @@ def test_it_is_unpacked_once_whoever_asks_at_the_same_time(program, image_file):
 ASK = """\
 import os, sys, tempfile
 from pathlib import Path
-from firsttouch import unpacked
+from firsttouch.execution import apptainer as unpacked
 tempfile.tempdir = sys.argv[1]
 print(unpacked.folder(Path(sys.argv[2]), sys.argv[3]), flush=True)
 os.execvp("sleep", ["sleep", sys.argv[4]])
@@ -122,22 +124,22 @@ def test_what_others_may_write_to_is_never_started(program, image_file, tmp_path
     store = tmp_path / "temporary" / f"firsttouch-{os.geteuid()}"
     store.mkdir()
     store.chmod(0o777)
-    assert unpacked.folder(image_file, str(program)) is None
+    assert unpacked.sandbox_folder(image_file, str(program)) is None
     store.rmdir()
     (tmp_path / "elsewhere").mkdir()
     store.symlink_to(tmp_path / "elsewhere")
-    assert unpacked.folder(image_file, str(program)) is None
+    assert unpacked.sandbox_folder(image_file, str(program)) is None
     assert not Path(f"{program}.calls").exists()
 
 
 def test_what_cannot_be_unpacked_is_unpacked_at_each_start(program, image_file, tmp_path, monkeypatch):
     program.write_text('#!/bin/sh\nmkdir "$4"; echo no room >&2; exit 1\n')
-    monkeypatch.setattr(backend_apptainer, "fuse_trouble", lambda: "no /dev/fuse on this host")
-    monkeypatch.setattr(backend_apptainer, "setuid", lambda: False)
+    monkeypatch.setattr(apptainer, "fuse_trouble", lambda: "no /dev/fuse on this host")
+    monkeypatch.setattr(apptainer, "setuid", lambda: False)
     monkeypatch.setattr(os, "geteuid", lambda: 1)
     (tmp_path / "temporary" / "firsttouch-1").mkdir(mode=0o700)
     os.chown(tmp_path / "temporary" / "firsttouch-1", 1, -1)
-    assert backend_apptainer._mountable(image_file, str(program)) == (image_file, ["--unsquash"])
+    assert apptainer._mountable(image_file, str(program)) == (image_file, ["--unsquash"])
     assert [f.suffix for f in (tmp_path / "temporary" / "firsttouch-1").iterdir()] == [".lock"]
 
 
@@ -169,7 +171,7 @@ def test_a_real_image(apptainer, image, somebody):
     program = folder / "apptainer"
     program.write_text(f'#!/bin/sh\nexec {" ".join(become)} env HOME={folder} {apptainer} "$@"\n')
     program.chmod(0o755)
-    made = unpacked.folder(shutil.copy(image, folder / image.name), str(program))
+    made = unpacked.sandbox_folder(shutil.copy(image, folder / image.name), str(program))
     assert made is not None
     argv = [program, "--silent", "exec", "--cleanenv", made, "firsttouch", "--version"]
     done = subprocess.run(argv, cwd="/", capture_output=True, text=True, timeout=60, check=False)

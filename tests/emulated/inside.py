@@ -20,10 +20,10 @@ validator = types.ModuleType("jsonschema")
 validator.Draft202012Validator = lambda schema: types.SimpleNamespace(iter_errors=lambda data: ())
 sys.modules["jsonschema"] = validator
 
-from firsttouch import watch  # noqa: E402
-from firsttouch.placement import Plan, Scenario, plan  # noqa: E402
-from firsttouch.supervise import Job, Watching, run_together  # noqa: E402
-from firsttouch.topology import of_this_host  # noqa: E402
+from firsttouch.execution import placement_check  # noqa: E402
+from firsttouch.execution.process_runner import Job, Watching, run_together  # noqa: E402
+from firsttouch.host.topology import of_this_host  # noqa: E402
+from firsttouch.scenarios.placement import Plan, Scenario, plan  # noqa: E402
 
 # Emulated, a look takes a tenth of a second: at the usual share of the time there would be hardly any.
 SHARE = 0.5
@@ -51,10 +51,10 @@ def touched(scenario: Scenario, wrap: list[str], order: dict) -> dict:
 
 def telling_when_seen(seen: Path, scenario: Scenario, mebibytes: int) -> Watching:
     """Return how to watch: the file *seen* is made when each instance was seen with all its memory and threads."""
-    found_of: dict[int, watch.Found] = {}
+    found_of: dict[int, placement_check.Found] = {}
 
-    def look(pid: int, found: watch.Found) -> None:
-        watch.look(pid, found)
+    def look(pid: int, found: placement_check.Found) -> None:
+        placement_check.look(pid, found)
         if found.threads >= scenario.threads and sum(found.pages.values()) >= mebibytes * PAGES_PER_MIB:
             found_of[pid] = found
         if len(found_of) == scenario.instances:
@@ -66,8 +66,8 @@ def telling_when_seen(seen: Path, scenario: Scenario, mebibytes: int) -> Watchin
 def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
     """Return what was found of aligners, the verdict on each, and the checksum of their alignments."""
     # Not at the top: with all that it needs, it takes an emulated Python as long as all the rest.
-    from firsttouch import launch  # noqa: PLC0415
-    from firsttouch.aligners import aligner  # noqa: PLC0415
+    from firsttouch.genomics import launch  # noqa: PLC0415
+    from firsttouch.genomics.aligners import aligner  # noqa: PLC0415
 
     files = [Path(file) for file in order["align"]["reads"]]
     work = launch.prepare(aligner("bwa-mem"), Path(order["align"]["index"]), files, order["align"]["batch_bases"])

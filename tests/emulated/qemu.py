@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from firsttouch.machine import MANUFACTURER
+from firsttouch.host.emulation import MANUFACTURER
 
 from . import tsc
 from .channel import Channel

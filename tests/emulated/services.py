@@ -8,7 +8,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from firsttouch import folders, systems
+from firsttouch import paths
+from firsttouch.systems import definition
 
 from .guest import Guest
 
@@ -20,8 +21,8 @@ DAEMONS = ("slurmd", "slurmctld", "slurmdbd", "mariadbd", "munged")
 
 def has_slurm(system: str) -> bool:
     """Tell whether there is a system of that name, and a partition of it that Slurm hands out."""
-    return system in systems.available() and any(
-        partition.scheduler == "slurm" for partition in systems.load(system).partitions
+    return system in definition.available() and any(
+        partition.scheduler == "slurm" for partition in definition.load(system).partitions
     )
 
 
@@ -38,7 +39,7 @@ def stop_slurm(guest: Guest) -> None:
 
 def settle(guest: Guest) -> Mapping[str, str]:
     """Forget what is known of the host outside, and return the environment of ReFrame and firsttouch inside."""
-    guest.run(["rm", "-f", folders.SYSTEMS / f"{folders.LOCAL}.yaml"], check=True)
+    guest.run(["rm", "-f", paths.SYSTEMS / f"{paths.LOCAL}.yaml"], check=True)
     return {
         "FIRSTTOUCH_OUT": str(guest.shared / "reports"),
         # All of the methodology would take days in here, and a quick look hours; who wants them can say so.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch.watch import family
+from firsttouch.execution.placement_check import family
 
 from . import machine
 from .guest import Guest, GuestError

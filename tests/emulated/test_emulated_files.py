@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import machine as hosts
+from firsttouch.benchmarks import programs
 from firsttouch.errors import BadInput, Missing
-from firsttouch.measure import emulated
+from firsttouch.host import emulation as hosts
 
 from . import image, kvm, machine, services, tsc
 
@@ -82,10 +82,10 @@ def test_slurm_is_for_machines_of_systems_that_are_used_through_it() -> None:
 
 
 def test_the_probes_arrays_are_small_on_an_emulated_host_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert emulated.probe_options("contention") == []
+    assert programs.probe_options("contention") == []
     monkeypatch.setattr(hosts, "emulator", lambda: "QEMU with tcg")
-    assert emulated.probe_options("contention") == ["--array-bytes=4MiB"]
-    (sizes,) = emulated.probe_options("latency")
+    assert programs.probe_options("contention") == ["--array-bytes=4MiB"]
+    (sizes,) = programs.probe_options("latency")
     assert sizes.startswith("--sizes=4KiB,8KiB,")
     assert sizes.endswith(",4096KiB,8192KiB")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from firsttouch.datasets import get
+from firsttouch.datasets.fetch import get
 
 from .guest import Guest
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from firsttouch import probe
-from firsttouch.folders import ROOT
+from firsttouch.benchmarks import probe
+from firsttouch.paths import ROOT
 
 from .guest import Guest
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from firsttouch import folders
-from firsttouch.records import Record, collect
+from firsttouch import paths
+from firsttouch.records.schema import Record, collect
 
 from . import services
 from .guest import Guest
@@ -41,7 +41,7 @@ def inside(guest: Guest) -> Iterator[Mapping[str, str]]:
     """The environment of a user of the guest's Slurm, which is up, and of a system that was drafted in there."""
     env = {**services.settle(guest), **services.start_slurm(guest)}
     guest.run(["firsttouch", "system", "draft", SYSTEM], env=env, check=True, timeout=200)
-    drafted = guest.run(["cat", folders.SYSTEMS / f"{SYSTEM}.yaml"], check=True).text
+    drafted = guest.run(["cat", paths.SYSTEMS / f"{SYSTEM}.yaml"], check=True).text
     changed = drafted.replace("scheduler: local", 'scheduler: slurm\n    access: ["--exclusive"]')
     changed = changed.replace("references: []\n", REFERENCES)
     assert changed.count("scheduler: slurm") == 2  # and in a comment
@@ -76,7 +76,7 @@ def test_slurm_runs_a_job_on_the_whole_host(guest: Guest, inside: Mapping[str, s
 def test_checks_pass_with_their_placement_verified(guest: Guest, inside: Mapping[str, str]) -> None:
     chosen = [option for step in STEPS for option in ("-n", f"^{step}$")]
     argv = ["reframe", "-c", "reframe/", "-r", "--system", SYSTEM, *chosen]
-    done = guest.run(argv, env=inside, cwd=folders.ROOT, timeout=800)
+    done = guest.run(argv, env=inside, cwd=paths.ROOT, timeout=800)
     count = len(STEPS) + 1  # and the choice of the host
     assert f"Ran {count}/{count} test case(s)" in done.text, done.text + done.error_text
     assert "0 failure(s), 0 expected failure(s), 0 skipped" in done.text, done.text

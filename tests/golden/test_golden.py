@@ -5,11 +5,13 @@ import re
 
 import pytest
 
-from firsttouch import aligners, counters, limits, sam
+from firsttouch.benchmarks import likwid, lmbench, stream
 from firsttouch.errors import BadInput, CannotHere, RunFailed
-from firsttouch.measure import likwid, lmbench, stream
-from firsttouch.placement import plan
-from firsttouch.topology import parse_xml
+from firsttouch.execution import counters
+from firsttouch.genomics import aligners, sam
+from firsttouch.host import cpusets
+from firsttouch.host.topology import parse_xml
+from firsttouch.scenarios.placement import plan
 
 pytestmark = pytest.mark.golden
 
@@ -116,8 +118,8 @@ def test_perf_stat(golden):
 
 def test_status(golden):
     status = golden("status.txt")
-    assert limits.status_list(status, "Cpus_allowed_list") == {0, 1}
-    assert limits.status_list(status, "Mems_allowed_list") == {0}
+    assert cpusets.status_list(status, "Cpus_allowed_list") == {0, 1}
+    assert cpusets.status_list(status, "Mems_allowed_list") == {0}
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from firsttouch.aligners import aligner
-from firsttouch.checks.cases import topology_of
+from firsttouch.benchmarks.cases import topology_of
 from firsttouch.cli import main
-from firsttouch.cpulist import parse_list
-from firsttouch.placement import plan
-from firsttouch.systems import load
-from firsttouch.topology import parse_xml
+from firsttouch.genomics.aligners import aligner
+from firsttouch.host.cpusets import parse_list
+from firsttouch.host.topology import parse_xml
+from firsttouch.scenarios.placement import plan
+from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.golden
 

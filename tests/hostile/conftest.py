@@ -24,9 +24,7 @@ def pytest_collection_modifyitems(items):
 def loaded(tmp_path_factory):
     """Loads what commands load late, and gives matplotlib a cache: no case should be blamed for either."""
     os.environ["MPLCONFIGDIR"] = str(tmp_path_factory.mktemp("matplotlib"))
-    from firsttouch import report  # noqa: F401, PLC0415
-    from firsttouch.commands import reporting  # noqa: F401, PLC0415
-    from firsttouch.report import fleet  # noqa: F401, PLC0415
+    from firsttouch.cli import reporting  # noqa: F401, PLC0415
 
 
 @pytest.fixture

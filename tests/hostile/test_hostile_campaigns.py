@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import records
-from firsttouch.campaign import model
-from firsttouch.campaign.journal import Entry, now
-from firsttouch.campaign.submissions import note
-from firsttouch.records import Record
+from firsttouch.fleet import campaigns
+from firsttouch.fleet.journal import Entry, note, now
+from firsttouch.records import schema
+from firsttouch.records.schema import Record
 from firsttouch.systems import draft
 from hostile import Case
 
@@ -25,7 +24,7 @@ BYTES = b"\xff\xfe\x00{\n"
 @functools.cache
 def _planned():
     fields = {"system": "amd-opteron", "dataset": "lambda", "aligners": (), "repetitions": 1}
-    return model.plan("characterize", Path("c"), **fields, only=["topology", "latency-0"])
+    return campaigns.plan("characterize", Path("c"), **fields, only=["topology", "latency-0"])
 
 
 def record(host="n1", value=8.0):
@@ -34,7 +33,7 @@ def record(host="n1", value=8.0):
 
 def campaign(folder):
     """Makes a whole campaign of one host in the folder c."""
-    made = model.create(model.Campaign(**{**vars(_planned()), "folder": folder / "c"}))
+    made = campaigns.create(campaigns.Campaign(**{**vars(_planned()), "folder": folder / "c"}))
     journal = made.host("n1")
     journal.open()
     for step in made.steps:
@@ -256,7 +255,7 @@ def draining(name, *, dry_run):
         fields = {"host": name, "system": "larger"}
         times = [f"2026-01-0{i}T00:00:00Z" for i in range(1, 9)]
         few = [Record("topology", "pus", "1", "higher", (2.0,), **fields, time=time) for time in times]
-        records.append(folder / "r.jsonl", few)
+        schema.append(folder / "r.jsonl", few)
 
     argv = ["validate", "--system", "larger", "r.jsonl", "--drain", *(["--dry-run"] if dry_run else [])]
     return Case(f"drain {name!r} {dry_run}", argv, 2, "not the name of one host|not a record", make)

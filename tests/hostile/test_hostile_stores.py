@@ -6,10 +6,10 @@ import os
 import polars as pl
 import pytest
 
-from firsttouch import records, store
+from firsttouch.records import schema, store
 from hostile import VM, Case
 
-GOOD = records.read(VM)
+GOOD = schema.read(VM)
 NAME = "n1-1-1-0123abcd.parquet"
 
 
@@ -18,7 +18,7 @@ def table(**columns):
 
     def make(folder):
         (folder / "st").mkdir()
-        frame = records.to_frame(GOOD).with_columns(**columns)
+        frame = schema.to_frame(GOOD).with_columns(**columns)
         frame.write_parquet(folder / "st" / NAME)
 
     return make
@@ -29,7 +29,7 @@ def poisoned(**columns):
 
     def make(folder):
         store.append(folder / "st", GOOD)
-        frame = records.to_frame(GOOD[:1]).with_columns(**columns)
+        frame = schema.to_frame(GOOD[:1]).with_columns(**columns)
         frame.write_parquet(folder / "st" / NAME)
 
     return make
@@ -46,7 +46,7 @@ def bare(content, name=NAME):
 def without(column):
     def make(folder):
         (folder / "st").mkdir()
-        records.to_frame(GOOD).drop(column).write_parquet(folder / "st" / NAME)
+        schema.to_frame(GOOD).drop(column).write_parquet(folder / "st" / NAME)
 
     return make
 
@@ -67,7 +67,7 @@ def lit(value, kind=None):
     return pl.lit(value, dtype=kind)
 
 
-NULL = {name: {name: lit(None, kind)} for name, kind in records.columns().items()}
+NULL = {name: {name: lit(None, kind)} for name, kind in schema.columns().items()}
 VALUES = {
     "schema 9": {"schema": lit(9, pl.Int64)},
     "better is a word": {"better": lit("faster")},

@@ -4,9 +4,9 @@
 import gzip
 import random
 
-from firsttouch.aligners import aligners
-from firsttouch.placement import Placement, Scenario
-from firsttouch.topology import load
+from firsttouch.genomics.aligners import aligners
+from firsttouch.host.topology import load
+from firsttouch.scenarios.placement import Placement, Scenario
 
 _COMPLEMENT = str.maketrans("ACGT", "TGCA")
 

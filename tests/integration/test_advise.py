@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch.placement import plan
-from firsttouch.topology import load
+from firsttouch.host.topology import load
+from firsttouch.scenarios.placement import plan
 
 pytestmark = pytest.mark.integration
 

@@ -13,10 +13,11 @@ import made
 import pytest
 from made import has_large_batches, named, pairs, records
 
-from firsttouch import datasets, index
-from firsttouch.aligners import aligners
+from firsttouch.datasets import fetch
 from firsttouch.errors import Missing
-from firsttouch.sam import settled
+from firsttouch.genomics import aligners as index
+from firsttouch.genomics.aligners import aligners
+from firsttouch.genomics.sam import settled
 
 pytestmark = pytest.mark.integration
 
@@ -40,7 +41,7 @@ def phage(tmp_path_factory):
     """Returns the reference and the first 800 pairs of the dataset ``lambda``, as records of each mate."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FIRSTTOUCH_DATA", str(tmp_path_factory.mktemp("data")))
-        local = datasets.get("lambda")
+        local = fetch.get("lambda")
     return local.reference, [records(file)[:800] for file in local.reads]
 
 

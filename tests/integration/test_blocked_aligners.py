@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from firsttouch.reads import inspect
-from firsttouch.reads.blocked import block
+from firsttouch.genomics.fastq import inspect
+from firsttouch.genomics.padded_fastq import block
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch.datasets import LocalDataset, get, verify
+from firsttouch.datasets.fetch import LocalDataset, get, verify
 from firsttouch.datasets.manifest import mapped_fraction_min
 from firsttouch.errors import FirstTouchError
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from firsttouch import smbios
+from firsttouch.systems import memory_modules
 
 pytestmark = pytest.mark.integration
 
@@ -62,11 +62,11 @@ def test_two_packages_with_two_modules_on_a_channel_and_empty_slots(tmp_path):
                     memory_device(len(devices), size, f"P{package + 1}-DIMM{slot}", bank=bank, speed=1600)
                 )
     devices.append(memory_device(99, 16, "FLASH", bank="BIOS", speed=33, kind=FLASH))
-    modules = smbios.parse(decoded(tmp_path, devices))
+    modules = memory_modules.parse(decoded(tmp_path, devices))
     assert len(modules) == 14
     # The slower, configured speed counts, not what the module could do.
     assert {(m.transfer_rate, m.data_bits) for m in modules} == {(1.6e9, 64)}
-    found = smbios.of_modules(modules)
+    found = memory_modules.of_modules(modules)
     # Formula 3.1: 1600 x 4 x 64 / 8 for each of the two packages.
     assert (found.bytes_per_second, found.channels) == (2 * 51.2e9, 8)
 
@@ -89,7 +89,7 @@ def test_how_vendors_name_channels(tmp_path, locators, channels):
     devices = [
         memory_device(i, 32768, locator, bank=bank, speed=2933) for i, (locator, bank) in enumerate(locators)
     ]
-    found = smbios.of_modules(smbios.parse(decoded(tmp_path, devices)))
+    found = memory_modules.of_modules(memory_modules.parse(decoded(tmp_path, devices)))
     if channels is None:
         assert found.bytes_per_second is None
         assert "do not tell their channels" in found.reason
@@ -101,12 +101,12 @@ def test_how_vendors_name_channels(tmp_path, locators, channels):
 @NOT_THERE
 def test_no_speed_and_no_module(tmp_path):
     silent = [memory_device(0, 8192, "DIMM_A1", speed=0)]
-    assert "speed" in smbios.of_modules(smbios.parse(decoded(tmp_path, silent))).reason
+    assert "speed" in memory_modules.of_modules(memory_modules.parse(decoded(tmp_path, silent))).reason
     empty = [memory_device(0, 0, "DIMM_A1")]
-    assert "no populated" in smbios.of_modules(smbios.parse(decoded(tmp_path, empty))).reason
+    assert "no populated" in memory_modules.of_modules(memory_modules.parse(decoded(tmp_path, empty))).reason
 
 
 def test_this_host_has_a_figure_or_a_reason():
-    found = smbios.of_this_host()
+    found = memory_modules.of_this_host()
     assert (found.bytes_per_second is None) == bool(found.reason)
     assert found.bytes_per_second is None or found.bytes_per_second > 1e9

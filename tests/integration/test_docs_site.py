@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import folders
+from firsttouch import paths
 
 pytestmark = pytest.mark.integration
 
@@ -36,7 +36,7 @@ FETCHES = {
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("docs") / "site"
     argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", out]
-    done = subprocess.run(argv, cwd=folders.ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, cwd=paths.ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return out

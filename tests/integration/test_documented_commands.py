@@ -19,8 +19,8 @@ import pytest
 
 import documented
 from documented import PAGES, ROOT, Command
-from firsttouch import index
-from firsttouch.aligners import aligner
+from firsttouch.genomics import aligners
+from firsttouch.genomics.aligners import aligner
 
 pytestmark = pytest.mark.integration
 
@@ -129,7 +129,7 @@ def copy(tmp_path: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]) -> Pa
     # BWA's index is files with a prefix, SNAP's a folder.
     for file in prefix.parent.glob(f"{prefix.name}*"):
         shutil.copy(file, work / f"IDX{file.name.removeprefix(prefix.name)}")
-    snap = index.built(aligner("snap"), reference, prefix.parents[1], say=lambda _: None)
+    snap = aligners.built(aligner("snap"), reference, prefix.parents[1], say=lambda _: None)
     shutil.copytree(snap, work / "IDX")
     return work
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from firsttouch import records
-from firsttouch.guideline import stored
+from firsttouch.advice import advice_text
+from firsttouch.records import schema
 
 pytestmark = pytest.mark.integration
 
@@ -23,7 +23,7 @@ def test_runs_and_advice_become_a_guideline(firsttouch, lambda_work, tmp_path):
     done = firsttouch("advise", *options, "--budget=1", f"--save={saved}", "--json", **data)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    assert {**stored.read(saved), "applied": None} == said
+    assert {**advice_text.read(saved), "applied": None} == said
 
     out = tmp_path / "report"
     done = firsttouch("report", file.parent, "-o", out, **data)
@@ -32,7 +32,7 @@ def test_runs_and_advice_become_a_guideline(firsttouch, lambda_work, tmp_path):
     assert (guide["system"], guide["aligner"]) == ("amd-opteron", "bwa-mem")
     by_source = {c["source"]: c for c in guide["choices"]}
     assert set(by_source) == {"measured", "advised", "published"}
-    times = {r.parameters["scenario"]: r.value for r in records.collect([file])}
+    times = {r.parameters["scenario"]: r.value for r in schema.collect([file])}
     shown = {a["scenario"]: a["value"]["value"] for a in by_source["measured"]["alternatives"]}
     assert shown == pytest.approx(times)
     assert by_source["advised"]["recommended"] == said["recommended"]

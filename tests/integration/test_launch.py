@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from made import records, repeats, scenario
 
-from firsttouch import launch
-from firsttouch.aligners import aligner
 from firsttouch.errors import BadInput, CannotHere, RunFailed
-from firsttouch.outputs import Output
-from firsttouch.placement import plan
-from firsttouch.topology import load
+from firsttouch.genomics import launch
+from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.outputs import Output
+from firsttouch.host.topology import load
+from firsttouch.scenarios.placement import plan
 
 pytestmark = pytest.mark.integration
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 from made import has_large_batches, named, pairs, records, repeats, scenario
 
-from firsttouch import datasets, index, launch
-from firsttouch.aligners import aligners
+from firsttouch.datasets import fetch
 from firsttouch.errors import CannotHere, Missing
-from firsttouch.outputs import Output
+from firsttouch.genomics import aligners as index
+from firsttouch.genomics import launch
+from firsttouch.genomics.aligners import aligners
+from firsttouch.genomics.outputs import Output
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +36,7 @@ def phage(tmp_path_factory):
     """Returns the reference and pairs of the dataset ``lambda``."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FIRSTTOUCH_DATA", str(tmp_path_factory.mktemp("data")))
-        local = datasets.get("lambda")
+        local = fetch.get("lambda")
     return local.reference, [records(file)[:COUNT] for file in local.reads]
 
 

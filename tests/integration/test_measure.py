@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import probe, records
-from firsttouch.folders import ROOT
-from firsttouch.measure import likwid, lmbench
-from firsttouch.topology import load
+from firsttouch.benchmarks import likwid, lmbench, probe
+from firsttouch.host.topology import load
+from firsttouch.paths import ROOT
+from firsttouch.records import schema
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +47,7 @@ def measure(firsttouch, tmp_path, native):
 def checked(done, file):
     """Return the records of a run that went well: as many on the output as in the file, all valid."""
     assert done.returncode == 0, done
-    found = records.read(file)
+    found = schema.read(file)
     assert [json.loads(json.dumps(r.to_dict())) for r in found] == json.loads(done.stdout)
     for record in found:
         assert (record.status, record.reason) == ("valid", "")
@@ -69,7 +69,7 @@ def test_topology(measure):
 
 def checked_topology(done, file):
     assert done.returncode == 0, done
-    found = records.read(file)
+    found = schema.read(file)
     assert [json.loads(json.dumps(r.to_dict())) for r in found] == json.loads(done.stdout)
     return found
 
@@ -213,7 +213,7 @@ def test_an_interrupted_probe_leaves_what_it_measured(native, tmp_path):
         _, said = process.communicate(timeout=60)
     assert process.returncode == 143, said
     assert said.splitlines()[-1] == "firsttouch: interrupted"
-    found = records.read(file)
+    found = schema.read(file)
     assert 0 < len(found) < 31
     assert {r.status for r in found} == {"valid"}
 
@@ -299,7 +299,7 @@ def test_a_benchmark_that_moves_itself_is_invalid(measure, stand_in):
     # Asked for is the first PU alone: the other one is a stray.
     done, file = measure("contention", "--program=likwid-bench", "--threads=1")
     assert done.returncode == 1, done
-    assert {r.status for r in records.read(file)} == {"invalid"}
+    assert {r.status for r in schema.read(file)} == {"invalid"}
     assert f"threads may run on PUs {other}, asked for were {pu}" in done.stderr.splitlines()[-1]
 
 

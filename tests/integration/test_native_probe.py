@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import fsroots, probe
-from firsttouch.folders import ROOT
-from firsttouch.probe_program import SOURCE
-from firsttouch.topology import DEVICE_MEMORY, load
+from firsttouch.benchmarks import probe
+from firsttouch.benchmarks.probe import SOURCE
+from firsttouch.host import topology
+from firsttouch.host.topology import DEVICE_MEMORY, load
+from firsttouch.paths import ROOT
 
 pytestmark = pytest.mark.integration
 
@@ -182,7 +183,7 @@ export HWLOC_COMPONENTS=linux,stop
 def test_the_probe_and_python_see_the_same_host(native, tmp_path, tarball):
     if "nvidia" in tarball.name and not Path("/proc/driver").is_dir():
         pytest.skip("there is no /proc/driver to lay the GPUs' files over")
-    with fsroots.environment(tarball) as environment:
+    with topology.fsroot_environment(tarball) as environment:
         root = environment["HWLOC_FSROOT"]
         ours = document(beside(STORED_ROOT, native, "topology", root=root))["host"]
         theirs = document(beside(STORED_ROOT, sys.executable, "-m", "firsttouch", "topology", "--json", root=root))

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from firsttouch import launch
-from firsttouch.aligners import aligner
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.outputs import Output
-from firsttouch.placement import Placement, Scenario
-from firsttouch.topology import load
+from firsttouch.genomics import launch
+from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.outputs import Output
+from firsttouch.host.topology import load
+from firsttouch.scenarios.placement import Placement, Scenario
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import folders, probe
+from firsttouch import paths
+from firsttouch.benchmarks import probe
 from firsttouch.systems import draft
 
 pytestmark = pytest.mark.integration
@@ -43,7 +44,7 @@ CROWDED = """\
 # SPDX-License-Identifier: Apache-2.0
 import reframe as rfm
 
-from firsttouch.checks.base import FirstTouchCheck
+from firsttouch.benchmarks.checks import FirstTouchCheck
 
 
 @rfm.simple_test
@@ -65,7 +66,7 @@ def reframe(tmp_path, lambda_work):
 
     def run(pattern, *files, system="local", **environment):
         report = tmp_path / "report.json"
-        options = [o for f in files for o in ("-c", folders.ROOT / "reframe" / f"{f}.py")]
+        options = [o for f in files for o in ("-c", paths.ROOT / "reframe" / f"{f}.py")]
         argv = [REFRAME, "--nocolor", *options, "-r", "--system", system, "-n", pattern, "-S", "repetitions=1"]
         argv += ["--report-file", report, "--exec-policy", "serial"]
         done = subprocess.run(
@@ -73,7 +74,7 @@ def reframe(tmp_path, lambda_work):
             cwd=tmp_path,
             env={
                 **os.environ,
-                "RFM_CONFIG_FILES": str(folders.SETTINGS),
+                "RFM_CONFIG_FILES": str(paths.SETTINGS),
                 "FIRSTTOUCH_SYSTEMS": str(systems),
                 "FIRSTTOUCH_OUT": str(tmp_path / "out"),
                 "FIRSTTOUCH_DATA": str(prefix.parents[2]),
@@ -92,7 +93,7 @@ def reframe(tmp_path, lambda_work):
         return found, done.stdout
 
     run.systems = systems
-    run.probe = str(probe.build(folders.ROOT / ".cache" / "probe"))
+    run.probe = str(probe.build(paths.ROOT / ".cache" / "probe"))
     return run
 
 

@@ -17,9 +17,12 @@ from typing import Any
 import pytest
 from devtools import CHROMIUM, Page, browser
 
-from firsttouch import folders
-from firsttouch.report import Problem, build, fleet
-from firsttouch.verdict import Undescribed, judged, table
+from firsttouch import paths
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.report.fleet import comparison, fleet_pages
+from firsttouch.report.model import Problem
+from firsttouch.report.pages import build
 
 pytestmark = [
     pytest.mark.integration,
@@ -48,7 +51,7 @@ def _report(folder: Path) -> Path:
 
 def _site(folder: Path) -> Path:
     argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
-    subprocess.run(argv, cwd=folders.ROOT, check=True, timeout=120)
+    subprocess.run(argv, cwd=paths.ROOT, check=True, timeout=120)
     return folder / "figures.html"
 
 
@@ -64,18 +67,18 @@ def _simulated(day: str, slower: float) -> Any:
         spec.loader.exec_module(module)
     finally:
         sys.path.pop(0)
-    return table.of_records([r for mine in module.fleet(day=day, slower=slower).values() for r in mine])
+    return samples_table.of_records([r for mine in module.fleet(day=day, slower=slower).values() for r in mine])
 
 
 def _fleet(folder: Path) -> Path:
     missing = {"n099": ["its job never started"]}
-    fleet.build([judged(_simulated("2026-01-01", 0.0), Undescribed("s"), missing=missing)], folder)
+    fleet_pages.build([judged(_simulated("2026-01-01", 0.0), Undescribed("s"), missing=missing)], folder)
     return folder / "index.html"
 
 
 def _comparison(folder: Path) -> Path:
-    compared = fleet.compare(_simulated("2026-01-01", 0.0), _simulated("2026-02-01", 0.06))
-    fleet.build_comparison(compared, folder, names=("before", "after"))
+    compared = comparison.compare(_simulated("2026-01-01", 0.0), _simulated("2026-02-01", 0.06))
+    comparison.build(compared, folder, names=("before", "after"))
     return folder / "index.html"
 
 

@@ -19,7 +19,8 @@ from types import ModuleType
 import pytest
 
 from firsttouch import cli
-from firsttouch.report import Problem, build
+from firsttouch.report.model import Problem
+from firsttouch.report.pages import build
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [

@@ -12,8 +12,9 @@ from types import ModuleType
 
 import pytest
 
-from firsttouch.report import fleet
-from firsttouch.verdict import Undescribed, judged, table
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.report.fleet import comparison, fleet_pages
 
 
 def loaded(name: str, file: Path) -> ModuleType:
@@ -49,9 +50,9 @@ def records(day: str, slower: float) -> list[object]:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {name: tmp_path_factory.mktemp(name) for name in PAGES}
     before, after = records("2026-01-01", 0.0), records("2026-02-01", 0.06)
-    fleet.build([judged(table.of_records([*before, *after]), Undescribed("s"))], made["fleet"])
-    compared = fleet.compare(table.of_records(before), table.of_records(after))
-    fleet.build_comparison(compared, made["comparison"], names=("before", "after"))
+    fleet_pages.build([judged(samples_table.of_records([*before, *after]), Undescribed("s"))], made["fleet"])
+    compared = comparison.compare(samples_table.of_records(before), samples_table.of_records(after))
+    comparison.build(compared, made["comparison"], names=("before", "after"))
     return made
 
 

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import cli, launch, records
-from firsttouch.placement import plan
-from firsttouch.supervise import Watching, run_together
-from firsttouch.topology import load
+from firsttouch import cli
+from firsttouch.execution.process_runner import Watching, run_together
+from firsttouch.genomics import launch
+from firsttouch.host.topology import load
+from firsttouch.records import schema
+from firsttouch.scenarios.placement import plan
 
 pytestmark = pytest.mark.integration
 
@@ -90,7 +92,7 @@ def test_throughput(align, tmp_path):
     given = {"output": None, "reads_per_thread": 2000, "repetitions": 2, "records": tmp_path / "r.jsonl"}
     done = align("1Inst_Unbound", "--json", **given)
     assert done.returncode == 0, done.stderr
-    (record,) = records.read(tmp_path / "r.jsonl")
+    (record,) = schema.read(tmp_path / "r.jsonl")
     assert (record.check, record.metric, record.unit, record.better) == (
         *("weak_scaling", "throughput"),
         *("kreads/s", "higher"),
@@ -141,7 +143,7 @@ def test_a_scenario(align, whole, tmp_path, name):
     if not name.startswith("1Inst"):
         described(text.splitlines(), name)
     document = json.loads(done.stdout)
-    (record,) = records.read(tmp_path / "records.jsonl")
+    (record,) = schema.read(tmp_path / "records.jsonl")
     assert json.loads(json.dumps(record.to_dict())) == document
     p = record.parameters
     assert (record.status, record.reason, record.unit) == ("valid", "", "s")
@@ -350,7 +352,7 @@ def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, script):
     assert record["status"] == "invalid"
     assert "threads are held on PUs" in record["reason"]
     assert "INVALID" in done.stderr
-    assert records.read(tmp_path / "records.jsonl")[0].status == "invalid"
+    assert schema.read(tmp_path / "records.jsonl")[0].status == "invalid"
 
 
 def test_another_memory_policy_is_seen(align, stand_in, tmp_path):
@@ -446,4 +448,4 @@ def test_a_measurement_is_invalid_where_nothing_is_known_of_the_placement(unseen
     assert "INVALID: instance 0: the placement cannot be verified" in said
     assert said.splitlines()[-1].startswith("firsttouch: invalid: ")
     if option == "--records=r.jsonl":
-        assert [r.status for r in records.read(tmp_path / "r.jsonl")] == ["invalid"]
+        assert [r.status for r in schema.read(tmp_path / "r.jsonl")] == ["invalid"]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import folders
-from firsttouch.systems import activate
+from firsttouch import paths
+from firsttouch.benchmarks import activate
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +66,7 @@ def reframe(tmp_path):
             "PATH": os.environ["PATH"],
             "HOME": "/nonexistent",
             "TMPDIR": str(tmp_path),
-            "RFM_CONFIG_FILES": str(folders.SETTINGS),
+            "RFM_CONFIG_FILES": str(paths.SETTINGS),
             "FIRSTTOUCH_OUT": str(tmp_path / "out"),
             **env,
         }
@@ -105,7 +105,7 @@ def test_configuration_of_the_published_systems(reframe, tmp_path, system, numa_
 
 
 def test_local_comes_last_and_takes_any_host(reframe):
-    systems = runpy.run_path(str(folders.SETTINGS))["site_configuration"]["systems"]
+    systems = runpy.run_path(str(paths.SETTINGS))["site_configuration"]["systems"]
     names = [system["name"] for system in systems]
     assert {"amd-opteron", "intel-xeon"} <= set(names)
     assert [s["name"] for s in systems if ".*" in s["hostnames"]] == names[-1:] == ["local"]
@@ -146,7 +146,7 @@ def test_a_home_that_is_read_only(reframe, tmp_path):
 def test_a_site_adds_its_systems(reframe, tmp_path):
     site = tmp_path / "site"
     site.mkdir()
-    text = (folders.SYSTEMS / "intel-xeon.yaml").read_text().replace("name: intel-xeon", "name: ours", 1)
+    text = (paths.SYSTEMS / "intel-xeon.yaml").read_text().replace("name: intel-xeon", "name: ours", 1)
     (site / "ours.yaml").write_text(text)
     assert "EightNodes" not in reframe("-l", "--system=ours", FIRSTTOUCH_SYSTEMS=str(site)).stdout
     (site / "ours.yaml").write_text(text.replace("packages: 4", "packages: four", 1))
@@ -157,7 +157,7 @@ def test_a_site_adds_its_systems(reframe, tmp_path):
     assert "facts.packages: 'four' is not a whole number" in error
 
 
-@pytest.mark.skipif((folders.SYSTEMS / "local.yaml").exists(), reason="this host has its local.yaml")
+@pytest.mark.skipif((paths.SYSTEMS / "local.yaml").exists(), reason="this host has its local.yaml")
 def test_without_hwloc_the_other_systems_work(reframe, tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -185,12 +185,12 @@ def test_a_fresh_shell_with_the_environment_activated(tmp_path):
             "-c",
             script,
         ],
-        cwd=folders.ROOT,
+        cwd=paths.ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "selected system:   'amd-opteron'" in done.stdout
-    assert str(folders.SETTINGS) in done.stdout
+    assert str(paths.SETTINGS) in done.stdout
     assert "settings.py: not a valid" not in done.stdout

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from firsttouch import folders
+from firsttouch import paths
 
 pytestmark = pytest.mark.integration
 
@@ -53,7 +53,7 @@ def checkout(tmp_path):
     folder = tmp_path / "a checkout"
     (folder / "setup").mkdir(parents=True)
     for name in ("setup/setup.sh", "setup/requirements.lock", "pyproject.toml"):
-        shutil.copy2(folders.ROOT / name, folder / name)
+        shutil.copy2(paths.ROOT / name, folder / name)
     return folder
 
 

@@ -14,8 +14,9 @@ import cluster
 import pytest
 from slurm_site import SMALL, Site
 
-from firsttouch import datasets, index
-from firsttouch.aligners import aligner
+from firsttouch.datasets import fetch
+from firsttouch.genomics import aligners
+from firsttouch.genomics.aligners import aligner
 from firsttouch.systems import draft
 
 REFERENCES = {
@@ -96,8 +97,8 @@ def store(slurm: cluster.Slurm) -> Path:
     folder = slurm.folder / "data"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FIRSTTOUCH_DATA", str(folder))
-        reference = datasets.get("lambda").reference
-        index.built(aligner("bwa-mem"), reference, folder / "index", say=lambda _: None)
+        reference = fetch.get("lambda").reference
+        aligners.built(aligner("bwa-mem"), reference, folder / "index", say=lambda _: None)
     return folder
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import cluster
 
-from firsttouch.campaign import model, state
+from firsttouch.fleet import campaigns, state
 
 #: A file system with as little room as this serves as the full one.
 SMALL = "256k"
@@ -40,7 +40,7 @@ class Site:
 
     def state(self, name: str) -> state.State:
         """Return the state of a campaign as `firsttouch campaign collect` sees it."""
-        return state.state(model.read(self.campaign(name)))
+        return state.state(campaigns.read(self.campaign(name)))
 
     def lines(self, name: str, host: str) -> list[dict[str, str]]:
         """Return what a host wrote down of its steps."""

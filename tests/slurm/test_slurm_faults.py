@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from slurm_site import SMALL, Site
 
-from firsttouch import records
-from firsttouch.campaign.claims import Claims, Holder
+from firsttouch.fleet.leases import Claims, Holder
+from firsttouch.records import schema
 
 pytestmark = pytest.mark.slurm
 
@@ -32,7 +32,7 @@ def _resumed(site: Site, name: str, job: str) -> None:
     assert found.whole
     lines = [line for host in found.hosts for line in site.lines(name, host)]
     assert [line["state"] for line in lines if line["step"] == "topology"] == ["began", "done"]
-    assert len(records.collect([site.campaign(name) / "hosts"])) > 3
+    assert len(schema.collect([site.campaign(name) / "hosts"])) > 3
 
 
 def test_died_cancelled_timed_out_and_requeued(site: Site) -> None:
@@ -123,7 +123,7 @@ def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: 
         assert "NODE_FAIL" in left.gaps[0].reason
         more = site.sbatch("slurm/strategy.sbatch", "--campaign", name)
         assert site.slurm.ends(more) == {more: ("COMPLETED", "0:0")}
-    done = [r for r in records.collect([site.campaign(name) / "hosts"]) if r.status == "valid"]
+    done = [r for r in schema.collect([site.campaign(name) / "hosts"]) if r.status == "valid"]
     assert len({r.parameters["scenario"] for r in done}) == len(left.campaign.steps)
 
 
@@ -150,7 +150,7 @@ def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(site: Site
     done = site.call("campaign", "collect", folder)
     assert "latency-0: failed on" in done.stdout
     assert "the file system of the results is full" in done.stdout
-    assert {r.check for r in records.collect([folder / "hosts"])} == {"topology"}
+    assert {r.check for r in schema.collect([folder / "hosts"])} == {"topology"}
     again = site.sbatch("slurm/characterize.sbatch", "--campaign", folder)
     assert site.slurm.ends(again) == {again: ("COMPLETED", "0:0")}, site.slurm.said(again)
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from slurm_site import Site
 
-from firsttouch import folders, records
+from firsttouch import paths
+from firsttouch.records import schema
 from firsttouch.systems import draft
 
 pytestmark = pytest.mark.slurm
@@ -27,7 +28,7 @@ def reframe(site: Site) -> Run:
     systems.mkdir()
     text = draft.of_this_host("lab").replace("scheduler: local", 'scheduler: slurm\n    access: ["--exclusive"]')
     (systems / "lab.yaml").write_text(text.replace("max_jobs: 1", "max_jobs: 64"))
-    site.env |= {"FIRSTTOUCH_SYSTEMS": str(systems), "RFM_CONFIG_FILES": str(folders.SETTINGS)}
+    site.env |= {"FIRSTTOUCH_SYSTEMS": str(systems), "RFM_CONFIG_FILES": str(paths.SETTINGS)}
 
     def run(*options: object, checks: str = "topology", system: str = "lab") -> dict[str, dict[str, str]]:
         report = site.folder / "report.json"
@@ -42,7 +43,7 @@ def reframe(site: Site) -> Run:
 
 
 def hosts(site: Site) -> set[str]:
-    return {r.host for r in records.collect([site.folder / "reframe" / "output"])}
+    return {r.host for r in schema.collect([site.folder / "reframe" / "output"])}
 
 
 def test_a_run_waits_for_its_host_and_stays_on_it(site: Site, reframe: Run) -> None:

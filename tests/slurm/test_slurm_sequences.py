@@ -14,7 +14,7 @@ import cluster
 import pytest
 from slurm_site import Site
 
-from firsttouch import folders
+from firsttouch import paths
 
 pytestmark = pytest.mark.slurm
 
@@ -23,7 +23,7 @@ NHC = 'die() { echo "died: ${*:2}"; }; HOSTNAME="$2"; . "$0"; check_firsttouch "
 
 def _nhc(site: Site, hostname: str) -> str:
     """Return what the check of NHC says on a host with this hostname; nothing: it is healthy."""
-    check = folders.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
+    check = paths.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
     env = {"FIRSTTOUCH_VERDICTS": str(site.folder / "verdicts")}
     return subprocess.run(
         ["bash", "-c", NHC, check, "3600", hostname], env=env, capture_output=True, text=True, check=False

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from slurm_site import Site
 
-from firsttouch import records
+from firsttouch.records import schema
 
 pytestmark = pytest.mark.slurm
 
@@ -25,7 +25,7 @@ def test_characterize_measures_the_four_aspects_of_one_host(site: Site) -> None:
     assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
     campaign = site.campaign(f"characterize-{job}")
     assert f"results: {campaign}" in site.slurm.said(job)
-    found = records.collect([campaign / "hosts"])
+    found = schema.collect([campaign / "hosts"])
     assert {r.check for r in found} == {"topology", "latency", "bandwidth", "contention"}
     assert {(r.host, r.partition, r.status) for r in found} == {("n1", "all", "valid")}
     assert "<svg" in (campaign / "report" / "index.html").read_text()
@@ -87,7 +87,7 @@ def test_strategy_is_spread_over_hosts_and_each_scenario_runs_once(aligning: Sit
     others = [step for steps in ran for step in steps[1:]]
     assert sorted([bridge, *others]) == sorted(step.name for step in found.campaign.steps)
     assert len(found.hosts) > 1
-    measured = records.collect([site.campaign(name) / "hosts"])
+    measured = schema.collect([site.campaign(name) / "hosts"])
     assert {r.status for r in measured} == {"valid"}
     assert {r.host for r in measured} == set(found.hosts)
     assert len({r.parameters["common_sha256"] for r in measured}) == 1
@@ -114,7 +114,7 @@ def test_a_strategy_without_options_skips_aligners_that_are_not_installed(aligni
         assert len(steps) == 1, said
     found = site.state(f"strategy-{job}")
     assert found.whole
-    ran = {r.parameters["aligner"] for r in records.collect([site.campaign(f"strategy-{job}") / "hosts"])}
+    ran = {r.parameters["aligner"] for r in schema.collect([site.campaign(f"strategy-{job}") / "hosts"])}
     assert ran == {"bowtie2"}
 
 
@@ -161,7 +161,7 @@ def test_two_measurements_on_a_host_wait_for_each_other(site: Site) -> None:
     job = site.sbatch("--nodelist=n1", "--exclusive", f"--chdir={site.folder}", "--wrap", script)
     assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
     assert site.slurm.said(job).count("waiting for another run on this host to end: process ") == 1
-    first, second = (records.read(site.folder / name / "records.jsonl") for name in ("a", "b"))
+    first, second = (schema.read(site.folder / name / "records.jsonl") for name in ("a", "b"))
     assert first
     assert second
 

@@ -14,16 +14,16 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-from firsttouch.settings import BUSY
-from firsttouch.settings import METRICS as SETTINGS
-from firsttouch.systems import Reference
-from firsttouch.systems.vocabulary import PARAMETERS
-from firsttouch.verdict import sure
-from firsttouch.verdict.causes import Signs, causes
-from firsttouch.verdict.fleet import _BEYOND, _DOUBT, _NORMAL, _TWICE, _WITHIN, FEWEST_HOSTS, LOSS, Level
-from firsttouch.verdict.model import ORDER, Finding, HostVerdict
-from firsttouch.verdict.passes import _BESIDE, GAP
-from firsttouch.verdict.sure import _LEAST_ERROR, _MOST, _VALUES, PASS_AT
+from firsttouch.benchmarks.kernel_settings import BUSY
+from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
+from firsttouch.judge import sprt
+from firsttouch.judge.causes import Signs, causes
+from firsttouch.judge.fleet_level import _BEYOND, _DOUBT, _NORMAL, _TWICE, _WITHIN, FEWEST_HOSTS, LOSS, Level
+from firsttouch.judge.samples_table import _BESIDE, GAP
+from firsttouch.judge.sprt import _LEAST_ERROR, _MOST, _VALUES, PASS_AT
+from firsttouch.judge.verdict import ORDER, Finding, HostVerdict
+from firsttouch.systems.facts import PARAMETERS
+from firsttouch.systems.references import Reference
 
 
 def weight(losses, limit, error):
@@ -428,7 +428,7 @@ def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
     if exact:
         begin = len(kept) - 1
     elif sides := _sides([valid[i].value for i in kept], better, reference):
-        begins = [_newest(side, sessions, sure.CHANGED) for side in sides]
+        begins = [_newest(side, sessions, sprt.CHANGED) for side in sides]
         weighed, begin = max(
             ((sum(side[b:]), b) for side, b in zip(sides, begins, strict=True)), key=lambda m: m[0]
         )
@@ -441,9 +441,9 @@ def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
     if exact:
         word = "fail" if outside else "pass"
     elif weighed is not None:
-        word = "fail" if weighed >= sure.FAIL_AT else "suspect" if weighed > 0 else "pass"
+        word = "fail" if weighed >= sprt.FAIL_AT else "suspect" if weighed > 0 else "pass"
         if word == "suspect":
-            more = min(999, max(1, math.ceil(count * (sure.FAIL_AT - weighed) / max(weighed, 1e-9))))
+            more = min(999, max(1, math.ceil(count * (sprt.FAIL_AT - weighed) / max(weighed, 1e-9))))
     else:
         word = "fail" if outside == count > 1 else "suspect" if 2 * outside >= count else "pass"
         if word == "suspect":
@@ -458,7 +458,7 @@ def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
     )
     why += f" ({' and '.join(limits) or 'any value'}; {reference.source}), {count} repetition{'s' * (count > 1)}"
     if weighed is not None:
-        why += f"; {sure.told(weighed)}"
+        why += f"; {sprt.told(weighed)}"
     elif word == "suspect":
         why += f"; outside in {outside} of {count} repetitions"
     if word == "pass" and 2 * sum(good[i] for i in kept) >= count and reference.line:

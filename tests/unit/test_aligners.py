@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import aligners, index
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.folders import ROOT
+from firsttouch.genomics import aligners
+from firsttouch.paths import ROOT
 
 pytestmark = pytest.mark.unit
 
@@ -166,10 +166,10 @@ def test_an_index_that_lacks_a_file_is_built_again(aln, stand_in, tmp_path):
     reference = tmp_path / "r.fa"
     reference.write_text(">r\nACGT\n")
     said = []
-    prefix = index.built(aln, reference, tmp_path / "store", say=said.append)
-    assert index.built(aln, reference, tmp_path / "store", say=said.append) == prefix
+    prefix = aligners.built(aln, reference, tmp_path / "store", say=said.append)
+    assert aligners.built(aln, reference, tmp_path / "store", say=said.append) == prefix
     Path(f"{prefix}.b").unlink()
-    assert index.built(aln, reference, tmp_path / "store", say=said.append) == prefix
+    assert aligners.built(aln, reference, tmp_path / "store", say=said.append) == prefix
     assert aln.index_bytes(prefix) == 0
     assert [line.split()[:3] for line in said] == [["building", "the", "index"]] * 3
     assert f"it is damaged: {prefix}.b" in said[1]

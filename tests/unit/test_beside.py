@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import beside, characterize
+from firsttouch.cli import characterize
 from firsttouch.errors import BadInput
+from firsttouch.records import atomic_files
 
 pytestmark = pytest.mark.unit
 
@@ -26,8 +27,8 @@ def names(folder):
 
 def test_text_takes_the_place_of_a_file_and_leaves_nothing_else(tmp_path):
     file = tmp_path / "a.txt"
-    beside.write(file, "old\n")
-    beside.write(file, "new ü\n")
+    atomic_files.write(file, "old\n")
+    atomic_files.write(file, "new ü\n")
     assert file.read_bytes() == "new ü\n".encode()
     assert names(tmp_path) == ["a.txt"]
 
@@ -35,7 +36,8 @@ def test_text_takes_the_place_of_a_file_and_leaves_nothing_else(tmp_path):
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
 def test_the_mode_is_what_the_umask_says(tmp_path, umask):
     script = (
-        "import os, sys; from pathlib import Path; from firsttouch import beside; os.umask(int(sys.argv[2]));"
+        "import os, sys; from pathlib import Path; from firsttouch.records import atomic_files as beside;"
+        "os.umask(int(sys.argv[2]));"
         "at = Path(sys.argv[1]); beside.write(at / 'file', 'x')\n"
         "with beside.replacing(at / 'folder') as partial: partial.mkdir()"
     )
@@ -52,7 +54,7 @@ def test_after_an_error_all_is_as_before(tmp_path, error, folder):
         place.write_text("old")
 
     def fail():
-        with beside.replacing(place) as partial:
+        with atomic_files.replacing(place) as partial:
             if folder:
                 (partial / "deep").mkdir(parents=True)
                 (partial / "deep" / "file").write_text("half")
@@ -70,10 +72,10 @@ def test_a_name_that_cannot_be_taken_leaves_nothing(tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "by").write_text("another")
     with pytest.raises(OSError, match="taken"):
-        beside.write(tmp_path / "taken", "text")
+        atomic_files.write(tmp_path / "taken", "text")
     with pytest.raises(FileNotFoundError):
-        beside.write(tmp_path / "nowhere" / "file", "text")
-    with pytest.raises(FileNotFoundError), beside.replacing(tmp_path / "file"):
+        atomic_files.write(tmp_path / "nowhere" / "file", "text")
+    with pytest.raises(FileNotFoundError), atomic_files.replacing(tmp_path / "file"):
         pass  # nothing was made
     assert names(tmp_path) == ["taken"]
 
@@ -83,7 +85,8 @@ def test_a_disk_that_is_full_leaves_the_old_file(tmp_path):
     place.write_text("old")
     # The kernel refuses to let a file of this process grow beyond the limit, as a full disk would.
     script = (
-        "import resource, signal, sys; from pathlib import Path; from firsttouch import beside;"
+        "import resource, signal, sys; from pathlib import Path;"
+        "from firsttouch.records import atomic_files as beside;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));"
         "beside.write(Path(sys.argv[1]), 'x' * 5000)"
     )
@@ -97,15 +100,15 @@ def test_a_disk_that_is_full_leaves_the_old_file(tmp_path):
 def test_links_and_folders_take_their_place_at_once(tmp_path):
     link = tmp_path / "latest"
     for target in ("first", "second"):
-        with beside.replacing(link) as partial:
+        with atomic_files.replacing(link) as partial:
             partial.symlink_to(target)
         assert str(link.readlink()) == target
-    with beside.replacing(tmp_path / "made") as partial:
+    with atomic_files.replacing(tmp_path / "made") as partial:
         partial.mkdir()
         (partial / "file").write_text("x")
     assert names(tmp_path) == ["latest", "made"]
     # A link that is not used any more is removed, what it points to stays.
-    with beside.scratch(tmp_path / "other") as partial:
+    with atomic_files.scratch(tmp_path / "other") as partial:
         partial.symlink_to(tmp_path / "made")
     assert names(tmp_path) == ["latest", "made"]
     assert (tmp_path / "made" / "file").exists()
@@ -114,13 +117,13 @@ def test_links_and_folders_take_their_place_at_once(tmp_path):
 def test_a_reader_sees_the_old_text_or_the_new_one(tmp_path):
     place = tmp_path / "place"
     texts = {"a" * 200_000, "b" * 200_000}
-    beside.write(place, "a" * 200_000)
+    atomic_files.write(place, "a" * 200_000)
     stop = threading.Event()
 
     def write():
         while not stop.is_set():
             for text in texts:
-                beside.write(place, text)
+                atomic_files.write(place, text)
 
     writers = [threading.Thread(target=write) for _ in range(2)]
     for writer in writers:
@@ -142,31 +145,31 @@ def test_what_is_forced_is_on_the_disk_before_it_has_its_name_and_the_name_after
         real(handle)
 
     monkeypatch.setattr(os, "fsync", seen)
-    with beside.replacing(tmp_path / "file", force=True) as partial:
+    with atomic_files.replacing(tmp_path / "file", force=True) as partial:
         partial.write_text("x")
     assert told == [(partial, False), (tmp_path, True)]
     told.clear()
-    beside.write(tmp_path / "file", "y")
+    atomic_files.write(tmp_path / "file", "y")
     assert told == []
 
 
 def test_what_a_killed_process_leaves_is_hidden_and_has_the_prefix(tmp_path):
     script = (
-        "import os, signal, sys; from pathlib import Path; from firsttouch import beside\n"
+        "import os, signal, sys; from pathlib import Path; from firsttouch.records import atomic_files as beside\n"
         "with beside.replacing(Path(sys.argv[1])) as partial:\n"
         "    partial.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", script, tmp_path / "file.parquet"], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
     (left,) = names(tmp_path)
-    assert left.startswith(beside.PREFIX)
-    assert beside.PREFIX.startswith(".")
+    assert left.startswith(atomic_files.PREFIX)
+    assert atomic_files.PREFIX.startswith(".")
     assert list(tmp_path.glob("*.parquet")) == []
     mine = left.removesuffix("".join(left.rpartition("file.parquet")[1:]))
     (tmp_path / f"{mine}folder" / "deep").mkdir(parents=True)
     (tmp_path / f"{mine}link").symlink_to(tmp_path)
     (tmp_path / "file").write_text("kept")
-    beside.clear(tmp_path)
+    atomic_files.clear(tmp_path)
     assert names(tmp_path) == ["file"]
 
 
@@ -175,15 +178,15 @@ def test_what_other_hosts_make_meanwhile_is_not_cleared(tmp_path, monkeypatch):
         monkeypatch.setattr("platform.node", lambda: name)
 
     host("n1-2")
-    with beside.scratch(tmp_path / "report") as theirs, beside.scratch(tmp_path / "another") as killed:
+    with atomic_files.scratch(tmp_path / "report") as theirs, atomic_files.scratch(tmp_path / "another") as killed:
         theirs.mkdir()
         host("n1")
-        with beside.scratch(tmp_path / "report") as ours:
+        with atomic_files.scratch(tmp_path / "report") as ours:
             ours.mkdir()
-            beside.clear(tmp_path)
+            atomic_files.clear(tmp_path)
             assert names(tmp_path) == [theirs.name]
             killed.write_text("x")
-            beside.clear(tmp_path, all_hosts=True)
+            atomic_files.clear(tmp_path, all_hosts=True)
             assert names(tmp_path) == []
 
 
@@ -193,8 +196,8 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path):
     target.write_text("old")
     link.symlink_to("far/target")
     dangling.symlink_to("far/new")
-    beside.write(link, "new")
-    beside.write(dangling, "made")
+    atomic_files.write(link, "new")
+    atomic_files.write(dangling, "made")
     assert (link.is_symlink(), target.read_text(), (tmp_path / "far" / "new").read_text()) == (True, "new", "made")
     assert dangling.is_symlink()
     assert names(tmp_path / "far") == ["new", "target"]
@@ -206,7 +209,7 @@ def test_a_pipe_is_written_into(tmp_path):
     texts = []
     reader = threading.Thread(target=lambda: texts.append(pipe.read_text()))
     reader.start()
-    beside.write(pipe, "through")
+    atomic_files.write(pipe, "through")
     reader.join(20)
     assert texts == ["through"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
@@ -219,8 +222,8 @@ def test_a_device_stays_one(tmp_path):
     os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     link.symlink_to("null")
     for place in (device, link):
-        assert beside.is_stream(place)
-        beside.write(place, "gone")
+        assert atomic_files.is_stream(place)
+        atomic_files.write(place, "gone")
     assert stat.S_ISCHR(device.stat().st_mode)
     assert link.is_symlink()
     assert names(tmp_path) == ["link", "null"]
@@ -232,7 +235,8 @@ def test_what_is_open_is_written_into_where_it_is(tmp_path, name, appending):
     """A shell's `>> file` keeps what the file has, and what is printed before and after has its place."""
     (tmp_path / "link").symlink_to("/dev/stdout")
     script = (
-        "import sys; from pathlib import Path; from firsttouch import beside; print('before');"
+        "import sys; from pathlib import Path; from firsttouch.records import atomic_files as beside;"
+        "print('before');"
         "beside.write(Path(sys.argv[1]), 'this\\n'); print('after')"
     )
     log = tmp_path / "log"
@@ -250,24 +254,24 @@ def test_outputs_are_kept_apart_from_inputs(tmp_path):
     os.link(file, hard)
     for out in (file, link, hard, tmp_path / ".." / tmp_path.name / "file"):
         with pytest.raises(BadInput, match="this output is an input too"):
-            beside.refuse_overwriting([other, out], [tmp_path / "nothing", file])
+            atomic_files.refuse_overwriting([other, out], [tmp_path / "nothing", file])
     for twice in ([other, other], [file, link], [other, tmp_path / "." / "other"]):
         with pytest.raises(BadInput, match="this output is named twice"):
-            beside.refuse_overwriting(twice, [])
+            atomic_files.refuse_overwriting(twice, [])
     with pytest.raises(BadInput, match="this output holds an input"):
-        beside.refuse_overwriting([tmp_path], [file])
-    beside.refuse_overwriting([other, file], [tmp_path / "nothing", tmp_path])
+        atomic_files.refuse_overwriting([tmp_path], [file])
+    atomic_files.refuse_overwriting([other, file], [tmp_path / "nothing", tmp_path])
     (tmp_path / "results").mkdir()
     os.link(file, tmp_path / "results" / "records.jsonl")
     with pytest.raises(BadInput, match=r"this output is an input too \(.*records.jsonl\)"):
-        beside.refuse_overwriting([file], [tmp_path / "results"])
+        atomic_files.refuse_overwriting([file], [tmp_path / "results"])
     os.mkfifo(tmp_path / "pipe")
-    beside.refuse_overwriting([tmp_path / "pipe", tmp_path / "pipe"], [tmp_path / "pipe"])
+    atomic_files.refuse_overwriting([tmp_path / "pipe", tmp_path / "pipe"], [tmp_path / "pipe"])
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     script = (
-        "import sys, time; from pathlib import Path; from firsttouch import beside\n"
+        "import sys, time; from pathlib import Path; from firsttouch.records import atomic_files as beside\n"
         "with beside.workspace(Path(sys.argv[1])) as folder:\n"
         "    (folder / 'part').write_text('x'); print('made', flush=True); time.sleep(300)"
     )
@@ -282,13 +286,13 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
             assert killed.stdout.readline() == "made\n"
             killed.kill()
         assert len(names(tmp_path)) == len(kept) + 2
-        with beside.workspace(tmp_path) as folder:
+        with atomic_files.workspace(tmp_path) as folder:
             assert folder.is_dir()
             (left,) = set(names(tmp_path)) - {*kept, folder.name}
             assert (tmp_path / left / "part").exists()
         alive.terminate()
     assert names(tmp_path) == sorted([*kept, left])
-    with beside.workspace(tmp_path):
+    with atomic_files.workspace(tmp_path):
         pass
     assert names(tmp_path) == kept
 

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch import cli, records
-from firsttouch.campaign import collect, model, state
-from firsttouch.campaign import run as running
-from firsttouch.campaign.claims import GONE, Claims, Holder, last
-from firsttouch.campaign.journal import Entry, Journal, now
-from firsttouch.campaign.overview import overview
-from firsttouch.campaign.submissions import note
-from firsttouch.commands import fleet
+from firsttouch import cli
+from firsttouch.cli import record_inputs
 from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, BadInput
-from firsttouch.records import Record
+from firsttouch.fleet import campaigns, collect, state
+from firsttouch.fleet import run as running
+from firsttouch.fleet.journal import Entry, Journal, note, now
+from firsttouch.fleet.leases import GONE, Claims, Holder, last
+from firsttouch.fleet.state import overview
+from firsttouch.records import schema
+from firsttouch.records.schema import Record
 from firsttouch.report import guidelines
-from firsttouch.report import hosts as report_hosts
+from firsttouch.report import model as report_hosts
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +36,7 @@ def smoke(monkeypatch):
 
 def planned(folder, kind="characterize", **more):
     fields = {"system": "amd-opteron", "dataset": "lambda", "aligners": (), "repetitions": 3, **more}
-    return model.plan(kind, folder, **fields)
+    return campaigns.plan(kind, folder, **fields)
 
 
 def record(host="n1", value=1.0, **more):
@@ -97,15 +97,17 @@ class TestPlan:
 
     def test_a_name_is_no_way_out_of_the_folder(self):
         with pytest.raises(BadInput):
-            model.folder_of("..")
+            campaigns.folder_of("..")
         with pytest.raises(BadInput):
-            model.folder_of(".hidden")
+            campaigns.folder_of(".hidden")
 
 
 class TestCreate:
     def test_of_many_at_once_all_get_the_same(self, tmp_path):
         made = []
-        threads = [threading.Thread(target=lambda: made.append(model.create(planned(tmp_path)))) for _ in range(8)]
+        threads = [
+            threading.Thread(target=lambda: made.append(campaigns.create(planned(tmp_path)))) for _ in range(8)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -114,15 +116,15 @@ class TestCreate:
         assert [p.name for p in tmp_path.iterdir()] == ["campaign.json"]
 
     def test_another_one_in_its_place_is_refused(self, tmp_path):
-        model.create(planned(tmp_path))
+        campaigns.create(planned(tmp_path))
         with pytest.raises(BadInput, match="system 'amd-opteron', not 'intel-xeon'"):
-            model.create(planned(tmp_path, system="intel-xeon"))
+            campaigns.create(planned(tmp_path, system="intel-xeon"))
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 9}', '{"schema": 1, "kind": "x"}'])
     def test_what_is_no_campaign(self, tmp_path, text):
         (tmp_path / "campaign.json").write_text(text)
         with pytest.raises(BadInput, match="not a campaign"):
-            model.read(tmp_path)
+            campaigns.read(tmp_path)
 
 
 class TestClaims:
@@ -231,7 +233,7 @@ class TestJournal:
 
     @pytest.mark.parametrize("left", ["none", "empty", "short", "rubbish"])
     def test_what_has_lost_its_records_is_not_finished_until_it_is_measured_again(self, tmp_path, left):
-        campaign = model.create(planned(tmp_path, only=["topology", "latency-0"]))
+        campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-0"]))
         journal = finish(campaign, "n1", "topology", "latency-0")
         whole = journal.records.read_bytes()
         texts = {"none": b"", "empty": b"", "short": whole[: len(whole) // 2], "rubbish": b"?" * len(whole)}
@@ -239,10 +241,10 @@ class TestJournal:
         if left == "none":
             journal.records.unlink()
         gone = {"latency-0"} if left == "short" else {"latency-0", "topology"}
-        again = model.read(tmp_path).host("n1")
+        again = campaigns.read(tmp_path).host("n1")
         assert {m.split(": ")[0] for m in state.missing_of(campaign, again)} == gone
         assert {g.step for g in state.state(campaign).gaps} == gone
-        again = model.read(tmp_path).host("n1")
+        again = campaigns.read(tmp_path).host("n1")
         again.note_lost()
         assert "lost" in journal.file.read_text()
         # What takes the place of its records is not taken for them.
@@ -261,7 +263,7 @@ class TestJournal:
         reader = Journal(tmp_path / "n1")
         assert len(reader.entries()) == 1
         read = []
-        monkeypatch.setattr("firsttouch.campaign.journal._entry", lambda data: read.append(data) or Entry(**data))
+        monkeypatch.setattr("firsttouch.fleet.journal._entry", lambda data: read.append(data) or Entry(**data))
         journal.write(Entry("b", "done", now(), "n1"))
         assert [e.step for e in reader.entries()] == ["a", "b"]
         assert [data["step"] for data in read] == ["b"]
@@ -270,7 +272,7 @@ class TestJournal:
 class TestRunHere:
     def test_a_dry_run_shows_what_is_left_of_a_shared_campaign(self, tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("SLURMD_NODENAME", "n9")
-        campaign = model.create(planned(tmp_path / "c", "strategy", aligners=["bwa-mem"]))
+        campaign = campaigns.create(planned(tmp_path / "c", "strategy", aligners=["bwa-mem"]))
         bridge = "bwa-mem-1Inst_Original"
         names = [s.name for s in campaign.steps]
         first, *others = [name for name in names if name != bridge]
@@ -297,13 +299,13 @@ class TestRunHere:
 
 class TestState:
     def test_nothing_is_missing_of_a_whole_one(self, tmp_path):
-        campaign = model.create(planned(tmp_path, only=["topology", "latency-0"]))
+        campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-0"]))
         finish(campaign, "n1", "topology", "latency-0")
         found = state.state(campaign)
         assert (found.whole, found.finished, found.wanted) == (True, 2, 2)
 
     def test_every_gap_has_its_reason(self, tmp_path):
-        campaign = model.create(planned(tmp_path, only=["topology", "latency-*"]))
+        campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-*"]))
         finish(campaign, "n1", "topology")
         finish(campaign, "n1", "latency-0", ended="failed")
         finish(campaign, "n1", "latency-7", ended="began")
@@ -317,19 +319,19 @@ class TestState:
         assert [g.step for g in found.skipped] == ["latency-sequential-0"]
 
     def test_steps_that_were_skipped_for_one_reason_are_one_line(self, tmp_path):
-        campaign = model.create(planned(tmp_path, only=["latency-*"]))
+        campaign = campaigns.create(planned(tmp_path, only=["latency-*"]))
         finish(campaign, "n1", *(s.name for s in campaign.steps), ended="skipped")
         assert len(campaign.steps) > 2
         assert overview(state.state(campaign), []).count(": why") == 1
 
     def test_a_later_failure_does_not_undo_what_was_finished(self, tmp_path):
-        campaign = model.create(planned(tmp_path, only=["topology"]))
+        campaign = campaigns.create(planned(tmp_path, only=["topology"]))
         finish(campaign, "n1", "topology")
         finish(campaign, "n1", "topology", ended="stopped")
         assert state.state(campaign).whole
 
     def test_a_shared_step_is_finished_by_any_host(self, tmp_path):
-        campaign = model.create(planned(tmp_path, "strategy", aligners=["bwa-mem"]))
+        campaign = campaigns.create(planned(tmp_path, "strategy", aligners=["bwa-mem"]))
         first, *others = [s.name for s in campaign.steps]
         finish(campaign, "n1", first, ended="failed")
         finish(campaign, "n2", first, *others[1:])
@@ -337,7 +339,7 @@ class TestState:
         assert [g.step for g in found.gaps] == [others[0]]
 
     def test_hosts_that_never_came_are_first(self, tmp_path):
-        campaign = model.create(planned(tmp_path, only=["topology", "latency-0"]))
+        campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-0"]))
         finish(campaign, "n1", "topology")
         note(tmp_path, "12", 1, ["n1"])
         note(tmp_path, "13", 1)  # by the job itself, which was faster
@@ -348,7 +350,7 @@ class TestState:
         assert text.index("n2: it did not come") < text.index("n1 latency-0")
 
     def test_fewer_hosts_than_asked_for(self, tmp_path):
-        campaign = model.create(planned(tmp_path, only=["topology"]))
+        campaign = campaigns.create(planned(tmp_path, only=["topology"]))
         finish(campaign, "n1", "topology")
         note(tmp_path, "12", 3)
         (gap,) = state.state(campaign).gaps
@@ -357,7 +359,7 @@ class TestState:
 
 class TestCollect:
     def test_again_and_again(self, tmp_path):
-        campaign = model.create(planned(tmp_path, only=["topology", "latency-0"]))
+        campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-0"]))
         finish(campaign, "n1", "topology")
         first = collect.collect(campaign).report.resolve()
         finish(campaign, "n1", "latency-0")
@@ -370,13 +372,13 @@ class TestCollect:
         assert not [p for p in (tmp_path / "reports").iterdir() if p.name.startswith(".")]
 
     def test_the_newest_reports_are_kept(self, tmp_path):
-        campaign = model.create(planned(tmp_path, only=["topology"]))
+        campaign = campaigns.create(planned(tmp_path, only=["topology"]))
         made = [collect.collect(campaign, draw=False).report.resolve() for _ in range(collect.KEPT + 2)]
         assert sorted((tmp_path / "reports").iterdir()) == made[2:]
         assert (tmp_path / "report").resolve() == made[-1]
 
     def test_nothing_at_all_is_a_report_too(self, tmp_path):
-        campaign = model.create(planned(tmp_path, "strategy", aligners=["bwa-mem"]))
+        campaign = campaigns.create(planned(tmp_path, "strategy", aligners=["bwa-mem"]))
         made = collect.collect(campaign)
         assert len(made.state.gaps) == len(campaign.steps)
         assert "not begun" in (made.report / "index.html").read_text()
@@ -397,7 +399,7 @@ class TestNames:
     """Campaigns and records of before have some hosts with their domain; Slurm has them without."""
 
     def test_an_older_folder_with_the_domain_is_the_host_that_slurm_named(self, tmp_path):
-        campaign = model.create(planned(tmp_path, only=["topology"]))
+        campaign = campaigns.create(planned(tmp_path, only=["topology"]))
         finish(campaign, "n5.cluster.example", "topology")
         note(tmp_path, "12", 1, ["n5"])
         seen = state.state(campaign)
@@ -406,10 +408,10 @@ class TestNames:
         assert campaign.host("n5").entries()[-1].state == "done"
 
     def test_records_with_the_domain_are_of_the_campaigns_host(self, tmp_path):
-        campaign = model.create(planned(tmp_path / "c", only=["topology"]))
+        campaign = campaigns.create(planned(tmp_path / "c", only=["topology"]))
         finish(campaign, "n1", "topology")
-        records.append(tmp_path / "old.jsonl", [record("n1.cluster.example", 2.0), record("n2.cluster.example")])
-        gathered = fleet.gather([tmp_path / "old.jsonl", tmp_path / "c"])
+        schema.append(tmp_path / "old.jsonl", [record("n1.cluster.example", 2.0), record("n2.cluster.example")])
+        gathered = record_inputs.gather([tmp_path / "old.jsonl", tmp_path / "c"])
         assert gathered.passes().hosts == ["n1", "n2.cluster.example"]
 
 
@@ -421,7 +423,7 @@ class TestShared:
 
     def campaign(self, folder, monkeypatch, aligners=("bwa-mem",)):
         monkeypatch.setenv("FIRSTTOUCH_EFFORT", "full")
-        return model.create(planned(folder, "strategy", aligners=list(aligners)))
+        return campaigns.create(planned(folder, "strategy", aligners=list(aligners)))
 
     def measured(self, campaign, hosts, monkeypatch, *, gain=1.0, fails=lambda host, step: False):
         """Runs the campaign on hosts at once, as jobs do; *gain* is that of 8Inst_Original on every host."""

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from firsttouch.campaign import model, slurm, state, submit
 from firsttouch.errors import BadInput, RunFailed
+from firsttouch.fleet import campaigns, slurm, state, submit
 
 pytestmark = pytest.mark.unit
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 def campaign(tmp_path, monkeypatch):
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
     fields = {"system": "amd-opteron", "dataset": "lambda", "aligners": (), "repetitions": 1}
-    return model.create(model.plan("validate", tmp_path / "c", **fields, only=["topology"]))
+    return campaigns.create(campaigns.plan("validate", tmp_path / "c", **fields, only=["topology"]))
 
 
 @pytest.fixture

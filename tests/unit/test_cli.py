@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import cli, topology
+from firsttouch import cli
 from firsttouch.errors import CANNOT_HERE, BadInput, CannotHere, Missing, RunFailed
+from firsttouch.host import topology
 
 pytestmark = pytest.mark.unit
 
@@ -143,7 +144,7 @@ def test_how_errors_end(run, monkeypatch, error, status, message):
         raise error
 
     monkeypatch.setattr(topology, "parse_xml", fail)
-    monkeypatch.setattr("firsttouch.commands.topology.run", fail)
+    monkeypatch.setattr("firsttouch.cli.topology.run", fail)
     assert run("topology", "--xml", XML) == (status, "", message + "\n")
 
 

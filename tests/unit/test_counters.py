@@ -3,9 +3,9 @@
 
 import pytest
 
-from firsttouch import counters
-from firsttouch.counters import EVENTS, parse
 from firsttouch.errors import CannotHere, Missing, RunFailed
+from firsttouch.execution import counters
+from firsttouch.execution.counters import EVENTS, parse
 
 pytestmark = pytest.mark.unit
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch.cpulist import format_list, parse_hwloc, parse_list
 from firsttouch.errors import BadInput
+from firsttouch.host.cpusets import format_list, parse_hwloc, parse_list
 
 pytestmark = pytest.mark.unit
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import datasets
-from firsttouch.commands import data
-from firsttouch.datasets import LocalDataset
+from firsttouch.cli import data
+from firsttouch.datasets import fetch, manifest
+from firsttouch.datasets.fetch import LocalDataset
 from firsttouch.datasets.synthetic import Options, options_of
 from firsttouch.errors import BadInput, Missing
 
@@ -36,7 +36,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(datasets.available()[0])
+    assert len(lines) == len(manifest.available()[0])
     assert next(line for line in lines if line.startswith("lambda")).split()[1:3] == ["absent", "package"]
 
 
@@ -51,7 +51,7 @@ def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_is_one_document_and_notes_are_messages(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(datasets, command, lambda *_, **__: LOCAL)
+    monkeypatch.setattr(fetch, command, lambda *_, **__: LOCAL)
     assert run(command, "x", "--json") == 0
     out, err = capsys.readouterr()
     document = json.loads(out)
@@ -64,7 +64,7 @@ def test_json_is_one_document_and_notes_are_messages(
 
 def test_only_given_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    monkeypatch.setattr(datasets, "get", lambda name, **given: seen.append((name, given)) or LOCAL)
+    monkeypatch.setattr(fetch, "get", lambda name, **given: seen.append((name, given)) or LOCAL)
     run("get", "x", "--genome-size", "5MB", "--seed", "0", "--from", "a.fq", "b.fq")
     ((name, given),) = seen  # type: ignore[misc]
     given.pop("progress")
@@ -123,4 +123,4 @@ def test_options_that_cannot_be(given: dict[str, object], reason: str) -> None:
 def test_without_dwgsim_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Missing, match="apt-get install dwgsim"):
-        datasets.get("synthetic", genome_size=10_000)
+        fetch.get("synthetic", genome_size=10_000)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch.datasets import genome as module
-from firsttouch.datasets.genome import fasta
+from firsttouch.datasets import synthetic as module
+from firsttouch.datasets.synthetic import fasta
 
 pytestmark = pytest.mark.unit
 

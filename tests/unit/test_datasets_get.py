@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 from test_datasets_server import Server, serving
 
-from firsttouch.datasets import available, get, load, state, verify
-from firsttouch.datasets import download as module
+from firsttouch.datasets import fetch as module
 from firsttouch.datasets import store as store_module
+from firsttouch.datasets.fetch import get, state, verify
+from firsttouch.datasets.manifest import available, load
 from firsttouch.errors import BadInput, Missing, RunFailed
 
 pytestmark = pytest.mark.unit
@@ -452,7 +453,7 @@ def test_options_are_for_generated_datasets(data: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------- several processes
 
 
-GET = "import sys; from firsttouch.datasets import get; get('web'); print('got')"
+GET = "import sys; from firsttouch.datasets.fetch import get; get('web'); print('got')"
 
 
 def start() -> "subprocess.Popen[str]":

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from firsttouch.cli import main
-from firsttouch.datasets import available, load
-from firsttouch.datasets.manifest import mapped_fraction_min, parse
+from firsttouch.datasets.manifest import available, load, mapped_fraction_min, parse
 from firsttouch.errors import BadInput
-from firsttouch.tomldoc import loads
+from firsttouch.toml_schema import loads
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch.datasets.stream import Corrupt, cut_reads, gunzip, write
+from firsttouch.datasets.store import Corrupt, cut_reads, gunzip, write
 
 pytestmark = pytest.mark.unit
 

@@ -13,10 +13,15 @@ from test_report_fleet import fleet as simulated
 from test_report_machines import Machine, invalid
 
 from documented import ROOT
-from firsttouch import folders, records
-from firsttouch.paper import page as paper
-from firsttouch.report import Problem, Reference, build, fleet
-from firsttouch.verdict import Finding, HostVerdict, Undescribed, judged, table
+from firsttouch import paths
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.verdict import Finding, HostVerdict
+from firsttouch.records import schema
+from firsttouch.report.fleet import comparison, fleet_pages
+from firsttouch.report.model import Problem, Reference
+from firsttouch.report.pages import build
+from firsttouch.report.paper import page as paper
 
 pytestmark = pytest.mark.unit
 
@@ -65,7 +70,7 @@ def kinds(text: str, levels: str = "2-4") -> list[str]:
 
 def of_a_host(out: Path) -> list[str]:
     machine = Machine(8, 8)
-    vm = records.read(ROOT / "docs" / "examples" / "vm.jsonl")
+    vm = schema.read(ROOT / "docs" / "examples" / "vm.jsonl")
     some = machine.everything()
     like = {"host": some[0].host, "system": some[0].system, "partition": some[0].partition}
     throughput = [replace(r, **like) for r in vm if r.metric == "throughput"]
@@ -85,7 +90,7 @@ def of_a_host(out: Path) -> list[str]:
 
 def of_a_fleet(out: Path) -> list[str]:
     both = [r for day in ("2026-01-01", "2026-01-02") for m in simulated(hosts=20, day=day).values() for r in m]
-    fleet.build([judged(table.of_records(both), Undescribed("s"))], out)
+    fleet_pages.build([judged(samples_table.of_records(both), Undescribed("s"))], out)
     return kinds((out / "index.html").read_text(encoding="utf-8"), "23")  # below are metrics and hosts
 
 
@@ -95,13 +100,13 @@ def of_a_comparison(out: Path) -> list[str]:
         for hosts, day in ((20, "2026-01-01"), (19, "2026-02-01"))
     )
     after = [r for r in after if (r.host, r.check) != ("n003", "latency")]
-    compared = fleet.compare(table.of_records(before), table.of_records(after))
-    fleet.build_comparison(compared, out, names=("before", "after"))
+    compared = comparison.compare(samples_table.of_records(before), samples_table.of_records(after))
+    comparison.build(compared, out, names=("before", "after"))
     return kinds((out / "index.html").read_text(encoding="utf-8"))
 
 
 def of_the_papers(_: Path) -> list[str]:
-    files, _found = paper.build(folders.TABLES)
+    files, _found = paper.build(paths.TABLES)
     return kinds(files["index.html"])
 
 
@@ -119,7 +124,7 @@ def test_what_a_page_shows_is_explained_and_what_is_explained_is_shown(page, sho
 
 
 def test_every_kind_of_figure_has_a_title_that_is_explained() -> None:
-    plots = ROOT / "src" / "firsttouch" / "report" / "plots"
+    plots = ROOT / "src" / "firsttouch" / "report" / "figures"
     titles = {
         file.name: found[1]
         for file in plots.glob("*.py")

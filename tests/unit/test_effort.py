@@ -3,33 +3,33 @@
 
 import pytest
 
-from firsttouch import machine
+from firsttouch.benchmarks import likwid, profiles
 from firsttouch.errors import BadInput
-from firsttouch.measure import effort, likwid
-from firsttouch.records import Record, software
-from firsttouch.topology import load
+from firsttouch.host import emulation
+from firsttouch.host.topology import load
+from firsttouch.records.schema import Record, software
 
 pytestmark = pytest.mark.unit
 
 
 def test_full_is_the_default_and_needs_no_word(monkeypatch):
-    monkeypatch.delenv(effort.VARIABLE, raising=False)
-    assert effort.chosen().name == "full"
-    assert effort.chosen().parameters == {}
-    monkeypatch.setenv(effort.VARIABLE, "")
-    assert effort.chosen().name == "full"
+    monkeypatch.delenv(profiles.VARIABLE, raising=False)
+    assert profiles.chosen().name == "full"
+    assert profiles.chosen().parameters == {}
+    monkeypatch.setenv(profiles.VARIABLE, "")
+    assert profiles.chosen().name == "full"
 
 
 def test_quick_says_so(monkeypatch):
-    monkeypatch.setenv(effort.VARIABLE, "quick")
-    assert effort.chosen().parameters == {"effort": "quick"}
-    assert effort.chosen().repetitions == 1
+    monkeypatch.setenv(profiles.VARIABLE, "quick")
+    assert profiles.chosen().parameters == {"effort": "quick"}
+    assert profiles.chosen().repetitions == 1
 
 
 def test_an_unknown_effort(monkeypatch):
-    monkeypatch.setenv(effort.VARIABLE, "lazy")
+    monkeypatch.setenv(profiles.VARIABLE, "lazy")
     with pytest.raises(BadInput, match=r"FIRSTTOUCH_EFFORT is 'lazy': there are full, quick, smoke"):
-        effort.chosen()
+        profiles.chosen()
 
 
 @pytest.mark.parametrize(
@@ -37,24 +37,24 @@ def test_an_unknown_effort(monkeypatch):
     [("", ("bwa-mem",)), ("bowtie2, snap,bowtie2", ("bowtie2", "snap")), ("all", None), ("snap,all", None)],
 )
 def test_named_aligners_go_before_those_of_an_effort(monkeypatch, said, expected):
-    monkeypatch.setenv(effort.VARIABLE, "quick")
-    monkeypatch.setenv(effort.ALIGNERS_VARIABLE, said)
-    assert effort.chosen().aligners == expected
+    monkeypatch.setenv(profiles.VARIABLE, "quick")
+    monkeypatch.setenv(profiles.ALIGNERS_VARIABLE, said)
+    assert profiles.chosen().aligners == expected
 
 
 def test_an_unknown_aligner(monkeypatch):
-    monkeypatch.setenv(effort.ALIGNERS_VARIABLE, "bwa")
+    monkeypatch.setenv(profiles.ALIGNERS_VARIABLE, "bwa")
     with pytest.raises(BadInput, match=r"FIRSTTOUCH_ALIGNERS is 'bwa': no aligner 'bwa': there are .*bwa-mem"):
-        effort.chosen()
+        profiles.chosen()
 
 
 def test_every_effort_is_whole():
-    for one in effort.efforts().values():
+    for one in profiles.efforts().values():
         assert one.title
         assert set(one.kernels) <= set(likwid.KERNELS)
         assert {one.pu_nodes, one.banks, one.pu_sets, one.threads, one.instances} <= {"all", "ends"}
         assert min(one.repetitions, one.point_microseconds) >= 1
-    assert effort.efforts()["full"].kernels == tuple(likwid.KERNELS)
+    assert profiles.efforts()["full"].kernels == tuple(likwid.KERNELS)
 
 
 @pytest.mark.parametrize(("nodes", "banks"), [([0], [0, 7]), ([5], [5, 7]), (list(range(8)), [0, 7])])
@@ -62,14 +62,14 @@ def test_the_ends_are_the_nearest_and_the_farthest_bank(golden, tmp_path, nodes,
     file = tmp_path / "host.xml"
     file.write_text(golden("hwloc_64amd64-4s2n4ca2co.xml"))
     host = load(xml=file)
-    found = effort.efforts()["quick"].banks_of(host, nodes, range(8))
+    found = profiles.efforts()["quick"].banks_of(host, nodes, range(8))
     total = {bank: sum(host.distance(node, bank) for node in nodes) for bank in range(8)}
     assert {total[bank] for bank in found} == {min(total.values()), max(total.values())}
-    assert effort.efforts()["full"].banks_of(host, nodes, range(8)) == list(range(8))
+    assert profiles.efforts()["full"].banks_of(host, nodes, range(8)) == list(range(8))
 
 
 def test_the_ends_of_little_are_all_of_it():
-    quick = effort.efforts()["quick"]
+    quick = profiles.efforts()["quick"]
     assert [quick.some("ends", range(n)) for n in range(5)] == [[], [0], [0, 1], [0, 2], [0, 3]]
 
 
@@ -92,15 +92,15 @@ def test_only_the_host_itself_says_that_it_is_emulated(tmp_path, vendor, product
         (firmware / "product_name").write_text(f"{product}\n")
         (tmp_path / "proc").mkdir()
         (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\nmodel name\t: {model}\nflags\t\t: fpu\n")
-    assert machine.emulator(tmp_path) == emulator
+    assert emulation.emulator(tmp_path) == emulator
 
 
 def test_speed_of_an_emulated_host_is_not_judged(monkeypatch):
-    monkeypatch.setattr(machine, "emulator", lambda: "QEMU with tcg")
+    monkeypatch.setattr(emulation, "emulator", lambda: "QEMU with tcg")
     assert software(bwa="0.7")["emulator"] == "QEMU with tcg"
     rate = Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (1.0,), software=software())
     count = Record("topology", "pus", "1", "neither", (64.0,), software=software())
     assert (rate.judged, count.judged) == (False, True)
-    monkeypatch.setattr(machine, "emulator", lambda: "")
+    monkeypatch.setattr(emulation, "emulator", lambda: "")
     assert "emulator" not in software()
     assert Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (1.0,), software=software()).judged

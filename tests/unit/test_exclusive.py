@@ -14,8 +14,8 @@ import time
 
 import pytest
 
-from firsttouch import exclusive
 from firsttouch.errors import BadInput
+from firsttouch.execution import host_lock
 
 pytestmark = pytest.mark.unit
 
@@ -37,10 +37,10 @@ def test_the_second_waits_for_the_first():
     said, order = [], []
 
     def second():
-        with exclusive.measuring(said.append):
+        with host_lock.measuring(said.append):
             order.append("second")
 
-    with exclusive.measuring(said.append):
+    with host_lock.measuring(said.append):
         assert said == []
         waiting = threading.Thread(target=second)
         waiting.start()
@@ -55,15 +55,15 @@ def test_the_second_waits_for_the_first():
 
 
 def test_an_error_lets_go(tmp_path):
-    with pytest.raises(ZeroDivisionError), exclusive.measuring(print):
+    with pytest.raises(ZeroDivisionError), host_lock.measuring(print):
         raise ZeroDivisionError
-    with exclusive.measuring(pytest.fail):
+    with host_lock.measuring(pytest.fail):
         pass
 
 
 HOLDER = """\
 import sys, time
-from firsttouch import exclusive
+from firsttouch.execution import host_lock as exclusive
 with exclusive.measuring(print, shared="shared" in sys.argv):
     print("held", flush=True)
     if "go" not in sys.argv:
@@ -87,7 +87,7 @@ def test_a_killed_holder_lets_go():
         assert line == "held"
         process.kill()
         process.wait()
-    with exclusive.measuring(pytest.fail):
+    with host_lock.measuring(pytest.fail):
         pass
 
 
@@ -121,7 +121,7 @@ def test_another_user_waits(tmp_path, first):
 def test_runs_for_their_output_share_the_host_and_measurements_do_not():
     with holder("shared") as (_, line):
         assert line == "held"
-        with exclusive.measuring(pytest.fail, shared=True):
+        with host_lock.measuring(pytest.fail, shared=True):
             pass
         with holder() as (_, other):
             assert other.startswith("waiting for another run")
@@ -135,7 +135,7 @@ def test_runs_for_their_output_share_the_host_and_measurements_do_not():
 def test_what_a_holder_starts_measures_on_its_behalf(before, tmp_path):
     if before == ("env", "-i"):
         before = ("env", "-i", f"FIRSTTOUCH_LOCK={tmp_path}")
-    with exclusive.measuring(pytest.fail), exclusive.no_process_left():
+    with host_lock.measuring(pytest.fail), host_lock.no_process_left():
         with holder("go", before=before) as (_, line):
             assert line == "held"
         with holder("go", "shared") as (_, line):
@@ -155,23 +155,23 @@ def test_another_host_in_the_same_folder_is_not_waited_for(monkeypatch):
     with holder() as (_, line):
         assert line == "held"
         monkeypatch.setattr(platform, "node", lambda: "another-host")
-        with exclusive.measuring(pytest.fail):
+        with host_lock.measuring(pytest.fail):
             pass
 
 
 def test_where_the_lock_is(monkeypatch, tmp_path):
     monkeypatch.setenv("FIRSTTOUCH_LOCK", str(tmp_path / "made"))
-    assert exclusive._file().parent.is_dir()
+    assert host_lock._file().parent.is_dir()
     monkeypatch.delenv("FIRSTTOUCH_LOCK")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     open_to_all, mine = tmp_path / "all", tmp_path / "mine"
     for folder, mode in ((open_to_all, 0o1777), (mine, 0o755)):
         folder.mkdir()
         folder.chmod(mode)
-    monkeypatch.setattr(exclusive, "PLACES", (tmp_path / "no", mine, open_to_all))
-    assert exclusive._file() == open_to_all / f"firsttouch-{platform.node()}.lock"
+    monkeypatch.setattr(host_lock, "PLACES", (tmp_path / "no", mine, open_to_all))
+    assert host_lock._file() == open_to_all / f"firsttouch-{platform.node()}.lock"
     monkeypatch.setenv("FIRSTTOUCH_LOCK", __file__)
-    with pytest.raises(BadInput, match="FIRSTTOUCH_LOCK: not a folder"), exclusive.measuring(print):
+    with pytest.raises(BadInput, match="FIRSTTOUCH_LOCK: not a folder"), host_lock.measuring(print):
         pass
 
 
@@ -181,9 +181,9 @@ def test_a_file_that_is_removed_while_it_is_waited_for(tmp_path):
         assert line == "held"
         threading.Timer(0.5, lambda: ((tmp_path / lock_name()).unlink(), process.kill())).start()
         said = []
-        with exclusive.measuring(said.append):
+        with host_lock.measuring(said.append):
             assert said
-            assert exclusive._holders(os.open(tmp_path / lock_name(), os.O_RDONLY)) == {os.getpid()}
+            assert host_lock._holders(os.open(tmp_path / lock_name(), os.O_RDONLY)) == {os.getpid()}
 
 
 def lock_name():
@@ -194,14 +194,14 @@ def test_a_link_of_somebody_else_is_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / lock_name()).symlink_to(victim)
-    with pytest.raises(OSError, match="symbolic links"), exclusive.measuring(print):
+    with pytest.raises(OSError, match="symbolic links"), host_lock.measuring(print):
         pass
     assert victim.read_text() == "precious"
 
 
 def test_a_pipe_of_somebody_else_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / lock_name())
-    with pytest.raises(BadInput, match="not a file"), exclusive.measuring(print):
+    with pytest.raises(BadInput, match="not a file"), host_lock.measuring(print):
         pass
 
 
@@ -214,7 +214,7 @@ def test_a_pipe_of_somebody_else_does_not_hang(tmp_path):
     ],
 )
 def test_no_process_is_left(script):
-    with exclusive.no_process_left():
+    with host_lock.no_process_left():
         started = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True)
         pid = int(started.stdout.readline())
         assert alive(pid)
@@ -225,7 +225,7 @@ def test_no_process_is_left(script):
 
 
 def test_what_deaf_processes_get_is_a_kill():
-    with exclusive.no_process_left():
+    with host_lock.no_process_left():
         deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
         script = f"{deaf}; print(1, flush=True); time.sleep(60)"
         started = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -237,7 +237,7 @@ def test_what_deaf_processes_get_is_a_kill():
 
 def test_those_from_before_stay():
     with subprocess.Popen(["sleep", "60"]) as before:
-        with exclusive.no_process_left():
+        with host_lock.no_process_left():
             pass
         assert before.poll() is None
         before.send_signal(signal.SIGKILL)
@@ -247,7 +247,7 @@ def test_an_error_leaves_none_either():
     started = []
 
     def interrupted():
-        with exclusive.no_process_left():
+        with host_lock.no_process_left():
             started.append(subprocess.Popen(["sleep", "60"]))
             raise KeyboardInterrupt
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import fsroots
 from firsttouch.errors import BadInput
+from firsttouch.host import topology
 
 pytestmark = pytest.mark.unit
 
@@ -43,7 +43,7 @@ def test_what_cannot_be_unpacked_is_refused(tmp_path, entry, reason):
     with tarfile.open(file, "w") as tarball:
         for info, content in [*INSIDE, entry]:
             tarball.addfile(info, io.BytesIO(content))
-    with pytest.raises(BadInput, match=f"^{re.escape(str(file))}: .*{reason}"), fsroots.environment(file):
+    with pytest.raises(BadInput, match=f"^{re.escape(str(file))}: .*{reason}"), topology.fsroot_environment(file):
         pytest.fail("it was unpacked")
 
 
@@ -69,7 +69,7 @@ def test_nothing_leaves_the_folder(tmp_path, monkeypatch, escape):
     with tarfile.open(file, "w") as tarball:
         for entry, content in [*INSIDE, *escape]:
             tarball.addfile(entry, io.BytesIO(content))
-    with fsroots.environment(file) as variables:
+    with topology.fsroot_environment(file) as variables:
         root = Path(variables["HWLOC_FSROOT"])
         assert (root / "sys/a/link").read_text() == "x"
         assert (root / "sys/far/cpulist").read_text() == "x"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch.checks.cases import topology_of
-from firsttouch.grouping import Neighbours
-from firsttouch.placement import plan
-from firsttouch.systems import load
-from firsttouch.topology import NumaNode, Pu, Topology
+from firsttouch.benchmarks.cases import topology_of
+from firsttouch.host.topology import NumaNode, Pu, Topology
+from firsttouch.scenarios.numa_groups import Neighbours
+from firsttouch.scenarios.placement import plan
+from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.unit
 

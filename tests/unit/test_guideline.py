@@ -9,18 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch import reads
+from firsttouch.advice import trials
+from firsttouch.advice.posterior import Aspects, Load, Trial, prior, update
+from firsttouch.advice.search import Rules, aspects, candidates, default, index_banks, search
+from firsttouch.advice.trials import split
 from firsttouch.errors import RunFailed
-from firsttouch.guideline import sample
-from firsttouch.guideline.aspects import aspects
-from firsttouch.guideline.belief import Load, Trial, update
-from firsttouch.guideline.candidates import candidates, default, index_banks
-from firsttouch.guideline.live import split
-from firsttouch.guideline.prior import Aspects, prior
-from firsttouch.guideline.search import Rules, search
-from firsttouch.placement import plan
-from firsttouch.records import Record
-from firsttouch.topology import load
+from firsttouch.genomics import fastq
+from firsttouch.host.topology import load
+from firsttouch.records.schema import Record
+from firsttouch.scenarios.placement import plan
 
 pytestmark = pytest.mark.unit
 
@@ -158,10 +155,10 @@ def pairs(tmp_path):
 @pytest.mark.parametrize("batch", [0, 20_000])
 @pytest.mark.parametrize("fraction", [0.0002, 0.003, 0.05, 0.9, 1.0])
 def test_samples_are_spread_and_pairs_stay_in_step(pairs, tmp_path, fraction, batch):
-    whole = reads.inspect(pairs, batch_bases=batch)
+    whole = fastq.inspect(pairs, batch_bases=batch)
     folder = tmp_path / "s"
     folder.mkdir()
-    found = sample.write(whole, fraction, folder)
+    found = trials.write(whole, fraction, folder)
     assert found.records <= round(5000 * fraction)
     assert found.records >= round(5000 * fraction) * (0.9 if fraction < 0.5 else 0.4)
     names = [[li.split("/")[0] for li in f.read_text().splitlines()[::4]] for f in found.files]

@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from firsttouch import launch, reads
-from firsttouch.aligners import aligner
+from firsttouch.advice import advice_text, trials
+from firsttouch.advice.posterior import prior
+from firsttouch.advice.search import candidates, default
 from firsttouch.errors import RunFailed
-from firsttouch.guideline import live, said
-from firsttouch.guideline.candidates import candidates, default
-from firsttouch.guideline.prior import prior
-from firsttouch.launch import Work
-from firsttouch.placement import plan
-from firsttouch.topology import load
+from firsttouch.genomics import fastq, launch
+from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.launch import Work
+from firsttouch.host.topology import load
+from firsttouch.scenarios.placement import plan
 
 pytestmark = pytest.mark.unit
 
@@ -38,9 +38,9 @@ def host(tmp_path, monkeypatch, golden):
     file.write_text("".join(f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n" for i in range(100_000)))
     (tmp_path / "host.xml").write_text(golden("lstopo_synthetic.xml"))
     scenarios = plan(load(xml=tmp_path / "host.xml")).scenarios
-    whole = reads.inspect([file], batch_bases=100_000)
+    whole = fastq.inspect([file], batch_bases=100_000)
     clock, messages, limits = Clock(), [], []
-    monkeypatch.setattr(live, "time", clock)
+    monkeypatch.setattr(trials, "time", clock)
 
     def advise(work, loading=2.0, budget=0.03, odd=lambda _: "", noise=(1.0,)):
         noises = itertools.cycle(noise) if isinstance(noise, tuple) else noise
@@ -59,7 +59,7 @@ def host(tmp_path, monkeypatch, golden):
             return SimpleNamespace(seconds=seconds, misplaced=misplaced, steps=steps)
 
         monkeypatch.setattr(launch, "run", run)
-        advice = live.advise(
+        advice = trials.advise(
             Work(aligner("bwa-mem"), tmp_path / "i", whole),
             scenarios,
             prior(candidates(scenarios), 0.2),
@@ -67,7 +67,7 @@ def host(tmp_path, monkeypatch, golden):
             default=default(scenarios),
             say=messages.append,
         )
-        return advice, said.document(advice, default(scenarios), ())
+        return advice, advice_text.document(advice, default(scenarios), ())
 
     advise.messages, advise.limits, advise.clock = messages, limits, clock
     return advise
@@ -139,11 +139,11 @@ def test_too_short_trials_are_made_longer(host):
 def test_a_long_load_takes_the_budget_and_that_is_said(host):
     _, found = host(times("8Inst_Original", whole=30.0), loading=30.0)
     assert not found["budget"]["within"]
-    assert any("OVER the budget" in line for line in said.lines(found))
+    assert any("OVER the budget" in line for line in advice_text.lines(found))
 
 
 def test_too_few_reads_for_a_trial(host):
     advice, found = host(times("8Inst_Original"), budget=0.001)
     assert (advice.stop, advice.belief, host.limits) == ("short", None, [])
-    assert "rule of thumb" in " ".join(said.lines(found))
+    assert "rule of thumb" in " ".join(advice_text.lines(found))
     assert found["budget"]["within"]

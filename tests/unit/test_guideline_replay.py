@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttouch import cli
+from firsttouch.advice.replay import COLUMNS, Cell, Row, read, replay
 from firsttouch.errors import BadInput
-from firsttouch.guideline.replay import replay
-from firsttouch.guideline.tables import COLUMNS, Cell, Row, read
 
 pytestmark = pytest.mark.unit
 

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from firsttouch.benchmarks import likwid
+from firsttouch.benchmarks.likwid import argv, cannot, parse, widest
 from firsttouch.errors import Missing, RunFailed
-from firsttouch.measure import likwid
-from firsttouch.measure.likwid import argv, cannot, parse, widest
 
 pytestmark = pytest.mark.unit
 

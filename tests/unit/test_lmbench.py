@@ -3,9 +3,9 @@
 
 import pytest
 
+from firsttouch.benchmarks import lmbench
+from firsttouch.benchmarks.lmbench import MIB, argv, largest_bytes, parse
 from firsttouch.errors import Missing, RunFailed
-from firsttouch.measure import lmbench
-from firsttouch.measure.lmbench import MIB, argv, largest_bytes, parse
 
 pytestmark = pytest.mark.unit
 

@@ -3,8 +3,8 @@
 
 import pytest
 
-from firsttouch import machine
-from firsttouch.records import Record
+from firsttouch.host import emulation
+from firsttouch.records.schema import Record
 
 pytestmark = pytest.mark.unit
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.unit
 def test_slurms_name_or_the_short_one(monkeypatch, hostname, node, name):
     monkeypatch.setattr("platform.node", lambda: hostname)
     monkeypatch.setenv("SLURMD_NODENAME", node)
-    assert machine.host_name() == name
+    assert emulation.host_name() == name
     assert Record("topology", "pus", "1", "neither", (1.0,)).host == name
 
 
 def test_a_name_with_a_domain_is_the_short_one_where_that_is_among_the_names():
-    assert machine.name_among("n1.a", {"n1", "n2"}) == "n1"
-    assert machine.name_among("n1.a", {"n1", "n1.a"}) == "n1.a"
-    assert machine.name_among("n3.a", {"n1"}) == "n3.a"
+    assert emulation.name_among("n1.a", {"n1", "n2"}) == "n1"
+    assert emulation.name_among("n1.a", {"n1", "n1.a"}) == "n1.a"
+    assert emulation.name_among("n3.a", {"n1"}) == "n3.a"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firsttouch.benchmarks import measure, profiles, programs
+from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.errors import BadInput
-from firsttouch.measure import aspects, effort, places
-from firsttouch.methodology import Cases, topology_of
-from firsttouch.systems import load
+from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.unit
 
@@ -22,10 +22,10 @@ OPTERON = topology_of(load("amd-opteron").facts)
 @given(st.sampled_from([1, 2, 4, 8]), st.sampled_from(["all", "ends"]), st.sets(st.integers(0, 7), min_size=1))
 def test_every_placement_is_in_one_run(size, extent, banks):
     """What the effort has of PU-sets x banks, each once; a run's PU-sets are all of its size of their nodes."""
-    thorough = replace(effort.efforts()["full"], banks=extent)
-    sets = places.sets_of(range(8), [size])
+    thorough = replace(profiles.efforts()["full"], banks=extent)
+    sets = programs.sets_of(range(8), [size])
     measured = []
-    for some, targets in places.rows(OPTERON, sets, sorted(banks), thorough):
+    for some, targets in programs.rows(OPTERON, sets, sorted(banks), thorough):
         every = sorted({node for nodes in some for node in nodes})
         assert sorted(some) == list(combinations(every, size))
         measured += [(nodes, bank) for nodes in some for bank in targets]
@@ -36,44 +36,46 @@ def test_every_placement_is_in_one_run(size, extent, banks):
 @pytest.mark.parametrize(("size", "number"), [(1, 64), (2, 224), (4, 560)])
 def test_the_full_matrix_of_a_size_is_one_run(size, number):
     """Thesis section 3.4: 64, 224 and 560 placements."""
-    ((sets, banks),) = places.rows(OPTERON, places.sets_of(range(8), [size]), range(8), effort.efforts()["full"])
+    ((sets, banks),) = programs.rows(
+        OPTERON, programs.sets_of(range(8), [size]), range(8), profiles.efforts()["full"]
+    )
     assert len(sets) * len(banks) == number
 
 
 @pytest.mark.parametrize("size", [0, 9])
 def test_sizes_that_there_are_not(size):
     with pytest.raises(BadInput, match=f"--set-sizes: {size}; there are 8 NUMA nodes"):
-        places.sets_of(range(8), [size])
+        programs.sets_of(range(8), [size])
 
 
 @pytest.mark.parametrize("bank", range(8))
 def test_threads_fill_the_nearest_nodes_first(bank):
-    pus = places.filling(OPTERON, bank, 64)
+    pus = programs.filling(OPTERON, bank, 64)
     node_of = {pu.index: pu.numa_node for pu in OPTERON.pus}
     distances = [OPTERON.distance(node_of[pu], bank) for pu in pus]
     assert distances == sorted(distances)
-    assert {node_of[pu] for pu in pus[:8]} == {bank} == {places.nearest(OPTERON, [bank])}
-    assert places.filling(OPTERON, bank, 9) == pus[:9]
+    assert {node_of[pu] for pu in pus[:8]} == {bank} == {programs.nearest(OPTERON, [bank])}
+    assert programs.filling(OPTERON, bank, 9) == pus[:9]
     for threads in (0, 65):
         with pytest.raises(BadInput, match=f"{threads} threads: this process may use 1 to 64 PUs"):
-            places.filling(OPTERON, bank, threads)
+            programs.filling(OPTERON, bank, threads)
 
 
 def test_set_sizes_are_those_of_the_pu_sets():
-    for name, one in effort.efforts().items():
+    for name, one in profiles.efforts().items():
         cases = Cases(OPTERON, one)
         assert cases.set_sizes() == sorted({len(s) for s in cases.pu_sets()}), name
-    assert Cases(OPTERON, effort.efforts()["full"]).set_sizes() == [1, 2, 4, 8]
+    assert Cases(OPTERON, profiles.efforts()["full"]).set_sizes() == [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize(
     ("asked", "program"),
     [
-        (aspects.Asked("latency"), "firsttouch-probe"),
-        (aspects.Asked("latency", random=False), "lmbench"),
-        (aspects.Asked("bandwidth", random=False), "firsttouch-probe"),
-        (aspects.Asked("bandwidth", program="stream"), "stream"),
-        (aspects.Asked("topology"), ""),
+        (measure.Asked("latency"), "firsttouch-probe"),
+        (measure.Asked("latency", random=False), "lmbench"),
+        (measure.Asked("bandwidth", random=False), "firsttouch-probe"),
+        (measure.Asked("bandwidth", program="stream"), "stream"),
+        (measure.Asked("topology"), ""),
     ],
 )
 def test_the_program_that_measures(asked, program):
@@ -83,9 +85,9 @@ def test_the_program_that_measures(asked, program):
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        (aspects.Asked("topology", program="stream"), "stream does not measure topology: nothing can"),
-        (aspects.Asked("contention", program="lmbench"), "firsttouch-probe and likwid-bench can"),
-        (aspects.Asked("latency", program="firsttouch-probe", random=False), "in sequential order: lmbench can"),
+        (measure.Asked("topology", program="stream"), "stream does not measure topology: nothing can"),
+        (measure.Asked("contention", program="lmbench"), "firsttouch-probe and likwid-bench can"),
+        (measure.Asked("latency", program="firsttouch-probe", random=False), "in sequential order: lmbench can"),
     ],
 )
 def test_a_program_that_cannot(asked, reason):

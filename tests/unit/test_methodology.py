@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from firsttouch.measure.effort import efforts
-from firsttouch.methodology import Cases, topology_of
-from firsttouch.systems import load
+from firsttouch.benchmarks.cases import Cases, topology_of
+from firsttouch.benchmarks.profiles import efforts
+from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.unit
 

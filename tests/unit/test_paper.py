@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch import cli, folders
+from firsttouch import cli, paths
 from firsttouch.errors import BadInput
-from firsttouch.paper import arithmetic, claims, feasible, judge, langmead, lenis, page, sheets
-from firsttouch.paper.judge import Outcome
 from firsttouch.report.model import Table
+from firsttouch.report.paper import claims, langmead, lenis, page, sheets
+from firsttouch.report.paper import claims as arithmetic
+from firsttouch.report.paper.claims import Outcome
 
 pytestmark = pytest.mark.unit
 TIMES = "lenis2017_execution_times.csv"
@@ -29,21 +30,21 @@ MAIN = "langmead2018_peak_tables.csv"
 
 @pytest.fixture(scope="module")
 def known() -> sheets.Sheets:
-    return sheets.read(folders.TABLES)
+    return sheets.read(paths.TABLES)
 
 
 @pytest.fixture(scope="module")
 def judged(known: sheets.Sheets) -> dict[str, Outcome]:
-    return {o.claim.id: o for o in judge.judge(claims.load(), known)}
+    return {o.claim.id: o for o in claims.judge(claims.load(), known)}
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(folders.TABLES, tmp_path / "published"))
+    return Path(shutil.copytree(paths.TABLES, tmp_path / "published"))
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    with (folders.TABLES / name).open(encoding="utf-8", newline="") as file:
+    with (paths.TABLES / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -164,7 +165,7 @@ def test_what_fits_is_planned(known: sheets.Sheets) -> None:
 
 
 def test_a_host_of_facts_is_a_host() -> None:
-    amd, intel = feasible.host("amd-opteron"), feasible.host("intel-xeon")
+    amd, intel = claims.host("amd-opteron"), claims.host("intel-xeon")
     assert [len(n.pus) for n in amd.numa_nodes] == [8] * 8
     assert [len(n.pus) for n in intel.numa_nodes] == [16] * 4
     assert intel.numa_nodes[0].pus == (*range(8), *range(32, 40))
@@ -257,7 +258,7 @@ def test_another_cell_gives_another_outcome(
     text = (copied / file).read_text(encoding="utf-8")
     assert text.count(old) == 1
     (copied / file).write_text(text.replace(old, new), encoding="utf-8")
-    outcome = next(o for o in judge.judge(claims.load(), sheets.read(copied)) if o.claim.id == claim)
+    outcome = next(o for o in claims.judge(claims.load(), sheets.read(copied)) if o.claim.id == claim)
     assert outcome.agrees is agrees
     assert judged[claim].agrees is not agrees
 
@@ -354,7 +355,7 @@ def test_a_claim_that_fits_no_cells_is_named_with_its_line(
     known: sheets.Sheets, old: str, new: str, reason: str
 ) -> None:
     with pytest.raises(BadInput) as raised:
-        judge.judge(claims.parse(CLAIM.replace(old, new), "x.toml"), known)
+        claims.judge(claims.parse(CLAIM.replace(old, new), "x.toml"), known)
     assert str(raised.value).startswith("x.toml:2: claim 'one': ")
     assert reason in str(raised.value)
 
@@ -377,7 +378,7 @@ def test_how_many_are_expected(known: sheets.Sheets, expect: str | int, agrees: 
     text = CLAIM.replace('right = { take = "max" }', "bound = 100").replace(
         'expect = "all"', f"expect = {expect!r}"
     )
-    (outcome,) = judge.judge(claims.parse(text, "x.toml"), known)
+    (outcome,) = claims.judge(claims.parse(text, "x.toml"), known)
     assert outcome.found.startswith("so in 3 of 4 cases")
     assert outcome.agrees is agrees
 

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from firsttouch.checks.cases import topology_of
-from firsttouch.cpulist import parse_list
+from firsttouch.benchmarks.cases import topology_of
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.placement import Need, plan
-from firsttouch.policies import chosen
-from firsttouch.systems import load
-from firsttouch.topology import NumaNode, Pu, Topology
+from firsttouch.host.cpusets import parse_list
+from firsttouch.host.topology import NumaNode, Pu, Topology
+from firsttouch.scenarios.memory_fit import Need
+from firsttouch.scenarios.placement import plan
+from firsttouch.scenarios.policies import chosen
+from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.unit
 

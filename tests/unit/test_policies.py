@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from firsttouch import policies
 from firsttouch.errors import BadInput
+from firsttouch.scenarios import policies
 
 pytestmark = pytest.mark.unit
 

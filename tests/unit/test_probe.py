@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch import probe, records
+from firsttouch.benchmarks import probe
 from firsttouch.errors import BadInput, CannotHere, Missing, RunFailed
+from firsttouch.records import schema
 
 pytestmark = pytest.mark.unit
 
@@ -40,8 +41,8 @@ def test_stored_report(golden):
 def test_records_are_whole(golden, tmp_path):
     report = probe.parse(golden("probe_bandwidth.jsonl"))
     found = list(report.records())
-    records.append(tmp_path / "records.jsonl", found)
-    assert records.read(tmp_path / "records.jsonl") == found
+    schema.append(tmp_path / "records.jsonl", found)
+    assert schema.read(tmp_path / "records.jsonl") == found
     first = found[0]
     assert (first.check, first.metric, first.unit) == ("bandwidth", "copy_bandwidth", "GB/s")
     wanted = {"program": "firsttouch-probe", "kernel": "copy", "stores": "regular", "pu_nodes": [0], "bank": 0}
@@ -249,7 +250,7 @@ def test_invalid_results_are_status_1_and_records(fake, firsttouch, tmp_path, li
     assert done.returncode == 1
     assert "firsttouch: invalid: 3 of 4 pages" in done.stderr
     assert json.loads(done.stdout)["results"][0]["status"] == "invalid"
-    assert [r.status for r in records.read(tmp_path / "r.jsonl")] == ["invalid", "valid"]
+    assert [r.status for r in schema.read(tmp_path / "r.jsonl")] == ["invalid", "valid"]
 
 
 def test_command_shows_percent_of_theoretical(fake, firsttouch, stand_in, tmp_path, golden):

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from made_reads import GOOD, common, fastq, layout, nothing_stays, packed, text, write
 
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.reads import blocks, check, divide, inspect, marks, parts, pieces
+from firsttouch.genomics import fastq as blocks
+from firsttouch.genomics import fastq as check
+from firsttouch.genomics import fastq as marks
+from firsttouch.genomics import feed
+from firsttouch.genomics.fastq import inspect
+from firsttouch.genomics.feed import divide, pieces
 
 pytestmark = pytest.mark.unit
 #: Small blocks, so that records go over their borders; and no room before them, for records that are larger.
@@ -149,12 +154,12 @@ def test_parts_are_as_equal_as_batches_allow(tmp_path):
 
 def test_pieces_are_of_their_size(tmp_path, monkeypatch):
     reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 45, "+", "I" * 45]] * 10_000))])
-    monkeypatch.setattr(parts, "PIECE", 10_000)
+    monkeypatch.setattr(feed, "PIECE", 10_000)
     sizes = [p.ends[0] - p.begins[0] for p in pieces(reads, 2)]
     # 103 or 104 records of 97 bytes.
     assert set(sizes) == {9_991, 10_088}
     # Few reads: still some pieces for each, but not of a few records.
-    monkeypatch.setattr(parts, "_LEAST", 1000)
+    monkeypatch.setattr(feed, "_LEAST", 1000)
     assert len(pieces(reads, 50)) >= 50 * 15
     assert len(pieces(reads, 700)) == 970
     assert len(pieces(reads, 1500)) == 1500
@@ -397,7 +402,7 @@ def test_interleaved_pairs_that_are_odd(tmp_path, cut):
 
 
 def test_a_long_pass_says_how_far_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("firsttouch.reads.scan._OFTEN", 0.0)
+    monkeypatch.setattr("firsttouch.genomics.fastq._OFTEN", 0.0)
     said = []
     inspect([write(tmp_path / "r.fq", text(GOOD))], say=said.append)
     assert said

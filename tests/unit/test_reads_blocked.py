@@ -10,8 +10,9 @@ from made_reads import GOOD, common, fastq, layout, packed, text, write
 
 from firsttouch import cli
 from firsttouch.errors import BadInput
-from firsttouch.reads import blocked, inspect
-from firsttouch.reads.blocked import block
+from firsttouch.genomics import padded_fastq
+from firsttouch.genomics.fastq import inspect
+from firsttouch.genomics.padded_fastq import block
 
 pytestmark = pytest.mark.unit
 
@@ -69,7 +70,7 @@ def test_the_figure_of_the_paper(tmp_path):
 
 
 def test_small_reads_of_a_pipe(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocked, "_AT_ONCE", 5)
+    monkeypatch.setattr(padded_fastq, "_AT_ONCE", 5)
     out = tmp_path / "out"
     block(inspect([write(tmp_path / "r.fq", text(GOOD * 10))]), [out], block_bytes=60, per_block=3)
     assert unpadded(out.read_bytes()) == text(GOOD * 10)

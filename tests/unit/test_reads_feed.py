@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from made_reads import GOOD, common, fastq, fed, layout, nothing_stays, packed, text, write
 
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.reads import Dynamic, Repeated, Static, inspect, intake, outlet, parts
+from firsttouch.genomics import feed, pipe_writer
+from firsttouch.genomics.fastq import inspect
+from firsttouch.genomics.feed import Dynamic, Repeated, Static
 
 pytestmark = pytest.mark.unit
 
@@ -25,8 +27,8 @@ pytestmark = pytest.mark.unit
 @pytest.fixture
 def small(monkeypatch):
     """Small pieces and blocks, so that a few records are many of them."""
-    monkeypatch.setattr(parts, "PIECE", 300)
-    monkeypatch.setattr(intake, "_BLOCK", 7)
+    monkeypatch.setattr(feed, "PIECE", 300)
+    monkeypatch.setattr(feed, "_BLOCK", 7)
 
 
 @given(
@@ -68,7 +70,7 @@ def test_all_is_fed_once_in_step(tmp_path, small, *, records, layouts, form, bat
             mine = [r for n, c in feeder.runs[instance] for r in both[2 * begins[n] : 2 * (begins[n] + c)]]
             assert found[instance] == [text(mine)]
     if kind is Static:
-        assert feeder.runs == [[(n, p.records)] for n, p in enumerate(parts.divide(reads, instances))]
+        assert feeder.runs == [[(n, p.records)] for n, p in enumerate(feed.divide(reads, instances))]
 
 
 def _sums(values):
@@ -214,7 +216,7 @@ def test_dynamic_pieces_go_to_who_reads(tmp_path, kind):
     assert size + rest == reads.files[0].stat().st_size
     if kind is Dynamic:
         # A pipe's content and the piece that waited for more room.
-        assert rest <= outlet.PIPE_BYTES + 2 * parts.PIECE
+        assert rest <= pipe_writer.PIPE_BYTES + 2 * feed.PIECE
     else:
         assert abs(size - rest) < 1000
 
@@ -313,7 +315,7 @@ def test_an_interrupt_ends_all(tmp_path):
     file = write(tmp_path / "r.fq.gz", packed(text(GOOD * 500_000)))
     script = f"""
 import os, pathlib, time
-from firsttouch.reads import Static, inspect
+from firsttouch.genomics.feed import Static; from firsttouch.genomics.fastq import inspect
 reads = inspect([pathlib.Path({str(file)!r})])
 tasks = len(os.listdir("/proc/self/task"))
 out_of, into = os.pipe()

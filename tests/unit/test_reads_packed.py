@@ -10,9 +10,9 @@ import pytest
 from made_reads import GOOD, fed, nothing_stays, packed, text, write
 
 from firsttouch.errors import BadInput
-from firsttouch.reads import Dynamic, Static, inspect
-from firsttouch.reads import packed as module
-from firsttouch.reads.source import source
+from firsttouch.genomics import fastq as module
+from firsttouch.genomics.fastq import inspect, source
+from firsttouch.genomics.feed import Dynamic, Static
 
 pytestmark = pytest.mark.unit
 

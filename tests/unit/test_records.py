@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch import records
 from firsttouch.errors import BadInput
-from firsttouch.records import Record
-from firsttouch.units import UNITS
+from firsttouch.records import schema
+from firsttouch.records.schema import Record
+from firsttouch.records.units import UNITS
 
 pytestmark = pytest.mark.unit
 
@@ -65,7 +65,7 @@ def test_no_spread_is_infinite():
 def test_there_and_back(samples, parameters):
     one = record(samples=tuple(samples), parameters=parameters, unit="%")
     text = json.dumps(one.to_dict())
-    assert json.dumps(records.from_dict(json.loads(text)).to_dict()) == text
+    assert json.dumps(schema.from_dict(json.loads(text)).to_dict()) == text
 
 
 def test_the_environment_says_whose_records_they_are(monkeypatch):
@@ -77,21 +77,21 @@ def test_the_environment_says_whose_records_they_are(monkeypatch):
 def test_append_and_read(tmp_path):
     file = tmp_path / "new" / "records.jsonl"
     ones = [record(), record(metric="other", samples=(1,))]
-    records.append(file, ones[:1])
-    records.append(file, ones[1:])
-    assert json.dumps([r.to_dict() for r in records.read(file)]) == json.dumps([r.to_dict() for r in ones])
-    assert [r.metric for r in records.collect([tmp_path, file])] == ["random_latency", "other"] * 2
+    schema.append(file, ones[:1])
+    schema.append(file, ones[1:])
+    assert json.dumps([r.to_dict() for r in schema.read(file)]) == json.dumps([r.to_dict() for r in ones])
+    assert [r.metric for r in schema.collect([tmp_path, file])] == ["random_latency", "other"] * 2
 
 
 def test_a_killed_writers_line_is_dropped_and_spoils_no_later_record(tmp_path):
     file = tmp_path / "records.jsonl"
-    records.append(file, [record(), record(metric="second")])
+    schema.append(file, [record(), record(metric="second")])
     whole = file.read_bytes()
     for cut in range(whole.index(b"\n") + 1, len(whole), 7):
         file.write_bytes(whole[:cut])
-        assert [r.metric for r in records.read(file)] == ["random_latency"]
-    records.append(file, [record(metric="third")])
-    assert [r.metric for r in records.read(file)] == ["random_latency", "third"]
+        assert [r.metric for r in schema.read(file)] == ["random_latency"]
+    schema.append(file, [record(metric="third")])
+    assert [r.metric for r in schema.read(file)] == ["random_latency", "third"]
 
 
 GOOD = record().to_dict()
@@ -150,7 +150,7 @@ def test_a_bad_line_is_named(tmp_path, text):
     file = tmp_path / "records.jsonl"
     file.write_text(json.dumps(GOOD) + "\n" + text + "\n")
     with pytest.raises(BadInput) as caught:
-        records.read(file)
+        schema.read(file)
     assert str(caught.value).startswith(f"{file}:2: ")
 
 
@@ -158,12 +158,12 @@ def test_what_is_no_text_is_named(tmp_path):
     file = tmp_path / "records.jsonl"
     file.write_bytes(b"\xff\xfe\n")
     with pytest.raises(BadInput, match=r"records\.jsonl"):
-        records.read(file)
+        schema.read(file)
 
 
 def test_the_table(tmp_path):
     file = tmp_path / "records.parquet"
-    records.write_table([record(parameters={"bank": 0}), record(parameters={"kernel": "copy"})], file)
+    schema.write_table([record(parameters={"bank": 0}), record(parameters={"kernel": "copy"})], file)
     assert [f.name for f in tmp_path.iterdir()] == [file.name]
     table = pl.read_parquet(file)
     assert table["samples"].to_list() == [[3.0, 1.0, 2.0]] * 2
@@ -191,7 +191,7 @@ def test_nothing_is_appended_to_a_file_of_something_else(tmp_path, content):
         file.write_bytes(content + (unfinished if content.endswith(b"\n") else b""))
         before = file.read_bytes()
         with pytest.raises(BadInput, match="precious: records can only be appended to a file of records"):
-            records.append(file, [record()])
+            schema.append(file, [record()])
         assert file.read_bytes() == before
 
 
@@ -200,18 +200,18 @@ def test_only_an_unfinished_last_record_is_cut(tmp_path):
     line = json.dumps(record().to_dict(), sort_keys=True)
     for rest in ("", "{", line[:50], line[:-1]):
         file.write_text(f"{line}\n{rest}")
-        records.append(file, [record(metric="second")])
-        assert [r.metric for r in records.read(file)] == [record().metric, "second"]
+        schema.append(file, [record(metric="second")])
+        assert [r.metric for r in schema.read(file)] == [record().metric, "second"]
     # The first record of a writer that was killed.
     for rest in ("", "{", '{"better', line[:50]):
         file.write_text(rest)
-        records.append(file, [record(metric="second")])
-        assert [r.metric for r in records.read(file)] == ["second"]
+        schema.append(file, [record(metric="second")])
+        assert [r.metric for r in schema.read(file)] == ["second"]
     # Whole, but for the newline that an editor has dropped.
     for text in (line, f"{line}\n{line}"):
         file.write_text(text)
-        records.append(file, [record(metric="second")])
-        assert len(records.read(file)) == text.count("\n") + 2
+        schema.append(file, [record(metric="second")])
+        assert len(schema.read(file)) == text.count("\n") + 2
 
 
 def test_where_records_cannot_be_appended(tmp_path):
@@ -223,6 +223,6 @@ def test_where_records_cannot_be_appended(tmp_path):
         (tmp_path / "file" / "records.jsonl", "file: records cannot be written there: not a folder"),
     ):
         with pytest.raises(BadInput, match=reason):
-            records.check_appendable(place)
-    records.check_appendable(tmp_path / "no" / "folder" / "yet" / "records.jsonl")
-    records.check_appendable(tmp_path / "file")
+            schema.check_appendable(place)
+    schema.check_appendable(tmp_path / "no" / "folder" / "yet" / "records.jsonl")
+    schema.check_appendable(tmp_path / "file")

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import characterize, datasets, progress, reframe_run, topology
+from firsttouch.benchmarks import reframe_run
+from firsttouch.benchmarks.reframe_run import Trouble
+from firsttouch.cli import characterize
+from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.reframe_run import Trouble
+from firsttouch.execution import progress
+from firsttouch.host import topology
 
 pytestmark = pytest.mark.unit
 
@@ -139,7 +143,7 @@ def test_a_reframe_without_a_report_failed(reframe, script):
 FOLLOWER = """\
 import sys
 from pathlib import Path
-from firsttouch import cli, reframe_run
+from firsttouch import cli; from firsttouch.benchmarks import reframe_run
 sys.executable = sys.argv[1]
 try:
     with cli._signals([]):
@@ -184,6 +188,6 @@ def test_messages_go_to_who_follows(tmp_path, monkeypatch, capsys):
 def test_a_host_of_another_system_is_refused_before_any_work(monkeypatch):
     xml = Path(__file__).parents[1] / "golden" / "hwloc_16amd64-8n2c-cpusets.xml"
     monkeypatch.setattr(topology, "of_this_host", lambda: topology.load(xml=xml))
-    monkeypatch.setattr(datasets, "get", lambda name: pytest.fail(f"{name} is fetched"))
+    monkeypatch.setattr(fetch, "get", lambda name: pytest.fail(f"{name} is fetched"))
     with pytest.raises(BadInput, match=r"intel-xeon\.yaml: this host has \d+ NUMA nodes, intel-xeon has 4$"):
         characterize.prepare("intel-xeon", "lambda", print)

@@ -16,8 +16,9 @@ import polars as pl
 import pytest
 from test_report_machines import Machine, invalid, made
 
-from firsttouch.records import Record
-from firsttouch.report import FILES, Reference
+from firsttouch.records.schema import Record
+from firsttouch.report.model import Reference
+from firsttouch.report.pages import FILES
 
 pytestmark = pytest.mark.unit
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
@@ -233,7 +234,7 @@ def test_the_table_has_a_line_per_headline(tmp_path: Path) -> None:
 
 
 def test_importing_the_package_does_not_import_matplotlib() -> None:
-    code = "import sys, firsttouch.report, firsttouch.commands.report; print('matplotlib' in sys.modules)"
+    code = "import sys, firsttouch.report, firsttouch.cli.report; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -241,7 +242,7 @@ def test_importing_the_package_does_not_import_matplotlib() -> None:
 def test_a_home_that_cannot_be_written_costs_no_message(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.write_text("a file, so that no folder can be made in it, not even by root")
-    code = "from firsttouch.report.plots import style; import matplotlib; print(matplotlib.get_configdir())"
+    code = "from firsttouch.report.figures import drawing; import matplotlib; print(matplotlib.get_configdir())"
     environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from test_report_machines import Machine
 
-from firsttouch import records
-from firsttouch.commands import report as command
+from firsttouch.cli import report as command
 from firsttouch.errors import BadInput
+from firsttouch.records import schema
 
 pytestmark = pytest.mark.unit
 
@@ -31,8 +31,8 @@ def call(*argv: str | Path) -> int:
 def results(tmp_path: Path) -> Path:
     folder = tmp_path / "results"
     machine = Machine(1, 2)
-    records.append(folder / "a" / "records.jsonl", machine.topology())
-    records.append(folder / "b" / "records.jsonl", machine.contention())
+    schema.append(folder / "a" / "records.jsonl", machine.topology())
+    schema.append(folder / "b" / "records.jsonl", machine.contention())
     return folder
 
 
@@ -116,7 +116,7 @@ def test_a_bad_line_is_named_and_the_others_are_reported(
 ) -> None:
     for host in range(hosts):
         measured = [replace(r, host=f"n{host}") for r in Machine(1, 2).topology()]
-        records.append(tmp_path / "in" / f"n{host}.d" / "records.jsonl", measured)
+        schema.append(tmp_path / "in" / f"n{host}.d" / "records.jsonl", measured)
     bad = tmp_path / "in" / "n0.d" / "records.jsonl"
     with bad.open("a") as out:
         out.write('{"schema": 1, "check": "half"\n')

@@ -11,12 +11,12 @@ import pytest
 from test_report_machines import Machine
 from test_report_page import local, page_of, tree
 
-from firsttouch import topology
-from firsttouch.report import hosts
+from firsttouch.host import topology
+from firsttouch.report import model
+from firsttouch.report.figures import summary
+from firsttouch.report.figures import topology as drawing
 from firsttouch.report.model import Panel
-from firsttouch.report.pivot import pivot
-from firsttouch.report.plots import summary
-from firsttouch.report.plots import topology as drawing
+from firsttouch.report.speedups import pivot
 
 pytestmark = pytest.mark.unit
 STORED = Path(__file__).parents[1] / "golden"
@@ -25,7 +25,7 @@ MACHINES = sorted(f.name for f in STORED.glob("*.xml"))
 
 def drawn(name: str) -> tuple[topology.Topology, tuple[Panel, ...]]:
     known = topology.load(xml=STORED / name)
-    (view,) = hosts.split(Machine().topology(), [], known)
+    (view,) = model.split(Machine().topology(), [], known)
     (figure,) = drawing.figures(view)
     return known, figure.panels
 
@@ -97,7 +97,7 @@ def test_the_summary_has_the_three_runs_of_each_dataset(tmp_path: Path) -> None:
 
     timed("1Inst_Interleave", 8, 19.0, 20.0, 21.0)
     timed("2Inst_Original", 4, 9.0, 10.0, 11.0)
-    (view,) = hosts.split(runs, [], None)
+    (view,) = model.split(runs, [], None)
     (figure,) = summary.figures(view)
     assert figure.shows == (
         "GCAT, 10000 reads: default run 41 s; best policy 20 s (1Inst_Interleave, 8 threads: 2.05x); "
@@ -121,7 +121,7 @@ def test_one_run_alone_is_no_summary() -> None:
     (run,) = [
         r for r in Machine(1, 2).scaling() if r.parameters == {**r.parameters, "policy": "original", "threads": 2}
     ]
-    (view,) = hosts.split([run], [], None)
+    (view,) = model.split([run], [], None)
     assert summary.figures(view) == []
 
 

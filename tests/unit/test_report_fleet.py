@@ -14,14 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_verdict import document_of
 
-from firsttouch import cli, records, store
-from firsttouch.campaign import model
-from firsttouch.campaign.journal import Entry
-from firsttouch.records import Record
-from firsttouch.report.fleet import assemble, changes, heat
-from firsttouch.report.fleet import missing as missing_hosts
+from firsttouch import cli
+from firsttouch.fleet import campaigns
+from firsttouch.fleet.journal import Entry
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.records import schema, store
+from firsttouch.records.schema import Record
+from firsttouch.report.fleet import comparison, figures, fleet_pages
+from firsttouch.report.fleet import fleet_pages as missing_hosts
 from firsttouch.report.fleet.ranks import Ranks
-from firsttouch.verdict import Undescribed, judged, table
 
 pytestmark = pytest.mark.unit
 
@@ -211,7 +213,7 @@ class TestPage:
             found[host] = [
                 replace(r, samples=(r.value * factor,)) if wanted in {"", r.check} else r for r in found[host]
             ]
-        return judged(table.of_records([r for mine in found.values() for r in mine]), Undescribed("s"))
+        return judged(samples_table.of_records([r for mine in found.values() for r in mine]), Undescribed("s"))
 
     def test_hosts_are_sorted_by_how_bad_they_are_not_by_how_many_metrics_are(self):
         one = self._bad_in({"n020": ("bandwidth", 0.88), "n021": ("contention", 0.5), "n022": ("latency", 1.2)})
@@ -221,14 +223,14 @@ class TestPage:
         for host, factor in (("n020", 0.5), ("n030", 0.88)):
             found[host] = [replace(r, samples=(r.value * factor,)) for r in found[host]]
         found["n030"] = [r for r in found["n030"] if r.parameters["bank"] != 3]
-        one = judged(table.of_records([r for mine in found.values() for r in mine]), Undescribed("s"))
+        one = judged(samples_table.of_records([r for mine in found.values() for r in mine]), Undescribed("s"))
         assert one.by_severity()[:3] == ["n030", "n020", "n007"]
 
     def test_the_map_shows_the_reason_of_each_failing_host(self, monkeypatch):
-        monkeypatch.setattr(heat, "MOST_METRICS", 3)
+        monkeypatch.setattr(figures, "MOST_METRICS", 3)
         changes = {f"n{number:03d}": ("bandwidth", 0.8) for number in range(20, 29)}
         one = self._bad_in({**changes, "n040": ("latency", 1.2), "n041": ("contention", 0.9)})
-        shown = heat.heat(Ranks(one))
+        shown = figures.heat(Ranks(one))
         assert {name.split()[0] for name in shown.metrics} == {"bandwidth", "latency", "contention"}
         for host, word, cells in shown.rows:
             if word == "fail":
@@ -241,7 +243,7 @@ class TestPage:
                 replace(r, samples=(r.value * 0.9,)) if r.check == "contention" else r
                 for r in found[f"n{number:03d}"]
             ]
-        records.append(tmp_path / "r.jsonl", [r for mine in found.values() for r in mine])
+        schema.append(tmp_path / "r.jsonl", [r for mine in found.values() for r in mine])
         assert cli.main(["report", str(tmp_path / "r.jsonl"), "-o", str(tmp_path / "out")]) == 0
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert "hosts form two groups in 4 metrics" in document["line"]
@@ -260,9 +262,11 @@ class TestPage:
         many["n9"] = [replace(r, host="n9") for r in many.pop("n009")]
         missing = {"n100": ["its job never started"]}
         found = judged(
-            table.of_records([r for mine in many.values() for r in mine]), Undescribed("s"), missing=missing
+            samples_table.of_records([r for mine in many.values() for r in mine]),
+            Undescribed("s"),
+            missing=missing,
         )
-        made = heat.heat(Ranks(found))
+        made = figures.heat(Ranks(found))
         hosts = [row[0] for row in made.rows]
         assert len(hosts) < 20
         assert {"n005", "n007", "n011"} <= {*hosts}
@@ -313,7 +317,7 @@ class TestCommand:
     def test_a_system_judges_and_its_verdicts_are_shown(self, tmp_path, firsttouch):
         document_of(tmp_path)
         mine = [replace(r, samples=(8.0 + i / 100,)) for i, r in enumerate(fleet(hosts=1)["n000"])]
-        records.append(tmp_path / "records.jsonl", mine)
+        schema.append(tmp_path / "records.jsonl", mine)
         env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
         argv = ("report", tmp_path / "records.jsonl", "-o", tmp_path / "out", "--system", "s")
         done = firsttouch(*argv, **env)
@@ -340,8 +344,8 @@ class TestCommand:
 
     def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, firsttouch):
         some = fleet(hosts=6)
-        records.append(tmp_path / "in" / "records.jsonl", [r for mine in some.values() for r in mine])
-        records.write_table([r for mine in some.values() for r in mine], tmp_path / "in" / "records.parquet")
+        schema.append(tmp_path / "in" / "records.jsonl", [r for mine in some.values() for r in mine])
+        schema.write_table([r for mine in some.values() for r in mine], tmp_path / "in" / "records.parquet")
         done = firsttouch("report", tmp_path / "in", "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         found = pl.read_parquet(tmp_path / "out" / "findings.parquet")
@@ -357,12 +361,12 @@ class TestCommand:
     def test_hosts_that_a_campaign_lost_are_listed_first(self, tmp_path, firsttouch):
         campaign = tmp_path / "c"
         steps = [{"name": name, "argv": ["measure", name]} for name in ("bandwidth", "latency")]
-        data = {"schema": model.SCHEMA, "kind": "validate", "system": "s", "dataset": "", "aligners": []}
+        data = {"schema": campaigns.SCHEMA, "kind": "validate", "system": "s", "dataset": "", "aligners": []}
         data |= {"effort": "full", "repetitions": 1, "steps": steps, "created": "2026-01-01T00:00:00.000+00:00"}
         campaign.mkdir()
         (campaign / "campaign.json").write_text(json.dumps(data))
         for host, mine in fleet(hosts=6).items():
-            journal = model.read(campaign).host(host)
+            journal = campaigns.read(campaign).host(host)
             journal.open()
             begin, end = journal.add(mine)
             journal.write(Entry("bandwidth", "done", "2026-01-01T00:01:00", host, begin=begin, end=end))
@@ -392,7 +396,7 @@ class TestCommand:
             for mine in fleet(hosts=6, passes=1).values()
             for r in mine[:1]
         ]
-        records.append(tmp_path / "r.jsonl", [replace(r, parameters={}) for r in slow])
+        schema.append(tmp_path / "r.jsonl", [replace(r, parameters={}) for r in slow])
         assert cli.main(["report", str(tmp_path / "r.jsonl"), "-o", str(tmp_path / "out")]) == 0
         page = (tmp_path / "out" / "index.html").read_text()
         assert "has no reference" not in page
@@ -408,7 +412,7 @@ class TestCommand:
         report = tmp_path / "run-report.json"
         report.write_text(json.dumps({"session_info": {}, "runs": [{"testcases": cases}]}))
         report.with_suffix(".log").write_text("[     SKIP ] (2/3) counters /12345678 @s:p+e [not here]\n")
-        records.append(tmp_path / "output" / "records.jsonl", fleet(hosts=1)["n000"])
+        schema.append(tmp_path / "output" / "records.jsonl", fleet(hosts=1)["n000"])
         done = firsttouch("report", report, "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         summary = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -427,7 +431,7 @@ class TestCommand:
             session = {"session_info": {"time_start_unix": start}, "runs": [{"testcases": cases}]}
             file.write_text(json.dumps(session))
         (folder / "reports" / "other.json").write_text("[]")
-        records.append(folder / "output" / "records.jsonl", fleet(hosts=1)["n000"])
+        schema.append(folder / "output" / "records.jsonl", fleet(hosts=1)["n000"])
         done = firsttouch("report", folder, "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         assert "Checks: 2 failed" in done.stdout
@@ -438,7 +442,7 @@ class TestCommand:
         ]
 
     def test_of_too_many_results_monitoring_gets_the_verdicts(self, stores, tmp_path, monkeypatch):
-        monkeypatch.setattr(assemble, "MOST_RESULTS", 10)
+        monkeypatch.setattr(fleet_pages, "MOST_RESULTS", 10)
         assert cli.main(["report", str(stores / "before"), "-o", str(tmp_path / "out")]) == 0
         hosts = {
             h["host"]
@@ -490,7 +494,7 @@ class TestCompare:
         after["n004"] = [replace(r, samples=(r.value * 0.8,)) for r in after["n004"]]
         first = [r for mine in before.values() for r in mine]
         second = [r for mine in after.values() for r in mine if r.check != "contention"]
-        found = changes.compare(table.of_records(first), table.of_records(second))
+        found = comparison.compare(samples_table.of_records(first), samples_table.of_records(second))
         assert (found.hosts, found.only_before, found.only_after) == (19, ["n003"], [])
         assert len(found.cases_before) == 4
         assert all(
@@ -526,7 +530,7 @@ class TestCompare:
         after["n031"] = [r for r in after["n031"] if (r.check, r.parameters["bank"]) != ("latency", 0)]
         before["n032"] = [r for r in before["n032"] if r.parameters["bank"] != 1]
         for name, some in (("before", before), ("after", after)):
-            records.append(tmp_path / f"{name}.jsonl", [r for mine in some.values() for r in mine])
+            schema.append(tmp_path / f"{name}.jsonl", [r for mine in some.values() for r in mine])
         paths = [str(tmp_path / f"{name}.jsonl") for name in ("before", "after")]
         assert cli.main(["report", "--compare", *paths, "-o", str(tmp_path / "out")]) == 0
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -551,7 +555,9 @@ class TestCompare:
 
     def test_few_hosts_decide_nothing(self):
         before, after = fleet(hosts=7), fleet(hosts=7, day="2026-02-01", slower=0.5)
-        found = changes.compare(*(table.of_records([r for m in f.values() for r in m]) for f in (before, after)))
+        found = comparison.compare(
+            *(samples_table.of_records([r for m in f.values() for r in m]) for f in (before, after))
+        )
         assert {c.word for c in found.changes} == {"undecided"}
         assert {c.low for c in found.changes} == {None}
 
@@ -561,14 +567,14 @@ class TestCompare:
         rng = np.random.default_rng(seed)
         missed = 0
         for _ in range(100):
-            low, high = changes.interval(true + 0.02 * rng.standard_t(2, hosts))
+            low, high = comparison.interval(true + 0.02 * rng.standard_t(2, hosts))
             missed += not low <= true <= high
         # 1 of 100 is expected; 9 or more have a probability below 1e-5.
         assert missed < 9
 
     def test_p_is_that_of_tossed_coins(self):
-        assert changes.sign_test(np.array([0.1] * 8)) == pytest.approx(2 / 2**8)
-        assert changes.sign_test(np.array([0.1, -0.1] * 4 + [0.0])) == 1.0
-        exact = changes.sign_test(np.array([0.1] * 540 + [-0.1] * 460))
-        normal = changes.sign_test(np.array([0.1] * 541 + [-0.1] * 461))
+        assert comparison.sign_test(np.array([0.1] * 8)) == pytest.approx(2 / 2**8)
+        assert comparison.sign_test(np.array([0.1, -0.1] * 4 + [0.0])) == 1.0
+        exact = comparison.sign_test(np.array([0.1] * 540 + [-0.1] * 460))
+        normal = comparison.sign_test(np.array([0.1] * 541 + [-0.1] * 461))
         assert exact == pytest.approx(normal, rel=0.05)

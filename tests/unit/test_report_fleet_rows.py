@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch.report.fleet import change_rows
-from firsttouch.report.fleet.changes import Change
-from firsttouch.report.fleet.names import names
-from firsttouch.verdict.model import natural
-from firsttouch.verdict.passes import Case
+from firsttouch.judge.samples_table import Case
+from firsttouch.judge.verdict import natural
+from firsttouch.report.fleet import comparison
+from firsttouch.report.fleet.comparison import Change
+from firsttouch.report.fleet.ranks import names
 
 pytestmark = pytest.mark.unit
 
@@ -64,7 +64,7 @@ class TestChanges:
             change("worse", -0.10, -0.12, -0.08, p=1e-4, bank=1),
             change("worse", -0.20, -0.22, -0.18, p=1e-9, bank=2),
         ]
-        assert change_rows.in_short(some) == [
+        assert comparison.in_short(some) == [
             (
                 "worse",
                 (
@@ -88,7 +88,7 @@ class TestChanges:
     )
     def test_a_bar_goes_to_the_right_for_what_is_better(self, better, size, word, right):
         low, high = sorted((0.8 * size, 1.2 * size))
-        (row,) = change_rows.rows([change(word, size, low, high, better=better)])
+        (row,) = comparison.rows([change(word, size, low, high, better=better)])
         middle = float(re.search(r'class="middle" x1="([\d.]+)"', row.bar)[1])
         at = float(re.search(r'cx="([\d.]+)"', row.bar)[1])
         assert (at > middle) == right
@@ -97,8 +97,8 @@ class TestChanges:
         assert 0 < left < left + width < 2 * middle
 
     def test_too_few_hosts_have_a_row_too(self):
-        (row,) = change_rows.rows([change("undecided", 0.5, None, None, p=0.5)])
+        (row,) = comparison.rows([change("undecided", 0.5, None, None, p=0.5)])
         assert row.cells[5] == "too few hosts"
-        assert change_rows.in_short([change("undecided", 0.5, None, None, p=0.5)])[0][1][3] == ""
-        (nothing,) = change_rows.rows([change("unchanged", 0.0, 0.0, 0.0, p=1.0)])
+        assert comparison.in_short([change("undecided", 0.5, None, None, p=0.5)])[0][1][3] == ""
+        (nothing,) = comparison.rows([change("unchanged", 0.0, 0.0, 0.0, p=1.0)])
         assert "nan" not in nothing.bar

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from test_report_machines import Machine, made
 
-from firsttouch.commands import advise as command
+from firsttouch.advice import advice_text
+from firsttouch.cli import advise as command
 from firsttouch.errors import BadInput
-from firsttouch.guideline import said, stored
-from firsttouch.records import Record
-from firsttouch.report import alternatives, gains
-from firsttouch.report import hosts as hosts_of
+from firsttouch.records.schema import Record
+from firsttouch.report import guidelines
+from firsttouch.report import model as hosts_of
 
 pytestmark = pytest.mark.unit
 
@@ -165,7 +165,7 @@ class TestHostsThatDiffer:
 
         records = [timed("1Inst_Original", host) for host in hosts]
         records += [timed(name, chance.choice(["n1", "n2"])) for name in self.NAMES]
-        ((_, choice),) = alternatives.measured(hosts_of.split(records, (), None))
+        ((_, choice),) = guidelines.measured(hosts_of.split(records, (), None))
         return choice
 
     @pytest.mark.parametrize("swap", [False, True])
@@ -191,15 +191,15 @@ class TestHostsThatDiffer:
         def times(of_n2):
             return {"default": {"n1": [10, 10.1], "n2": [10, 10.1]}, "x": {"n1": [5, 5.05], "n2": of_n2}}
 
-        same = gains.gains(times([5, 5.05]), "default")["x"]
-        differing = gains.gains(times([9, 9.05]), "default")["x"]
+        same = guidelines.gains(times([5, 5.05]), "default")["x"]
+        differing = guidelines.gains(times([9, 9.05]), "default")["x"]
         assert same.clear
         assert not differing.clear
 
     def test_students_quantiles(self):
         # Tables of the t distribution, two-sided.
         wanted = {(0.95, 1): 12.706, (0.95, 2): 4.303, (0.95, 10): 2.228, (0.99, 4): 4.604, (0.99, 5): 4.032}
-        assert {key: round(gains.student(*key), 3) for key in wanted} == wanted
+        assert {key: round(guidelines.student(*key), 3) for key in wanted} == wanted
 
 
 def test_runs_with_other_numbers_of_threads_are_not_one_scenario(tmp_path):
@@ -242,7 +242,7 @@ def advice(**changes):
     slow = {"expected": 20.0, "low": 18.0, "high": 22.0}
     row = {"instances": 1, "threads": 8, "policy": "original", "trials": 2, "reason": ""}
     return {
-        **said.place(),
+        **advice_text.place(),
         "aligner": "snap",
         "dataset": None,
         "recommended": "2Inst_Original",
@@ -263,8 +263,8 @@ def advice(**changes):
 
 def test_stored_advice_is_found_and_shown(tmp_path):
     (tmp_path / "results" / "deep").mkdir(parents=True)
-    stored.write(advice(host="n7"), tmp_path / "results" / "deep" / "mine.advice.json")
-    found, page, _ = choices(tmp_path, [], advice=stored.find([tmp_path / "results"]))
+    advice_text.write(advice(host="n7"), tmp_path / "results" / "deep" / "mine.advice.json")
+    found, page, _ = choices(tmp_path, [], advice=advice_text.find([tmp_path / "results"]))
     (one,) = found[0]["choices"]
     assert (one["source"], one["recommended"]) == ("advised", "2Inst_Original")
     assert "host n7" in one["title"]
@@ -293,7 +293,7 @@ def test_a_file_that_is_no_advice_is_named(tmp_path, text, said_of_it):
     file = tmp_path / "my.advice.json"
     file.write_text(text)
     with pytest.raises(BadInput, match=said_of_it) as caught:
-        stored.find([tmp_path])
+        advice_text.find([tmp_path])
     assert str(file) in str(caught.value)
 
 

@@ -8,8 +8,8 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from test_report_machines import Machine, invalid, made
 from test_verdict import LIMITS, rates, system_of
 
-from firsttouch import report
-from firsttouch.verdict import judge
+from firsttouch.judge.judging import judge
+from firsttouch.report import model, pages
 
 pytestmark = pytest.mark.unit
 
@@ -59,7 +59,7 @@ def test_a_verdict_is_a_test_case(tmp_path):
     verdicts = judge(records, system, missing={"good": [], "gone": ["latency-0: its host died"]})
     out = tmp_path / "report"
     out.mkdir()
-    report.build(records, out, verdicts=verdicts)
+    pages.build(records, out, verdicts=verdicts)
     suites = read(out)
     assert sorted(suites) == ["gone", "good", "lost", "slow"]
     assert list(results(suites["good"]).values()) == [[]]
@@ -74,9 +74,9 @@ def test_a_verdict_is_a_test_case(tmp_path):
 
 def test_without_a_verdict_checks_are_test_cases(tmp_path):
     problems = [
-        report.Problem("counters", "skipped", "perf_event_paranoid is 3", "n1", check="counters"),
-        report.Problem("latency", "failed", "it died\x1b[0m", "n1", check="latency"),
-        report.Problem("figures", "skipped", "not all hosts are drawn", check=""),
+        model.Problem("counters", "skipped", "perf_event_paranoid is 3", "n1", check="counters"),
+        model.Problem("latency", "failed", "it died\x1b[0m", "n1", check="latency"),
+        model.Problem("figures", "skipped", "not all hosts are drawn", check=""),
     ]
     machine = Machine(1, 2)
     made(tmp_path, [*machine.bandwidth(), invalid(machine.contention()[0])], problems=problems)

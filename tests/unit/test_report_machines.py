@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from firsttouch.records import Record
-from firsttouch.report import Summary, build
-from firsttouch.topology import parse_xml
+from firsttouch.host.topology import parse_xml
+from firsttouch.records.schema import Record
+from firsttouch.report.headlines import Summary
+from firsttouch.report.pages import build
 
 SOFTWARE = {
     "latency": {"lmbench": "3.0-a9"},

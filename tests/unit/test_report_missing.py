@@ -13,7 +13,8 @@ import pytest
 from test_report_machines import Machine, invalid, made
 
 from firsttouch.errors import BadInput
-from firsttouch.report import Problem, build
+from firsttouch.report.model import Problem
+from firsttouch.report.pages import build
 
 pytestmark = pytest.mark.unit
 

@@ -14,16 +14,16 @@ from test_report_machines import Machine, made
 from test_verdict import LIMITS, rates, system_of
 
 from firsttouch import cli
-from firsttouch.records import append
-from firsttouch.report import hosts, junit
+from firsttouch.judge.judging import judge
+from firsttouch.records.schema import append
+from firsttouch.report import junit, model
 from firsttouch.report import openmetrics as module
-from firsttouch.verdict import judge
 
 pytestmark = pytest.mark.unit
 
 
 def text(records, verdicts=()):
-    return module.text(hosts.split(records, (), None), verdicts, version="1.2", generated=1.7e9)
+    return module.text(model.split(records, (), None), verdicts, version="1.2", generated=1.7e9)
 
 
 def samples(content, parse=openmetrics):

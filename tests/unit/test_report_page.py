@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from test_report_machines import Machine
 
-from firsttouch.records import Record
-from firsttouch.report import Problem, build
+from firsttouch.records.schema import Record
+from firsttouch.report.model import Problem
+from firsttouch.report.pages import build
 
 pytestmark = pytest.mark.unit
 HOSTILE = "<script>alert('x')</script>\"&$x^2$|`\x00\x1b[31m\u2028\n- _*~"

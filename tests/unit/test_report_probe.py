@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from test_report_machines import Machine, made
 
-from firsttouch.records import Record
-from firsttouch.report import agreement, contention, levels, matrices, theoretical
-from firsttouch.report.hosts import HostView, split
+from firsttouch.records.schema import Record
+from firsttouch.report import metrics
+from firsttouch.report.model import HostView, split
 
 pytestmark = pytest.mark.unit
 PROBE = {"program": "firsttouch-probe", "pages": "base"}
@@ -53,7 +53,7 @@ def view(records: list[Record]) -> HostView:
 
 
 def test_membind_and_interleaved_are_matrices_of_their_own() -> None:
-    ways = matrices.variants(view(sweep()))
+    ways = metrics.variants(view(sweep()))
     assert [way.parameters["policy"] for way in ways] == ["interleave", "membind"]
     interleaved, bound = ways
     assert len(bound.matrices[0].cells) == 10 * 4
@@ -62,7 +62,7 @@ def test_membind_and_interleaved_are_matrices_of_their_own() -> None:
 
 
 def test_the_local_bandwidth_is_that_of_one_bank() -> None:
-    best = matrices.best_local(matrices.variants(view(sweep())), "copy")
+    best = metrics.best_local(metrics.variants(view(sweep())), "copy")
     assert best is not None
     way, nodes, record = best
     assert (way.parameters["policy"], len(nodes), record.value) == ("membind", 1, 9.0)
@@ -70,20 +70,20 @@ def test_the_local_bandwidth_is_that_of_one_bank() -> None:
 
 def test_the_sweep_goes_before_a_single_cell_that_is_faster() -> None:
     faster = rate(99.0, (0,), (0,), program="likwid-bench")
-    ways = matrices.variants(view([*sweep(), faster]))
-    best = matrices.best_local(ways, "copy")
+    ways = metrics.variants(view([*sweep(), faster]))
+    best = metrics.best_local(ways, "copy")
     assert best is not None
     assert best[2].parameters["program"] == "firsttouch-probe"
     # One cell is no matrix; it stands beside the probe's in a table.
-    assert "likwid-bench" not in {way.parameters["program"] for way in matrices.drawn(ways)}
+    assert "likwid-bench" not in {way.parameters["program"] for way in metrics.drawn(ways)}
     remote = rate(3.0, (0,), (1,), program="likwid-bench")
-    drawn = matrices.drawn(matrices.variants(view([*sweep(), faster, remote])))
+    drawn = metrics.drawn(metrics.variants(view([*sweep(), faster, remote])))
     assert "likwid-bench" in {way.parameters["program"] for way in drawn}
 
 
 def test_records_of_other_programs_alone_are_drawn() -> None:
-    ways = matrices.variants(view([rate(9.0, (0,), (0,), program="stream")]))
-    assert matrices.drawn(ways) == ways
+    ways = metrics.variants(view([rate(9.0, (0,), (0,), program="stream")]))
+    assert metrics.drawn(ways) == ways
 
 
 def test_other_programs_stand_beside_the_probe() -> None:
@@ -92,24 +92,24 @@ def test_other_programs_stand_beside_the_probe() -> None:
     elsewhere, fewer = rate(1.0, (0,), (1,), program="stream"), rate(1.0, (0,), (0,), program="x", threads=1)
     streaming = rate(7.0, (0,), (0,), program="likwid-bench", stores="streaming")
     host = view([probe, likwid, stream, elsewhere, fewer, streaming])
-    assert [r.value for r in agreement.beside(host, probe)] == [8.0, 5.0]
-    table = agreement.table(host, [probe])
+    assert [r.value for r in metrics.beside(host, probe)] == [8.0, 5.0]
+    table = metrics.table(host, [probe])
     assert table is not None
     assert [(row[5], row[-1]) for row in table.rows] == [("likwid-bench", "1.25"), ("stream", "2.00")]
-    assert agreement.table(view([probe]), [probe]) is None
+    assert metrics.table(view([probe]), [probe]) is None
 
 
 def test_the_share_of_the_theoretical_bandwidth() -> None:
     local, both = rate(12.8, (0,), (0,)), rate(12.8, (0, 1), (0, 1))
     host = view([*theory(), local, both])
     # 4 packages of 51.2 GB/s are 25.6 GB/s for each of 8 banks.
-    assert theoretical.fraction(host, local) == pytest.approx(0.5)
-    assert theoretical.fraction(host, both) == pytest.approx(0.25)
-    assert theoretical.unknown(host) == ""
-    assert theoretical.fraction(view([local]), local) is None
+    assert metrics.fraction(host, local) == pytest.approx(0.5)
+    assert metrics.fraction(host, both) == pytest.approx(0.25)
+    assert metrics.unknown(host) == ""
+    assert metrics.fraction(view([local]), local) is None
     # Records of before tell nothing of packages and banks.
     old = Record("topology", "theoretical_bandwidth", "GB/s", "neither", (51.2,), host="n1")
-    assert theoretical.fraction(view([old, local]), local) is None
+    assert metrics.fraction(view([old, local]), local) is None
 
 
 def test_the_report_says_shares_or_why_there_are_none(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_few_threads_are_those_nearest_to_the_bank() -> None:
         for node, value in ((0, value / 2), (1, value), (2, value * 3))  # the farthest one is an outlier
     ]
     records.append(thread(0.5, 8, [1, 0, 2], 1))
-    (way,) = contention.ways(view(records))
+    (way,) = metrics.ways(view(records))
     ((_, points),) = way.each.items()
     assert {threads: r.value for threads, r in points.items()} == {1: 2.0, 2: 1.5, 8: 0.5}
     assert len(way.positions) == 6
@@ -154,7 +154,7 @@ def test_contention_by_two_programs_are_two_ways(tmp_path: Path) -> None:
         )
         for threads, value in ((1, 9.0), (4, 4.0))
     ]
-    ways = contention.ways(view([*others, *mine]))
+    ways = metrics.ways(view([*others, *mine]))
     assert [way.name.split(",")[0] for way in ways] == ["firsttouch-probe", "likwid-bench"]
     summary, page, _ = made(tmp_path, [*others, *mine])
     assert "Contention for one memory bank: firsttouch-probe, random read-modify-write" in page
@@ -182,7 +182,7 @@ def test_curves_of_programs_and_ways_stay_apart(tmp_path: Path) -> None:
     huge = curve("firsttouch-probe", 0, 0, 0.8, order="random", pages="thp")
     lmbench = curve("lmbench", 0, 0, 1.1, stride_bytes=256) + curve("lmbench", 0, 1, 9.0, stride_bytes=256)
     records = [*lmbench, *huge, *(r for one in probe for r in one)]
-    known = levels.curves(view(records), levels.RANDOM)
+    known = metrics.curves(view(records), metrics.RANDOM)
     assert len(known) == 5
     assert (known[0].program, known[0].local) == ("firsttouch-probe", True)
     summary, page, _ = made(tmp_path, records)

@@ -6,8 +6,8 @@ import json
 import pytest
 from test_verdict import LIMITS, rates, system_of
 
-from firsttouch import report
-from firsttouch.verdict import judge
+from firsttouch.judge.judging import judge
+from firsttouch.report import pages
 
 pytestmark = pytest.mark.unit
 
@@ -21,7 +21,7 @@ def made(tmp_path):
     verdicts = judge(records, system, missing={"late": ["latency-0: its host | died"]})
     out = tmp_path / "report"
     out.mkdir()
-    report.build(records, out, verdicts=verdicts)
+    pages.build(records, out, verdicts=verdicts)
     return out
 
 
@@ -49,6 +49,6 @@ def test_the_ticket_and_the_document_have_them(made):
 
 
 def test_without_verdicts_there_is_no_such_table(tmp_path):
-    report.build(rates(1.0), tmp_path)
+    pages.build(rates(1.0), tmp_path)
     assert "Which hosts" not in (tmp_path / "index.html").read_text()
     assert "Verdict" not in (tmp_path / "summary.md").read_text()

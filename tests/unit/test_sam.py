@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firsttouch import sam
 from firsttouch.errors import RunFailed
-from firsttouch.sam import lines
+from firsttouch.genomics import sam
 
 pytestmark = pytest.mark.unit
 
@@ -44,7 +43,7 @@ def joined(folder, parts, runs):
 @pytest.fixture(params=[64, 1 << 22], ids=["small-blocks", "large-blocks"])
 def block(request, monkeypatch):
     """Sets the size of the blocks that files are read in."""
-    monkeypatch.setattr(lines, "BLOCK_BYTES", request.param)
+    monkeypatch.setattr(sam, "BLOCK_BYTES", request.param)
     return request.param
 
 

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch import smbios
 from firsttouch.errors import BadInput
-from firsttouch.smbios import Module, Theoretical
-from firsttouch.systems import load
+from firsttouch.systems import memory_modules
+from firsttouch.systems.definition import load
+from firsttouch.systems.memory_modules import Module, Theoretical
 
 pytestmark = pytest.mark.unit
 
 
 def test_stored_output(golden):
-    modules = smbios.parse(golden("dmidecode_type_17.txt"))
+    modules = memory_modules.parse(golden("dmidecode_type_17.txt"))
     assert [m.locator for m in modules] == [f"P{p}-DIMM{c}1" for p in "12" for c in "ABCD"]
-    found = smbios.of_modules(modules)
+    found = memory_modules.of_modules(modules)
     assert (found.bytes_per_second, found.channels, found.transfer_rate) == (2 * 51.2e9, 8, 1.6e9)
     assert found.reason == ""
 
@@ -24,9 +24,9 @@ def test_stored_output(golden):
 def test_older_words_for_the_speed(golden):
     old = golden("dmidecode_type_17.txt").replace("Configured Memory Speed", "Configured Clock Speed")
     old = old.replace("MT/s", "MHz")
-    assert smbios.parse(old) == smbios.parse(golden("dmidecode_type_17.txt"))
+    assert memory_modules.parse(old) == memory_modules.parse(golden("dmidecode_type_17.txt"))
     without = "\n".join(line for line in old.splitlines() if "Configured" not in line)
-    assert {m.transfer_rate for m in smbios.parse(without)} == {1.733e9}
+    assert {m.transfer_rate for m in memory_modules.parse(without)} == {1.733e9}
 
 
 @pytest.mark.parametrize(
@@ -34,23 +34,23 @@ def test_older_words_for_the_speed(golden):
 )
 def test_other_output(text):
     with pytest.raises(BadInput, match="no 'Memory Device'"):
-        smbios.parse(text)
+        memory_modules.parse(text)
 
 
 @given(st.text())
 def test_any_text_is_read_or_refused(text):
     for given_text in (text, f"\nMemory Device\n\t{text}: {text}\n"):
         try:
-            modules = smbios.parse(given_text)
+            modules = memory_modules.parse(given_text)
         except BadInput:
             continue
-        found = smbios.of_modules(modules)
+        found = memory_modules.of_modules(modules)
         assert (found.bytes_per_second is None) == bool(found.reason)
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from([1.6e9, 2.4e9, 3.2e9])), min_size=1))
 def test_each_channel_counts_once_at_its_slowest(modules):
-    found = smbios.of_modules([Module("", f"p0 channel {c}", r, 64) for c, r in modules])
+    found = memory_modules.of_modules([Module("", f"p0 channel {c}", r, 64) for c, r in modules])
     slowest = {c: min(r for d, r in modules if d == c) for c, _ in modules}
     assert found.bytes_per_second == pytest.approx(8 * sum(slowest.values()))
     assert found.channels == len(slowest)
@@ -59,7 +59,7 @@ def test_each_channel_counts_once_at_its_slowest(modules):
 def test_the_thesis_systems():
     """Section 3.2: 51.2 and 42.6 GB/s of a package, 204.8 and 170.4 of all four."""
     for name, one in (("amd-opteron", 51.2e9), ("intel-xeon", 42.6e9)):
-        found = smbios.of_facts(load(name).facts, name)
+        found = memory_modules.of_facts(load(name).facts, name)
         assert found.bytes_per_second == pytest.approx(4 * one, rel=0.002)
         assert found.channels == 16
 
@@ -68,15 +68,15 @@ def test_facts_help_where_smbios_does_not(stand_in):
     stand_in(
         "dmidecode", "echo '# dmidecode 3.4'; echo '/sys/firmware/dmi/tables/DMI: Permission denied' >&2; exit 1"
     )
-    assert "Permission denied" in smbios.of_this_host().reason
-    found = smbios.of_this_host("amd-opteron")
+    assert "Permission denied" in memory_modules.of_this_host().reason
+    found = memory_modules.of_this_host("amd-opteron")
     assert (found.bytes_per_second, found.source) == (204.8e9, "facts of the system 'amd-opteron'")
 
 
 def test_smbios_comes_first(stand_in, tmp_path, golden):
     (tmp_path / "table").write_text(golden("dmidecode_type_17.txt"))
     stand_in("dmidecode", f'test "$*" = "--type 17" && cat {tmp_path / "table"}')
-    found = smbios.of_this_host("amd-opteron")
+    found = memory_modules.of_this_host("amd-opteron")
     assert (found.bytes_per_second, found.source) == (102.4e9, "SMBIOS")
 
 

@@ -13,11 +13,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from firsttouch import beside, records, store
 from firsttouch.errors import BadInput
-from firsttouch.records import Record
-from firsttouch.store import compaction, files, reading
-from firsttouch.verdict import table
+from firsttouch.judge import samples_table
+from firsttouch.records import atomic_files, schema, store
+from firsttouch.records.schema import Record
 
 pytestmark = pytest.mark.unit
 
@@ -50,7 +49,7 @@ def test_what_is_appended_is_read(tmp_path):
     made = [store.append(tmp_path / "st", some("n1", i)) for i in range(3)]
     assert len({*made}) == 3
     assert store.append(tmp_path / "st", []) is None
-    again = records.from_frame(store.scan([tmp_path]).collect())
+    again = schema.from_frame(store.scan([tmp_path]).collect())
     assert len(again) == 9
     wanted = [json.dumps(r.to_dict(), sort_keys=True) for r in some("n1", 0)]
     assert [json.dumps(r.to_dict(), sort_keys=True) for r in again[:3]] == wanted
@@ -152,10 +151,10 @@ def test_a_compaction_that_is_killed_loses_nothing_and_doubles_nothing(tmp_path)
 def test_two_writers_of_one_file_do_not_see_each_other(tmp_path):
     def slowly(out):
         out.write(b"first")
-        files.put(tmp_path / "x", lambda other: other.write(b"second"))
+        store.put(tmp_path / "x", lambda other: other.write(b"second"))
         assert (tmp_path / "x").read_text() == "second"
 
-    files.put(tmp_path / "x", slowly)
+    store.put(tmp_path / "x", slowly)
     assert [f.name for f in tmp_path.iterdir()] == ["x"]
     assert (tmp_path / "x").read_text() == "first"
 
@@ -176,7 +175,7 @@ def test_two_compactions_of_different_files_are_not_read_twice(tmp_path):
     # Two machines that see a file each later than the other.
     made = [store.append(tmp_path, some("n1", number)) for number in range(3)]
     for part in (made[:2], made[1:]):
-        compaction._join(tmp_path, part)
+        store._join(tmp_path, part)
     assert seen(tmp_path) == [("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
     for _ in range(3):
         store.compact(tmp_path, patience=0)
@@ -185,16 +184,16 @@ def test_two_compactions_of_different_files_are_not_read_twice(tmp_path):
 
 
 def test_lines_tables_stores_and_reports_are_read_together(tmp_path):
-    records.append(tmp_path / "a" / "records.jsonl", some("n1", 1))
-    records.write_table(some("n2", 2), tmp_path / "records.parquet")
+    schema.append(tmp_path / "a" / "records.jsonl", some("n1", 1))
+    schema.write_table(some("n2", 2), tmp_path / "records.parquet")
     store.append(tmp_path / "st", some("n3", 3))
     (tmp_path / "st" / "findings.parquet").write_bytes(b"no table of records")
     single = tmp_path / "single.parquet"
-    records.write_table(some("n4", 4), single)
+    schema.write_table(some("n4", 4), single)
     found = store.find([tmp_path, single])
     assert (len(found.tables), len(found.lines)) == (3, 1)
     assert store.scan([tmp_path, single]).collect()["host"].n_unique() == 4
-    rows = sum(len(t) for t in store.batches(found, table.READ))
+    rows = sum(len(t) for t in store.batches(found, samples_table.READ))
     assert rows == 12
 
 
@@ -202,15 +201,15 @@ def test_what_is_no_table_of_records_is_named(tmp_path):
     bad = tmp_path / "bad.parquet"
     bad.write_bytes(b"PAR1")
     with pytest.raises(BadInput, match=r"bad\.parquet: not a table of records"):
-        list(store.batches(store.find([bad]), table.READ))
+        list(store.batches(store.find([bad]), samples_table.READ))
     pl.DataFrame({"host": ["n1"]}).write_parquet(bad)
     with pytest.raises(BadInput, match=r"bad\.parquet: not a table of records: column \w+ is not there"):
-        list(store.batches(store.find([bad]), table.READ))
-    frame = records.to_frame(some("n1", 1))
+        list(store.batches(store.find([bad]), samples_table.READ))
+    frame = schema.to_frame(some("n1", 1))
     for column, value in (("value", float("nan")), ("better", "fast"), ("status", "fine")):
         frame.with_columns(pl.lit(value).alias(column)).write_parquet(bad)
         with pytest.raises(BadInput, match=r"bad\.parquet: "):
-            list(store.batches(store.find([bad]), table.READ))
+            list(store.batches(store.find([bad]), samples_table.READ))
     with pytest.raises(BadInput, match="no such file or folder"):
         store.find([tmp_path / "nowhere"])
 
@@ -219,7 +218,7 @@ def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(beside, "_force", full)
+    monkeypatch.setattr(atomic_files, "_force", full)
     with pytest.raises(OSError, match="No space left"):
         store.append(tmp_path / "st", some("n1", 1))
     assert list((tmp_path / "st").iterdir()) == []
@@ -228,7 +227,7 @@ def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_what_a_store_did_not_write_is_not_joined(tmp_path):
     store.append(tmp_path, some("n1", 1))
     store.append(tmp_path, some("n1", 2))
-    records.write_table(some("n2", 2), tmp_path / "records.parquet")
+    schema.write_table(some("n2", 2), tmp_path / "records.parquet")
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "findings.parquet")
     assert store.compact(tmp_path).joined == 2
     store.compact(tmp_path, patience=0)
@@ -237,7 +236,7 @@ def test_what_a_store_did_not_write_is_not_joined(tmp_path):
 
 
 def test_large_tables_are_read_in_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "ROWS", 5)
+    monkeypatch.setattr(store, "ROWS", 5)
     store.append(tmp_path, some("n1", 1, count=12))
     parts = [len(t) for t in store.batches(store.find([tmp_path]), ["host"])]
     assert parts == [5, 5, 2]
@@ -247,7 +246,7 @@ def test_large_tables_are_read_in_parts(tmp_path, monkeypatch):
 def test_the_command_appends_and_joins(tmp_path, firsttouch):
     for number in range(2):
         file = tmp_path / f"{number}.jsonl"
-        records.append(file, some("n1", number))
+        schema.append(file, some("n1", number))
         done = firsttouch("store", "append", tmp_path / "st", file)
         assert (done.returncode, "3 records" in done.stdout) == (0, True), done.stderr
     done = firsttouch("store", "--json", "compact", tmp_path / "st")

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from firsttouch.benchmarks import stream
+from firsttouch.benchmarks.stream import parse
 from firsttouch.errors import RunFailed
-from firsttouch.measure import stream
-from firsttouch.measure.stream import parse
 
 pytestmark = pytest.mark.unit
 

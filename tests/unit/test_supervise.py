@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import supervise, watch
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.placement import Placement
-from firsttouch.supervise import Job, Watching, argv_of, run_together
+from firsttouch.execution import placement_check, process_runner
+from firsttouch.execution.process_runner import Job, Watching, argv_of, run_together
+from firsttouch.scenarios.placement import Placement
 
 pytestmark = pytest.mark.unit
 
@@ -182,7 +182,7 @@ def test_slow_looks_do_not_let_a_short_program_go_unseen(job):
         # The first look finds the program not begun yet.
         looks.append(pid)
         if len(looks) > 1:
-            watch.look(pid, found)
+            placement_check.look(pid, found)
 
     # Each look counts as if it had taken seconds.
     (outcome,) = run_together([job("sleep 1")], watching=Watching(1e-9, look))
@@ -253,19 +253,19 @@ def test_one_of_64_fails(job, marker):
 
 def test_the_ends_of_logs(tmp_path):
     log = tmp_path / "log"
-    assert supervise.last_lines(log) == ""
+    assert process_runner.last_lines(log) == ""
     log.write_text("\n\n")
-    assert supervise.last_lines(log) == ""
+    assert process_runner.last_lines(log) == ""
     log.write_text("a\nb\n\nc\n\n")
-    assert supervise.last_lines(log) == "b | c"
-    assert supervise.last_lines(log, 1) == "c"
+    assert process_runner.last_lines(log) == "b | c"
+    assert process_runner.last_lines(log, 1) == "c"
 
 
 LAUNCHER = """\
 import sys
 from pathlib import Path
 from firsttouch.cli import _signals
-from firsttouch.supervise import Job, run_together
+from firsttouch.execution.process_runner import Job; from firsttouch.execution.process_runner import run_together
 folder = Path(sys.argv[1])
 jobs = [Job(["sh", "-c", sys.argv[2], "sh", sys.argv[3]], folder / f"{n}.o", folder / f"{n}.e") for n in range(3)]
 received = []
@@ -322,13 +322,13 @@ def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, n
 
 
 def test_a_tool_that_is_asked_something(tmp_path):
-    done = supervise.run_tool(["sh", "-c", "echo out; printf '\\377' >&2; exit 3"])
+    done = process_runner.run_tool(["sh", "-c", "echo out; printf '\\377' >&2; exit 3"])
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "\N{REPLACEMENT CHARACTER}")
     with pytest.raises(Missing, match="'no-such-tool' is not there"):
-        supervise.run_tool(["no-such-tool"])
+        process_runner.run_tool(["no-such-tool"])
     with pytest.raises(RunFailed, match=r"sleep 60 did not answer within 0.1 s"):
-        supervise.run_tool(["sleep", "60"], timeout=0.1)
+        process_runner.run_tool(["sleep", "60"], timeout=0.1)
     (tmp_path / "broken").write_bytes(b"\x7fELF")
     (tmp_path / "broken").chmod(0o755)
     with pytest.raises(RunFailed, match="broken cannot be started: Exec format error"):
-        supervise.run_tool([str(tmp_path / "broken")])
+        process_runner.run_tool([str(tmp_path / "broken")])

@@ -12,14 +12,14 @@ from unittest.mock import ANY
 
 import pytest
 
-from firsttouch import folders
+from firsttouch import paths
+from firsttouch.benchmarks.cases import topology_of
 from firsttouch.errors import BadInput
-from firsttouch.methodology import topology_of
-from firsttouch.systems import available, load, mismatch
+from firsttouch.systems.definition import available, load, mismatch
 
 pytestmark = pytest.mark.unit
 
-TABLE = folders.TABLES / "lenis2017_execution_times.csv"
+TABLE = paths.TABLES / "lenis2017_execution_times.csv"
 ROWS = list(csv.DictReader(TABLE.open()))
 FIRSTTOUCH = {"NA12878": "na12878", "GCAT": "gcat", "gem": "gem3"}
 
@@ -172,7 +172,7 @@ def test_references_are_as_reframe_takes_them(amd, intel):
 
 
 def test_no_execution_time_stands_in_a_system_file():
-    for file in folders.SYSTEMS.glob("*.yaml"):
+    for file in paths.SYSTEMS.glob("*.yaml"):
         text = file.read_text()
         assert not [row["mean_s"] for row in ROWS if row["mean_s"] in text]
 
@@ -190,18 +190,18 @@ def test_unknown_names_say_which_there_are(monkeypatch, tmp_path):
 def test_a_folder_of_the_site_comes_first(monkeypatch, tmp_path):
     other = tmp_path / "one"
     other.mkdir()
-    text = (folders.SYSTEMS / "amd-opteron.yaml").read_text()
+    text = (paths.SYSTEMS / "amd-opteron.yaml").read_text()
     (other / "mine.yaml").write_text(text.replace("name: amd-opteron", "name: mine", 1))
     (other / "amd-opteron.yaml").write_text(text.replace("128 GiB DDR3", "ours", 1))
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", f"{other}:{tmp_path}")
     assert load("mine").path == other / "mine.yaml"
     assert "ours" in load("amd-opteron").description
-    assert load("intel-xeon").path == folders.SYSTEMS / "intel-xeon.yaml"
+    assert load("intel-xeon").path == paths.SYSTEMS / "intel-xeon.yaml"
     assert Path(other / "mine.yaml") == available()["mine"]
 
 
 def test_the_emulated_opteron_has_the_systems_distances():
-    file = folders.ROOT / "tests" / "emulated" / "machines" / "amd-opteron.toml"
+    file = paths.ROOT / "tests" / "emulated" / "machines" / "amd-opteron.toml"
     emulated = tomllib.loads(file.read_text())["distances"]
     assert [list(row) for row in load("amd-opteron").facts.distances] == emulated
 

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firsttouch import folders
-from firsttouch.commands import system as command
+from firsttouch import paths
+from firsttouch.benchmarks import activate
+from firsttouch.cli import system as command
 from firsttouch.errors import BadInput, Missing
-from firsttouch.systems import activate, draft, load
-from firsttouch.topology import Cache, NumaNode, Pu, Topology
+from firsttouch.host.topology import Cache, NumaNode, Pu, Topology
+from firsttouch.systems import draft
+from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.unit
 
@@ -179,7 +181,7 @@ def test_local_is_any_host(run):
 
 
 def test_check_command(run, tmp_path):
-    good = folders.SYSTEMS / "intel-xeon.yaml"
+    good = paths.SYSTEMS / "intel-xeon.yaml"
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: bad\nfoo: 1\n")
     assert run("check", good)[0] == 0
@@ -209,7 +211,7 @@ def test_list_command(run, monkeypatch, tmp_path):
         raise Missing("lstopo is not on PATH")
 
     monkeypatch.setattr(draft.topology_module, "of_this_host", missing)
-    if not (folders.SYSTEMS / "local.yaml").exists():
+    if not (paths.SYSTEMS / "local.yaml").exists():
         status, out, _ = run("list")
         assert status == 3
         assert "lstopo is not on PATH" in out

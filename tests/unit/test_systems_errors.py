@@ -8,9 +8,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firsttouch import folders
+from firsttouch import paths as folders
 from firsttouch.errors import BadInput
-from firsttouch.systems import load, references
+from firsttouch.systems import references
+from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.unit
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch import limits, topology
 from firsttouch.cli import main
 from firsttouch.errors import BadInput, Missing
-from firsttouch.placement import plan
-from firsttouch.topology import parse_xml
+from firsttouch.host import cpusets, topology
+from firsttouch.host.topology import parse_xml
+from firsttouch.scenarios.placement import plan
 
 pytestmark = pytest.mark.unit
 
@@ -213,8 +213,8 @@ def test_a_damaged_document_is_a_topology_or_refused(golden, data):
 
 def test_this_host_is_cut_to_what_this_process_may_use(monkeypatch, golden):
     monkeypatch.setattr(topology, "_lstopo", lambda *_: golden("lstopo_synthetic.xml"))
-    mine = limits.Limits(frozenset({0, 9, 99}), frozenset({0, 1, 77}), 12345)
-    monkeypatch.setattr(limits, "of_this_process", lambda: mine)
+    mine = cpusets.Limits(frozenset({0, 9, 99}), frozenset({0, 1, 77}), 12345)
+    monkeypatch.setattr(cpusets, "of_this_process", lambda: mine)
     found = topology.load()
     assert found.allowed_pus == {0, 9}
     assert found.cpu_nodes == (0, 1)

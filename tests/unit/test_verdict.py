@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch.records import Record, append
-from firsttouch.systems import document, model
-from firsttouch.verdict import exit_status, file, judge, undecided, worst
+from firsttouch.judge import verdict_file
+from firsttouch.judge.judging import judge, undecided
+from firsttouch.judge.verdict import exit_status, worst
+from firsttouch.records.schema import Record, append
+from firsttouch.systems import definition, document
 
 pytestmark = pytest.mark.unit
 
@@ -34,7 +36,7 @@ def system_of(tmp_path, *entries):
     data = {"name": "s", "description": "x", "hostnames": ["x"], "facts": facts, "references": list(entries)}
     data["partitions"] = [{"name": "p", "scheduler": "local"}]
     path = tmp_path / "s.yaml"
-    return model.build(document.parse(json.dumps(data), path), path=path)
+    return definition.build(document.parse(json.dumps(data), path), path=path)
 
 
 @pytest.fixture
@@ -213,14 +215,14 @@ def test_a_verdict_file_is_one_line_that_no_shell_looks_at(tmp_path_factory, rea
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
     system = system_of(tmp_path_factory.getbasetemp(), {**entry, "tolerance": LIMITS["higher"]})
     (found,) = judge(rates(1.0, status="invalid", reason=reason), system)
-    text = file.line(found, measured=1.0)
+    text = verdict_file.line(found, measured=1.0)
     assert text.startswith("invalid 1 n1 s ")
     assert re.fullmatch(r"[A-Za-z0-9 .,:;%/()=+_-]+", text)
 
 
 def test_a_verdict_is_written_at_once(bandwidth, tmp_path):
     (found,) = judge(rates(1.0, 1.0), bandwidth)
-    file.write(found, 1.0, tmp_path / "a" / "n1", tmp_path / "n1")
+    verdict_file.write(found, 1.0, tmp_path / "a" / "n1", tmp_path / "n1")
     assert (tmp_path / "n1").read_text() == (tmp_path / "a" / "n1").read_text()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "n1"]
 

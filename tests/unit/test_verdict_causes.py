@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from firsttouch import settings
-from firsttouch.records import Record
-from firsttouch.systems import load
-from firsttouch.verdict import judge
-from firsttouch.verdict.causes import rules
+from firsttouch.benchmarks import kernel_settings
+from firsttouch.judge.causes import rules
+from firsttouch.judge.judging import judge
+from firsttouch.records.schema import Record
+from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.unit
 
@@ -142,7 +142,7 @@ def test_every_rule_has_a_test_and_settings_that_exist():
     assert {rule.name for rule in rules()} == {*SIGNATURES, "hyperthreading off"}
     told = {condition["setting"] for rule in rules() for condition in rule.when if "setting" in condition}
     # What others kept busy makes passes invalid instead.
-    assert told == settings.METRICS - {"busy_pus"}
+    assert told == kernel_settings.METRICS - {"busy_pus"}
 
 
 def test_a_busy_host_is_no_cause_of_a_wrong_count(system, fleet):
@@ -166,13 +166,13 @@ class TestSettings:
         for name, text in files.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text + "\n")
-        found = {r.metric: r.value for r in settings.records(tmp_path)}
+        found = {r.metric: r.value for r in kernel_settings.records(tmp_path)}
         # /proc/stat tells nothing, and the look is written down all the same: it replaces an earlier one.
         assert found == {"huge_pages": 0.0, "numa_balancing": 1.0, "frequency_share": 0.8, "busy_pus": 0.0}
 
     def test_of_this_host(self):
-        found = {r.metric: r.value for r in settings.records()}
-        assert set(found) <= settings.METRICS
+        found = {r.metric: r.value for r in kernel_settings.records()}
+        assert set(found) <= kernel_settings.METRICS
         assert 0 < found["usable_share"] <= 1
         assert found["busy_pus"] >= 0
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from test_verdict import LIMITS, document_of, system_of
 
 from firsttouch import cli
-from firsttouch.commands import validate
-from firsttouch.records import Record, append, from_frame, to_frame
-from firsttouch.verdict import Undescribed, judge, judged, table
-from firsttouch.verdict.columns import Groups, stable
-from firsttouch.verdict.fleet import learn
-from firsttouch.verdict.model import ORDER
+from firsttouch.cli import validate
+from firsttouch.judge import samples_table
+from firsttouch.judge.fleet_level import learn
+from firsttouch.judge.judging import Undescribed, judge, judged
+from firsttouch.judge.sprt import Groups, stable
+from firsttouch.judge.verdict import ORDER
+from firsttouch.records.schema import Record, append, from_frame, to_frame
 
 pytestmark = pytest.mark.unit
 
@@ -132,7 +133,7 @@ def test_columns_judge_as_the_rules_do(tmp_path_factory, seed):
             assert told(found) == told(mine)
             assert weighed(found) == pytest.approx(weighed(mine), rel=1e-6)
         # In columns the same words without looking at any host.
-        columns = judged(table.of_records(records, "s"), system, missing=missing)
+        columns = judged(samples_table.of_records(records, "s"), system, missing=missing)
         assert {h: ORDER[columns.word(h)] for h in columns.hosts} == {v.host: v.verdict for v in found}
         for verdict in found:
             number = columns.number.get(verdict.host)
@@ -191,21 +192,21 @@ def test_ten_thousand_hosts_are_judged_as_their_metric_is():
 
 def test_the_same_record_read_twice_is_one_pass_and_another_of_its_time_is_not():
     records = simulated(5, hosts=6, passes=3)
-    once, twice = table.of_records(records), table.of_records([*records, *reversed(records)])
+    once, twice = samples_table.of_records(records), samples_table.of_records([*records, *reversed(records)])
     assert np.array_equal(once.value, twice.value)
     assert np.array_equal(once.counts, twice.counts)
     measured = [r for r in records if r.metric != "busy_pus"]
     other = replace(measured[0], parameters={**measured[0].parameters, "seconds": -1.0})
-    assert len(table.of_records([*records, other]).value) == len(measured) + 1
+    assert len(samples_table.of_records([*records, other]).value) == len(measured) + 1
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([9, 20, 50]))
 def test_tables_may_come_in_any_parts(seed, size):
     records = simulated(seed, hosts=5)
-    whole = table.of_records(records)
+    whole = samples_table.of_records(records)
     frames = [to_frame(records[i : i + size]) for i in range(0, len(records), size)]
-    parts = table.of_frames(frames)
+    parts = samples_table.of_frames(frames)
     assert whole.hosts == parts.hosts
     assert whole.cases == parts.cases
     for name in ("value", "time", "valid", "judged", "case", "host", "counts"):

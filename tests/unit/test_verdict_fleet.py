@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_verdict import LIMITS, document_of, rates, system_of
 
-from firsttouch.records import append
-from firsttouch.systems import load
-from firsttouch.verdict import Undescribed, baseline, judge, judged, sure, table, undecided
-from firsttouch.verdict.columns import Groups
-from firsttouch.verdict.fleet import divided, learn
+from firsttouch.judge import baseline, samples_table, sprt
+from firsttouch.judge.fleet_level import divided, learn
+from firsttouch.judge.judging import Undescribed, judge, judged, undecided
+from firsttouch.judge.sprt import Groups
+from firsttouch.records.schema import append
+from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.unit
 
@@ -80,34 +81,34 @@ class TestLearn:
 
 class TestSure:
     def test_one_pass_condemns_nobody_however_bad(self):
-        for count in range(1, sure.FEWEST_TO_FAIL):
-            assert sure.weight([0.99] * count, 0.025, 0.001) < sure.FAIL_AT
-        assert sure.weight([0.99] * sure.FEWEST_TO_FAIL, 0.025, 0.001) >= sure.FAIL_AT
+        for count in range(1, sprt.FEWEST_TO_FAIL):
+            assert sprt.weight([0.99] * count, 0.025, 0.001) < sprt.FAIL_AT
+        assert sprt.weight([0.99] * sprt.FEWEST_TO_FAIL, 0.025, 0.001) >= sprt.FAIL_AT
         # But one good pass is enough where passes are alike.
-        assert sure.weight([0.0], 0.025, 0.005) <= sure.PASS_AT
+        assert sprt.weight([0.0], 0.025, 0.005) <= sprt.PASS_AT
 
     @settings(deadline=None)
     @given(st.lists(st.floats(-0.5, 0.9), min_size=1), st.floats(0.005, 0.2), st.floats(0.001, 0.3))
     def test_more_loss_is_more_evidence(self, losses, limit, error):
-        worse = sure.weight([loss + 0.01 for loss in losses], limit, error)
-        assert worse >= sure.weight(losses, limit, error)
-        assert 0.5 <= sure.certainty(worse) <= 1
+        worse = sprt.weight([loss + 0.01 for loss in losses], limit, error)
+        assert worse >= sprt.weight(losses, limit, error)
+        assert 0.5 <= sprt.certainty(worse) <= 1
 
     def test_disturbed_passes_make_it_slower_and_not_wrong(self):
         rng = random.Random(2)  # noqa: S311
         calm = [rng.gauss(0, 0.02) for _ in range(500)]
         disturbed = [loss + (0.4 if rng.random() < 0.1 else 0) for loss in calm]
         middle = sum(disturbed) / 500
-        plain = sure.fitted(calm, 0.02, 0.05)
-        careful = sure.fitted([loss - middle for loss in disturbed], 0.02, 0.05)
+        plain = sprt.fitted(calm, 0.02, 0.05)
+        careful = sprt.fitted([loss - middle for loss in disturbed], 0.02, 0.05)
         assert careful > plain == pytest.approx(0.02, rel=0.5)
         alarms = 0
         for _ in range(300):
             evidence = 0.0
-            while sure.PASS_AT < evidence < sure.FAIL_AT:
+            while sprt.PASS_AT < evidence < sprt.FAIL_AT:
                 loss = rng.gauss(0, 0.02) + (0.4 if rng.random() < 0.1 else 0) - middle
-                evidence += sure.weight([loss], 0.025, careful)
-            alarms += evidence >= sure.FAIL_AT
+                evidence += sprt.weight([loss], 0.025, careful)
+            alarms += evidence >= sprt.FAIL_AT
         assert alarms == 0
 
 
@@ -269,7 +270,7 @@ class TestNow:
         }
         records = [*rates(0.5, **look), *rates(1.0, **look, day="2026-01-02"), *rates(1.0, 1.0, day="2026-01-02")]
         for some in (records, records[::-1]):
-            assert table.of_records(some).settings == {"n1": {"frequency_share": 1.0}}
+            assert samples_table.of_records(some).settings == {"n1": {"frequency_share": 1.0}}
             assert judge(some, ordered)[0].causes == ()
 
 
@@ -379,7 +380,7 @@ def two_kinds(hosts=40, apart=0.09, **others):
 class TestDivided:
     def test_two_groups_are_named_with_their_hosts_and_the_worse_one_is_suspect(self, tmp_path):
         records = fleet(hosts=40, **two_kinds(n7=0.7, n8=0.6))
-        every = judged(table.of_records(records), system_of(tmp_path))
+        every = judged(samples_table.of_records(records), system_of(tmp_path))
         (two,) = every.divided.values()
         assert set(two.better) == {f"n{i}" for i in range(0, 40, 2)} - {"n8"}
         assert {"n1", "n3", "n39"} <= set(two.worse)
@@ -407,7 +408,7 @@ class TestDivided:
 
     def test_a_clear_majority_is_right_and_the_others_fail(self, tmp_path):
         bad = {f"n{i}": 0.9 for i in range(12)}
-        every = judged(table.of_records(fleet(hosts=40, count=6, error=0.005, **bad)), system_of(tmp_path))
+        every = judged(samples_table.of_records(fleet(hosts=40, count=6, error=0.005, **bad)), system_of(tmp_path))
         assert every.notes() == []
         assert {host: every.of(host).verdict for host in every.hosts} == {
             f"n{i}": "fail" if i < 12 else "pass" for i in range(40)

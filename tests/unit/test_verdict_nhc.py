@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from firsttouch import folders
-from firsttouch.verdict import file
-from firsttouch.verdict.model import Finding, HostVerdict
+from firsttouch import paths
+from firsttouch.judge import verdict_file
+from firsttouch.judge.verdict import Finding, HostVerdict
 
 pytestmark = pytest.mark.unit
 
-CHECK = folders.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
+CHECK = paths.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
 SCRIPT = 'die() { echo "died: ${*:2}"; exit "$1"; }; . "$0"; check_firsttouch "$@"; exit $?'
 
 
@@ -43,7 +43,7 @@ def write(folder, word, *, age=0, why="it is slow"):
         unjudged=0,
         missing=(),
     )
-    line = file.line(found, measured=time.time() - age)
+    line = verdict_file.line(found, measured=time.time() - age)
     (folder / found.host).write_text(line + "\n")
 
 

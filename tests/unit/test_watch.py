@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from firsttouch import watch
-from firsttouch.placement import Placement
-from firsttouch.watch import Found, family, judge, look
+from firsttouch.execution import placement_check
+from firsttouch.execution.placement_check import Found, family, judge, look
+from firsttouch.scenarios.placement import Placement
 
 pytestmark = pytest.mark.unit
 
@@ -288,4 +288,4 @@ def test_processes_that_come_and_go_are_no_error():
 
 
 def test_of_a_process_group_all_are_seen():
-    assert os.getpid() in watch.family(os.getpid())
+    assert os.getpid() in placement_check.family(os.getpid())

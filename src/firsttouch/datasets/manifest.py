@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from firsttouch import folders
+from firsttouch import paths
 from firsttouch.errors import BadInput, Missing
-from firsttouch.tomldoc import check, line_of, loads, read
+from firsttouch.toml_schema import check, line_of, loads, read
 
 UNPINNED = "unpinned"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
@@ -125,7 +125,7 @@ def mapped_fraction_min(expect: Mapping[str, Any], aligner: str) -> float:
 def folder() -> Path:
     """Return the manifest's folder; raises Missing where there is none."""
     named = os.environ.get("FIRSTTOUCH_DATASETS")
-    found = Path(named) if named else folders.ROOT / "datasets"
+    found = Path(named) if named else paths.ROOT / "datasets"
     if not found.is_dir():
         raise Missing(f"no dataset manifest at {found}: set FIRSTTOUCH_DATASETS to the folder of the TOML files")
     return found

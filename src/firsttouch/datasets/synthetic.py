@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic datasets: a genome of our own and reads of it by dwgsim, each made once per set of options."""
+"""Generated datasets: a random genome, and reads that dwgsim simulates of it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,114 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from firsttouch.datasets import stream
+import numpy as np
+import numpy.typing as npt
+
+from firsttouch.datasets import store
 from firsttouch.datasets.manifest import DataFile
-from firsttouch.datasets.store import Place, need_space
-from firsttouch.datasets.stream import Progress
+from firsttouch.datasets.store import Place, Progress, need_space
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.units import parse_bytes
+from firsttouch.records.units import parse_bytes
+
+# ----------------------------------------------------------------------
+# A random genome with repeats, the same bytes for the same options on every host.
+#
+# Aligners slow down on repeats, and their indexes get the cache behaviour of a real genome only with them:
+# families of interspersed repeats (lengths as those of Alu, of SINE-VNTR-Alu and of full L1 elements) are
+# copied all over the genome, forward and reverse, each copy with a divergence of its own of up to 20 %, mostly
+# a small one, so that some reads have several places as in a real genome.
+
+_Bytes = npt.NDArray[np.uint8]
+
+LINE = 80  #: bases per FASTA line
+_BLOCK = 50_000 * LINE  # bases made at once: bounds the memory
+_CONTIG = 64_000_000  # bases of a contig at most
+_FAMILIES = ((300, 24), (1_500, 12), (6_000, 4))  # (length, how many families)
+_DIVERGENCE = 0.2  # the greatest; half of the copies have less than a quarter of it
+
+# A byte of the generator is four bases.
+_FOUR = np.frombuffer(b"ACGT", np.uint8)[(np.arange(256)[:, None] >> np.array([0, 2, 4, 6])) & 3]
+_COMPLEMENT = np.arange(256, dtype=np.uint8)
+_COMPLEMENT[np.frombuffer(b"ACGT", np.uint8)] = np.frombuffer(b"TGCA", np.uint8)
+
+
+class _Random:
+    """Draws from the raw output of PCG64: NumPy keeps that stream for ever, its distributions it may change."""
+
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.PCG64(seed)
+
+    def _raw(self, count: int) -> npt.NDArray[np.uint64]:
+        return np.atleast_1d(self._bits.random_raw(count)).astype("<u8")
+
+    def bases(self, count: int) -> _Bytes:
+        """Return *count* of A, C, G and T."""
+        bases: _Bytes = _FOUR[self._raw(count // 32 + 1).view(np.uint8)].reshape(-1)[:count]
+        return bases
+
+    def uniform(self, count: int) -> npt.NDArray[np.float64]:
+        """Return *count* numbers in [0, 1)."""
+        return (self._raw(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def fasta(size: int, repeat_fraction: float, seed: int) -> Iterator[bytes]:
+    """Yield the FASTA text of a genome of *size* bases, *repeat_fraction* of them in repeats.
+
+    It has contigs chr1, chr2, … of equal sizes (to one base) of at most 64 million bases.
+    """
+    random = _Random(seed)
+    families = [random.bases(length) for length, count in _FAMILIES for _ in range(count)]
+    # The same number of bases from every class of families: the shorter, the more copies.
+    weights = np.array([1 / (length * count) for length, count in _FAMILIES for _ in range(count)])
+    cumulated = np.cumsum(weights / weights.sum())
+    contigs = -(-size // _CONTIG)
+    for i in range(contigs):
+        yield b">chr%d\n" % (i + 1)
+        left = size // contigs + (i < size % contigs)
+        while left:
+            length = min(left, _BLOCK)
+            yield _lines(_block(random, length, repeat_fraction, families, cumulated))
+            left -= length
+
+
+def _block(
+    random: _Random,
+    size: int,
+    repeat_fraction: float,
+    families: list[_Bytes],
+    cumulated: npt.NDArray[np.float64],
+) -> _Bytes:
+    """Return *size* bases: copies of *families* at random places between unique sequence."""
+    copies: list[_Bytes] = []
+    left = round(size * repeat_fraction)
+    unique = random.bases(size - left)
+    while left:
+        which, strand, divergence = random.uniform(3)
+        copy = families[int(np.searchsorted(cumulated, which, side="right"))][:left].copy()
+        if strand < 0.5:
+            copy = _COMPLEMENT[copy[::-1]]
+        changed = random.uniform(len(copy)) < divergence**2 * _DIVERGENCE
+        copy[changed] = random.bases(len(copy))[changed]
+        copies.append(copy)
+        left -= len(copy)
+    places = np.sort((random.uniform(len(copies)) * (len(unique) + 1)).astype(np.int64))
+    parts: list[_Bytes] = []
+    for gap, copy in zip(np.split(unique, places), [*copies, unique[:0]], strict=True):
+        parts += [gap, copy]
+    return np.concatenate(parts)
+
+
+def _lines(bases: _Bytes) -> bytes:
+    """Return *bases* in lines of LINE bases, the last one perhaps shorter."""
+    whole = len(bases) // LINE * LINE
+    lines = np.full((whole // LINE, LINE + 1), ord("\n"), np.uint8)
+    lines[:, :LINE] = bases[:whole].reshape(-1, LINE)
+    rest = bases[whole:].tobytes()
+    return lines.tobytes() + (rest + b"\n" if rest else b"")
+
+
+# ----------------------------------------------------------------------
+# Synthetic datasets: a genome of our own and reads of it by dwgsim, each made once per set of options.
 
 GENOME = "genome.fa"
 READS = ("reads_1.fq", "reads_2.fq")
@@ -85,13 +187,11 @@ def make(place: Place, options: Options, progress: Progress) -> None:
     need_space(place.folder, options.genome_size * 81 // 80 + text * 3 // 2, "the synthetic dataset")
     genome, *reads = options.files
     if not place.intact(genome, progress):
-        from firsttouch.datasets.genome import fasta  # noqa: PLC0415 - as NumPy, it is slow to import
-
         with place.temporary() as folder:
             text_chunks = fasta(options.genome_size, options.repeat_fraction, options.seed)
             what = f"making {GENOME}"
             made = _counted(text_chunks, what, options.genome_size * 81 // 80, progress)
-            facts = stream.write(made, folder / GENOME, "reference")
+            facts = store.write(made, folder / GENOME, "reference")
             place.keep(folder / GENOME, genome, facts.digests["sha256"], "firsttouch")
     if not all(place.intact(file, progress) for file in reads):
         with place.temporary() as folder:
@@ -141,12 +241,12 @@ def _output(prefix: Path, end: int) -> Path:
     raise RunFailed(f"dwgsim ended well and wrote no {prefix.name}.bwa.read{end}.fastq.gz")
 
 
-def _unpack(packed: Path, target: Path, options: Options, progress: Progress) -> stream.Facts:
+def _unpack(packed: Path, target: Path, options: Options, progress: Progress) -> store.Facts:
     """Unpack a file of dwgsim and check that it is all that was asked for."""
-    chunks = stream.gunzip(stream.read(packed, f"unpacking {target.name}", progress))
+    chunks = store.gunzip(store.read(packed, f"unpacking {target.name}", progress))
     try:
-        facts = stream.write(chunks, target, "reads")
-    except stream.Corrupt as error:
+        facts = store.write(chunks, target, "reads")
+    except store.Corrupt as error:
         raise RunFailed(f"dwgsim's {packed.name}: {error}; is the disk full?") from None
     if (facts.records, facts.read_length) != (options.pairs, options.read_length):
         raise RunFailed(

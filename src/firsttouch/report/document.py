@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import firsttouch
-from firsttouch.records import Record
-from firsttouch.report import speedups, theoretical
+from firsttouch.judge.verdict import HostVerdict
+from firsttouch.records.schema import Record
+from firsttouch.report import metrics, speedups
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.headlines import Headline
-from firsttouch.report.hosts import HostView
-from firsttouch.report.model import Problem, References
+from firsttouch.report.model import HostView, Problem, References
 from firsttouch.report.speedups import Study
-from firsttouch.verdict import HostVerdict
 
 #: Names the document, so that an earlier report is known as one; raise SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch report"
@@ -78,7 +77,7 @@ def _host(view: HostView, lines: Sequence[Headline], references: References | No
 def _metric(view: HostView, record: Record, references: References | None) -> dict[str, Any]:
     valid = record.status == "valid"
     reference = references(record) if references and valid else None
-    share = theoretical.fraction(view, record) if valid and record.check == "bandwidth" else None
+    share = metrics.fraction(view, record) if valid and record.check == "bandwidth" else None
     return {
         "metric": record.metric,
         "parameters": dict(record.parameters),

@@ -10,12 +10,11 @@ from typing import Any
 
 from tabulate import tabulate
 
-from firsttouch.records import Record
-from firsttouch.report import agreement, contention, levels, matrices, speedups, theoretical
-from firsttouch.report.hosts import HostView, banks
-from firsttouch.report.model import Problem
+from firsttouch.records.schema import Record
+from firsttouch.records.units import format_bytes
+from firsttouch.report import metrics, speedups
+from firsttouch.report.model import HostView, Problem, banks
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
-from firsttouch.units import format_bytes
 
 HEADER = ("", "value", "spread", "n", "to compare with")
 
@@ -105,17 +104,17 @@ def _topology(view: HostView) -> Iterator[Headline]:
         source = record.parameters.get("source")
         compared = f"of one package, from {source}" if source else ""
         yield Headline("theoretical bandwidth", quantity(record.value, record.unit), compared=compared)
-    elif why := theoretical.unknown(view):
+    elif why := metrics.unknown(view):
         yield Headline("theoretical bandwidth", "unknown", compared=why)
 
 
 def _latency(view: HostView) -> Iterator[Headline]:
-    known = levels.curves(view, levels.RANDOM)
+    known = metrics.curves(view, metrics.RANDOM)
     local = next((c for c in known if c.local), None)
     if local is None:
         return
-    remote = levels.worst_remote([c for c in known if c.compares(local)])
-    for level in levels.by_level(local, levels.cache_levels(view.topology, local.pu_nodes)):
+    remote = metrics.worst_remote_latency([c for c in known if c.compares(local)])
+    for level in metrics.by_level(local, metrics.cache_levels(view.topology, local.pu_nodes)):
         record = level.record
         compared = f"at {format_bytes(level.size_bytes)}"
         name = f"latency {level.name}"
@@ -135,14 +134,14 @@ def _latency(view: HostView) -> Iterator[Headline]:
 
 
 def _bandwidth(view: HostView) -> Iterator[Headline]:
-    ways = matrices.variants(view)
-    kernels = dict.fromkeys((*matrices.KERNELS, *(m.kernel for w in ways for m in w.matrices)))
+    ways = metrics.variants(view)
+    kernels = dict.fromkeys((*metrics.KERNELS, *(m.kernel for w in ways for m in w.matrices)))
     for kernel in kernels:
-        best = matrices.best_local(ways, kernel)
+        best = metrics.best_local(ways, kernel)
         if best is None:
             continue
         way, place, record = best
-        remote = matrices.worst_remote(way, kernel)
+        remote = metrics.worst_remote(way, kernel)
         compared = f"{nodes(place)}; {way.name}"
         if remote is not None:
             pus, bank, far = remote
@@ -150,7 +149,7 @@ def _bandwidth(view: HostView) -> Iterator[Headline]:
                 f"worst remote {quantity(far.value, far.unit)}, {nodes(pus)} to bank "
                 f"{','.join(map(str, bank))}{factor(record.value, far.value, 'less')}; {way.name}"
             )
-        share = theoretical.fraction(view, record)
+        share = metrics.fraction(view, record)
         compared += f"; {percent(share)} of theoretical" if share is not None else ""
         compared += _by_others(view, record)
         yield Headline(f"{kernel} bandwidth, local", quantity(record.value, record.unit), record, compared)
@@ -158,7 +157,7 @@ def _bandwidth(view: HostView) -> Iterator[Headline]:
 
 def _contention(view: HostView) -> Iterator[Headline]:
     # Other programs are there to hold the probe's figures against: they are in the figures.
-    for way in contention.ways(view)[:1]:
+    for way in metrics.ways(view)[:1]:
         for key, each in way.each.items():
             yield from _of_threads(f"contention, {key}" if key else "contention", each, way.total.get(key, {}))
 
@@ -199,7 +198,7 @@ def _scenarios(view: HostView) -> Iterator[Headline]:
 
 def _by_others(view: HostView, record: Record) -> str:
     """Return ``; likwid-bench 10.1 GB/s`` and the like: the same case by other programs."""
-    found = (f"{agreement.program(r)} {quantity(r.value, r.unit)}" for r in agreement.beside(view, record))
+    found = (f"{metrics.program(r)} {quantity(r.value, r.unit)}" for r in metrics.beside(view, record))
     return "".join(f"; {text}" for text in found)
 
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
-from firsttouch.report.hosts import HostView, case_of
-from firsttouch.report.model import Problem
+from firsttouch.judge.verdict import HostVerdict
+from firsttouch.report.model import HostView, Problem, case_of
 from firsttouch.report.text import case, clean, count
-from firsttouch.verdict import HostVerdict
 
 Result = Literal["", "failure", "error", "skipped"]
 #: Verdict -> the child of its test case.

@@ -19,13 +19,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from firsttouch.cpulist import format_list
-from firsttouch.records import Record
-from firsttouch.report.hosts import HostView, case_of
+from firsttouch.host.cpusets import format_list
+from firsttouch.judge.verdict import ORDER, HostVerdict
+from firsttouch.records.schema import Record
+from firsttouch.records.units import UNITS
+from firsttouch.report.model import HostView, case_of
 from firsttouch.report.text import clean
-from firsttouch.units import UNITS
-from firsttouch.verdict import HostVerdict
-from firsttouch.verdict.model import ORDER
 
 #: A scrape reads the whole file: of more cases than these, there are the verdicts and the numbers of records only.
 MOST_CASES = 100_000

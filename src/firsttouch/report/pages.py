@@ -1,22 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of a report: the templates filled in.
-
-The templates lie in this package, not in reports/, because an installed wheel holds only the package.
-"""
+"""The report's page and the files beside it."""
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from firsttouch.report import guidelines
-from firsttouch.report.headlines import HEADER, not_measured
+import firsttouch
+from firsttouch.errors import BadInput
+from firsttouch.host import topology
+from firsttouch.judge.verdict import ORDER, HostVerdict
+from firsttouch.records.schema import Record, write_table
+from firsttouch.records.units import UNITS
+from firsttouch.report import document, guidelines, junit, model, openmetrics, tables
+from firsttouch.report.headlines import HEADER, Summary, headlines, not_measured
+from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
 from firsttouch.report.text import clean, count, markdown
-from firsttouch.units import UNITS
+
+# ----------------------------------------------------------------------
+# The pages of a report: the templates filled in.
+#
+# The templates lie in this package, not in reports/, because an installed wheel holds only the package.
 
 _BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:%|{'|'.join(map(re.escape, UNITS))})(?![\w/]))")
 
@@ -70,3 +81,183 @@ def _on_page(value: Any) -> Any:
 
 def _in_markdown(value: Any) -> Any:
     return markdown(value) if isinstance(value, str) else value
+
+
+# ----------------------------------------------------------------------
+# Verdicts as a report shows them: a row per host, the worst first, with cause and evidence.
+
+#: Lines of evidence in a row; the document has all of them.
+_SHOWN = 3
+
+
+def verdict_table(verdicts: Sequence[HostVerdict]) -> Table | None:
+    """Return the table, None without a verdict."""
+    if not verdicts:
+        return None
+    worst_first = sorted(verdicts, key=lambda v: (-ORDER.index(v.verdict), v.host))
+    counts = [f"{sum(v.verdict == w for v in verdicts)} {w}" for w in reversed(ORDER)]
+    return Table(
+        caption=f"Verdicts: {', '.join(c for c in counts if not c.startswith('0 '))}",
+        header=("host", "verdict", "judged", "cause", "evidence"),
+        rows=[
+            (v.host, v.verdict, f"{_passed(v)} of {len(v.findings)} pass", "; ".join(v.causes), _evidence(v))
+            for v in worst_first
+        ],
+    )
+
+
+def _passed(verdict: HostVerdict) -> int:
+    return sum(f.verdict == "pass" for f in verdict.findings)
+
+
+def _evidence(verdict: HostVerdict) -> str:
+    lines = verdict.evidence[len(verdict.causes) :]
+    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "; ".join([*lines[:_SHOWN], *more])
+
+
+# ----------------------------------------------------------------------
+# Builds a report: the last stage, from records to pages.
+
+#: What a report consists of; topology.xml only where the topology was given.
+FILES = frozenset(
+    {
+        "index.html",
+        "summary.md",
+        "summary.json",
+        "metrics.prom",
+        "junit.xml",
+        "records.parquet",
+        "topology.xml",
+    }
+)
+
+
+def build(
+    records: Sequence[Record],
+    out: Path,
+    *,
+    topology_xml: str | None = None,
+    problems: Sequence[Problem] = (),
+    title: str = "NUMA report",
+    references: References | None = None,
+    verdicts: Sequence[HostVerdict] = (),
+    advice: Sequence[Mapping[str, Any]] = (),
+    drawn: Collection[str] | None = None,
+    generated: datetime.datetime | None = None,
+) -> Summary:
+    """Write the report of *records* into the existing folder *out*; return its summary.
+
+    *topology_xml* is hwloc's XML of the host, *verdicts* are shown first, then *problems*; *references* finds a
+    record's reference; *advice* is what :func:`firsttouch.advice.advice_text.find` found. *drawn* are the hosts
+    that are shown one by one (default: all); guidelines rest on the records of all hosts. *generated* is the time
+    that the pages state (default: now): with the same arguments, the files are the same, byte for byte. Raises
+    BadInput where there is neither a record, a problem nor an advice to report, or the XML is not a topology.
+    """
+    if not records and not problems and not advice:
+        raise BadInput("there is no record to report: give files or folders with the records of a run")
+    known = topology.parse_xml(topology_xml) if topology_xml is not None else None
+    every = model.split(records, problems, known)
+    views = [view for view in every if drawn is None or view.host in drawn]
+    # Problems of no host and of every host are in several views.
+    listed = tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems))))
+    made = generated or datetime.datetime.now(datetime.UTC)
+    stated = made.isoformat(timespec="seconds")
+    lines = tuple((view, headlines(view)) for view in views)
+    guided = guidelines.guidelines(every, advice)
+    summary = Summary(
+        hosts=lines,
+        problems=listed,
+        invalid=sum(len(view.invalid) for view in views),
+        document=document.make(lines, listed, references, verdicts, guided, title=title, generated=stated),
+    )
+    facts = {
+        **_facts(summary, references, title=title, generated=stated),
+        "verdicts": verdict_table(verdicts),
+        "guidelines": guided,
+    }
+    _write(out, facts, summary.document)
+    metrics = openmetrics.text(views, verdicts, version=firsttouch.__version__, generated=made.timestamp())
+    (out / "metrics.prom").write_text(metrics, encoding="utf-8")
+    tests = junit.text(views, verdicts, listed, title=title, generated=stated)
+    (out / "junit.xml").write_text(tests, encoding="utf-8")
+    write_table(records, out / "records.parquet")
+    if topology_xml is not None:
+        (out / "topology.xml").write_text(topology_xml, encoding="utf-8")
+    return summary
+
+
+def _write(out: Path, facts: dict[str, Any], machine: dict[str, Any]) -> None:
+
+    sections = [_section(view) for view, _ in facts["hosts"]]
+    text = json.dumps(machine, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    (out / "summary.json").write_text(text, encoding="utf-8")
+    (out / "summary.md").write_text(ticket(facts), encoding="utf-8")
+    missing = [
+        (section["view"].host, group["id"], figure)
+        for section in sections
+        for group in section["groups"]
+        for figure in group["absent"]
+    ]
+    page = html({**facts, "sections": sections, "missing": missing})
+    (out / "index.html").write_text(page, encoding="utf-8")
+
+
+def _facts(summary: Summary, references: References | None, *, title: str, generated: str) -> dict[str, Any]:
+    views = [view for view, _ in summary.hosts]
+    return {
+        "title": title,
+        "generated": generated,
+        "version": firsttouch.__version__,
+        "hosts": summary.hosts,
+        "problems": tables.problem_table(summary.problems),
+        "all_problems": summary.problems,
+        "invalid": tables.invalid_records(views),
+        "references": {view.key: tables.references(view, references) for view in views},
+    }
+
+
+def _section(view: HostView) -> dict[str, Any]:
+    """Return what the page shows of one host: groups of figures, and tables."""
+    from firsttouch.report.figures import (  # noqa: PLC0415 - imports matplotlib
+        bandwidth,
+        contention,
+        latency,
+        placement,
+        scaling,
+        summary,
+        throughput,
+    )
+    from firsttouch.report.figures import topology as drawing  # noqa: PLC0415 - imports matplotlib
+
+    groups: list[tuple[str, str, list[Figure | Absent]]] = [
+        ("latency", "Latency", latency.figures(view)),
+        ("bandwidth", "Bandwidth", bandwidth.figures(view)),
+        ("contention", "Contention", contention.figures(view)),
+        ("scaling", "Threads and memory policies", [*scaling.figures(view), *throughput.figures(view)]),
+        ("placement", "Scenarios", [*placement.figures(view), *summary.figures(view)]),
+    ]
+    topological = (
+        [tables.numa_nodes(view.topology), tables.caches(view.topology), tables.distances(view.topology)]
+        if view.topology
+        else []
+    )
+    return {
+        "view": view,
+        "groups": [
+            {
+                "id": f"{view.key}-{name}-section",
+                "heading": heading,
+                "figures": [f for f in found if isinstance(f, Figure)],
+                "absent": [f for f in found if isinstance(f, Absent)],
+            }
+            for name, heading, found in groups
+        ],
+        "facts": tables.topology_facts(view),
+        "no_topology": view.why_absent("topology"),
+        "drawing": drawing.figures(view),
+        "topology": [table for table in topological if table is not None],
+        "others": tables.others(view),
+        "placements": tables.placements(view),
+        "software": tables.software(view),
+    }

@@ -6,20 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from firsttouch.cpulist import format_list
-from firsttouch.records import Record
-from firsttouch.report import contention, levels, speedups, theoretical
-from firsttouch.report.hosts import HostView, case_of, common
-from firsttouch.report.model import Problem, References, Table
+from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
+from firsttouch.records.schema import Record
+from firsttouch.records.units import format_bytes
+from firsttouch.report import metrics, speedups
+from firsttouch.report.model import HostView, Problem, References, Table, case_of, common
 from firsttouch.report.text import case, count, number, percent, quantity, span
-from firsttouch.topology import Topology
-from firsttouch.units import format_bytes
 
 #: The checks and metrics that figures, or the topology's facts, show: all others go to a table.
 _WHOLLY_SHOWN = frozenset({"topology", "bandwidth"})
 _SHOWN: dict[str, set[str]] = {
-    "latency": {levels.RANDOM, levels.SEQUENTIAL},
-    "contention": {contention.EACH, contention.TOTAL},
+    "latency": {metrics.RANDOM, metrics.SEQUENTIAL},
+    "contention": {metrics.EACH, metrics.TOTAL},
     "scaling": {speedups.METRIC},
     "placement": {speedups.METRIC},
     "weak_scaling": {"throughput"},
@@ -218,12 +217,12 @@ def topology_facts(view: HostView) -> list[tuple[str, str]]:
     """Return the metrics of the topology check as (name, value)."""
     names = {"numa_nodes": "NUMA nodes", "pus": "PUs", "memory": "memory"}
     known = {r.metric: r for r in view.of("topology")}
-    unknown = [("theoretical bandwidth", f"unknown: {why}")] if (why := theoretical.unknown(view)) else []
+    unknown = [("theoretical bandwidth", f"unknown: {why}")] if (why := metrics.unknown(view)) else []
     facts = [
         (
             names.get(metric, metric.replace("_", " ")),
             quantity(known[metric].value, "" if metric in {"numa_nodes", "pus"} else known[metric].unit),
         )
-        for metric in sorted(known.keys() - {theoretical.KNOWN}, key=lambda m: ([*names, m].index(m), m))
+        for metric in sorted(known.keys() - {metrics.KNOWN}, key=lambda m: ([*names, m].index(m), m))
     ]
     return facts + unknown

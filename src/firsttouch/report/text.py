@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from firsttouch.cpulist import format_list
+from firsttouch.host.cpusets import format_list
 
 # What neither XML nor a terminal may carry: control characters (a tab and a newline become spaces), lone
 # surrogates (a name that was no UTF-8) and the two non-characters of XML 1.0.

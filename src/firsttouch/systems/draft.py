@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from firsttouch import folders
-from firsttouch import topology as topology_module
+from firsttouch import paths
 from firsttouch.errors import BadInput
-from firsttouch.machine import short_name
-from firsttouch.topology import Topology
+from firsttouch.host import topology as topology_module
+from firsttouch.host.emulation import short_name
+from firsttouch.host.topology import Topology
 
 _TEMPLATE = """\
 # SPDX-License-Identifier: Apache-2.0
@@ -131,16 +131,16 @@ def draft(
 def of_this_host(name: str) -> str:
     """Return the draft of *name* from this host; ``local`` is for any host. Raises Missing without hwloc."""
     check_name(name)
-    hostnames = [".*"] if name == folders.LOCAL else [rf"{re.escape(short_name(socket.gethostname()))}(\..*)?$"]
+    hostnames = [".*"] if name == paths.LOCAL else [rf"{re.escape(short_name(socket.gethostname()))}(\..*)?$"]
     found = topology_module.of_this_host()
     # What is called local is measured without a scheduler.
-    slurm = name != folders.LOCAL and shutil.which("sbatch") is not None
+    slurm = name != paths.LOCAL and shutil.which("sbatch") is not None
     return draft(name, found, hostnames=hostnames, processor=_model_of_this_host(), slurm=slurm)
 
 
 def check_name(name: str) -> None:
     """Raise BadInput for a name that ReFrame would not take."""
-    if not folders.NAME.match(name):
+    if not paths.NAME.match(name):
         raise BadInput(f"'{name}' is no name for a system: it is made of letters, digits, _ and -")
 
 

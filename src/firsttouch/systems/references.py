@@ -1,20 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""References: what a system is expected to reach, by check, metric and parameters."""
+"""References: the values a system is expected to reach, and the published tables that they come from."""
 
 from __future__ import annotations
 
+import csv
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
+from pathlib import Path
 from typing import Any
 
-from firsttouch import units
 from firsttouch.errors import BadInput
-from firsttouch.systems import tables
-from firsttouch.systems.document import Document, Problems, Where
-from firsttouch.systems.facts import Facts
-from firsttouch.systems.schema import percent, quantity
-from firsttouch.systems.vocabulary import METRICS, PARAMETERS, RELATIONS
+from firsttouch.paths import TABLES
+from firsttouch.records import units
+from firsttouch.systems.document import Document, Problems, Where, percent, quantity
+from firsttouch.systems.facts import METRICS, PARAMETERS, RELATIONS, Facts
+
+# ----------------------------------------------------------------------
+# Tables of published figures: CSV files that references point into, so that no figure stands twice.
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: its cells by column, and the file and line that they stand on."""
+
+    file: Path
+    line: int
+    cells: dict[str, str]
+
+    def number(self, column: str) -> float | None:
+        """Return the number in *column*, None where the cell is empty; raises BadInput otherwise."""
+        text = self.cells[column]
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < 0:
+            raise BadInput(f"column {column}: '{text}' is not a number from 0", file=self.file, line=self.line)
+        return value
+
+
+def find(name: str, system_file: Path) -> Path | None:
+    """Return the table *name*: beside the system's file, or among the published ones; None if in neither."""
+    return next((f for f in (system_file.parent / name, TABLES / name) if f.is_file()), None)
+
+
+def columns(table: Path) -> list[str]:
+    """Return the names in a table's first line; raises BadInput where it cannot be read."""
+    return next(_lines(table), (0, []))[1]
+
+
+def rows(table: Path) -> Iterator[Row]:
+    """Yield the rows of a table; raises BadInput (with the line) where one is too long or too short."""
+    lines = _lines(table)
+    _, header = next(lines, (0, []))
+    for number, cells in lines:
+        if len(cells) != len(header):
+            raise BadInput(f"{len(cells)} columns where the header has {len(header)}", file=table, line=number)
+        yield Row(table, number, dict(zip(header, cells, strict=True)))
+
+
+def _lines(table: Path) -> Iterator[tuple[int, list[str]]]:
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for cells in reader:
+                if cells:
+                    yield reader.line_num, cells
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=table) from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BadInput(f"not a CSV table: {error}", file=table) from error
+
+
+# ----------------------------------------------------------------------
+# References: what a system is expected to reach, by check, metric and parameters.
 
 
 @dataclass(frozen=True)
@@ -179,7 +242,7 @@ class _Entry:
     def from_table(self) -> Iterator[Reference]:
         """Yield a reference for each row of the entry's table that its ``where`` selects."""
         entry = self.entry
-        table = tables.find(entry["table"], self.document.file)
+        table = find(entry["table"], self.document.file)
         if table is None:
             self.problem(f"there is no table {entry['table']} beside the file or in reports/published", "table")
             return
@@ -190,10 +253,10 @@ class _Entry:
         except BadInput as error:
             self.problem(f"value.unit: {error}", "value", "unit")
             return
-        if not self._has_columns(tables.columns(table)):
+        if not self._has_columns(columns(table)):
             return
         selected = 0
-        for row in tables.rows(table):
+        for row in rows(table):
             if all(row.cells[column] == str(cell) for column, cell in entry.get("where", {}).items()):
                 selected += 1
                 yield from self._of_row(row, factor)
@@ -220,7 +283,7 @@ class _Entry:
                 self.problem(f"names: '{name}' is not among the entry's parameters", "names", name)
         return not missing
 
-    def _of_row(self, row: tables.Row, factor: float) -> Iterator[Reference]:
+    def _of_row(self, row: Row, factor: float) -> Iterator[Reference]:
         entry = self.entry
         names = entry.get("names", {})
         parameters = {

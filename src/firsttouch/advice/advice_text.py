@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice in words, and as a stored file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+import firsttouch
+from firsttouch.advice.posterior import Belief
+from firsttouch.advice.trials import Advice
+from firsttouch.errors import BadInput
+from firsttouch.records import atomic_files
+from firsttouch.records.schema import Record
+
+# ----------------------------------------------------------------------
+# An advice in words and as JSON: what to use, what it gains, and why every other scenario is dropped.
+
+#: Names the document, so that a report knows a stored advice; raise SCHEMA when a key changes its meaning.
+DOCUMENT = "firsttouch advice"
+SCHEMA = 1
+
+#: Half the width of a 90 % interval of a normal distribution, in standard deviations.
+Z90 = 1.645
+#: What ended the trials, in words.
+STOPS = {
+    "settled": "no further trial is worth its cost",
+    "budget": "no further trial that is worth its cost fits the budget",
+    "alone": "one scenario is left",
+    "short": "the reads are too few for a trial: this is the rule of thumb alone",
+}
+
+
+def interval(mean: float, sd: float) -> dict[str, float]:
+    """Return median, and 90 % interval, of the exponential of a normal distribution."""
+    low, high = math.exp(mean - Z90 * sd), math.exp(mean + Z90 * sd)
+    return {"expected": math.exp(mean), "low": low, "high": high}
+
+
+def seconds(belief: Belief, number: int) -> dict[str, float]:
+    """Return what is expected of the whole time (s) of one scenario."""
+    return interval(float(belief.mean[number]), math.sqrt(max(0.0, float(belief.covariance[number, number]))))
+
+
+def reason(advice: Advice, number: int) -> str:
+    """Return why a scenario is not the recommended one."""
+    if number in advice.dropped:
+        return advice.dropped[number]
+    if advice.belief is None:
+        return "expected to be slower, not tried"
+    count = len(advice.trials[number])
+    ratio = interval(*advice.belief.ratio(number, advice.best))
+    tried = f"after {count} trial{'s' if count > 1 else ''}" if count else "not tried, expected"
+    times = f"{ratio['expected']:.2f} x the time ({ratio['low']:.2f} to {ratio['high']:.2f})"
+    return f"{tried}: {times}"
+
+
+def place() -> dict[str, Any]:
+    """Return what a stored advice begins with: host, system, partition and time are those of a record made now."""
+    told = ("host", "system", "partition", "time")
+    now = {f.name: f.default_factory() for f in fields(Record) if f.name in told and callable(f.default_factory)}
+    return {"document": DOCUMENT, "schema": SCHEMA, "firsttouch": firsttouch.__version__, **now}
+
+
+def document(advice: Advice, default: int, infeasible: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """Return the JSON object of an advice; *default* is the number of the default run."""
+    belief = advice.belief
+    gain = interval(*belief.ratio(default, advice.best)) if belief else None
+    rows = []
+    for number, scenario in enumerate(advice.scenarios):
+        best = number == advice.best
+        rows.append(
+            {
+                "name": scenario.name,
+                "instances": scenario.instances,
+                "threads": scenario.threads,
+                "policy": scenario.policy,
+                "trials": len(advice.trials[number]),
+                "seconds": seconds(belief, number) if belief else None,
+                "state": "recommended" if best else "failed" if number in advice.dropped else "dropped",
+                "reason": "" if best else reason(advice, number),
+            }
+        )
+    rows += [{"name": n, "trials": 0, "seconds": None, "state": "infeasible", "reason": r} for n, r in infeasible]
+    return {
+        "recommended": advice.scenarios[advice.best].name,
+        "default": advice.scenarios[default].name,
+        "predicted_s": seconds(belief, advice.best) if belief else None,
+        "gain": gain,
+        "interval": 0.9,
+        "stop": advice.stop,
+        "budget": {
+            "fraction": advice.budget,
+            "seconds": advice.seconds,
+            "spent_s": advice.spent,
+            "within": advice.spent <= advice.seconds if belief else True,
+        },
+        "scenarios": rows,
+    }
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """Return the advice of a :func:`document` as lines of text."""
+    gain, predicted, budget = found["gain"], found["predicted_s"], found["budget"]
+    said = [f"use {found['recommended']}"]
+    if predicted:
+        said.append(f"predicted: {_spread(predicted, ' s')}")
+    if gain and found["recommended"] != found["default"]:
+        said.append(f"times as fast as the default run {found['default']}: {_spread(gain, '')}")
+    if predicted:
+        over = "" if budget["within"] else ", OVER the budget: the run is too short to be advised on at this price"
+        said.append(
+            f"spent: {budget['spent_s']:.3g} s of {budget['seconds']:.3g} s "
+            f"({budget['fraction']:.1%} of the predicted run){over}"
+        )
+    said.append(f"trials ended: {STOPS[found['stop']]}")
+    return said
+
+
+def _spread(value: dict[str, float], unit: str) -> str:
+    return f"{value['expected']:.3g}{unit} ({value['low']:.3g} to {value['high']:.3g}{unit}, 90 % interval)"
+
+
+# ----------------------------------------------------------------------
+# Advice that was stored: what ``firsttouch advise`` wrote, found again by a report.
+
+#: How the name of a file with an advice ends.
+SUFFIX = "advice.json"
+
+_TEXT = {"type": "string"}
+_COUNT = {"type": "integer", "minimum": 0}
+_INTERVAL = {
+    "type": ["object", "null"],
+    "required": ["expected", "low", "high"],
+    "additionalProperties": {"type": "number"},
+}
+_SCENARIO: dict[str, Any] = {
+    "name": _TEXT,
+    "state": {"enum": ["recommended", "dropped", "failed", "infeasible"]},
+    "reason": _TEXT,
+    "trials": _COUNT,
+    "seconds": _INTERVAL,
+}
+_DOCUMENT: dict[str, Any] = {
+    **dict.fromkeys(("host", "system", "time", "aligner", "recommended", "default", "stop"), _TEXT),
+    "dataset": {"type": ["string", "null"]},
+    "gain": _INTERVAL,
+    "predicted_s": _INTERVAL,
+    "scenarios": {
+        "type": "array",
+        "items": {"type": "object", "required": list(_SCENARIO), "properties": _SCENARIO},
+    },
+}
+#: What a report needs of the document (see :func:`firsttouch.advice.advice_text.document`).
+_FORM = {"type": "object", "required": list(_DOCUMENT), "properties": _DOCUMENT}
+
+
+def find(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return every advice among *paths* and in the folders among them, files ``*advice.json``, in their order.
+
+    Raises BadInput, naming the file, where such a file holds something else.
+    """
+    found = []
+    for path in paths:
+        files = sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path] if path.name.endswith(SUFFIX) else []
+        found += [read(file) for file in files]
+    return found
+
+
+def read(file: Path) -> dict[str, Any]:
+    """Return the document of one file; raises BadInput where it is none."""
+    again = f"write it again with `firsttouch advise … --save {file.name}`"
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=file) from error
+    except ValueError as error:
+        raise BadInput(f"no advice, as it is not JSON: {again}", file=file) from error
+    if not isinstance(data, dict) or data.get("document") != DOCUMENT:
+        raise BadInput(f"no advice: {again}, or give the file another name", file=file)
+    if data.get("schema") != SCHEMA:
+        raise BadInput(f"advice of schema {data.get('schema')!r}, this version reads {SCHEMA}: {again}", file=file)
+    for wrong in jsonschema.Draft202012Validator(_FORM).iter_errors(data):
+        where = ".".join(map(str, wrong.absolute_path)) or "the document"
+        raise BadInput(f"no advice, {where}: {wrong.message}: {again}", file=file)
+    return data
+
+
+def write(document: dict[str, Any], file: Path) -> None:
+    """Write an advice to *file*, beside it first."""
+    try:
+        atomic_files.write(file, json.dumps(document, indent=2) + "\n")
+    except OSError as error:
+        raise BadInput(f"cannot be written: {error.strerror}", file=file) from error
+
+
+def check(file: Path) -> None:
+    """Raise BadInput where an advice could not be written to *file*, before any long work."""
+    if not file.name.endswith(SUFFIX):
+        raise BadInput(f"the name must end in {SUFFIX}, so that a report finds it", file=file)
+    if not file.parent.is_dir():
+        raise BadInput("its folder does not exist", file=file)
+    if file.is_dir():
+        raise BadInput("it is a folder", file=file)

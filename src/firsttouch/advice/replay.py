@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replays the search on published or stored times."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from firsttouch.advice.posterior import Candidate, Prior, Trial, prior
+from firsttouch.advice.search import Outcome, Rules, search
+from firsttouch.errors import BadInput
+from firsttouch.scenarios.policies import Extent, policies
+
+# ----------------------------------------------------------------------
+# Stored times: a CSV file with the columns of the published tables, as cells of scenarios.
+
+COLUMNS = ("aligner", "system", "dataset", "instances", "threads_per_instance", "policy", "mean_s", "error_pct")
+#: The noise (percent) of a scenario whose error is not given, where its cell gives none at all.
+USUAL_ERROR = 5.0
+#: Times from a microsecond to 30 years, and the largest error (percent): no run is beyond, and squares of what is
+#: overflow.
+LEAST_SECONDS, MOST_SECONDS = 1e-6, 1e9
+MOST_ERROR = 1e4
+
+
+@dataclass(frozen=True)
+class Row:
+    """One scenario's stored time: mean (s), and the error of a run as a part of it."""
+
+    instances: int
+    threads: int
+    policy: str
+    seconds: float
+    error: float
+
+    @property
+    def name(self) -> str:
+        """The scenario's name as the thesis has it."""
+        return f"{self.instances}Inst_{self.policy.capitalize()}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The scenarios of one aligner on one system and dataset that use the most threads, in a fixed order."""
+
+    aligner: str
+    system: str
+    dataset: str
+    rows: tuple[Row, ...]
+
+    @property
+    def default(self) -> Row | None:
+        """The run that asks for nothing: one instance, policy original."""
+        return next((r for r in self.rows if r.instances == 1 and r.policy == "original"), None)
+
+
+def read(file: Path) -> list[Cell]:
+    """Return the cells of *file*, in the order of their first lines; raises BadInput naming file, line and fix.
+
+    Only scenarios with the most threads in total of their cell count: fewer are no alternative, but a study of
+    scaling. An error that is not given is taken as the median of the cell's.
+    """
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            return _cells(file, csv.DictReader(stream, strict=True))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"not text in UTF-8: {error.reason}", file=file) from error
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=file) from error
+
+
+def _cells(file: Path, lines: csv.DictReader[str]) -> list[Cell]:
+    grouped: dict[tuple[str, str, str], dict[tuple[int, int, str], tuple[float, float | None]]] = {}
+    try:
+        if missing := [c for c in COLUMNS if c not in (lines.fieldnames or ())]:
+            raise BadInput(f"no column {', '.join(missing)}: needed are {', '.join(COLUMNS)}", file=file, line=1)
+        for line in lines:
+            if None in line or None in line.values():
+                have = len(lines.fieldnames or ())
+                raise BadInput(f"not {have} values, as the first line has", file=file, line=lines.line_num)
+            key, scenario, time = _parsed(file, lines.line_num, line)
+            cell = grouped.setdefault(key, {})
+            if scenario in cell:
+                what = f"{scenario[0]} x {scenario[1]} {scenario[2]}"
+                reason = f"a second time of {what} for {', '.join(key)}: leave one"
+                raise BadInput(reason, file=file, line=lines.line_num)
+            cell[scenario] = time
+    except csv.Error as error:
+        raise BadInput(f"not CSV: {error}", file=file, line=lines.reader.line_num) from error
+    if not grouped:
+        raise BadInput("no times below the first line", file=file, line=1)
+    return [Cell(*key, _rows(times)) for key, times in grouped.items()]
+
+
+def _parsed(
+    file: Path, number: int, line: Mapping[str, str]
+) -> tuple[tuple[str, str, str], tuple[int, int, str], tuple[float, float | None]]:
+    text = {c: line[c].strip() for c in COLUMNS}
+    for column in ("aligner", "system", "dataset", "policy"):
+        if not text[column]:
+            raise BadInput(f"{column} is empty", file=file, line=number)
+    counts = []
+    for column in ("instances", "threads_per_instance"):
+        value = text[column]
+        if not (value.isascii() and value.isdecimal() and len(value) < 10 and int(value) >= 1):
+            raise BadInput(f"{column} is '{value}': a whole number of at least 1", file=file, line=number)
+        counts.append(int(value))
+    seconds = _number(text["mean_s"])
+    if seconds is None or not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        reason = f"mean_s is '{text['mean_s']}': seconds above 0, from {LEAST_SECONDS:g} to {MOST_SECONDS:g}"
+        raise BadInput(reason, file=file, line=number)
+    error = _number(text["error_pct"]) if text["error_pct"] else None
+    if text["error_pct"] and (error is None or not 0 <= error <= MOST_ERROR):
+        reason = f"error_pct is '{text['error_pct']}': percent, from 0 to {MOST_ERROR:g}, or nothing if unknown"
+        raise BadInput(reason, file=file, line=number)
+    key = (text["aligner"], text["system"], text["dataset"])
+    return key, (counts[0], counts[1], text["policy"].lower()), (seconds, error)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _rows(times: Mapping[tuple[int, int, str], tuple[float, float | None]]) -> tuple[Row, ...]:
+    most = max(instances * threads for instances, threads, _ in times)
+    kept = {s: t for s, t in sorted(times.items()) if s[0] * s[1] == most}
+    errors = sorted(e for _, e in kept.values() if e is not None)
+    usual = errors[len(errors) // 2] if errors else USUAL_ERROR
+    return tuple(
+        Row(*scenario, seconds, (usual if error is None else error) / 100)
+        for scenario, (seconds, error) in kept.items()
+    )
+
+
+# ----------------------------------------------------------------------
+# The method against stored times: what it would have chosen, and what that would have cost.
+#
+# A trial takes at least a thousandth of the reads, costs that part of the scenario's mean time, and is seen
+# with the stored error as noise. The method sees only that: neither means nor errors, and no name of anything
+# but a policy, of which it is known whether it spreads pages evenly.
+
+#: A trial's part of the reads.
+FRACTION = 0.001
+#: No noise makes a run shorter than this part of its mean.
+_LEAST = 0.05
+#: Banks that a host has at least, where nothing says how many.
+_BANKS = 4
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What was chosen in a cell: its row, the best row, and what was spent, as a part of the chosen's time."""
+
+    cell: Cell
+    seed: int
+    row: Row
+    best: Row
+    spent: float
+    outcome: Outcome
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object of ``advise --replay --json``."""
+        return {
+            "aligner": self.cell.aligner,
+            "system": self.cell.system,
+            "dataset": self.cell.dataset,
+            "seed": self.seed,
+            "chosen": self.row.name,
+            "chosen_s": self.row.seconds,
+            "best_s": self.best.seconds,
+            "spent": self.spent,
+        }
+
+
+class Simulated:
+    """Trials of stored times; the noise of a scenario's n-th trial depends on *seed*, scenario and n only."""
+
+    def __init__(self, rows: Sequence[Row], seed: int) -> None:
+        self._rows = rows
+        self._noise = [np.random.default_rng([seed, number]) for number in range(len(rows))]
+        self.cost = 0.0
+
+    def trial(self, number: int) -> Trial:
+        """Make a trial of one scenario, and add what it costs."""
+        row = self._rows[number]
+        self.cost += FRACTION * row.seconds
+        seen = row.seconds * max(_LEAST, 1 + row.error * self._noise[number].standard_normal())
+        return Trial(FRACTION, FRACTION * seen)
+
+
+def extent(instances: int) -> Extent:
+    """Return what each of so many instances has of the host."""
+    return "whole" if instances == 1 else "part"
+
+
+def expected(rows: Sequence[Row]) -> Prior:
+    """Return what is expected of the rows of a cell: the tables have no topology and no size of an index.
+
+    How many replicas were run says how many there was room for: of an index that is larger than a bank, fewer
+    than there are banks.
+    """
+    most = max(r.instances for r in rows)
+    banks = max(_BANKS, most)
+    index_banks = banks / (1.5 * most) if most < banks else 0.5
+    known = policies()
+    candidates = [
+        Candidate(
+            row.name,
+            row.instances,
+            row.threads,
+            row.policy,
+            spread=row.policy in known and known[row.policy].pages[extent(row.instances)] == "even",
+            banks=max(1, banks // row.instances),
+        )
+        for row in rows
+    ]
+    return prior(candidates, index_banks)
+
+
+def replay(cell: Cell, seed: int, budget: float) -> Chosen:
+    """Return what the method chooses in *cell*, within *budget* of the chosen scenario's time."""
+    simulated = Simulated(cell.rows, seed)
+    outcome = search(expected(cell.rows), simulated.trial, Rules(FRACTION, budget))
+    row = cell.rows[outcome.belief.best]
+    best = min(cell.rows, key=lambda r: r.seconds)
+    return Chosen(cell, seed, row, best, simulated.cost / row.seconds, outcome)

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cases of the methodology that a host is measured in, and their names in ReFrame."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from itertools import combinations
+
+from reframe.core.runtime import runtime
+
+from firsttouch.benchmarks import profiles as effort_module
+from firsttouch.benchmarks.profiles import Effort
+from firsttouch.genomics import aligners
+from firsttouch.host.topology import NumaNode, Pu, Topology
+from firsttouch.scenarios.layout import SCALING_EIGHTHS
+from firsttouch.scenarios.placement import plan
+from firsttouch.systems.definition import System, load
+from firsttouch.systems.facts import Facts
+
+# ----------------------------------------------------------------------
+# The cases of each step of the methodology on a system, from its facts and an effort alone.
+#
+# ReFrame's checks and campaigns have the same ones. They serve to list what there is to measure where the
+# system itself is not at hand (a login host); the host that runs a scenario plans it anew from its own
+# topology.
+
+#: Threads of each process of the multiprocessing baseline.
+BASELINE_THREADS = 16
+
+
+@dataclass(frozen=True)
+class Cases:
+    """What is measured of a *host* with an *effort*."""
+
+    host: Topology
+    effort: Effort
+
+    def pu_nodes(self) -> list[int]:
+        """Return the NUMA nodes with PUs that are measured one by one."""
+        return self.effort.some(self.effort.pu_nodes, self.host.cpu_nodes)
+
+    def banks(self, *nodes: int) -> list[int]:
+        """Return the NUMA nodes with memory that the PU-set of *nodes* is measured with."""
+        return self.effort.banks_of(self.host, nodes, self.host.memory_nodes)
+
+    def set_sizes(self) -> list[int]:
+        """Return how many NUMA nodes the PU-sets have: 1, 2, 4, … and all of them."""
+        nodes = len(self.host.cpu_nodes)
+        sizes = sorted({2**i for i in range(nodes.bit_length())} | {nodes})
+        return self.effort.some(self.effort.pu_sets, (size for size in sizes if size <= nodes))
+
+    def pu_sets(self) -> list[tuple[int, ...]]:
+        """Return the PU-sets of these sizes (thesis section 3.4, algorithm 1)."""
+        nodes = list(self.host.cpu_nodes)
+        alone = self.pu_nodes()
+        return [s for size in self.set_sizes() for s in combinations(nodes, size) if size > 1 or s[0] in alone]
+
+    def contention_threads(self) -> list[int]:
+        """Return the thread counts of the contention step: 1, and those of the scaling study."""
+        pus = len(self.host.allowed_pus)
+        return self.effort.some(self.effort.threads, sorted({1} | {max(1, pus * e // 8) for e in SCALING_EIGHTHS}))
+
+    def scenarios(self, *, single: bool) -> list[str]:
+        """Return the names of the scenarios with one instance, or of those with several."""
+        found = [s for s in plan(self.host).scenarios if (s.instances == 1) == single]
+        if single:
+            threads = self.effort.some(self.effort.threads, sorted({s.threads for s in found}))
+            return [s.name for s in found if s.threads in threads]
+        instances = self.effort.some(self.effort.instances, sorted({s.instances for s in found}))
+        return [s.name for s in found if s.instances in instances]
+
+    def weak_scaling(self) -> list[str]:
+        """Return the names of the scenarios with as many reads for each thread whatever the number of threads.
+
+        They are one process, and as many of BASELINE_THREADS side by side, bound by nobody (Langmead et al. 2018,
+        sections 2.5 and 3.1). On a host with fewer PUs than two of them need, each has half of the PUs.
+        """
+        if not self.effort.weak_scaling:
+            return []
+        pus = len(self.host.allowed_pus)
+        each = min(BASELINE_THREADS, max(1, pus // 2))
+        counts = self.effort.some(self.effort.threads, sorted({max(1, pus * e // 8) for e in SCALING_EIGHTHS}))
+        names = [f"1Inst_Original_{threads}t" for threads in counts]
+        names += [f"{t // each}Inst_Unbound_{each}t" for t in counts if t > each and t % each == 0]
+        every = plan(self.host)
+        return [every.scenario(name).name for name in names]
+
+    def aligners(self) -> list[str]:
+        """Return the names of the aligners whose scenarios are run."""
+        return aligners_of(self.effort)
+
+
+def aligners_of(effort: Effort) -> list[str]:
+    """Return the names of the aligners whose scenarios are run with an effort."""
+    return [name for name in aligners.names() if name in (effort.aligners or (name,))]
+
+
+def topology_of(facts: Facts) -> Topology:
+    """Return a topology with the facts' NUMA nodes, cores and distances; its PUs are numbered node by node."""
+    pus: list[Pu] = []
+    core = 0
+    for node, package, cores in zip(
+        facts.numa_node_numbers, facts.package_of_numa_node, facts.cores_per_numa_node, strict=True
+    ):
+        for _ in range(cores):
+            core += 1
+            for _ in range(facts.threads_per_core):
+                pus.append(Pu(len(pus), core, -1 if package is None else package, node))
+    numbers = facts.numa_node_numbers
+    matrix = facts.distances or ()
+    return Topology(
+        numa_nodes=tuple(
+            NumaNode(n, tuple(p.index for p in pus if p.numa_node == n), memory)
+            for n, memory in zip(numbers, facts.memory_per_numa_node, strict=True)
+        ),
+        pus=tuple(pus),
+        caches=(),
+        distances={
+            (a, b): d for a, row in zip(numbers, matrix, strict=False) for b, d in zip(numbers, row, strict=True)
+        },
+        allowed_pus=frozenset(range(len(pus))),
+        allowed_nodes=frozenset(numbers),
+    )
+
+
+# ----------------------------------------------------------------------
+# The cases of each step of the methodology on the system that ReFrame runs on.
+
+
+@functools.cache
+def system() -> System:
+    """Return the system that ReFrame was started for."""
+    return load(runtime().system.name)
+
+
+def effort() -> Effort:
+    """Return how thorough ReFrame was asked to be."""
+    return effort_module.chosen()
+
+
+@functools.cache
+def cases() -> Cases:
+    """Return the cases of that system."""
+    return Cases(topology_of(system().facts), effort())
+
+
+def cpu_nodes() -> list[int]:
+    """Return the NUMA nodes that have PUs."""
+    return list(cases().host.cpu_nodes)
+
+
+def pu_nodes() -> list[int]:
+    """Return the NUMA nodes with PUs that are measured one by one."""
+    return cases().pu_nodes()
+
+
+def banks(*nodes: int) -> list[int]:
+    """Return the NUMA nodes with memory that the PU-set of *nodes* is measured with."""
+    return cases().banks(*nodes)
+
+
+def pu_sets() -> list[tuple[int, ...]]:
+    """Return the PU-sets that are measured."""
+    return cases().pu_sets()
+
+
+def contention_threads() -> list[int]:
+    """Return the thread counts of the contention step."""
+    return cases().contention_threads()
+
+
+def scenarios(*, single: bool) -> list[str]:
+    """Return the names of the scenarios with one instance, or of those with several."""
+    return cases().scenarios(single=single)
+
+
+def weak_scaling() -> list[str]:
+    """Return the names of the scenarios with as many reads for each thread."""
+    return cases().weak_scaling()
+
+
+def chosen_aligners() -> list[str]:
+    """Return the names of the aligners whose scenarios are run."""
+    return cases().aligners()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""likwid-bench: STREAM's four kernels in the widest vector instructions that processor and program have.
+
+likwid brings copy and triad (as ``stream``); scale and add are ours, in kernels/*.ptt, which likwid-bench
+assembles when it is started (with gcc). Bytes are counted as STREAM counts them: no write-allocate.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+from collections.abc import Iterable
+from contextlib import ExitStack
+from importlib import resources
+from pathlib import Path
+
+from firsttouch.errors import RunFailed
+from firsttouch.execution.process_runner import require, run_tool
+
+KERNELS = {"copy": "copy", "scale": "scale", "add": "add", "triad": "stream"}
+#: Kernel -> (arrays, bytes an element moves), as STREAM counts.
+STREAMS = {"copy": (2, 16), "scale": (2, 16), "add": (3, 24), "triad": (3, 24)}
+OWN = frozenset({"scale", "add"})
+#: Passes over the arrays in one run: twice what STREAM makes. Left to itself (-s), likwid-bench takes twice as
+#: long for the same rate, to find a number of passes.
+PASSES = 20
+#: likwid's suffix -> the processor flag of /proc/cpuinfo that it needs, widest first.
+INSTRUCTIONS = {"avx512": "avx512f", "avx": "avx", "sse": "sse2"}
+_FIELD = re.compile(
+    r"^(Time|MByte/s|Data volume \(Byte\)):\s+(\d+(?:\.\d+)?(?:e[+-]\d+)?)(?: sec)?$", re.MULTILINE
+)
+
+
+def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Return the flags of the first processor (empty where there are none, as on Arm)."""
+    for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("flags"):
+            return frozenset(line.split(":", 1)[1].split())
+    return frozenset()
+
+
+def available() -> frozenset[str]:
+    """Return the names of the kernels that the installed likwid-bench brings; raises Missing or RunFailed."""
+    require("likwid-bench")
+    done = run_tool(["likwid-bench", "-a"])
+    names = re.findall(r"^(\w+) - ", done.stdout, re.MULTILINE)
+    if done.returncode or not names:
+        raise RunFailed(f"likwid-bench -a lists no kernel: {done.stderr.strip()[:200]}")
+    return frozenset(names)
+
+
+@functools.cache
+def version() -> str:
+    """Return likwid-bench's version, an empty string where it does not say one."""
+    done = run_tool(["likwid-bench", "-v"])
+    found = re.search(r"Version ([\w.]+)", done.stdout + done.stderr)
+    return found[1] if found else ""
+
+
+def widest(flags: Iterable[str], kernels: Iterable[str]) -> str:
+    """Return likwid's suffix of the widest vector instructions that *flags* and *kernels* share, or ''."""
+    flags, kernels = set(flags), set(kernels)
+    for suffix, flag in INSTRUCTIONS.items():
+        if flag in flags and {f"copy_{suffix}", f"stream_{suffix}"} <= kernels:
+            return suffix
+    return ""
+
+
+def cannot(kernel: str, instructions: str) -> str:
+    """Return why *kernel* cannot be run with these instructions on this host, or an empty string."""
+    if kernel in OWN and not instructions:
+        return f"there is no {kernel} kernel for this processor"
+    if kernel in OWN and shutil.which("gcc") is None:
+        return f"likwid-bench assembles the {kernel} kernel with gcc, which is not on PATH"
+    return ""
+
+
+def argv(kernel: str, *, instructions: str, threads: int, array_bytes: int) -> list[str]:
+    """Return the argv of one run with *threads* threads on the PUs that the process is bound to.
+
+    The domain N holds just those PUs (measured: the domains M0, M1, ... renumber them wrongly).
+    """
+    name = KERNELS[kernel] + (f"_{instructions}" if instructions else "")
+    kilobytes = STREAMS[kernel][0] * array_bytes // 1000
+    return ["likwid-bench", "-t", name, "-i", str(PASSES), "-W", f"N:{kilobytes}kB:{threads}"]
+
+
+def stage(folder: Path) -> None:
+    """Put our kernels where likwid-bench looks for them: the folder that it is started in.
+
+    Its path must be short (likwid-bench reads it into 100 bytes), so *folder* is a temporary one.
+    """
+    with ExitStack() as stack:
+        for file in (resources.files("firsttouch.benchmarks") / "kernels").iterdir():
+            if file.name.endswith(".ptt"):
+                source = stack.enter_context(resources.as_file(file))
+                shutil.copyfile(source, folder / file.name)
+
+
+def parse(text: str, *, threads: int) -> float:
+    """Return the rate in GB/s; raises RunFailed where the output is not that of a whole run."""
+    if f"Using {threads} threads" not in text:
+        raise RunFailed(f"likwid-bench did not use {threads} threads: {_said(text)}")
+    if not re.search(r"\n-{80}\s*\Z", text):
+        raise RunFailed(f"likwid-bench stopped in the middle of its output: {_said(text)}")
+    by_name = {m[1]: float(m[2]) for m in _FIELD.finditer(text)}
+    try:
+        seconds, rate = by_name["Time"], by_name["MByte/s"] / 1000
+        counted = by_name["Data volume (Byte)"] / seconds / 1e9
+    except (KeyError, ZeroDivisionError):
+        raise RunFailed(f"likwid-bench printed no rate: {_said(text)}") from None
+    # The rate and what it is made of must agree: a half-written or garbled output does not pass.
+    if not 0.001 < rate < 100_000 or abs(counted - rate) > 0.01 * rate:
+        raise RunFailed(f"likwid-bench printed {rate} GB/s, its bytes and time say {counted:.3f}")
+    return rate
+
+
+def _said(text: str) -> str:
+    return " | ".join(line.strip() for line in text.splitlines()[-2:]) or "nothing"

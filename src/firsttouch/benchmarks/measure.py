@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures one aspect of this host and yields records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from firsttouch.benchmarks import probe, profiles, programs
+from firsttouch.benchmarks.cases import Cases
+from firsttouch.benchmarks.programs import Nodes
+from firsttouch.errors import BadInput
+from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
+from firsttouch.records.schema import Record, software
+from firsttouch.systems import memory_modules
+
+# ----------------------------------------------------------------------
+# Latency, bandwidth and contention by the native probe: whole matrices, each bank's memory taken once.
+
+#: Passes of each case: as many at least, and as many at most where the mean is not known to 5 % before. Three
+#: cost less than the memory that is taken for them.
+LEAST, MOST = 3, 10
+
+
+def latency(
+    host: Topology, nodes: Sequence[int], banks: Sequence[int], *, repetitions: int, say: probe.Say = print
+) -> Iterator[list[Record]]:
+    """Yield the curve (ns by bytes of a random cycle) of a PU of each of *nodes* on each of *banks*."""
+    sets = [(node,) for node in nodes]
+    for some, targets in _rows(host, sets, banks):
+        yield from _run("latency", [*_where(some, targets), "--sizes=curve"], repetitions, say)
+
+
+def bandwidth(
+    host: Topology,
+    sets: Sequence[Nodes],
+    banks: Sequence[int],
+    interleave: str,
+    *,
+    repetitions: int,
+    say: probe.Say = print,
+) -> Iterator[list[Record]]:
+    """Yield STREAM's kernels (GB/s, regular stores) of all PUs of each of *sets* on each of *banks*.
+
+    *interleave* says over which banks data are interleaved as well, as the probe's option of that name does.
+    """
+    kernels = f"--kernels={','.join(profiles.chosen().kernels)}"
+    for some, targets in _rows(host, sets, banks):
+        options = [*_where(some, targets), f"--set-sizes={len(some[0])}", kernels, f"--interleave={interleave}"]
+        yield from _run("bandwidth", options, repetitions, say)
+
+
+def contention(
+    host: Topology, threads: Sequence[int], banks: Sequence[int], *, repetitions: int, say: probe.Say = print
+) -> Iterator[list[Record]]:
+    """Yield the rates (GB/s) of threads that use one of *banks* at once with random accesses (section 3.5).
+
+    One thread and two are measured on every NUMA node by itself; more fill those that are nearest to the bank.
+    """
+    for some, targets in _rows(host, [host.cpu_nodes], banks):
+        for bank in targets:
+            for number in threads:
+                programs.filling(host, bank, number)
+        options = [*_where(some, targets), f"--threads={format_list(threads)}"]
+        yield from _run("contention", options, repetitions, say)
+
+
+def _rows(host: Topology, sets: Sequence[Nodes], banks: Sequence[int]) -> list[tuple[list[Nodes], list[int]]]:
+    """Return what the runs of the probe are of, after a look at all that was asked for."""
+    for nodes in sets:
+        programs.pus_of(host, nodes)
+    for bank in banks:
+        programs.bank_bytes(host, bank)
+    return list(programs.rows(host, sets, banks, profiles.chosen()))
+
+
+def _where(sets: Sequence[Nodes], banks: Sequence[int]) -> list[str]:
+    return [f"--pu-nodes={format_list({n for nodes in sets for n in nodes})}", f"--banks={format_list(banks)}"]
+
+
+def _run(aspect: str, options: Sequence[str], repetitions: int, say: probe.Say) -> Iterator[list[Record]]:
+    """Yield the records of one run of the probe while it is at work; what was stopped ends as an interruption."""
+    chosen = profiles.chosen()
+    least = max(LEAST, min(repetitions, chosen.repetitions))
+    most = max(least, min(MOST, chosen.repetitions))
+    passes = [f"--min-repetitions={least}", f"--max-repetitions={most}"]
+    running = probe.follow(aspect, [*options, *passes, *programs.probe_options(aspect)], say=say)
+    while True:
+        try:
+            found = next(running)
+        except StopIteration as end:
+            if end.value.status == "partial":
+                raise KeyboardInterrupt from None
+            return
+        yield [replace(r, parameters={**r.parameters, **chosen.parameters}) for r in found]
+
+
+# ----------------------------------------------------------------------
+# The four NUMA performance aspects of a host as records, each by the program that is asked for.
+#
+# The probe measures the matrices; lmbench, likwid-bench and STREAM are for few placements, to check it by.
+
+#: Aspect -> the programs that can measure it, the first one unless another is asked for.
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "topology": (),
+    "latency": (probe.NAME, "lmbench"),
+    "bandwidth": (probe.NAME, "likwid-bench", "stream"),
+    "contention": (probe.NAME, "likwid-bench"),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be measured of an aspect; None is all that the effort has.
+
+    *pu_nodes* and *banks* are NUMA nodes, *set_sizes* numbers of NUMA nodes in a PU-set (None: one PU-set of all
+    *pu_nodes* where these are given), *threads* numbers of threads. *interleave* is the probe's option.
+    """
+
+    aspect: str
+    program: str | None = None
+    pu_nodes: Sequence[int] | None = None
+    set_sizes: Sequence[int] | None = None
+    banks: Sequence[int] | None = None
+    interleave: str = "first/all"
+    threads: Sequence[int] | None = None
+    random: bool = True
+    repetitions: int = 3
+
+    def by(self) -> str:
+        """Return the program; raises BadInput where it does not measure that."""
+        known = PROGRAMS[self.aspect]
+        if not self.random and self.aspect == "latency":
+            known = known[1:]  # the probe's accesses have no fixed stride for prefetchers to see
+        program = self.program or next(iter(known), "")
+        if program and program not in known:
+            order = "" if self.random else " in sequential order"
+            raise BadInput(
+                f"{program} does not measure {self.aspect}{order}: {' and '.join(known) or 'nothing'} can"
+            )
+        return program
+
+
+def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator[list[Record]]:
+    """Yield the records of one aspect, as they come; raises BadInput before any measurement."""
+    by_probe = asked.by() == probe.NAME
+    nodes = list(asked.pu_nodes or host.cpu_nodes)
+    banks = list(asked.banks or host.memory_nodes)
+    if asked.aspect == "topology":
+        yield list(topology(host, say=say))
+    elif by_probe and asked.aspect == "latency":
+        yield from latency(host, nodes, banks, repetitions=asked.repetitions, say=say)
+    elif by_probe and asked.aspect == "bandwidth":
+        sets = _sets(host, asked)
+        yield from bandwidth(host, sets, banks, asked.interleave, repetitions=asked.repetitions, say=say)
+    elif by_probe:
+        yield from contention(host, _threads(host, asked), banks, repetitions=asked.repetitions, say=say)
+    else:
+        yield from _by_others(host, asked, say)
+
+
+def _by_others(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure with the field's own programs: on the nearest bank of each PU-set, unless banks are asked for."""
+    repetitions = asked.repetitions
+    if asked.aspect == "contention":
+        for bank in asked.banks or [programs.nearest(host, host.cpu_nodes[:1])]:
+            for threads in _threads(host, asked):
+                yield from programs.contention(host, bank, threads, repetitions=repetitions, say=say)
+        return
+    alone = [(node,) for node in asked.pu_nodes or host.cpu_nodes]
+    for nodes in alone if asked.aspect == "latency" else _sets(host, asked):
+        programs.pus_of(host, nodes)
+        for bank in asked.banks or [programs.nearest(host, nodes)]:
+            if asked.aspect == "latency":
+                yield from programs.latency(
+                    host, nodes[0], bank, random=asked.random, repetitions=repetitions, say=say
+                )
+            else:
+                yield from programs.bandwidth(host, nodes, bank, asked.by(), repetitions=repetitions, say=say)
+
+
+def _sets(host: Topology, asked: Asked) -> list[Nodes]:
+    nodes = sorted(asked.pu_nodes or host.cpu_nodes)
+    every = [len(nodes)] if asked.pu_nodes else Cases(host, profiles.chosen()).set_sizes()
+    return programs.sets_of(nodes, asked.set_sizes or every)
+
+
+def _threads(host: Topology, asked: Asked) -> list[int]:
+    return sorted(asked.threads or Cases(host, profiles.chosen()).contention_threads())
+
+
+def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
+    """Yield what the host is: NUMA nodes, usable PUs, memory (GiB), and its theoretical bandwidth.
+
+    The bandwidth (GB/s) is that of one package, as formula 3.1 gives it: of the SMBIOS tables, else of the facts
+    of the system that FIRSTTOUCH_SYSTEM names. Where it is unknown the record that says so has the reason.
+    """
+    memory = sum(n.memory_bytes for n in host.numa_nodes) / 2**30
+    counts = {"numa_nodes": len(host.numa_nodes), "pus": len(host.allowed_pus)}
+    for metric, unit, value in (*((m, "1", n) for m, n in counts.items()), ("memory", "GiB", memory)):
+        yield Record("topology", metric, unit, "neither", (float(value),), software=software())
+    found = memory_modules.of_this_host(os.environ.get("FIRSTTOUCH_SYSTEM"))
+    rate = found.bytes_per_second
+    known = {"source": found.source} if rate else {"reason": found.reason}
+    yield Record(
+        "topology", "theoretical_bandwidth_known", "1", "higher", (float(bool(rate)),), known, software=software()
+    )
+    if not rate:
+        say(f"theoretical bandwidth unknown: {found.reason}")
+        return
+    packages = len({pu.package for pu in host.pus}) or 1
+    banks = sum(1 for node in host.numa_nodes if node.memory_bytes)
+    made = {"channels": found.channels, "transfer_rate": found.transfer_rate, "packages": packages, "banks": banks}
+    sample = rate / packages / 1e9
+    say(f"theoretical bandwidth: {sample:.1f} GB/s of each of {packages} packages ({found.source})")
+    yield Record(
+        *("topology", "theoretical_bandwidth", "GB/s", "neither", (sample,)),
+        parameters=known | made,
+        software=software(),
+    )

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native probe: finds the program, runs it, and turns what it prints into records."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed
+from firsttouch.execution.process_runner import guarded, signal_name
+from firsttouch.host.cpusets import format_list
+from firsttouch.paths import ROOT
+from firsttouch.records.schema import Record, software
+
+# ----------------------------------------------------------------------
+# The program firsttouch-probe: where it is, and building it from probe/.
+
+NAME = "firsttouch-probe"
+SOURCE = ROOT / "probe"
+
+
+def program() -> Path:
+    """Return the probe: of FIRSTTOUCH_PROBE, beside Python (where it is installed), or on PATH.
+
+    Raises Missing where it is not there.
+    """
+    if given := os.environ.get("FIRSTTOUCH_PROBE"):
+        if not (Path(given).is_file() and os.access(given, os.X_OK)):
+            raise Missing(f"FIRSTTOUCH_PROBE names {given}, which is no program")
+        return Path(given)
+    beside = Path(sys.executable).with_name(NAME)
+    found = beside if os.access(beside, os.X_OK) else shutil.which(NAME)
+    if not found:
+        raise Missing(f"{NAME} is not there: `make setup` builds it, or build and install it with cmake -S probe")
+    return Path(found)
+
+
+def build(folder: Path, *, sanitize: str = "", compiler: str = "") -> Path:
+    """Build the probe in *folder* (again only what changed) and return the program.
+
+    *sanitize* are sanitizers ("address,undefined"), *compiler* the C compiler (default: CMake's choice). Two
+    builds in one folder wait for each other. Raises Missing without cmake, RunFailed where the build fails.
+    """
+    if shutil.which("cmake") is None:
+        raise Missing(f"{NAME} is not built, and cmake is not on PATH: `make setup` sees to both")
+    folder.mkdir(parents=True, exist_ok=True)
+    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DSANITIZE={sanitize}", "-DWERROR=ON"]
+    if compiler:
+        configure.append(f"-DCMAKE_C_COMPILER={compiler}")
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for argv in (configure, ["cmake", "--build", str(folder)]):
+            done = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+                told = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
+                raise RunFailed(f"{NAME} cannot be built ({' '.join(argv[:2])}): {told}")
+    return folder / NAME
+
+
+def helped() -> int:
+    """Print the probe's own help and return its exit status."""
+    return subprocess.run([program(), "--help"], check=False).returncode
+
+
+# ----------------------------------------------------------------------
+# firsttouch-probe, the native program of probe/: running it, and reading its JSON lines.
+
+__all__ = ["NAME", "Report", "Result", "build", "follow", "helped", "parse", "program", "run"]
+
+ASPECTS = ("topology", "latency", "bandwidth", "contention", "loaded-latency")
+SCHEMA = 1
+Say = Callable[[str], None]
+#: Longer than any measurement of one placement takes (s).
+SILENCE = 900.0
+_ERROR = f"{NAME}: error: "
+#: What the probe's exit status means; below 0 and above 128 it is a signal.
+_ERRORS: Mapping[int, type[FirstTouchError]] = {2: BadInput, 3: CannotHere}
+#: Fields of a result that are no parameters of the case.
+_OWN = {
+    *("type", "aspect", "metric", "unit", "better", "value", "samples", "interval", "ended", "status", "reason"),
+    *("partial", "pus", "pus_found", "pages", "policy", "threads", "banks", "pu_nodes", "memory_bytes"),
+    "stands_for",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One metric of one placement as the probe printed it; *data* is the whole JSON object.
+
+    ``samples`` are in ``unit``; a ``partial`` one was cut short by a signal. ``status`` is valid, or invalid
+    with a ``reason`` (values or placement were wrong).
+    """
+
+    metric: str
+    unit: str
+    better: str
+    samples: tuple[float, ...]
+    status: str
+    reason: str
+    data: Mapping[str, Any]
+
+    def record(self, version: str) -> Record:
+        """Return the record of this result (check = aspect)."""
+        data = self.data
+        pages, policy = data["pages"], data["policy"]
+        parameters = {k: v for k, v in data.items() if k not in _OWN}
+        parameters |= {"program": NAME, "pu_nodes": data["pu_nodes"], "threads": data["threads"]}
+        parameters |= {"policy": "membind" if policy == "bind" else policy, "pages": pages["asked"]}
+        if policy == "bind":
+            parameters["bank"] = data["banks"][0]
+        else:
+            parameters["banks"] = data["banks"]
+        if data.get("stands_for"):
+            parameters["stands_for"] = data["stands_for"]
+        asked = {"pus": data["pus"], "numa_nodes": data["banks"], "numactl": [], "policy": policy}
+        found = {
+            "threads": data["threads"],
+            "pus": sorted(data["pus_found"]),
+            "held": sorted(data["pus_found"]),
+            "pages": pages["found"],
+            "policy": f"{policy}:{format_list(data['banks'])}",
+            "verified": pages["verified"],
+        }
+        return Record(
+            check=str(data["aspect"]),
+            metric=self.metric,
+            unit=self.unit,
+            better=self.better,  # type: ignore[arg-type]
+            samples=self.samples,
+            parameters=parameters,
+            placement_asked=[asked],
+            placement_found=[found],
+            status=self.status,  # type: ignore[arg-type]
+            reason=self.reason,
+            software=software(**{NAME: version}),
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one run printed: *begin* (host, options), the results, and how it ended.
+
+    ``status`` is complete, partial (a signal), invalid (a result is) or failed (with the ``reason``).
+    """
+
+    begin: Mapping[str, Any]
+    results: tuple[Result, ...]
+    status: str
+    reason: str
+    end: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str:
+        """The probe's version."""
+        return str(self.begin["probe"])
+
+    def records(self) -> Iterator[Record]:
+        """Yield a record for each result that was not cut short."""
+        yield from (r.record(self.version) for r in self.results if not r.data.get("partial"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the one JSON document of ``firsttouch probe --json``, as firsttouch-probe --json prints it."""
+        head = {k: v for k, v in self.begin.items() if k != "type"}
+        tail = {k: v for k, v in self.end.items() if k != "type"}
+        results = [{k: v for k, v in r.data.items() if k != "type"} for r in self.results]
+        return {**head, "results": results, **tail, "status": self.status, "reason": self.reason}
+
+
+def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report:
+    """Run the probe and return its report; its progress goes line by line to *say*.
+
+    An interruption (KeyboardInterrupt) is handed on to the probe; the report is then partial. Raises BadInput,
+    CannotHere or RunFailed with the probe's own reason where it has no result to show for itself.
+    """
+    running = follow(aspect, options, say=say)
+    while True:
+        try:
+            next(running)
+        except StopIteration as end:
+            return cast(Report, end.value)
+
+
+def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Generator[list[Record], None, Report]:
+    """Run the probe as :func:`run` does, yield records while it is at work, and return its report.
+
+    A probe that says nothing for SILENCE seconds hangs: it is stopped, and RunFailed says so.
+    """
+    argv = guarded([str(program()), aspect, *options, "--jsonl"])
+    lines: list[str] = []
+    # Standard error is read here, standard output goes to a file: neither waits for the other.
+    with contextlib.ExitStack() as stack:
+        read_end, write_end = os.pipe()
+        stack.callback(os.close, read_end)
+        out = os.memfd_create(NAME)
+        stack.callback(os.close, out)
+        try:
+            probe = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=write_end, start_new_session=True
+            )
+        except OSError as error:
+            raise RunFailed(f"{NAME} cannot be started: {error.strerror}") from error
+        finally:
+            os.close(write_end)
+        stack.callback(_stop, probe)
+        printed = _Printed(out)
+        for line in _lines(read_end, probe):
+            if line:
+                lines.append(line)
+                if not line.startswith(_ERROR):
+                    say(line)
+            if records := printed.records():
+                yield records
+        status = probe.wait()
+        text = printed.all()
+    said = next((line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)), "")
+    if status in _ERRORS:
+        raise _ERRORS[status](said or f"{NAME} ended with status {status}")
+    if status < 0:
+        raise RunFailed(f"{NAME} ended with signal {signal_name(-status)}")
+    if 1 < status < 128:
+        raise RunFailed(f"{NAME} ended with status {status}: {lines[-1] if lines else 'it said nothing'}")
+    report = parse(text)
+    if report.status == "failed":
+        raise RunFailed(f"{NAME}: {report.reason}")
+    return report
+
+
+def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
+    """Yield what the probe says, line by line, and an empty line at its end."""
+    rest = b""
+    while True:
+        try:
+            if not select.select([read_end], [], [], SILENCE)[0]:
+                raise RunFailed(f"{NAME} said nothing for {SILENCE:.0f} s and was stopped")
+            data = os.read(read_end, 1 << 16)
+        except KeyboardInterrupt:
+            probe.send_signal(signal.SIGINT)
+            continue
+        *whole, rest = (rest + data).split(b"\n")
+        if not data:
+            whole = [rest, b""]
+        yield from (line.decode(errors="replace") for line in whole)
+        if not data:
+            return
+
+
+def _stop(probe: subprocess.Popen[bytes]) -> None:
+    """Leave no probe behind, whatever happened here."""
+    if probe.poll() is None:
+        probe.kill()
+        probe.wait()
+
+
+class _Printed:
+    """The probe's standard output, a file that it is still writing to: its own place in it must not move."""
+
+    def __init__(self, file: int) -> None:
+        self.file = file
+        self.place = self.number = 0
+        self.version = ""
+
+    def records(self) -> list[Record]:
+        """Return the records of the results that have come since the last call, but for those cut short."""
+        data = os.pread(self.file, os.fstat(self.file).st_size - self.place, self.place)
+        *lines, rest = data.split(b"\n")
+        self.place += len(data) - len(rest)
+        found = []
+        for line in lines:
+            self.number += 1
+            data_of = _object(line.decode(errors="replace"), self.number)
+            if self.number == 1:
+                self.version = str(data_of.get("probe", ""))
+            elif data_of.get("type") == "result" and not data_of.get("partial"):
+                found.append(_result(data_of, self.number).record(self.version))
+        return found
+
+    def all(self) -> str:
+        """Return all that was printed."""
+        return os.pread(self.file, os.fstat(self.file).st_size, 0).decode(errors="replace")
+
+
+def parse(text: str) -> Report:
+    """Return the report of the JSON lines *text*; raises RunFailed where they are not that.
+
+    Lines that end without an end (a killed probe) are a partial report.
+    """
+    objects = [_object(line, number) for number, line in enumerate(text.split("\n")[:-1], start=1)]
+    if not objects or objects[0].get("type") != "begin" or objects[0].get("schema") != SCHEMA:
+        raise RunFailed(f"{NAME} printed no report of schema {SCHEMA}: {text[:80]!r}")
+    rest = objects[1:]
+    end: Mapping[str, Any] = {"status": "partial", "reason": "it ended without saying so"}
+    if rest and rest[-1].get("type") == "end":
+        end = rest.pop()
+        if end.get("count") != len(rest) or end.get("status") not in {"complete", "partial", "invalid", "failed"}:
+            raise RunFailed(f"{NAME} printed {len(rest)} results and says {end.get('count')}, {end.get('status')}")
+    results = tuple(_result(data, number) for number, data in enumerate(rest, start=2))
+    return Report(objects[0], results, str(end["status"]), str(end.get("reason", "")), end)
+
+
+def _object(line: str, number: int) -> dict[str, Any]:
+    try:
+        data = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RunFailed(f"{NAME}, line {number}: not JSON: {error.msg}") from error
+    if not isinstance(data, dict):
+        raise RunFailed(f"{NAME}, line {number}: no JSON object")
+    return data
+
+
+def _result(data: Mapping[str, Any], number: int) -> Result:
+    try:
+        samples = tuple(float(s) for s in data["samples"])
+        pages = data["pages"]
+        lists = (data["pus"], data["pus_found"], data["banks"], data["pu_nodes"])
+        whole = (
+            data["type"] == "result"
+            and isinstance(data["samples"], list)
+            and all(isinstance(v, int) for members in lists for v in members)
+            and isinstance(pages["found"], Mapping)
+            and {"asked", "verified"} <= pages.keys()
+            and data["policy"] in {"bind", "interleave"}
+            and data["status"] in {"valid", "invalid"}
+            and data["better"] in {"higher", "lower"}
+            and data["banks"]
+            and len(data["pus"]) == data["threads"]
+            and str(data["aspect"]) in ASPECTS
+        )
+        if not whole or not samples or not all(math.isfinite(s) and s >= 0 for s in samples):
+            raise ValueError
+        texts = (str(data[k]) for k in ("metric", "unit", "better"))
+        metric, unit, better = texts
+        return Result(metric, unit, better, samples, data["status"], str(data["reason"]), data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunFailed(f"{NAME}, line {number}: not a result: {json.dumps(data)[:120]}") from error

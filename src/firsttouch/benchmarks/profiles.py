@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How thorough a characterization is, read from efforts.toml: a new effort is an entry there, no code."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any, Literal, TypeVar
+
+from firsttouch.errors import BadInput
+from firsttouch.genomics.aligners import aligner
+from firsttouch.host.topology import Topology
+
+T = TypeVar("T")
+Extent = Literal["all", "ends"]
+#: The effort where nothing is said; its records need not say it.
+FULL = "full"
+VARIABLE = "FIRSTTOUCH_EFFORT"
+#: Names the aligners whose scenarios are run (a list with commas, or "all"), instead of the effort's own.
+ALIGNERS_VARIABLE = "FIRSTTOUCH_ALIGNERS"
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Which cases are measured, and how often.
+
+    *repetitions* is the most of a case, whatever its check says. *pu_nodes*, *banks*, *pu_sets*, *threads* and
+    *instances* are all of the methodology's or those at the ends: the NUMA nodes with the lowest and the
+    highest number, the nearest and the farthest bank of a PU-set, the PU-sets of one NUMA node and of all, the
+    fewest and the most threads and instances. *weak_scaling*: throughput with as many reads for each thread is
+    measured too. *aligners* may be None: all.
+    """
+
+    name: str
+    title: str
+    repetitions: int
+    pu_nodes: Extent
+    banks: Extent
+    pu_sets: Extent
+    threads: Extent
+    instances: Extent
+    kernels: tuple[str, ...]
+    point_microseconds: int
+    weak_scaling: bool
+    aligners: tuple[str, ...] | None = None
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What a record's parameters say of it: nothing of the full one."""
+        return {} if self.name == FULL else {"effort": self.name}
+
+    def banks_of(self, host: Topology, nodes: Sequence[int], banks: Sequence[int]) -> list[int]:
+        """Return those of *banks* that the PU-set of *nodes* is measured with."""
+        if self.banks == "all":
+            return list(banks)
+        far = sorted(banks, key=lambda bank: (sum(host.distance(node, bank) for node in nodes), bank))
+        return sorted({far[0], far[-1]})
+
+    def of_aligners(self, names: Sequence[str]) -> Effort:
+        """Return the effort with these aligners ("all" among them: all), its own where none is named.
+
+        Raises BadInput for an unknown name.
+        """
+        if not names:
+            return self
+        known = [n for n in names if n == ALL or aligner(n)]
+        return replace(self, aligners=None if ALL in known else tuple(dict.fromkeys(known)))
+
+    def some(self, extent: Extent, ordered: Iterable[T]) -> list[T]:
+        """Return all of *ordered*, or its first and its last one."""
+        found = list(ordered)
+        return found if extent == "all" or len(found) < 3 else [found[0], found[-1]]
+
+
+@functools.cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads((resources.files(__package__) / "efforts.toml").read_text(encoding="utf-8"))
+
+
+def default_dataset() -> str:
+    """Return the dataset that aligners work on where none is named."""
+    return str(_tables()["defaults"]["dataset"])
+
+
+def default_aligner() -> str:
+    """Return the aligner whose scenarios a characterization runs where none is named."""
+    return str(_tables()["defaults"]["aligner"])
+
+
+@functools.cache
+def efforts() -> dict[str, Effort]:
+    """Return all efforts by name."""
+    found = {}
+    for name, table in _tables().items():
+        if name == "defaults":
+            continue
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+        found[name] = Effort(name=name, **fields)
+    return found
+
+
+def chosen() -> Effort:
+    """Return the effort that FIRSTTOUCH_EFFORT names, or the full one, with the aligners of FIRSTTOUCH_ALIGNERS.
+
+    Raises BadInput for an unknown name.
+    """
+    name = os.environ.get(VARIABLE) or FULL
+    if name not in efforts():
+        raise BadInput(f"{VARIABLE} is '{name}': there are {', '.join(efforts())}")
+    text = os.environ.get(ALIGNERS_VARIABLE, "")
+    try:
+        return efforts()[name].of_aligners([part.strip() for part in text.split(",") if part.strip()])
+    except BadInput as error:
+        raise BadInput(f"{ALIGNERS_VARIABLE} is '{text}': {error}") from error

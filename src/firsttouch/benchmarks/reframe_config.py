@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReFrame's site configuration, built from the system files (ReFrame 4.10, configuration reference).
+
+ReFrame's own defaults write to the home directory and to the current one; here everything goes below one
+folder, so that a read-only home and any current directory work.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from reframe.core.exceptions import ConfigError
+
+from firsttouch import paths
+from firsttouch.benchmarks import profiles
+from firsttouch.errors import FirstTouchError, Missing
+from firsttouch.systems.definition import Partition, System, available, load
+from firsttouch.systems.facts import Facts
+
+#: The columns of ReFrame's performance log. Named one by one: its "all" has lists with commas in them.
+_PERFLOG_COLUMNS = (
+    "check_job_completion_time",
+    "check_display_name",
+    "check_system",
+    "check_partition",
+    "check_environ",
+    "check_jobid",
+    "check_job_nodelist",
+    "check_result",
+    "check_perf_var",
+    "check_perf_value",
+    "check_perf_unit",
+    "check_perf_ref",
+    "check_perf_lower_thres",
+    "check_perf_upper_thres",
+    "check_perf_result",
+)
+
+#: ReFrame cancels jobs that wait with ReqNodeNotAvail, which is Slurm's reason for a busy host, too. And it hides
+#: all SBATCH_* variables from sbatch but these.
+_SLURM = {
+    "ignore_reqnodenotavail": True,
+    "slurm_envvar_whitelist": [
+        f"SBATCH_{name}" for name in ("ACCOUNT", "CLUSTERS", "CONSTRAINT", "PARTITION", "QOS", "RESERVATION")
+    ],
+}
+
+
+def site_configuration(settings: Path) -> dict[str, Any]:
+    """Return ReFrame's configuration with every system; *settings* is the file that asks for it.
+
+    Raises ReFrame's ConfigError, which it prints as one line, where a system's file is wrong.
+    """
+    try:
+        profiles.chosen()  # the checks are made for it
+        systems = [_system(name) for name in available()]
+    except FirstTouchError as error:
+        # ReFrame prints the cause behind the error: it would be the same line again.
+        raise ConfigError(str(error)) from None
+    # ReFrame takes the first system of which a hostname matches: what matches any host comes last.
+    systems.sort(key=lambda system: ".*" in system["hostnames"])
+    out = paths.results() / "reframe"
+    return {
+        "systems": systems,
+        # The environment "builtin" is ReFrame's own; naming it again would be a warning at every start.
+        "general": [
+            {
+                "check_search_path": [str(settings.parent)],
+                "report_file": str(out / "reports" / "run-{sessionid}.json"),
+                "topology_prefix": str(out / "topology"),
+                # It would fetch ReFrame from the internet onto the hosts; the facts are in the systems' files.
+                "remote_detect": False,
+            }
+        ],
+        "logging": [
+            {
+                "perflog_multiline": True,
+                "handlers$": [{"type": "stream", "name": "stdout", "level": "info", "format": "%(message)s"}],
+                "handlers": [],
+                "handlers_perflog": [
+                    {
+                        "type": "filelog",
+                        "basedir": str(out / "perflogs"),
+                        "prefix": "%(check_system)s/%(check_partition)s",
+                        "level": "info",
+                        "format": "|".join(f"%({column})s" for column in _PERFLOG_COLUMNS),
+                        "append": True,
+                    }
+                ],
+            }
+        ],
+        "storage": [{"enable": True, "backend": "sqlite", "sqlite_db_file": str(out / "results.db")}],
+    }
+
+
+def _folders() -> dict[str, str]:
+    """Return where ReFrame writes; it cannot run a local job in a folder with a blank in its name."""
+    prefix = str(paths.results() / "reframe")
+    if " " not in prefix:
+        return {"prefix": prefix}
+    return {"prefix": prefix, "stagedir": str(Path(tempfile.gettempdir(), f"firsttouch-{os.geteuid()}-stage"))}
+
+
+def _system(name: str) -> dict[str, Any]:
+    """Return ReFrame's configuration of one system.
+
+    Without hwloc nothing is known of this host; other systems have to work on it all the same, and the
+    checks say what is missing.
+    """
+    try:
+        system = load(name)
+    except Missing as error:
+        return {
+            "name": name,
+            "descr": f"this host, of which nothing is known: {error}",
+            "hostnames": [".*"],
+            **_folders(),
+            "max_local_jobs": 1,
+            "partitions": [
+                {
+                    "name": "default",
+                    "scheduler": "local",
+                    "launcher": "local",
+                    "max_jobs": 1,
+                    "environs": ["builtin"],
+                    "env_vars": _environment(name, "default"),
+                    # Never empty: ReFrame would detect the processor and write it to a file.
+                    "processor": {"num_cpus": os.cpu_count() or 1},
+                }
+            ],
+        }
+    return {
+        "name": system.name,
+        "descr": system.description,
+        "hostnames": list(system.hostnames),
+        **_folders(),
+        # Two benchmarks at once on one host would measure each other.
+        "max_local_jobs": 1,
+        "partitions": [_partition(system, partition) for partition in system.partitions],
+    }
+
+
+def _partition(system: System, partition: Partition) -> dict[str, Any]:
+    facts = system.facts
+    return {
+        "name": partition.name,
+        "descr": partition.description,
+        "scheduler": partition.scheduler,
+        "launcher": partition.launcher,
+        "access": list(partition.access),
+        "max_jobs": partition.max_jobs,
+        "sched_options": _SLURM if partition.scheduler in {"slurm", "squeue"} else {},
+        "time_limit": partition.time_limit,
+        "prepare_cmds": list(partition.prepare_cmds),
+        "environs": list(partition.environs),
+        "env_vars": _environment(system.name, partition.name),
+        "processor": {
+            "model": facts.processor,
+            "num_cpus": facts.pus,
+            "num_cpus_per_core": facts.threads_per_core,
+            "num_cpus_per_socket": facts.pus // facts.packages,
+            "num_sockets": facts.packages,
+        },
+        "features": [partition.backend, *(["numa"] if facts.numa_nodes > 1 else [])],
+        "extras": _extras(facts),
+    }
+
+
+def _extras(facts: Facts) -> dict[str, Any]:
+    """Return what checks may ask for in ``valid_systems``, such as ``%numa_nodes=8``."""
+    return {"numa_nodes": facts.numa_nodes, "packages": facts.packages, "pus": facts.pus}
+
+
+def _environment(system: str, partition: str) -> list[list[str]]:
+    """Return the variables that tell a job's records where they were measured."""
+    return [["FIRSTTOUCH_SYSTEM", system], ["FIRSTTOUCH_PARTITION", partition]]

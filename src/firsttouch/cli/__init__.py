@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: ``firsttouch COMMAND``. One file per command in commands/."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+
+from firsttouch import __version__
+from firsttouch.errors import CANNOT_HERE, CannotHere, FirstTouchError, one_line
+from firsttouch.execution.process_runner import STOPPING
+
+COMMANDS = (
+    "topology",
+    "probe",
+    "plan",
+    "index",
+    "reads",
+    "run",
+    "advise",
+    "measure",
+    "characterize",
+    "inside",
+    "campaign",
+    "validate",
+    "baseline",
+    "store",
+    "report",
+    "paper",
+    "data",
+    "system",
+)
+#: The exit status of a command that Ctrl-C stopped; another signal has its own, 128 and its number.
+INTERRUPTED = 128 + signal.SIGINT
+DESCRIPTION = """\
+Validates NUMA hosts and tells their users how to run memory-bound programs on them.
+
+Every command takes --json (one JSON document on standard output; messages go to standard error) and ends with
+0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if something needed is missing here."""
+
+
+def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser with *commands*."""
+    top = argparse.ArgumentParser(
+        prog="firsttouch", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument("--version", action="version", version=f"firsttouch {__version__}")
+    subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in commands:
+        importlib.import_module(f"firsttouch.cli.{name}").register(subparsers)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    given = sys.argv[1:] if argv is None else list(argv)
+    _open_streams()
+    received: list[int] = []
+    try:
+        with _signals(received):
+            status = _run(given)
+        # A command that ends early, but with what it has so far, does not know which signal told it to.
+        return 128 + received[0] if status == INTERRUPTED and received else status
+    except CannotHere as error:
+        _tell(f"{CANNOT_HERE}{error}")
+        return error.exit_status
+    except FirstTouchError as error:
+        _tell(f"firsttouch: error: {error}")
+        return error.exit_status
+    except KeyboardInterrupt:
+        _tell("firsttouch: interrupted")
+        return 128 + received[0] if received else INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output is gone (`firsttouch plan | head`): nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _tell(f"firsttouch: error: {where}{error.strerror or error}")
+        return 2
+
+
+def _open_streams() -> None:
+    """Let every command print: to nowhere where a descriptor is closed, any text whatever the encoding is.
+
+    A file that is opened later must not become the standard output of a program that is started.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - until the process ends
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _tell(text: str) -> None:
+    """Print one line to standard error, if that is still there: after a hang-up it may not be."""
+    with contextlib.suppress(OSError):
+        print(one_line(text), file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _signals(received: list[int]) -> Iterator[None]:
+    """Let a command that is told to stop clean up as an interrupted one does, and learn how its children end.
+
+    The number of the signal is added to *received*, and KeyboardInterrupt raised.
+    A signal that who started us ignores, as nohup does, stays ignored. Ignored ends of children are another
+    matter: no exit status would ever come.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handled = [n for n in STOPPING if n != signal.SIGINT and signal.getsignal(n) == signal.SIG_DFL]
+    before = {n: signal.getsignal(n) for n in (*handled, signal.SIGCHLD)}
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    def interrupt(number: int, _frame: object) -> None:
+        received.append(number)
+        # A closed terminal's shell and kernel both send a hang-up: the second must not cut the clean-up short.
+        for again in handled:
+            signal.signal(again, lambda *_: None)  # not SIG_IGN, which programs that are started inherit
+        raise KeyboardInterrupt
+
+    for number in handled:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(given: Sequence[str]) -> int:
+    # One command is a quarter of a second faster to load than all of them.
+    commands = given[:1] if given and given[0] in COMMANDS else COMMANDS
+    try:
+        with _no_idle_threads():
+            made = parser(commands)
+        args = made.parse_args(given)
+        return int(args.run(args))
+    finally:
+        # Here, where a reader that is gone is no traceback: at Python's own end it is one.
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _no_idle_threads() -> Iterator[None]:
+    """Let numpy, loaded within, start no thread for each PU: nothing here uses its linear algebra.
+
+    The programs that are measured see the environment as it was.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch advise``: which scenario to use, measured within a budget, or chosen from stored times."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from firsttouch.advice import advice_text
+from firsttouch.advice.posterior import Prior, prior
+from firsttouch.advice.replay import read, replay
+from firsttouch.advice.search import aspects, candidates, default, index_banks
+from firsttouch.advice.trials import advise, compare
+from firsttouch.cli import options, read_inputs
+from firsttouch.errors import BadInput
+from firsttouch.execution import host_lock
+from firsttouch.execution.progress import say
+from firsttouch.genomics import launch
+from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.outputs import Output
+from firsttouch.host.topology import load
+from firsttouch.records import atomic_files
+from firsttouch.records.schema import collect
+from firsttouch.scenarios.placement import Plan, Scenario, plan
+from firsttouch.scenarios.policies import chosen
+
+EXAMPLES = """\
+  firsttouch advise --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz
+  firsttouch advise --aligner bowtie2 --index idx/hg --reads r.fq --budget 0.05 --apply -o out.sam --json
+  firsttouch advise --aligner bwa-mem --dataset lambda --budget 1 --save results/bwa-mem.advice.json
+  firsttouch advise --replay times.csv --seed 7 --json
+  firsttouch advise --repetitions 5 -- ./program --its-option
+
+Trials take parts of the reads; they and their samples cost at most the budget, a part of the whole run that is
+predicted for the recommended scenario, loading of the index included."""
+
+#: Part of the whole run that trials may cost.
+BUDGET = 0.03
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(subparsers, "advise", "recommend a scenario, after short trials", EXAMPLES)
+    made.add_argument("--aligner")
+    read_inputs.add(made)
+    made.add_argument("--policies", default="thesis", metavar="LIST", help="as for `firsttouch plan`")
+    made.add_argument("--budget", type=_budget, default=BUDGET, help=f"part of the whole run (default: {BUDGET})")
+    made.add_argument("--records", type=Path, nargs="+", default=(), metavar="PATH", help="this host's, measured")
+    made.add_argument("--apply", action="store_true", help="run the recommended scenario; needs --output")
+    made.add_argument("-o", "--output", type=Path, help="the output file of --apply")
+    made.add_argument(
+        "--save", type=Path, metavar="FILE", help="store it as …advice.json, for `firsttouch report`"
+    )
+    made.add_argument("--replay", type=Path, metavar="FILE", help="choose from the times in this CSV file instead")
+    made.add_argument("--seed", type=_seed, default=0, help="of the noise of --replay (default: 0)")
+    made.add_argument("--repetitions", type=options.positive, default=3, help="runs of PROGRAM under each policy")
+    made.add_argument("--timeout", type=options.seconds, help="seconds after which a run of PROGRAM is stopped")
+    options.add_host(made)
+    made.add_argument("program", nargs="*", metavar="PROGRAM", help="after --: a program that is no aligner")
+    made.set_defaults(run=run)
+
+
+def _budget(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a part of the whole run: above 0, at most 1")
+    return value
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 0")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what is asked for: replay, a program, or an aligner on this host."""
+    ways = {"--aligner": args.aligner, "--replay": args.replay, "-- PROGRAM": args.program}
+    given = [name for name, value in ways.items() if value]
+    if len(given) != 1:
+        raise BadInput(f"one of {', '.join(ways)} is needed" + (f", not {' and '.join(given)}" if given else ""))
+    if args.save and not args.aligner:
+        raise BadInput("--save stores the advice for an aligner: it needs --aligner")
+    if args.replay:
+        return _replay(args)
+    if args.program:
+        return _program(args)
+    return _aligner(args)
+
+
+def _replay(args: argparse.Namespace) -> int:
+    found = [replay(cell, args.seed, args.budget) for cell in read(args.replay)]
+    if args.json:
+        options.print_json({"cells": [c.to_dict() for c in found]})
+        return 0
+    rows = [
+        (
+            *(c.cell.aligner, c.cell.system, c.cell.dataset, c.row.name, c.row.seconds),
+            *(c.row.seconds / c.best.seconds, c.cell.default and c.cell.default.seconds / c.row.seconds),
+            f"{c.spent:.2%}",
+        )
+        for c in found
+    ]
+    heads = ("aligner", "system", "dataset", "chosen", "s", "/ best", "default /", "spent")
+    print(tabulate(rows, heads, floatfmt=("", "", "", "", ".2f", ".3f", ".2f"), missingval="-"))
+    return 0
+
+
+def _planned(args: argparse.Namespace, need: Any, index_bytes: int) -> tuple[Plan, Prior, int]:
+    """Return this host's plan, what is expected of its scenarios, and the number of the default run."""
+    chosen(args.policies)
+    host = load()
+    found = plan(host, need, threads=args.threads, policies=args.policies)
+    try:
+        usual = default(found.scenarios)
+    except ValueError:
+        raise BadInput("--policies must have 'original': the gain is over the run that asks for nothing") from None
+    known = aspects(host, collect(args.records))
+    return found, prior(candidates(found.scenarios), index_banks(host, index_bytes), known), usual
+
+
+def _aligner(args: argparse.Namespace) -> int:
+    if args.apply != (args.output is not None):
+        raise BadInput("--apply and --output go together: the whole run needs a place for the alignments")
+    if args.save:
+        advice_text.check(args.save)
+    one = aligner(args.aligner)
+    one.version()
+    given = read_inputs.chosen(args, one)
+    size = one.index_bytes(given.index)
+    found, expected, usual = _planned(args, one.need(size), size)
+    outputs = [file for file in (args.output, args.save) if file]
+    atomic_files.refuse_overwriting(outputs, [*given.files, *one.index_paths(given.index), *args.records])
+    if args.output:
+        Output(args.output).check()
+    work = launch.prepare(one, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say)
+    with options.holding(args), host_lock.no_process_left():
+        advice = advise(work, found.scenarios, expected, args.budget, default=usual, say=say)
+        document = advice_text.document(advice, usual, found.infeasible)
+        for line in advice_text.lines(document):
+            say(line)
+        document = {**advice_text.place(), "aligner": one.name, "dataset": args.dataset, **document}
+        if args.save:
+            advice_text.write(document, args.save)
+        applied = None
+        if args.apply:
+            applied = _apply(work, found.scenarios[advice.best], args.output, document["predicted_s"])
+    if args.json:
+        options.print_json({**document, "applied": applied})
+    else:
+        rows = [(r["name"], r["trials"], r["reason"] or r["state"]) for r in document["scenarios"]]
+        print(tabulate(rows, ("scenario", "trials", "why"), maxcolwidths=[None, None, 70]))
+    return 1 if applied and applied["status"] == "invalid" else 0
+
+
+def _apply(
+    work: launch.Work, scenario: Scenario, output: Path, predicted: dict[str, float] | None
+) -> dict[str, Any]:
+    """Run the scenario in full, and set the time against what was predicted."""
+    result = launch.run(work, scenario, Output(output, command=read_inputs.command_line()))
+    against = f", predicted were {predicted['expected']:.1f} s" if predicted else ""
+    say(f"{scenario.name}: {result.seconds:.3f} s, {options.state(result, production=True)}{against}")
+    return {
+        "seconds": result.seconds,
+        "status": "unverified" if result.unverified else "invalid" if result.misplaced else "valid",
+        "reason": result.misplaced,
+        "output": str(output),
+        "measured_over_predicted": result.seconds / predicted["expected"] if predicted else None,
+    }
+
+
+def _program(args: argparse.Namespace) -> int:
+    found, expected, _ = _planned(args, None, 0)
+    most = max(s.threads for s in found.scenarios if s.instances == 1)
+    whole = [i for i, s in enumerate(found.scenarios) if s.instances == 1 and s.threads == most]
+    scenarios = [found.scenarios[i] for i in whole]
+    usual = default(scenarios)
+    part = Prior(expected.mean[whole], expected.covariance[whole][:, whole])
+    with options.holding(args), host_lock.no_process_left():
+        times = compare(args.program, scenarios, part, rounds=args.repetitions, timeout=args.timeout, say=say)
+    rows: list[dict[str, Any]] = []
+    best = times.belief.best
+    for i, scenario in enumerate(scenarios):
+        own = times.seconds[i]
+        faster = advice_text.interval(*times.belief.ratio(usual, i)) if own and times.seconds[usual] else None
+        rows.append(
+            {
+                "policy": scenario.policy,
+                "numactl": list(scenario.placements[0].numactl),
+                "samples": list(own),
+                "seconds": statistics.median(own) if own else None,
+                "gain": faster,
+                "status": "invalid" if i in times.dropped else "valid",
+                "reason": times.dropped.get(i, ""),
+            }
+        )
+    # Where it may as well be chance, the program is best left alone.
+    clear = rows[best]["gain"] is None or rows[best]["gain"]["low"] > 1
+    best = best if clear else usual
+    skipped = [{"name": n, "reason": r} for n, r in found.infeasible if n.startswith("1Inst_")]
+    if args.json:
+        document = {"program": args.program, "recommended": scenarios[best].policy, "clear": clear}
+        options.print_json({**document, "interval": 0.9, "policies": rows, "infeasible": skipped})
+    else:
+        _table(rows, scenarios[best], clear)
+    return 0
+
+
+def _table(rows: Sequence[dict[str, Any]], best: Scenario, clear: bool) -> None:
+    shown = [
+        (
+            r["policy"],
+            r["seconds"],
+            f"{r['gain']['expected']:.2f} ({r['gain']['low']:.2f} to {r['gain']['high']:.2f})"
+            if r["gain"]
+            else None,
+            " ".join(r["numactl"]) or "(no numactl)",
+            r["reason"],
+        )
+        for r in rows
+    ]
+    print(tabulate(shown, ("policy", "median s", "times as fast (90 %)", "numactl", ""), missingval="-"))
+    print(f"use {best.policy}" + ("" if clear else ": no policy is clearly faster than none"))

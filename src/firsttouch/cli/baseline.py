@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch baseline``: learns a system's references of a fleet and writes them into its file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from firsttouch.cli import options, record_inputs
+from firsttouch.errors import BadInput, Missing
+from firsttouch.judge import baseline
+from firsttouch.judge.fleet_level import LOSS, folded, unfolded
+from firsttouch.judge.samples_table import Passes, of_hosts
+from firsttouch.records import atomic_files
+from firsttouch.systems import definition as systems
+from firsttouch.systems import document as documents
+from firsttouch.systems.definition import load
+
+EXAMPLES = """\
+  firsttouch baseline --system amd-opteron reports/out/campaigns/validate-77
+  firsttouch baseline --system amd-opteron results/ --loss 3        (find hosts that lose 3 % of a metric)
+  firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'     (where hosts form two groups)
+  firsttouch baseline --system amd-opteron results/ -o -            (print the file instead of writing it)
+
+At least 5 hosts are needed, and more passes where these differ; hosts unlike the majority are left out and named.
+`firsttouch validate` then judges each host by what was learnt."""
+_LISTED = 5
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(subparsers, "baseline", "learn a system's references of a fleet's records", EXAMPLES)
+    made.add_argument("--system", required=True, help="the system whose file gets the references")
+    record_inputs.add(made)
+    made.add_argument(
+        "--loss", type=_percent, default=LOSS, metavar="PERCENT", help="the loss to be found (default: 5)"
+    )
+    made.add_argument("--hosts", metavar="LIST", help="learn from these hosts alone: n[1-8],m2")
+    made.add_argument("-o", "--output", metavar="FILE", help="write FILE instead of the system's; - prints")
+    made.set_defaults(run=run)
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0.1 <= value <= 50:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a loss from 0.1 to 50 %")
+    return value / 100
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the system's file with what was learnt, and name the hosts that were left out."""
+    if args.output and args.output != "-":
+        atomic_files.refuse_overwriting([Path(args.output)], args.records)
+    known = load(args.system)
+    if known.path is None:
+        raise Missing(f"{known.name} has no file: `firsttouch system draft {known.name}` writes one")
+    text = baseline.without(known.path.read_text(encoding="utf-8"))
+    before = systems.build(documents.parse(text, known.path), path=known.path)
+    passes, given = record_inputs.of_system(args.records, known)
+    given.refuse_unread()
+    if args.hosts is not None:
+        passes = _of_hosts(passes, args.hosts)
+    found = baseline.learnt(passes, before, loss=args.loss)
+    if not found.learnt:
+        reasons = sorted(set(found.not_learnt.values())) or ["none of the records is a metric of a check"]
+        raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3])}")
+    made = baseline.put(text, found)
+    # A file that is wrong is never left behind.
+    systems.build(documents.parse(made, known.path), path=known.path)
+    out = args.output or str(known.path)
+    if out == "-":
+        print(made, end="")
+    else:
+        atomic_files.write(Path(out), made)
+    if args.json:
+        options.print_json({"file": out, **_document(found, known.name, len(passes.hosts), args.loss)})
+    else:
+        _tell(found, out, len(passes.hosts), args.loss)
+    return 0
+
+
+def _of_hosts(passes: Passes, text: str) -> Passes:
+    unknown = sorted((names := set(unfolded(text))) - set(passes.hosts))
+    if unknown:
+        raise BadInput(f"--hosts: no record of {folded(unknown[:_LISTED])}")
+    return of_hosts(passes, names)
+
+
+def _document(found: baseline.Baseline, system: str, hosts: int, loss: float) -> dict[str, Any]:
+    return {
+        "system": system,
+        "hosts": hosts,
+        "references": [
+            {
+                "case": one.name,
+                "value": one.level.value,
+                "unit": one.sample.unit,
+                "limit": one.level.limit,
+                "error": one.level.error,
+                "spread": one.level.spread,
+                "hosts": one.level.hosts,
+            }
+            for one in found.learnt
+        ],
+        "outliers": {h: [{"case": c, "share": s} for c, s in mine] for h, mine in found.outliers.items()},
+        "not_learnt": dict(found.not_learnt),
+        "finds_only": found.weak(loss),
+    }
+
+
+def _tell(found: baseline.Baseline, out: str, hosts: int, loss: float) -> None:
+    said = sys.stderr if out == "-" else sys.stdout
+    print(f"{len(found.learnt)} references of {hosts} hosts: {out}", file=said)
+    for host, mine in sorted(found.outliers.items(), key=lambda item: -len(item[1])):
+        case, share = max(mine, key=lambda m: abs(m[1]))
+        more = f", and in {len(mine) - 1} more" if len(mine) > 1 else ""
+        print(f"left out: {host}: {case} {share:+.1%}{more}", file=said)
+    if weak := found.weak(loss):
+        case = max(weak, key=lambda name: weak[name])
+        these = f"{len(weak)} of {len(found.learnt)} references find only a larger loss than {loss:.1%}"
+        print(f"{these}: up to {weak[case]:.1%}, {case} (--json has all)", file=said)
+    for case, why in list(found.not_learnt.items())[:_LISTED]:
+        print(f"not learnt: {case}: {why}", file=said)
+    if (more_cases := len(found.not_learnt) - _LISTED) > 0:
+        print(f"not learnt: {more_cases} more (--json has all)", file=said)

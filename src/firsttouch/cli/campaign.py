@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch campaign``: measurements on many hosts, resumable, one folder each (what slurm/ submits)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from firsttouch import paths
+from firsttouch.benchmarks import profiles
+from firsttouch.benchmarks.cases import aligners_of
+from firsttouch.cli import options
+from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
+from firsttouch.execution.progress import say
+from firsttouch.fleet import campaigns, collect, journal, slurm, submit
+from firsttouch.fleet import submit as drain
+from firsttouch.fleet.campaigns import KINDS, Campaign
+from firsttouch.fleet.journal import Journal
+from firsttouch.fleet.run import Outcome, run
+from firsttouch.fleet.state import missing_of
+from firsttouch.host import topology
+from firsttouch.host.emulation import HOST, host_name
+from firsttouch.judge.judging import MOST_PASSES
+from firsttouch.judge.verdict import STATUS, HostVerdict, exit_status
+from firsttouch.systems.definition import load, mismatch
+
+#: Further jobs of a host for what is undecided: each doubles the passes, from 1 beyond MOST_PASSES.
+_ROUNDS = 4
+EXAMPLES = """\
+  sbatch slurm/strategy.sbatch --aligner bwa-mem --dataset lambda      (on one host)
+  sbatch --array=1-8 slurm/strategy.sbatch --aligner bwa-mem           (spread over eight)
+  sbatch -N 8 slurm/validate.sbatch --system amd-opteron
+  firsttouch campaign submit validate --system amd-opteron --hosts 'n[001-200]'
+  firsttouch campaign run strategy --aligner bwa-mem                   (here and now, without Slurm)
+  firsttouch campaign run strategy --campaign strategy-1234            (go on where it stopped)
+  firsttouch campaign collect strategy-1234"""
+
+RUN = """\
+  firsttouch campaign run characterize --system local
+  firsttouch campaign run validate --system amd-opteron --drain --dry-run
+  firsttouch campaign run strategy --aligner bwa-mem --aligner bowtie2 --dataset lambda
+  firsttouch campaign run strategy --backend apptainer          (the programs of containers/firsttouch.sif)
+  firsttouch campaign run strategy --campaign strategy-1234     (what is missing of it)"""
+SUBMIT = """\
+  firsttouch campaign submit validate --system amd-opteron --hosts 'n[001-200]'
+  firsttouch campaign submit characterize --hosts n7,n9 --sbatch=--time=8:00:00"""
+COLLECT = """\
+  firsttouch campaign collect strategy-1234
+  firsttouch campaign collect /scratch/campaigns/validate-77 --json"""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command and its actions."""
+    made = options.command(
+        subparsers, "campaign", "measure many hosts through Slurm, or go on with it, and collect", EXAMPLES
+    )
+    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
+    running = options.action(actions, "run", "do what is missing of a campaign, on this host", RUN)
+    _add_plan(running)
+    running.add_argument("--drain", action="store_true", help="validate: drain this host in Slurm if it fails")
+    options.add_reservation(running)
+    running.add_argument(
+        "--passes",
+        type=options.positive,
+        default=MOST_PASSES,
+        help=f"validate: measure what is unsure so often at most (default: {MOST_PASSES})",
+    )
+    options.add_backend(running)
+    running.add_argument("--no-collect", action="store_true", help="write no report: another job will")
+    running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
+    running.set_defaults(run=run_here)
+    submitting = options.action(actions, "submit", "submit a job per host, and one that collects", SUBMIT)
+    _add_plan(submitting)
+    submitting.add_argument("--hosts", required=True, metavar="LIST", help="as Slurm writes them: n[1-8],m2")
+    submitting.add_argument("--drain", action="store_true", help="validate: drain in Slurm what fails")
+    _add_again(submitting)
+    submitting.add_argument("--wait", action="store_true", help="wait also for hosts that are down or drained")
+    submitting.set_defaults(run=submit_hosts)
+    collecting = options.action(actions, "collect", "report what is there and what is missing", COLLECT)
+    collecting.add_argument("campaign", metavar="CAMPAIGN", help="its name or folder")
+    collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
+    collecting.add_argument("--drain", action="store_true", help="validate: drain in Slurm what fails")
+    options.add_reservation(collecting)
+    collecting.add_argument("--step", action="append", metavar="PATTERN", help="with --passes: only such steps")
+    _add_again(collecting)
+    collecting.set_defaults(run=collect_campaign)
+
+
+def _add_again(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--passes",
+        type=options.positive,
+        help="validate: submit hosts that the fleet leaves undecided again, up to so many passes (default: never)",
+    )
+    made.add_argument(
+        "--sbatch",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="an option of sbatch, as --sbatch=--time=8:00:00; may be repeated",
+    )
+
+
+def _add_plan(made: argparse.ArgumentParser) -> None:
+    made.add_argument("kind", choices=list(KINDS), help="; ".join(f"{k}: {v.title}" for k, v in KINDS.items()))
+    made.add_argument("--system", help="the system that the hosts belong to (default: local)")
+    made.add_argument("--dataset", help=f"what the aligners work on (default: {profiles.default_dataset()})")
+    made.add_argument(
+        "--aligner",
+        action="append",
+        metavar="A",
+        help="an aligner's scenarios; may be repeated; 'all' (default: strategy $FIRSTTOUCH_ALIGNERS or all, "
+        "others none)",
+    )
+    made.add_argument("--repetitions", type=options.positive, help="timed runs of each case (default: 3)")
+    made.add_argument(
+        "--step", action="append", metavar="PATTERN", help="only steps of such a name (--dry-run has them)"
+    )
+    made.add_argument("--campaign", metavar="C", help="name or folder of the campaign (default: a new one)")
+
+
+def run_here(args: argparse.Namespace) -> int:
+    """Do what is missing on this host, collect where nobody else will; 0, 1 or the verdict's status."""
+    _check(args)
+    job = slurm.Job.here()
+    campaign = _campaign(args, job)
+    if args.dry_run:
+        return _show(campaign, args)
+    # Once per array: who comes first.
+    if job and journal.note_this(campaign.folder, job):
+        say(f"campaign {campaign.name}: {len(campaign.steps)} steps, results in {campaign.folder}")
+    if job and not job.alone and not args.no_collect:
+        _collect_later(campaign, job, ["--drain"] if args.drain else [])
+    say(f"{campaign.kind} on {host_name()}, system {campaign.system}{_unnamed(args)}")
+    only = args.step or ()
+    if difference := mismatch(load(campaign.system), topology.of_this_host()):
+        if not campaign.judged or all(step.name != "topology" for step in campaign.steps):
+            raise BadInput(f"{difference}: --system names another one")
+        say(f"{difference}: nothing but its topology is measured, which gives it its verdict")
+        only = ("topology",)
+    try:
+        more = {"passes": args.passes, "programs": args.backend, "image": args.image}
+        outcome = run(campaign, say, only=only, **more)
+    finally:
+        say(f"results: {campaign.folder}")
+    document = _finish(campaign, outcome, alone=not args.no_collect and (job is None or job.alone))
+    if args.json:
+        options.print_json(document)
+    elif outcome.verdict:
+        print(outcome.verdict.line())
+    if outcome.verdict is None:
+        return 0 if outcome.good else 1
+    status = STATUS[outcome.verdict.verdict]
+    if args.drain:
+        status = max(status, _drain([outcome.verdict], campaign, args))
+    return status
+
+
+def _drain(verdicts: Sequence[HostVerdict], campaign: Campaign, args: argparse.Namespace) -> int:
+    """Drain the hosts that failed, and return the exit status that this asks for."""
+    worst = 0
+    for line, status in drain.apply_all(verdicts, campaign.name, dry_run=False, reservation=args.reservation):
+        say(f"firsttouch: error: {line}" if status else line)
+        worst = max(worst, status)
+    return worst
+
+
+def _unnamed(args: argparse.Namespace) -> str:
+    """Return a hint where neither --system nor a campaign names the system."""
+    return "" if args.system or args.campaign else " (any host: --system names one with references)"
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not HOST.fullmatch(host_name()):
+        raise BadInput(f"this host is called {host_name()!r} (SLURMD_NODENAME or hostname): no name for a folder")
+    if args.drain and not KINDS[args.kind].judged:
+        raise BadInput(f"--drain: a campaign of the kind {args.kind} gives no verdict")
+
+
+def _finish(campaign: Campaign, outcome: Outcome, *, alone: bool) -> dict[str, Any]:
+    """Collect where we are the only one, and return the command's JSON document."""
+    document: dict[str, Any] = {"campaign": str(campaign.folder), "steps": outcome.ended}
+    if outcome.verdict:
+        document["verdict"] = outcome.verdict.to_dict()
+    if alone:
+        made = collect.collect(campaign)
+        document["state"] = made.state.to_dict()
+        say(made.text)
+        say(f"report: {campaign.folder / 'report' / 'index.html'}")
+    return document
+
+
+def _campaign(args: argparse.Namespace, job: slurm.Job | None) -> Campaign:
+    """Return the campaign that is meant, which is written down if it is a new one."""
+    if args.campaign is None:
+        unique = job.array if job else datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
+        folder = paths.results() / "campaigns" / f"{args.kind}-{unique}"
+    else:
+        folder = campaigns.folder_of(args.campaign)
+    if (folder / "campaign.json").exists():
+        # What is not said again is as it was.
+        campaign = campaigns.read(folder)
+        wanted = {"kind": args.kind, "system": args.system, "dataset": args.dataset}
+        wanted |= {"aligners": _names(args.aligner), "repetitions": args.repetitions}
+        campaigns.check(campaign, {k: v for k, v in wanted.items() if v is not None})
+        campaigns.chosen(campaign.steps, args.step or ())
+        return campaign
+    planned = campaigns.plan(
+        args.kind,
+        folder,
+        system=args.system or paths.LOCAL,
+        dataset=args.dataset or profiles.default_dataset(),
+        aligners=args.aligner or (),
+        repetitions=args.repetitions or 3,
+        only=args.step or (),
+    )
+    return planned if getattr(args, "dry_run", False) else campaigns.create(planned)
+
+
+def _names(given: list[str] | None) -> tuple[str, ...] | None:
+    return tuple(aligners_of(profiles.chosen().of_aligners(given))) if given else None
+
+
+def _collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str]) -> None:
+    try:
+        if number := submit.collect_later(campaign, job, collecting):
+            say(f"job {number} will collect when all of job {job.array} has ended")
+    except FirstTouchError as error:
+        say(f"firsttouch: {error}; collect by hand: firsttouch campaign collect {campaign.folder}")
+
+
+def _show(campaign: Campaign, args: argparse.Namespace) -> int:
+    """Print what would be run."""
+    own = _left(campaign, campaign.host(host_name()))
+    # A shared step is done once by any host, but every host measures the bridge before it takes another step.
+    others = campaign.hosts() if campaign.shared else []
+    left = own.intersection(*(_left(campaign, journal) for journal in others))
+    steps = campaigns.chosen(campaign.steps, args.step or ())
+    bridges = {bridge.name for step in steps if step.name in left and (bridge := campaign.bridge(step))}
+    for step in campaign.steps:
+        if (step in steps and step.name in left) or step.name in bridges & own:
+            print("firsttouch", *step.argv)
+    if args.drain:
+        print(f"scontrol update nodename={host_name()} state=drain reason=…   (if the verdict is fail)")
+    return 0
+
+
+def _left(campaign: Campaign, journal: Journal) -> set[str]:
+    """Return the names of the steps that a host has not finished."""
+    return {line.split(": ", 1)[0] for line in missing_of(campaign, journal)}
+
+
+def submit_hosts(args: argparse.Namespace) -> int:
+    """Submit a job per host and one that collects, and print their numbers."""
+    _check(args)
+    if shutil.which("sbatch") is None:
+        raise Missing(f"{slurm.NO_SLURM}; `firsttouch campaign run {args.kind}` measures this host")
+    hosts = _hosts(args.hosts)
+    options_of_sbatch = submit.words(args.sbatch)
+    if args.campaign is None:
+        args.campaign = f"{args.kind}-{datetime.now().astimezone().strftime('%Y-%m-%dT%H-%M-%S')}-{os.getpid()}"
+    campaign = _campaign(args, None)
+    submitted = _submit(campaign, hosts, options_of_sbatch, args)
+    jobs, refused = submitted.jobs, [f"{host}: {why}" for host, why in submitted.refused.items()]
+    if not jobs:
+        raise RunFailed(f"no job was submitted: {'; '.join(refused)}")
+    if args.json:
+        document = {"campaign": str(campaign.folder), "jobs": jobs, "collector": submitted.collector}
+        options.print_json({**document, "refused": submitted.refused})
+    else:
+        which = f"job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} jobs ({jobs[0]} to {jobs[-1]})"
+        print(f"{which}, and {submitted.collector or 'none'} collects; results: {campaign.folder}")
+    for line in refused:
+        say(f"firsttouch: error: no job for {line}")
+    return 1 if refused else 0
+
+
+def _submit(
+    campaign: Campaign, hosts: Sequence[str], options_of_sbatch: Sequence[str], args: argparse.Namespace
+) -> submit.Submitted:
+    """Submit jobs, and one that collects; where --passes is given, that one asks for more of what is undecided."""
+    drain_too = ["--drain"] if args.drain else []
+    again = [*([f"--passes={args.passes}"] if args.passes else []), *(f"--step={p}" for p in args.step or ())]
+    sbatch = [f"--sbatch={option}" for option in options_of_sbatch]
+    collecting = [*drain_too, *((*again, *sbatch) if args.passes else ())]
+    wait = getattr(args, "wait", False)
+    return submit.submit(
+        campaign, hosts, options_of_sbatch, [*drain_too, *again], collecting=collecting, wait=wait
+    )
+
+
+def _again(campaign: Campaign, made: collect.Collected, args: argparse.Namespace) -> None:
+    """Submit another job for each host that more passes may decide, as often as passes can be doubled."""
+    rounds = Counter(host for s in journal.submissions(campaign.folder) if s.job for host in s.hosts)
+    hosts = [h for h in collect.undecided_hosts(made, args.passes) if rounds[h] <= _ROUNDS]
+    if hosts:
+        submitted = _submit(campaign, hosts, submit.words(args.sbatch), args)
+        say(
+            f"{len(submitted.jobs)} jobs measure again what is undecided, {submitted.collector} collects: "
+            f"{', '.join(hosts)}"
+        )
+
+
+def _hosts(given: str) -> list[str]:
+    """Return the hosts of --hosts, each once; raises BadInput for what Slurm does not take for hosts."""
+    try:
+        hosts = slurm.hostnames(given) if given.strip(" ,") else []
+    except RunFailed as error:
+        raise BadInput(f"--hosts {given}: {error}") from error
+    if not hosts:
+        raise BadInput(f"--hosts {given!r}: it names no host; hosts are written as Slurm does: n[1-8],m2")
+    if odd := [host for host in hosts if not HOST.fullmatch(host)]:
+        raise BadInput(f"--hosts {given!r}: {odd[0]!r} is not the name of a host")
+    return list(dict.fromkeys(hosts))
+
+
+def collect_campaign(args: argparse.Namespace) -> int:
+    """Report what is there; 0 where all is there and good, 1 where not, or the verdicts' status."""
+    folder = campaigns.folder_of(args.campaign)
+    number = re.search(r"-(\d+)\Z", folder.name)
+    if number and not folder.exists() and (tries := slurm.accounted([number[1]])):
+        raise BadInput(f"no campaign: {tries[-1].text} and wrote nothing: what it printed says why", file=folder)
+    campaign = campaigns.read(folder)
+    made = collect.collect(campaign, draw=not args.no_figures)
+    if args.json:
+        options.print_json({**made.state.to_dict(), "verdicts": [v.to_dict() for v in made.verdicts]})
+    else:
+        print(made.text)
+        print(f"\nreport: {campaign.folder / 'report'}")
+    if campaign.judged:
+        if args.passes:
+            _again(campaign, made, args)
+        status = exit_status(made.verdicts)
+        return max(status, _drain(made.verdicts, campaign, args)) if args.drain else status
+    return 0 if made.state.whole else 1

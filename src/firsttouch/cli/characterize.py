@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch characterize``: all checks on this host through ReFrame, and their report."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from firsttouch import paths
+from firsttouch.benchmarks import profiles, reframe_run
+from firsttouch.cli import options
+from firsttouch.datasets import fetch
+from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.execution import backends, host_lock
+from firsttouch.execution.progress import say
+from firsttouch.host import topology
+from firsttouch.records import atomic_files, schema
+from firsttouch.systems import draft
+from firsttouch.systems.definition import load, mismatch
+
+# ----------------------------------------------------------------------
+# The main job: all checks on this host, from the dataset to the report (thesis chapter 3, figure 3.8).
+
+Say = Callable[[str], None]
+
+
+def characterize(
+    system: str,
+    out: Path,
+    *,
+    dataset: str,
+    programs: str = "",
+    image: str = "",
+    options: Sequence[str] = (),
+    say: Say = print,
+) -> tuple[Path, str, bool]:
+    """Run all checks on *system* and write a report into a new folder of *out*.
+
+    *programs* is the backend that they come from (empty: what the partition says) and *image* its image or view;
+    *options* are passed on to ReFrame. Returns the report's folder, its summary as a table, and whether all
+    checks passed (skipped ones aside). Nothing half-written stays, whatever happens.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    chosen = ["-S", f"dataset={dataset}"]
+    if programs:
+        backends.prepared(programs, image, ["--version"])  # says what does not fit here, before any work
+        chosen += ["-S", f"backend={programs}", *(["-S", f"image={image}"] if image else [])]
+    prepare(system, dataset, say)
+    # Where a scheduler chooses the host, each check holds that one; this host would only keep others waiting.
+    here = all(partition.scheduler == "local" for partition in load(system).partitions)
+    holding = host_lock.measuring(say) if here else contextlib.nullcontext()
+    with holding, host_lock.no_process_left():
+        if here:
+            atomic_files.clear(out)  # a run that was killed left it: we alone are measuring now
+        name = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
+        try:
+            with atomic_files.scratch(out / name) as partial:
+                table, passed = _measure(system, partial, [*options, *chosen], say)
+                final = _free(out / name)
+                partial.rename(final)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise Missing(f"{out}: its disk is full: nothing of this run was kept") from error
+    _point(out / "latest", final.name, say)
+    return final, table, passed
+
+
+def prepare(system: str, dataset: str, say: Say) -> None:
+    """Draft the local system where no file describes it yet, and get the dataset.
+
+    Raises BadInput where this host is not one of *system*.
+    """
+    file = paths.SYSTEMS / f"{system}.yaml"
+    if system == paths.LOCAL and not file.exists():
+        say(f"drafting {file.relative_to(paths.ROOT)} from this host")
+        atomic_files.write(file, draft.of_this_host(system))
+    found = load(system)
+    if difference := mismatch(found, topology.of_this_host()):
+        again = ": draft it anew with `firsttouch system draft local --force`" if system == paths.LOCAL else ""
+        raise BadInput(difference + again, file=found.path)
+    fetch.get(dataset)
+
+
+def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tuple[str, bool]:
+    from firsttouch.report import model, pages  # noqa: PLC0415  (loads the plotting library, which no other command needs)
+
+    say(f"measuring {system} with ReFrame")
+    troubles = reframe_run.run(paths.ROOT / "reframe", system, folder / "reframe", options=options, say=say)
+    found = schema.collect([folder / "reframe" / "output", folder / "reframe" / "stage"])
+    if not found:
+        reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])
+        raise RunFailed(f"no check gave a record: {reasons or 'no check was run'}")
+    problems = [model.Problem(t.check, t.result, t.reason, check=t.word) for t in troubles]
+    described = load(system)
+
+    problems += [model.Problem(name, "skipped", why, check="") for name, why in limits(found).items()]
+
+    def reference(record: schema.Record) -> model.Reference | None:
+        if not record.judged:
+            return None
+        known = described.reference(record.check, record.metric, record.parameters)
+        return model.Reference(known.value, known.minimum, known.maximum, known.source) if known else None
+
+    xml = topology.lstopo_xml()
+    summary = pages.build(found, folder, topology_xml=xml, problems=problems, references=reference)
+    passed = not any(t.result == "failed" for t in troubles)
+    if passed:  # the folders of failed checks hold what their programs printed
+        shutil.rmtree(folder / "reframe" / "stage", ignore_errors=True)
+    return summary.table(), passed
+
+
+def limits(found: Sequence[schema.Record]) -> dict[str, str]:
+    """Return what these records are not good for, by what is missing: it must not be overlooked in a report."""
+    why = {}
+    if emulators := {r.software["emulator"] for r in found if "emulator" in r.software}:
+        why["judgement"] = f"the host is emulated ({', '.join(sorted(emulators))}): its speed says nothing"
+    if (thorough := profiles.chosen()).name != profiles.FULL:
+        why["thoroughness"] = f"effort {thorough.name}: {thorough.title}"
+    return why
+
+
+def _free(folder: Path) -> Path:
+    """Return *folder*, or a name beside it that is free (two runs within a second)."""
+    number = 1
+    found = folder
+    while found.exists():
+        number += 1
+        found = folder.with_name(f"{folder.name}-{number}")
+    return found
+
+
+def _point(link: Path, target: str, say: Say) -> None:
+    """Make *link* point at *target*, at once; a folder or file in its place is left alone."""
+    if link.exists() and not link.is_symlink():
+        say(f"{link} is left alone: it is not a link; the newest report is {target}")
+        return
+    with atomic_files.replacing(link) as partial:
+        partial.symlink_to(target)
+
+
+# ----------------------------------------------------------------------
+# ``firsttouch characterize``: the main job, all checks on this host and the report (``make run``).
+
+EXAMPLES = """\
+  firsttouch characterize
+  firsttouch characterize --system local --dataset synthetic
+  firsttouch characterize --aligner all
+  firsttouch characterize --backend apptainer            (the programs of containers/firsttouch.sif)
+  firsttouch characterize -- -n latency -n bandwidth      (options after -- are ReFrame's)"""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(subparsers, "characterize", "run all checks on this host and write a report", EXAMPLES)
+    made.add_argument(
+        "--system", default=paths.LOCAL, help="the system that this host belongs to (default: local)"
+    )
+    made.add_argument(
+        "--dataset", default=profiles.default_dataset(), help="what the aligners work on (default: %(default)s)"
+    )
+    made.add_argument(
+        "--aligner",
+        action="append",
+        metavar="A",
+        help=f"an aligner's scenarios; may be repeated; 'all' (default: ${profiles.ALIGNERS_VARIABLE} or "
+        f"{profiles.default_aligner()})",
+    )
+    options.add_backend(made)
+    made.add_argument("-o", "--output", type=Path, help="folder of reports (default: reports/out)")
+    made.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
+    made.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Characterize this host; 1 where a check failed."""
+    # ReFrame and its checks are processes of their own.
+    os.environ[profiles.ALIGNERS_VARIABLE] = _aligners(args.aligner)
+    profiles.chosen()  # says what there is not, before any work
+    out = args.output or paths.results()
+    folder, table, passed = characterize(
+        args.system,
+        out,
+        dataset=args.dataset,
+        programs=args.backend,
+        image=args.image,
+        options=args.reframe_options,
+        say=say,
+    )
+    if args.json:
+        print((folder / "summary.json").read_text(encoding="utf-8"), end="")
+    else:
+        print(table)
+        print(f"\nreport: {folder / 'index.html'}")
+    return 0 if passed else 1
+
+
+def _aligners(given: list[str] | None) -> str:
+    return ",".join(given or ()) or os.environ.get(profiles.ALIGNERS_VARIABLE) or profiles.default_aligner()

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`firsttouch data`: list, get and verify the references and reads of the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from firsttouch.cli import options
+from firsttouch.datasets import fetch, manifest
+from firsttouch.execution.progress import say
+from firsttouch.records.units import format_bytes
+
+_OPTIONS = ("genome_size", "repeat_fraction", "seed", "pairs", "read_length")
+EXAMPLES = """\
+  firsttouch data list
+  firsttouch data get lambda
+  firsttouch data get synthetic --genome-size 100MB --pairs 500000
+  firsttouch data get gcat --from gcat_100bp_se.fq.gz
+  firsttouch data verify lambda --json
+
+Datasets land in FIRSTTOUCH_DATA, or in datasets/store of the checkout. A download that was interrupted goes
+on where it stopped when the command is given again."""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add `data` with its sub-commands to *subparsers*."""
+    data = options.command(subparsers, "data", "list, get and verify datasets", EXAMPLES)
+    actions = data.add_subparsers(dest="action", required=True, metavar="list|get|verify")
+    listing = options.action(actions, "list", "show what there is and what is here", EXAMPLES)
+    listing.set_defaults(run=_list)
+    getting = options.action(actions, "get", "bring a dataset into the store and print where it is", EXAMPLES)
+    getting.set_defaults(run=_get)
+    verifying = options.action(actions, "verify", "read every byte of a dataset that is in the store", EXAMPLES)
+    verifying.set_defaults(run=_verify)
+    for parser in (getting, verifying):
+        parser.add_argument("name", help="the dataset, as `firsttouch data list` names it")
+        made = parser.add_argument_group("options of a generated dataset")
+        made.add_argument("--genome-size", metavar="SIZE", help="bases, such as 50MB")
+        made.add_argument("--repeat-fraction", type=float, metavar="F", help="part of the genome in repeats")
+        made.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same bytes")
+        made.add_argument("--pairs", type=int, metavar="N", help="read pairs")
+        made.add_argument("--read-length", type=int, metavar="BASES", help="bases of every read")
+    getting.add_argument(
+        "--from",
+        dest="from_files",
+        nargs="+",
+        type=Path,
+        default=(),
+        metavar="FILE",
+        help="take these files (one per downloaded file, in order) instead of downloading",
+    )
+
+
+def _list(args: argparse.Namespace) -> int:
+    described, errors = manifest.available()
+    found = [(dataset, fetch.state(dataset)) for dataset in described]
+    if args.json:
+        keys = ("name", "title", "kind", "source", "reference", "expect", "options")
+        print(json.dumps({"datasets": [{k: getattr(d, k) for k in keys} | {"state": s} for d, s in found]}))
+    else:
+        width = max((len(dataset.name) for dataset, _ in found), default=0)
+        for dataset, state in found:
+            print(f"{dataset.name:<{width}}  {state:<8}  {dataset.kind:<9}  {dataset.title}")
+    for error in errors[:-1]:
+        say(f"firsttouch: {error}")
+    if errors:
+        raise errors[-1]
+    return 0
+
+
+def _get(args: argparse.Namespace) -> int:
+    with _Meter() as meter:
+        local = fetch.get(args.name, progress=meter, from_files=args.from_files, **_options(args))
+    _show(local, as_json=args.json)
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    with _Meter() as meter:
+        local = fetch.verify(args.name, progress=meter, **_options(args))
+    _show(local, as_json=args.json)
+    return 0
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a generated dataset that were given."""
+    return {name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None}
+
+
+def _show(local: fetch.LocalDataset, *, as_json: bool) -> None:
+    """Print where the dataset is to stdout, and what there is to know of it to stderr."""
+    for note in local.notes:
+        print(f"firsttouch: note: {note}", file=sys.stderr)
+    reads = [str(path) for path in local.reads]
+    if as_json:
+        document = {"name": local.name, "reference": str(local.reference), "reads": reads}
+        print(json.dumps(document | {"expect": local.expect, "notes": local.notes}))
+        return
+    print(f"reference  {local.reference}")
+    for path in reads:
+        print(f"reads      {path}")
+
+
+class _Meter:
+    """Shows progress on stderr: one changing line on a terminal, a line now and then in a log."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._what = ""
+        self._since = self._shown = time.monotonic()
+        self._from = 0
+
+    def __enter__(self) -> _Meter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal and self._what:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if what != self._what:  # a rate counts from here: what a resumed download had before is not ours
+            self._what, self._since, self._from = what, now, done
+            # A message without bytes is news; in a log, short work is not worth a line.
+            self._shown = 0.0 if total is None or self._terminal else now
+        if now - self._shown < (0.1 if self._terminal else 10):
+            return
+        self._shown = now
+        text = what
+        if done or total:
+            text += f": {format_bytes(done)}"
+        if total:
+            text += f" of {format_bytes(total)} ({100 * done // total} %)"
+        if now - self._since > 1:
+            text += f", {format_bytes((done - self._from) / (now - self._since))}/s"
+        if self._terminal:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        else:
+            print(f"firsttouch: {text}", file=sys.stderr, flush=True)

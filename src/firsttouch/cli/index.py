@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch index``: builds an aligner's index of a dataset once, and says where it is."""
+
+from __future__ import annotations
+
+import argparse
+
+from firsttouch.cli import options
+from firsttouch.datasets import fetch, store
+from firsttouch.execution.progress import say
+from firsttouch.genomics import aligners
+from firsttouch.genomics.aligners import aligner
+
+EXAMPLES = """\
+  firsttouch index --aligner bwa-mem --dataset lambda
+  firsttouch index --aligner bwa-mem --dataset grch37 --json"""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(subparsers, "index", "build an aligner's index of a dataset, once", EXAMPLES)
+    made.add_argument("--aligner", required=True)
+    made.add_argument("--dataset", required=True)
+    made.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the index's prefix and its size."""
+    one = aligner(args.aligner)
+    data = fetch.get(args.dataset)
+    prefix = aligners.built(one, data.reference, store.root() / "index", say=say)
+    size = one.index_bytes(prefix)
+    if args.json:
+        options.print_json({"aligner": one.name, "dataset": args.dataset, "index": str(prefix), "bytes": size})
+    else:
+        print(prefix)
+    return 0

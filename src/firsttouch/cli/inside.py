@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch inside``: runs a command of firsttouch in a container, or with the programs of a Spack view."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from firsttouch.cli import options
+from firsttouch.errors import BadInput
+from firsttouch.execution import backends
+
+EXAMPLES = """\
+  firsttouch inside apptainer -- topology
+  firsttouch inside --image containers/membench.sif apptainer -- measure bandwidth --pu-nodes 0 --banks 0
+  firsttouch inside spack -- run 1Inst_Original --aligner bwa-mem --dataset lambda
+  firsttouch inside --check apptainer       (only look whether this site and the image fit)"""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(
+        subparsers, "inside", "run a command in an Apptainer image or with the programs of a Spack view", EXAMPLES
+    )
+    made.add_argument("backend", choices=backends.NAMES, help="where the programs come from")
+    made.add_argument(
+        "--image",
+        default="",
+        metavar="PATH",
+        help="image ($FIRSTTOUCH_IMAGE or containers/firsttouch.sif) or view ($FIRSTTOUCH_VIEW, .cache/spack)",
+    )
+    made.add_argument("--check", action="store_true", help="run nothing: 0 where the site and the image fit")
+    made.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, after --")
+    made.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Become the command, so that its signals and its status are this process's own."""
+    words = args.words[1:] if args.words[:1] == ["--"] else args.words
+    if words and words[0].partition("=")[0] in {"--image", "--check"}:
+        raise BadInput(f"'{words[0]}' goes before the backend's name")
+    if not words and not args.check:
+        raise BadInput("no command: give one of firsttouch's after --")
+    start = backends.prepared(args.backend, args.image, words or ["--version"])
+    if args.check:
+        print(f"{args.backend}: this site and the image fit")
+        return 0
+    os.execve(start.argv[0], list(start.argv), dict(start.env))  # noqa: S606  (no shell is wanted)
+    return 0

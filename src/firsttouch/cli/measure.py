@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch measure``: one aspect of this host as records, with the placement verified."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from pathlib import Path
+
+from firsttouch.benchmarks import measure, probe
+from firsttouch.cli import options
+from firsttouch.errors import BadInput
+from firsttouch.execution.progress import say
+from firsttouch.host.topology import load
+from firsttouch.records.schema import append, check_appendable
+
+EXAMPLES = """\
+  firsttouch measure latency --records records.jsonl            every NUMA node x every bank, the whole curve
+  firsttouch measure latency --program lmbench --pu-nodes 0     the same by lat_mem_rd -t, on the nearest bank
+  firsttouch measure latency --order sequential --pu-nodes 0 --banks 0-7
+  firsttouch measure bandwidth --pu-nodes 0-3 --set-sizes 2     every pair of four NUMA nodes x every bank
+  firsttouch measure bandwidth --pu-nodes 0,1 --banks 0-7       one PU-set of two
+  firsttouch measure bandwidth --program likwid-bench --set-sizes 1
+  firsttouch measure contention --banks 0 --threads 1,8,64 --json"""
+
+#: Option -> the aspects that it is for; it is refused with others, where it would have no effect.
+_FOR = {
+    "pu_nodes": {"latency", "bandwidth"},
+    "set_sizes": {"bandwidth"},
+    "banks": {"latency", "bandwidth", "contention"},
+    "interleave": {"bandwidth"},
+    "threads": {"contention"},
+}
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(
+        subparsers, "measure", "measure latency, bandwidth or contention of this host", EXAMPLES
+    )
+    made.add_argument("aspect", choices=tuple(measure.PROGRAMS))
+    programs = dict.fromkeys(program for known in measure.PROGRAMS.values() for program in known)
+    made.add_argument(
+        "--program", choices=tuple(programs), help=f"what measures (default: {probe.NAME}; sequential: lmbench)"
+    )
+    made.add_argument(
+        "--pu-nodes", type=options.numbers, metavar="LIST", help="NUMA nodes of the PUs (default: all)"
+    )
+    made.add_argument(
+        "--set-sizes",
+        type=options.numbers,
+        metavar="LIST",
+        help="bandwidth: NUMA nodes in a PU-set (default: one set of --pu-nodes; without it 1, 2, 4, ... and all)",
+    )
+    made.add_argument(
+        "--banks",
+        type=options.numbers,
+        metavar="LIST",
+        help="NUMA nodes of the data (default: all; by other programs than the probe: the nearest)",
+    )
+    made.add_argument(
+        "--interleave",
+        metavar="SETS",
+        help="bandwidth: data also interleaved, as firsttouch-probe --help says (default: first/all)",
+    )
+    made.add_argument(
+        "--threads",
+        type=options.numbers,
+        metavar="LIST",
+        help="contention: numbers of threads (default: 1 to all)",
+    )
+    made.add_argument("--order", choices=("random", "sequential"), default="random", help="of latency's accesses")
+    made.add_argument(
+        "--repetitions",
+        type=options.positive,
+        default=3,
+        help="timed runs of each; the probe's passes are as many at least (default: 3)",
+    )
+    made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
+    options.add_host(made)
+    made.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, and print the records or a line for each; 1 where a placement did not hold."""
+    asked = _asked(args)
+    if args.records:
+        check_appendable(args.records)
+    found = []
+    with options.holding(args) if args.aspect != "topology" else contextlib.nullcontext():
+        for records in measure.measure(load(), asked, say=say):
+            found.extend(records)
+            if args.records:
+                append(args.records, records)
+    if args.json:
+        options.print_json([r.to_dict() for r in found])
+    invalid = [r for r in found if r.status != "valid"]
+    if invalid:
+        say(f"firsttouch: {len(invalid)} of {len(found)} records are invalid: {invalid[0].reason}")
+    return 1 if invalid else 0
+
+
+def _asked(args: argparse.Namespace) -> measure.Asked:
+    """Return what the options ask for; raises BadInput for options of another aspect."""
+    for name, its in _FOR.items():
+        if getattr(args, name) is not None and args.aspect not in its:
+            raise BadInput(f"--{name.replace('_', '-')} is no option of {args.aspect}, but of {' and '.join(its)}")
+    lists = {n: getattr(args, n) for n in ("pu_nodes", "set_sizes", "banks", "threads")}
+    return measure.Asked(
+        args.aspect,
+        program=args.program,
+        interleave=args.interleave or "first/all",
+        random=args.order == "random",
+        repetitions=args.repetitions,
+        **{n: sorted(v) if v else None for n, v in lists.items()},
+    )

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options and output that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from firsttouch.errors import BadInput
+from firsttouch.execution import backends, host_lock
+from firsttouch.execution.progress import say
+from firsttouch.host.cpusets import parse_list
+from firsttouch.host.topology import Topology, load
+from firsttouch.records import atomic_files
+from firsttouch.records.units import parse_bytes
+
+if TYPE_CHECKING:
+    from firsttouch.genomics.launch import Result
+
+
+class Subparsers(Protocol):
+    """What argparse's add_subparsers returns, as far as commands use it."""
+
+    def add_parser(self, name: str, **kwargs: Any) -> argparse.ArgumentParser:
+        """Add the parser of one command."""
+
+
+def command(subparsers: Subparsers, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+    """Add a command with its help, its *examples* and --json."""
+    return _added(subparsers, name, summary, examples, json_default=False)
+
+
+def action(actions: Subparsers, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+    """Add an action of a command, with all that a command has: --json may stand before or behind its name."""
+    # Where it is not given, what the command's own parser has seen stays.
+    return _added(actions, name, summary, examples, json_default=argparse.SUPPRESS)
+
+
+def _added(
+    subparsers: Subparsers, name: str, summary: str, examples: str, *, json_default: Any
+) -> argparse.ArgumentParser:
+    made = subparsers.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog="examples:\n" + examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--json", action="store_true", default=json_default, help="print one JSON document")
+    return made
+
+
+def add_topology(made: argparse.ArgumentParser) -> None:
+    """Add the options that choose a topology."""
+    source = made.add_mutually_exclusive_group()
+    source.add_argument("--xml", type=Path, metavar="FILE", help="an hwloc XML file instead of this host")
+    source.add_argument(
+        "--fsroot", type=Path, metavar="DIR", help="a stored file-system root (sys/, proc/), or its tarball"
+    )
+
+
+def topology(args: argparse.Namespace) -> Topology:
+    """Return the topology that the options choose."""
+    return load(xml=args.xml, fsroot=args.fsroot)
+
+
+def add_backend(made: argparse.ArgumentParser) -> None:
+    """Add the options that choose where the measured programs come from, instead of what the partition says."""
+    made.add_argument(
+        "--backend",
+        choices=backends.NAMES,
+        default="",
+        help="where the programs come from (default: what the partition says)",
+    )
+    made.add_argument("--image", default="", type=_absolute, metavar="PATH", help="the backend's image or view")
+
+
+def add_reservation(made: argparse.ArgumentParser) -> None:
+    """Add the option that names the reservation in which --drain may drain."""
+    made.add_argument(
+        "--reservation",
+        default=os.environ.get("SLURM_JOB_RESERVATION", ""),
+        metavar="R",
+        help="with --drain: hosts in this reservation are yours (default: the job's)",
+    )
+
+
+def _absolute(text: str) -> str:
+    return text and str(Path(text).absolute())
+
+
+def size(text: str) -> int:
+    """Return a size option in bytes; argparse prints the reason where it is none."""
+    try:
+        return parse_bytes(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def seconds(text: str) -> float:
+    """Return a time limit: a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds above 0")
+    return value
+
+
+def numbers(text: str) -> frozenset[int]:
+    """Return the NUMA nodes of an option: a list such as 0-3,8, with one at least."""
+    try:
+        members = parse_list(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not members:
+        raise argparse.ArgumentTypeError("the list is empty")
+    return members
+
+
+def positive(text: str) -> int:
+    """Return a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
+    return int(text)
+
+
+def print_json(document: Any) -> None:
+    """Print the command's one JSON document."""
+    print(json.dumps(document, indent=2, sort_keys=False))
+
+
+def print_files(files: Iterable[Path]) -> None:
+    """Print the names of files that were written, but for devices and pipes: one may be where this goes."""
+    for file in files:
+        if not atomic_files.is_stream(file):
+            print(file)
+
+
+def state(result: Result, *, production: bool) -> str:
+    """Return in a few words whether the placement of a run held; *production*: it was run for its output."""
+    if production and result.unverified:
+        return f"the output is complete, its placement is unverified: {result.unverified}"
+    return f"INVALID: {result.misplaced}" if result.misplaced else "placement verified"
+
+
+def add_host(made: argparse.ArgumentParser) -> None:
+    """Add the option of not waiting for others on this host."""
+    made.add_argument(
+        "--share-host", action="store_true", help="do not wait for what others measure or run on this host"
+    )
+
+
+def holding(args: argparse.Namespace, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
+    """Hold this host as exclusive.measuring does, unless it is to be shared."""
+    return contextlib.nullcontext() if args.share_host else host_lock.measuring(say, shared=shared)

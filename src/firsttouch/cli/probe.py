@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch probe``: the native memory probe, its results as a table, as JSON or as records."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from firsttouch.benchmarks import probe
+from firsttouch.cli import options
+from firsttouch.execution.progress import say
+from firsttouch.host.cpusets import format_list
+from firsttouch.records.schema import append, check_appendable
+from firsttouch.systems import memory_modules
+
+EXAMPLES = """\
+  firsttouch probe topology
+  firsttouch probe latency --sizes memory --pages 4k,thp
+  firsttouch probe bandwidth --set-sizes 1,2 --prune --records records.jsonl
+  firsttouch probe contention --banks 0 --json
+  firsttouch probe bandwidth --help     the probe's own options"""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(
+        subparsers, "probe", "measure latency, bandwidth and contention with the native probe", EXAMPLES
+    )
+    made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
+    made.add_argument("--system", metavar="NAME", help="the system whose facts tell the theoretical bandwidth")
+    options.add_host(made)
+    made.add_argument("aspect", choices=probe.ASPECTS)
+    made.add_argument("options", nargs=argparse.REMAINDER, help="options of firsttouch-probe")
+    made.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the probe and print what it found; 1 where a result is invalid, 130 where it was interrupted."""
+    # All that follows the aspect is the probe's, but for the options of this command.
+    own = argparse.ArgumentParser(prog="firsttouch probe", add_help=False, allow_abbrev=False)
+    own.add_argument("--json", action="store_true", default=args.json)
+    own.add_argument("--records", type=Path, default=args.records)
+    own.add_argument("--system", default=args.system)
+    own.add_argument("--share-host", action="store_true", default=args.share_host)
+    mine, rest = own.parse_known_args(args.options)
+    if {"--help", "-h"} & set(rest):
+        return probe.helped()
+    if mine.records:
+        check_appendable(mine.records)
+    theoretical = memory_modules.of_this_host(mine.system) if args.aspect in {"topology", "bandwidth"} else None
+    with options.holding(mine) if args.aspect != "topology" else contextlib.nullcontext():
+        report = probe.run(args.aspect, rest, say=say)
+    if mine.records:
+        append(mine.records, report.records())
+    document = report.to_dict()
+    if theoretical:
+        _add_percent(document, theoretical)
+    if mine.json:
+        options.print_json(document)
+    else:
+        print(describe(document))
+    if report.status != "complete":
+        print(f"firsttouch: {report.status}: {report.reason}", file=sys.stderr)
+    return {"complete": 0, "partial": 130}.get(report.status, 1)
+
+
+def _add_percent(document: dict[str, Any], theoretical: memory_modules.Theoretical) -> None:
+    """Add the theoretical bandwidth of the host, and to each rate what it is of its banks' share (%)."""
+    document["theoretical"] = theoretical.to_dict()
+    banks = sum(1 for node in document["host"]["numa_nodes"] if node["memory_bytes"])
+    for result in document["results"]:
+        share = theoretical.percent(result["value"] * 1e9, len(result["banks"]), banks)
+        result["theoretical_percent"] = share
+
+
+def describe(document: dict[str, Any]) -> str:
+    """Return the report as tables for a terminal."""
+    nodes = [
+        (
+            n["number"],
+            format_list(n["usable_pus"]) or "none",
+            n["memory_bytes"] // 2**20,
+            "yes" if n["data"] else "no",
+        )
+        for n in document["host"]["numa_nodes"]
+    ]
+    parts = [tabulate(nodes, ("NUMA node", "usable PUs", "memory (MiB)", "data may lie there"))]
+    if theoretical := document.get("theoretical"):
+        rate = theoretical["bytes_per_second"]
+        known = f"{rate / 1e9:.1f} GB/s ({theoretical['source']})" if rate else f"unknown: {theoretical['reason']}"
+        parts.append(f"theoretical bandwidth: {known}")
+    rows = []
+    for r in document["results"]:
+        case = " ".join(str(r[k]) for k in ("kernel", "stores", "order") if k in r)
+        of = r.get("size_bytes") or r.get("array_bytes") or 0
+        banks = format_list(r["banks"]) + (" interleaved" if r["policy"] == "interleave" else "")
+        nodes_text = format_list(r["pu_nodes"])
+        value = f"{r['value']:.4g}"
+        notes = [r["reason"]] if r["reason"] else []
+        notes += ["partial"] if r["partial"] else []
+        if share := r.get("theoretical_percent"):
+            notes.append(f"{share:.0f} % of theoretical")
+        if r.get("stands_for"):
+            notes.append(f"stands for {len(r['stands_for'])} more")
+        pages = r["pages"]["asked"]
+        rows.append(
+            (r["metric"], case, nodes_text, r["threads"], banks, of, pages, value, r["unit"], "; ".join(notes))
+        )
+    if rows:
+        heads = ("metric", "case", "PU nodes", "threads", "bank", "bytes", "pages", "median", "unit", "notes")
+        parts.append(tabulate(rows, heads, disable_numparse=True))
+    return "\n\n".join(parts)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an aligner works on, as commands are told: a dataset, or an index and read files."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from firsttouch.cli import options
+from firsttouch.datasets import fetch, manifest, store
+from firsttouch.errors import BadInput
+from firsttouch.execution.progress import say
+from firsttouch.genomics import aligners
+from firsttouch.genomics.aligners import Aligner
+
+#: Aligners keep the batch's size in a C int.
+_MOST = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The index's prefix, the read files, the batch size (None: the aligner's own).
+
+    *least_mapped* is the part of the reads (0 to 1) that must map.
+    """
+
+    index: Path
+    files: tuple[Path, ...]
+    batch_bases: int | None
+    least_mapped: float = 0.0
+
+
+def add(made: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    made.add_argument("--dataset", help="take index and reads from this dataset")
+    made.add_argument("--index", type=Path, help="prefix of the aligner's index")
+    made.add_argument("--reads", type=Path, help="FASTQ file, plain or gzip")
+    made.add_argument("--reads2", type=Path, help="the second file of a pair")
+    made.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
+    made.add_argument("--batch-bases", type=int, help="the aligner's batch size in bases, fixed in all scenarios")
+    made.add_argument("--threads", type=options.positive, help="threads in total, as for `firsttouch plan`")
+
+
+def command_line() -> str:
+    """Return the command that the user ran, as outputs name it."""
+    return shlex.join(["firsttouch", *sys.argv[1:]])
+
+
+def chosen(args: argparse.Namespace, aligner: Aligner) -> Inputs:
+    """Return what *args* name, a dataset's index built where it is not there; raises BadInput or Missing."""
+    size = args.batch_bases
+    if size is not None and not 1 <= size <= _MOST:
+        raise BadInput(f"--batch-bases {size}: 1 to {_MOST}")
+    if not args.dataset:
+        if not (args.index and args.reads):
+            raise BadInput("--index and --reads are needed (or --dataset)")
+        return Inputs(args.index, tuple(f for f in (args.reads, args.reads2) if f), size)
+    if args.index or args.reads or args.reads2:
+        raise BadInput("--dataset brings index and reads: leave --index, --reads and --reads2 out")
+    data = fetch.get(args.dataset)
+    if not data.reads:
+        raise BadInput(f"dataset '{data.name}' is a reference without reads")
+    prefix = aligners.built(aligner, data.reference, store.root() / "index", say=say)
+    least = manifest.mapped_fraction_min(data.expect, aligner.name)
+    return Inputs(prefix, data.reads, size or data.expect.get("batch_bases"), least)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands about a fleet take: records, stores, folders of them, campaigns and ReFrame's results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from firsttouch.benchmarks import reframe_run
+from firsttouch.benchmarks.reframe_run import Trouble
+from firsttouch.errors import BadInput, one_line
+from firsttouch.fleet import campaigns as model
+from firsttouch.fleet import collect
+from firsttouch.fleet.state import State, state
+from firsttouch.host.emulation import name_among
+from firsttouch.judge import samples_table
+from firsttouch.judge.samples_table import Passes
+from firsttouch.records import schema
+from firsttouch.records.schema import Record, Unread
+from firsttouch.records.store import Sources, batches, find
+from firsttouch.systems.definition import System
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+#: The checks that run aligners.
+ALIGNER_CHECKS = ("scaling", "placement", "weak_scaling")
+#: Files that cannot be read of which each is named.
+_MOST_TOLD = 20
+
+
+def add(made: argparse.ArgumentParser) -> None:
+    """Add the argument."""
+    made.add_argument(
+        "records",
+        nargs="+",
+        type=Path,
+        metavar="RECORDS_OR_DIR",
+        help="records (JSON lines or Parquet), folders or stores of them, campaigns, ReFrame's run reports",
+    )
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What was given: files with records, the state of campaigns, and what ReFrame's run reports tell.
+
+    *unread* are files and folders that cannot be read, or hold records that cannot: all of them are known once the
+    records have been read. *systems* are how many records each system has, also known then.
+    """
+
+    paths: Sequence[Path]
+    sources: Sources
+    campaigns: Sequence[State]
+    troubles: Sequence[Trouble]
+    unread: dict[str, Unread] = field(default_factory=dict)
+    systems: Counter[str] = field(default_factory=Counter)
+
+    @cached_property
+    def missing(self) -> dict[str, list[str]]:
+        """What is missing of the campaigns, by host."""
+        return {host: lost for of_system in self.missing_of.values() for host, lost in of_system.items()}
+
+    @cached_property
+    def missing_of(self) -> dict[str, dict[str, list[str]]]:
+        """What is missing of the campaigns, by system and host."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for seen in self.campaigns:
+            mine = found.setdefault(seen.campaign.system, {})
+            for host, lost in collect.missing(seen).items():
+                mine.setdefault(host, []).extend(lost)
+        return found
+
+    @cached_property
+    def _measured(self) -> list[Record]:
+        return [r for seen in self.campaigns for r in collect.measured(seen)]
+
+    def passes(self, system: str | None = None) -> Passes:
+        """Return the passes of all records, of one *system* only where it is named."""
+        self.systems.clear()
+        return samples_table.of_frames(self._counted(self._frames(samples_table.READ)), system)
+
+    def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
+        """Return all records, each once, the oldest first: of few *hosts*, or those of *aligners*."""
+        import polars as pl  # noqa: PLC0415 - see firsttouch.records
+
+        wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
+        frames = self._frames(tuple(schema.columns()))
+        if aligners:
+            wanted &= pl.col("check").is_in(ALIGNER_CHECKS)
+        found = [r for frame in frames for r in schema.from_frame(frame.filter(wanted))]
+        once = {json.dumps(r.to_dict(), sort_keys=True): r for r in found}
+        return sorted(once.values(), key=lambda r: r.time)
+
+    def _frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        for frame in batches(self.sources, columns, self._tell):
+            yield self._renamed(frame)
+        if self._measured:
+            yield schema.to_frame(self._measured).select(columns)
+
+    def _renamed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return *frame* with the names that the campaigns have for hosts which it names with their domain."""
+        import polars as pl  # noqa: PLC0415 - see firsttouch.records
+
+        names = {host: name_among(host, self.missing) for host in frame["host"].unique()} if self.missing else {}
+        return frame.with_columns(pl.col("host").replace(names)) if names else frame
+
+    def _counted(self, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        for frame in frames:
+            self.systems.update(dict(frame["system"].value_counts().iter_rows()))
+            yield frame
+
+    def _tell(self, unread: Unread) -> None:
+        # The same when it is read a second time.
+        self.unread[str(unread)] = unread
+
+    def unread_of(self, hosts: Iterable[str], *, any_host: bool) -> dict[str, list[str]]:
+        """Return why records of hosts may be missing, by host: what cannot be read may be of them.
+
+        With *any_host*, what may be of any host counts for each of *hosts*.
+        """
+        reasons: dict[str, list[str]] = {}
+        for unread in self.unread.values():
+            for host in unread.hosts if unread.hosts is not None else hosts if any_host else ():
+                reasons.setdefault(host, []).append(f"cannot be read: {unread}")
+        return reasons
+
+    def tell_unread(self) -> None:
+        """Print what cannot be read, a line each, on standard error; raises BadInput where there is something."""
+        for unread in list(self.unread.values())[:_MOST_TOLD]:
+            print(f"firsttouch: left out: {one_line(str(unread))}", file=sys.stderr)
+        if (more := len(self.unread) - _MOST_TOLD) > 0:
+            print(f"firsttouch: left out: {more} more", file=sys.stderr)
+        if self.unread:
+            count = sum(unread.count for unread in self.unread.values())
+            raise BadInput(f"left out, as it cannot be read: {count} records, files or folders, named above")
+
+    def refuse_unread(self) -> None:
+        """Raise BadInput for the first file that cannot be read."""
+        for unread in self.unread.values():
+            raise unread.error
+
+    def nothing(self) -> BadInput:
+        """Return the error that there is no record."""
+        self.refuse_unread()
+        return BadInput(f"no record in {', '.join(map(str, self.paths))}: a run writes them to records.jsonl")
+
+
+def gather(paths: Sequence[Path]) -> Gathered:
+    """Return what there is among *paths*; raises BadInput for what is not there or cannot be read."""
+    for path in paths:
+        if not path.exists():
+            raise BadInput("no such file or folder", file=path)
+    runs = [f for path in paths for f in _run_reports(path)]
+    given = [path for path in paths if path not in runs]
+    # A run report that was named itself brings the results of its checks along.
+    results = [folder for path in paths if path in runs for folder in reframe_run.folders(path)]
+    unread: dict[str, Unread] = {}
+    sources = find([*given, *results], lambda u: unread.update({str(u): u}))
+    campaigns = []
+    for folder in sources.campaigns:
+        try:
+            campaigns.append(state(model.read(folder.absolute())))
+        except BadInput as error:
+            unread[str(error)] = Unread(error, 1, None)
+    return Gathered(paths, sources, campaigns, [t for run in runs for t in reframe_run.read(run)], unread)
+
+
+def _run_reports(path: Path) -> list[Path]:
+    if path.is_dir():
+        return reframe_run.reports(path)
+    return [path] if path.suffix == ".json" and path.is_file() and reframe_run.is_report(path) else []
+
+
+def of_system(paths: Sequence[Path], system: System) -> tuple[Passes, Gathered]:
+    """Return the passes of *system* among *paths*, and tell how many records are of others.
+
+    Raises BadInput where there is none.
+    """
+    gathered = gather(paths)
+    passes = gathered.passes(system.name)
+    others = {name: count for name, count in sorted(gathered.systems.items()) if name != system.name}
+    of_others = f"{sum(others.values())} records of {', '.join(others)}"
+    if not passes.hosts and not passes.settings and not gathered.missing_of.get(system.name):
+        gathered.refuse_unread()
+        raise (
+            BadInput(f"no record of system {system.name}: these are {of_others}") if others else gathered.nothing()
+        )
+    if others:
+        print(
+            one_line(f"firsttouch: left out: {of_others}: --system {system.name} judges its own"), file=sys.stderr
+        )
+    return passes, gathered

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch report``: records in, a folder with the report out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from firsttouch.errors import BadInput
+from firsttouch.host import topology
+from firsttouch.records import atomic_files
+
+_EXAMPLES = """examples:
+  firsttouch report results/ -o report
+      reports all records below results/, of one host or of ten thousand; open report/index.html
+  firsttouch report reports/out/campaigns/validate-77 store/ -o report --system amd-opteron
+      a campaign and a store that hosts append to, judged by the references of their system
+  firsttouch report n1.jsonl n2.jsonl -o report --xml n1.xml
+      two hosts; the topology (lstopo n1.xml) is shown for the host that it names
+  firsttouch report store/ -o report --details 5
+      with a page of its own for each of the five worst hosts
+  firsttouch report --compare before/ after/ -o report
+      what a firmware update changed on these hosts, metric by metric
+  firsttouch report results/ -o report --json | jq '.hosts[].scenarios'
+      the summary as JSON on stdout
+"""
+#: Of more hosts than these, the page is that of a fleet.
+FEW = 4
+
+
+class Short(Protocol):
+    """What a report says in short."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document for machines."""
+
+    def table(self) -> str:
+        """Return the table for a terminal."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the command to the command line's sub-parsers."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "report",
+        help="write index.html, summary.md and summary.json of measured records",
+        description="Writes a folder with a report of measured records: index.html (one page that needs no "
+        "network), summary.md for a ticket, summary.json for machines. Of a few hosts it shows all figures; of "
+        f"more than {FEW} what is missing, which hosts are not what they should be, hosts x metrics, the "
+        "distribution of each metric and the history of hosts. Where some records cannot be read, the report is "
+        "of the others, the files are named, and the exit status is 2 (--compare writes no report).",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "records",
+        nargs="+",
+        type=Path,
+        metavar="RECORDS_OR_DIR",
+        help="records (JSON lines or Parquet), folders or stores of them, campaigns, ReFrame's run reports",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="the report's folder: made, or replaced as a whole if it holds an earlier report",
+    )
+    parser.add_argument(
+        "--system",
+        metavar="S",
+        help="the system whose references judge its hosts (of many hosts, default: what records name)",
+    )
+    parser.add_argument("--compare", action="store_true", help="compare two: RECORDS_OR_DIR are before and after")
+    parser.add_argument(
+        "--details", type=int, default=0, metavar="N", help="of many hosts: a page for each of the N worst, too"
+    )
+    parser.add_argument("--xml", type=Path, metavar="F", help="the host's topology as hwloc XML (lstopo F)")
+    parser.add_argument("--json", action="store_true", help="print summary.json to stdout")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the report; print it in short, or with --json the document. Returns the exit status."""
+    from firsttouch.cli import reporting  # noqa: PLC0415 - templates and tables only when a report is made
+
+    out = args.output.resolve()
+    atomic_files.refuse_overwriting([out], [*args.records, *([args.xml] if args.xml else [])])
+    _check_replaceable(out)
+    if args.compare and len(args.records) != 2:
+        raise BadInput(f"--compare takes two, before and after: {len(args.records)} were given")
+    if args.details < 0:
+        raise BadInput("--details takes a number of hosts, 0 or more")
+    xml = None
+    if args.xml is not None:
+        topology.load(xml=args.xml)  # names the file in its error
+        xml = args.xml.read_text(encoding="utf-8", errors="replace")
+    make: Callable[[Path], Short]
+    unread: Callable[[], None] | None = None
+    if args.compare:
+        make = reporting.comparison(args.records[0], args.records[1], args.system)
+    else:
+        make, unread = reporting.report_of(
+            args.records, args.system, few=FEW, details=args.details, topology_xml=xml
+        )
+    with _in_place_of(out) as partial:
+        summary = make(partial)
+    if args.json:
+        json.dump(summary.document, sys.stdout, indent=1, sort_keys=True)
+        sys.stdout.write("\n")
+    else:
+        print(summary.table())
+    page = args.output / "index.html"
+    print(f"\nreport: {page}", file=sys.stderr if args.json else sys.stdout, flush=True)
+    if unread is not None:
+        unread()
+    return 0
+
+
+def _check_replaceable(out: Path) -> None:
+    """Refuse a folder with anything else in it than an earlier report."""
+    from firsttouch.report import document, pages  # noqa: PLC0415 - see run
+    from firsttouch.report.fleet import fleet_pages  # noqa: PLC0415 - see run
+
+    nearest = next(folder for folder in (out, *out.parents) if folder.exists())
+    if not nearest.is_dir():
+        raise BadInput("not a folder", file=nearest)
+    if nearest != out:
+        return
+    there = {entry.name for entry in out.iterdir()}
+    if not there:
+        return
+    strangers = sorted(there - pages.FILES - fleet_pages.FILES)
+    try:
+        earlier = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        earlier = None
+    if strangers or not isinstance(earlier, dict) or earlier.get("document") != document.DOCUMENT:
+        what = f"it holds {strangers[0]}" if strangers else "its summary.json is none of a report"
+        raise BadInput(f"not an earlier report ({what}): give a new or an empty folder", file=out)
+
+
+@contextmanager
+def _in_place_of(out: Path) -> Iterator[Path]:
+    """Yield a folder beside *out*, and put it in its place; nothing half-written stays."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_files.scratch(out) as partial:
+            partial.mkdir()
+            yield partial
+            _publish(partial, out)
+    except OSError as error:
+        raise BadInput(f"the report cannot be written: {error.strerror}", file=error.filename or out) from error
+
+
+def _publish(partial: Path, out: Path) -> None:
+    """Put the finished report *partial* in the place of *out*; it is never half the old and half the new one."""
+    if not out.exists():
+        partial.rename(out)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
+    out.rename(old)  # onto an empty folder: allowed, and atomic
+    try:
+        partial.rename(out)
+    except OSError:
+        old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report is made of: reads what was given, judges it, and chooses the page that suits as many hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from firsttouch import paths
+from firsttouch.advice import advice_text
+from firsttouch.cli import record_inputs as given
+from firsttouch.cli.record_inputs import Gathered
+from firsttouch.errors import BadInput
+from firsttouch.fleet.state import Gap
+from firsttouch.judge.judging import Judged, Judging, Undescribed, judged
+from firsttouch.judge.samples_table import Passes, split
+from firsttouch.records.schema import Record
+from firsttouch.report import guidelines, model
+from firsttouch.report import pages as report_pages
+from firsttouch.report.fleet import comparison as fleet_comparison
+from firsttouch.report.fleet import fleet_pages
+from firsttouch.report.fleet.comparison import Compared
+from firsttouch.report.fleet.fleet_pages import Fleet
+from firsttouch.report.headlines import Summary
+from firsttouch.report.model import Kind, Problem
+from firsttouch.systems.definition import System, available, from_file, load
+
+
+def report_of(
+    paths: Sequence[Path], system: str | None, *, few: int, details: int, topology_xml: str | None
+) -> tuple[Callable[[Path], Summary | Fleet], Callable[[], None]]:
+    """Read and judge all that *paths* hold; return what writes the report into a folder.
+
+    The second function returned is :meth:`Gathered.tell_unread`: the report is of all that can be read.
+
+    With *system* its references judge its hosts. Of many hosts, those of other systems are judged by the
+    references of the system that their records name, if a file describes it, and by their fleet. Of at most *few*
+    hosts the page shows every figure, of more it is that of a fleet, with pages of the *details* worst hosts.
+    """
+    described = load(system) if system else None
+    advice = advice_text.find(paths)
+    kept = [path for path in paths if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
+    found = given.gather(kept)
+    passes = found.passes()
+    if described is not None and described.name not in {*split(passes), *found.missing_of}:
+        raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
+    if len({*passes.hosts, *passes.settings, *found.missing}) <= few:
+        return _of_few(found, passes, described, advice, topology_xml), found.tell_unread
+    fleets = _judged(passes, described, found)
+    guided = guidelines.guidelines(model.split(found.records(aligners=True), (), None), advice)
+
+    def write(out: Path) -> Fleet:
+        pages = _details(found, fleets, described, out, details) if details else {}
+        # What hosts of campaigns did not finish is among what the verdicts miss.
+        problems = [p for p in _problems(found) if not (p.host and p.kind == "failed")]
+        return fleet_pages.build(fleets, out, problems=problems, pages_of=pages, guided=guided)
+
+    return write, found.tell_unread
+
+
+def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path], Compared]:
+    """Compare what two paths hold; return what writes the report into a folder."""
+    columns = []
+    for path in (before, after):
+        found = given.gather([path])
+        passes = found.passes()
+        found.refuse_unread()
+        columns.append(passes if system is None else split(passes, system)[system])
+        if not columns[-1].hosts:
+            raise found.nothing()
+    compared = fleet_comparison.compare(*columns)
+    names = (before.name or str(before), after.name or str(after))
+    return lambda out: fleet_comparison.build(
+        compared, out, names=names if names[0] != names[1] else (str(before), str(after))
+    )
+
+
+def _judged(passes: Passes, described: System | None, found: Gathered) -> list[Judged]:
+    """Return the verdicts of each system's hosts; what is missing of campaigns is missing of their system."""
+    missing, parts = found.missing_of, split(passes)
+    unread = found.unread_of((), any_host=False)
+    fleets = []
+    for name in sorted({*parts, *missing}):
+        judging = described if described is not None and described.name == name else _judging(name)
+        part = parts[name] if name in parts else split(passes, name)[name]
+        lost = {host: list(reasons) for host, reasons in missing.get(name, {}).items()}
+        for host in unread.keys() & {*part.hosts, *lost}:
+            lost.setdefault(host, []).extend(unread[host])
+        fleets.append(judged(part, judging, missing=lost))
+    return fleets
+
+
+def _judging(name: str) -> Judging:
+    """Return the system that records name, if a file describes it; ``local`` is another system on each host."""
+    file = available().get(name) if name != paths.LOCAL else None
+    return Undescribed(name) if file is None else from_file(file)
+
+
+def _of_few(
+    found: Gathered, passes: Passes, described: System | None, advice: list[dict[str, object]], xml: str | None
+) -> Callable[[Path], Summary]:
+    records = found.records()
+    problems = _problems(found)
+    if not records and not advice and len(problems) == len(found.unread):
+        raise found.nothing()
+    verdicts = []
+    if described is not None:
+        (one,) = [f for f in _judged(passes, described, found) if f.system.name == described.name]
+        verdicts = [one.of(host) for host in one.hosts]
+
+    def write(out: Path) -> Summary:
+        return report_pages.build(
+            records,
+            out,
+            topology_xml=xml,
+            problems=problems,
+            references=_references(described),
+            verdicts=verdicts,
+            advice=advice,
+        )
+
+    return write
+
+
+def _references(described: System | None) -> model.References | None:
+    if described is None:
+        return None
+
+    def reference(record: Record) -> model.Reference | None:
+        mine = record.judged and record.system == described.name
+        known = described.reference(record.check, record.metric, record.parameters) if mine else None
+        return model.Reference(known.value, known.minimum, known.maximum, known.source) if known else None
+
+    return reference
+
+
+def _problems(found: Gathered) -> list[Problem]:
+    """Return what campaigns and ReFrame's runs did not give, with the reason."""
+    problems = [
+        Problem(str(u.error.file), "failed", f"cannot be read: {u}", check="") for u in found.unread.values()
+    ]
+    problems += [Problem(t.check, t.result, t.reason, check=t.word) for t in found.troubles]
+    for seen in found.campaigns:
+        check = {s.name: s.argv[1] if s.argv[0] == "measure" else "placement" for s in seen.campaign.steps}
+        kinds: tuple[tuple[Kind, Sequence[Gap]], ...] = (("failed", seen.gaps), ("skipped", seen.skipped))
+        for kind, gaps in kinds:
+            for gap in gaps:
+                name = gap.step or gap.host or f"hosts of {seen.campaign.name}"
+                why = f"missing: {gap.reason}" if kind == "failed" else gap.reason
+                problems.append(Problem(name, kind, why, gap.host, check=check.get(gap.step, "")))
+    return problems
+
+
+def _details(
+    found: Gathered, fleets: Sequence[Judged], described: System | None, out: Path, most: int
+) -> dict[str, str]:
+    """Write the pages of the worst hosts that do not pass; return them by host, as links from the fleet's page."""
+    ranked = [(rank, one.system.name, host) for one in fleets for rank, host in enumerate(fleet_pages.worst(one))]
+    chosen = [host for _, _, host in sorted(ranked)][:most]
+    records = found.records(chosen)
+    pages = {}
+    for host in dict.fromkeys(chosen):
+        mine = [r for r in records if r.host == host]
+        if not mine:
+            continue
+        name = quote(host, safe="").replace(".", "%2E") if host.startswith(".") else quote(host, safe="")
+        folder = out / "hosts" / name
+        folder.mkdir(parents=True)
+        verdicts = [one.of(host) for one in fleets if host in one.number]
+        report_pages.build(
+            mine, folder, references=_references(described), verdicts=verdicts, title=f"NUMA report {host}"
+        )
+        pages[host] = f"hosts/{quote(name)}/index.html"
+    return pages

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch run``: runs one scenario of an aligner for real and verifies its placement."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from firsttouch.cli import options, read_inputs
+from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing
+from firsttouch.execution.progress import say
+from firsttouch.genomics import launch
+from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.outputs import Form, Output
+from firsttouch.host.topology import load
+from firsttouch.records import atomic_files
+from firsttouch.records.schema import append, check_appendable
+from firsttouch.scenarios.placement import Scenario, plan
+
+EXAMPLES = """\
+  firsttouch run 1Inst_Interleave --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz -o out.sam
+  firsttouch run 4Inst_Original --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam --json
+  firsttouch run 8Inst_Original --aligner snap --index idx/hg --reads pairs.fq --interleaved --sorted -o out.bam
+  firsttouch run 4Inst_Unbound_16t --aligner bowtie2 --dataset lambda --reads-per-thread 100000
+  firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl"""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(subparsers, "run", "run one placement scenario for real", EXAMPLES)
+    made.add_argument("scenario", help="as `firsttouch plan` names them; NInst_Unbound_Tt: N x T, bound by nobody")
+    made.add_argument("--aligner", required=True)
+    read_inputs.add(made)
+    made.add_argument("-o", "--output", type=Path, help="the output file (default with --dataset: not kept)")
+    form = made.add_mutually_exclusive_group()
+    form.add_argument("--striped", action="store_true", help="a SAM file per instance: out.0.sam, out.1.sam, ...")
+    form.add_argument("--sorted", action="store_true", help="one BAM file, by `samtools sort`")
+    made.add_argument(
+        "--dynamic", action="store_true", help="hand batches to whichever instance has room, not one part to each"
+    )
+    made.add_argument(
+        "--reads-per-thread",
+        type=options.positive,
+        metavar="N",
+        help="measure throughput: N reads (pairs) for each thread, taken again and again; no output",
+    )
+    made.add_argument("--repetitions", type=options.positive, default=1, help="timed runs (default: 1)")
+    made.add_argument("--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)")
+    made.add_argument(
+        "--if-installed",
+        action="store_true",
+        help="skip the run, instead of failing, where the aligner is not installed",
+    )
+    made.add_argument("--timeout", type=options.seconds, help="seconds after which a run is stopped")
+    made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
+    made.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
+    made.add_argument("--expect-sha256", metavar="SUM", help="common_sha256 that the alignments must have")
+    options.add_host(made)
+    made.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the scenario and print what came out; 1 where its placement did not hold.
+
+    A run for its alignments, not for its time, ends with 0 where its placement could not be verified.
+    """
+    scenario, work, least_mapped = _prepared(args)
+    output = _output(args, scenario, [*work.reads.files, *work.aligner.index_paths(work.index)])
+    # Who wants the alignments has them, though nothing can be said of the placement; who measures has nothing.
+    measured = (args.records, args.repetitions > 1, args.checksum, args.expect_sha256, args.counters)
+    production = output is not None and not any(measured)
+    results = []
+    with options.holding(args, shared=production):
+        for number in range(args.repetitions):
+            result = launch.run(work, scenario, output, timeout=args.timeout)
+            results.append(result)
+            state = options.state(result, production=production)
+            say(f"{scenario.name} ({number + 1}/{args.repetitions}): {result.seconds:.3f} s, {state}")
+    found = launch.records(
+        work,
+        scenario,
+        results,
+        dataset=args.dataset or "",
+        least_mapped=least_mapped,
+        wanted=args.expect_sha256,
+    )
+    if args.records:
+        append(args.records, found)
+    if args.json:
+        options.print_json([r.to_dict() for r in found] if args.counters else found[0].to_dict())
+    elif output:
+        options.print_files(output.files(scenario.instances))
+    if found[0].status == "valid" or (production and results[0].unverified == found[0].reason):
+        return 0
+    say(f"firsttouch: invalid: {found[0].reason}")
+    return 1
+
+
+def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
+    """Return the scenario, what is to be aligned, and the part of the reads that must map at least."""
+    one = aligner(args.aligner)
+    try:
+        one.version()
+    except Missing as error:
+        if args.if_installed:
+            raise CannotHere(f"{one.name}{NOT_INSTALLED}{error}") from error
+        raise
+    if args.reads_per_thread:
+        _refuse(args, "output", "dynamic", "checksum", "expect_sha256", "counters")
+    elif not (args.dataset or args.output):
+        raise BadInput("--index, --reads and --output are needed (or --dataset)")
+    given = read_inputs.chosen(args, one)
+    if args.dynamic:
+        launch.check_dynamic(one, 2 if args.interleaved or len(given.files) == 2 else 1)
+    # What can be said at once is said before all reads are looked through.
+    scenario = plan(load(), one.need(one.index_bytes(given.index)), threads=args.threads).scenario(args.scenario)
+    _output(args, scenario, [*given.files, *one.index_paths(given.index)])
+    work = launch.prepare(one, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say)
+    summed = bool(args.checksum or args.expect_sha256)
+    per_thread = args.reads_per_thread or 0
+    work = replace(work, dynamic=args.dynamic, per_thread=per_thread, counted=args.counters, summed=summed)
+    return scenario, work, given.least_mapped
+
+
+def _refuse(args: argparse.Namespace, *names: str) -> None:
+    """Raise BadInput for the options that a run of repeated reads has no use for."""
+    for name in names:
+        if getattr(args, name):
+            raise BadInput(
+                f"--reads-per-thread repeats reads to measure throughput: leave --{name.replace('_', '-')} out"
+            )
+
+
+def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path]) -> Output | None:
+    """Return where the alignments go, or None where they are not kept; raises BadInput where they cannot.
+
+    *files* are the reads and the index, which no output may overwrite.
+    """
+    if args.records:
+        check_appendable(args.records)
+        atomic_files.refuse_overwriting([args.records], files)
+    form: Form = "striped" if args.striped else "sorted" if args.sorted else "sam"
+    if args.output is None:
+        if form != "sam":
+            raise BadInput(f"--{form} needs --output")
+        return None
+    output = Output(args.output, form, scenario.instances * scenario.threads, read_inputs.command_line())
+    output.check(scenario.instances, records=args.records, inputs=files)
+    return output

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch store``: appends records to a store, and joins the small files of one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from firsttouch.cli import options, record_inputs
+from firsttouch.errors import BadInput
+
+EXAMPLES = """\
+  firsttouch store append /shared/store results/       (any number of hosts may at once, without a lock)
+  firsttouch store compact /shared/store               (now and then, e.g. nightly, on one host)
+
+A store is a folder of Parquet files, which report, validate and baseline read. What `append` has told of is on
+the disk, whatever is killed afterwards.
+`compact` makes one file of many small ones; those it deletes an hour later, as somebody may be reading them."""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(subparsers, "store", "append records to a store, or join its files", EXAMPLES)
+    verbs = made.add_subparsers(dest="verb", metavar="append|compact", required=True)
+    append = options.action(
+        verbs, "append", "append records to a store, which is made where there is none", EXAMPLES
+    )
+    append.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
+    record_inputs.add(append)
+    append.set_defaults(run=_append)
+    compact = options.action(verbs, "compact", "join the small files of a store", EXAMPLES)
+    compact.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
+    compact.set_defaults(run=_compact)
+
+
+def _append(args: argparse.Namespace) -> int:
+    from firsttouch.records import store  # noqa: PLC0415 - loads the table library
+
+    given = record_inputs.gather(args.records)
+    found = given.records()
+    given.refuse_unread()
+    if not found:
+        raise given.nothing()
+    file = store.append(args.store, found)
+    if args.json:
+        options.print_json({"file": str(file), "records": len(found)})
+    else:
+        print(f"{len(found)} records: {file}")
+    return 0
+
+
+def _compact(args: argparse.Namespace) -> int:
+    from firsttouch.records import store  # noqa: PLC0415 - loads the table library
+
+    if not args.store.is_dir():
+        raise BadInput("no such folder", file=args.store)
+    done = store.compact(args.store)
+    if args.json:
+        options.print_json({"file": done.file and str(done.file), "joined": done.joined, "deleted": done.deleted})
+    else:
+        made = f"{done.joined} files joined: {done.file}" if done.file else "nothing to join"
+        print(f"{made}; {done.deleted} that were joined before deleted")
+    return 0

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch system``: lists the systems, checks their files, drafts one from this host."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from firsttouch import paths
+from firsttouch.cli import options
+from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.records import atomic_files
+from firsttouch.systems import draft
+from firsttouch.systems.definition import available, load
+
+EXAMPLES = """\
+  firsttouch system list
+  firsttouch system check reframe/systems/*.yaml
+  firsttouch system draft myhosts          # on one of these hosts; then fill in what the comments ask for
+  firsttouch system draft myhosts -o -     # print it"""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add ``system`` and its three actions to the command line."""
+    parser = options.command(
+        subparsers, "system", "systems: list them, check their files, draft one from this host", EXAMPLES
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    listing = options.action(actions, "list", "list the systems with their files and partitions", EXAMPLES)
+    listing.set_defaults(run=list_systems)
+
+    checking = options.action(
+        actions, "check", "validate system files: the first error of each, with its line", EXAMPLES
+    )
+    checking.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a system's YAML file")
+    checking.set_defaults(run=check_files)
+
+    drafting = options.action(
+        actions, "draft", "write the file of a system from the topology of this host", EXAMPLES
+    )
+    drafting.add_argument("name", metavar="NAME", help="the system's name: letters, digits, _ and -")
+    drafting.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write FILE instead of reframe/systems/NAME.yaml; - prints",
+    )
+    drafting.add_argument("--force", action="store_true", help="overwrite the file")
+    drafting.set_defaults(run=draft_system)
+
+
+def list_systems(args: argparse.Namespace) -> int:
+    """Print every system; a wrong file is listed with its error (exit 2)."""
+    found = [_describe(name, file) for name, file in available().items()]
+    rows = [row for row, _ in found]
+    if args.json:
+        print(json.dumps({"systems": rows}, indent=2))
+    else:
+        for row in rows:
+            print(f"{row['name']:<16} {row['description'] or row['error']}")
+            if row["error"] is None:
+                names = ", ".join(f"{p['name']} ({p['scheduler']})" for p in row["partitions"])
+                print(f"{'':<16} partitions: {names}; references: {row['references']}")
+                print(f"{'':<16} {row['file'] or 'drafted from this host whenever it is used'}")
+    return max(status for _, status in found)
+
+
+def _describe(name: str, file: Path | None) -> tuple[dict[str, Any], int]:
+    """Return what there is to say about a system, and the exit status of loading it."""
+    row: dict[str, Any] = {"name": name, "file": None if file is None else str(file), "error": None}
+    row |= {"description": "", "partitions": [], "references": 0}
+    try:
+        system = load(name if file is None else file)
+    except FirstTouchError as error:
+        return row | {"error": str(error)}, error.exit_status
+    row |= {"description": system.description, "references": len(system.references)}
+    row["partitions"] = [{"name": p.name, "scheduler": p.scheduler} for p in system.partitions]
+    return row, 0
+
+
+def check_files(args: argparse.Namespace) -> int:
+    """Validate each file; return 2 where one is wrong."""
+    rows: list[dict[str, Any]] = []
+    for file in args.files:
+        row: dict[str, Any] = {"file": str(file), "system": None, "error": None, "line": None}
+        try:
+            row["system"] = load(file).name
+        except BadInput as error:
+            row |= {"error": str(error), "line": error.line}
+            print(f"firsttouch: {error}", file=sys.stderr)
+        else:
+            if not args.json:
+                print(f"{file}: system {row['system']}: fine")
+        rows.append(row)
+    if args.json:
+        print(json.dumps({"files": rows}, indent=2))
+    return 2 if any(row["error"] for row in rows) else 0
+
+
+def draft_system(args: argparse.Namespace) -> int:
+    """Write (or print) the draft; raises BadInput where the file is there already or the name is no name."""
+    draft.check_name(args.name)
+    target: Path = args.output or paths.SYSTEMS / f"{args.name}.yaml"
+    printed = str(target) == "-"
+    if not printed and not args.force and target.exists():
+        raise BadInput("is there already: say --force to overwrite it", file=target)
+    text = draft.of_this_host(args.name)
+    if not printed:
+        _write(target, text)
+    if args.json:
+        document = {"system": args.name, "file": None if printed else str(target), "text": text}
+        print(json.dumps(document, indent=2))
+    elif printed:
+        print(text, end="")
+    else:
+        print(f"{target}: drafted; its comments say what to fill in", file=sys.stderr)
+    return 0
+
+
+def _write(target: Path, text: str) -> None:
+    try:
+        atomic_files.write(target, text)
+    except OSError as error:
+        raise BadInput(f"cannot be written: {error.strerror}", file=target) from error

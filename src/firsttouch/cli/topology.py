@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch topology``: NUMA nodes, PUs, memory, distances, and what this process may use."""
+
+from __future__ import annotations
+
+import argparse
+
+from tabulate import tabulate
+
+from firsttouch.cli import options
+from firsttouch.errors import RunFailed
+from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
+from firsttouch.records.units import format_bytes
+from firsttouch.systems.definition import load, mismatch
+
+EXAMPLES = """\
+  firsttouch topology
+  firsttouch topology --xml host.xml --json
+  firsttouch topology --fsroot /tmp/64amd64-4s2n4ca2co
+  firsttouch topology --system amd-opteron     # is this host one of that system's?"""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(subparsers, "topology", "show NUMA nodes, PUs, memory and distances", EXAMPLES)
+    options.add_topology(made)
+    made.add_argument(
+        "--system", metavar="S", help="compare with a system: 1 where NUMA nodes or PUs are others than its"
+    )
+    made.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the topology; raises RunFailed where the host is not one of --system's."""
+    system = load(args.system) if args.system else None
+    found = options.topology(args)
+    if args.json:
+        options.print_json(found.to_dict())
+    else:
+        print(describe(found))
+    if system and (difference := mismatch(system, found)):
+        raise RunFailed(difference)
+    return 0
+
+
+def describe(topology: Topology) -> str:
+    """Return the topology as tables for a terminal."""
+    rows = []
+    for node in topology.numa_nodes:
+        usable = topology.usable_pus(node.index)
+        allowed = "yes" if node.index in topology.memory_nodes else "no"
+        memory = format_bytes(node.memory_bytes)
+        rows.append((node.index, format_list(node.pus), format_list(usable) or "none", memory, allowed))
+    text = tabulate(rows, ("NUMA node", "PUs", "usable PUs", "memory", "data may lie there"))
+    caches = ", ".join(
+        f"L{lv} {format_bytes(s)}" for lv, s in sorted({(c.level, c.size_bytes) for c in topology.caches})
+    )
+    text += f"\n\ncaches: {caches or 'unknown'}"
+    if topology.memory_limit_bytes is not None:
+        text += f"\nmemory limit of the cgroup: {format_bytes(topology.memory_limit_bytes)}"
+    text += "".join(f"\nnote: {remark}" for remark in topology.remarks())
+    if not topology.distances:
+        return text + "\ndistances: the firmware tells none"
+    order = [n.index for n in topology.numa_nodes]
+    matrix = [[a] + [topology.distance(a, b) for b in order] for a in order]
+    return f"{text}\n\n{tabulate(matrix, ('distance to', *map(str, order)))}"

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch validate``: the verdict of each host by its system's references."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+
+from firsttouch.cli import options, record_inputs
+from firsttouch.errors import BadInput, one_line
+from firsttouch.fleet import submit
+from firsttouch.judge.judging import Judged, judged
+from firsttouch.judge.verdict import ORDER, STATUS, worst
+from firsttouch.systems.definition import load
+
+#: Of more results than these, only hosts that fail or are invalid are told of in detail.
+MOST_RESULTS = 200_000
+EXAMPLES = """\
+  firsttouch validate --system amd-opteron results/               all records.jsonl below a folder
+  firsttouch validate --system amd-opteron reports/out/campaigns/validate-77
+  firsttouch validate --system amd-opteron n1.jsonl n2.jsonl --json
+  firsttouch validate --system amd-opteron store/                 a store that hosts append to (Parquet)
+  firsttouch validate --system amd-opteron results/ --drain --dry-run
+(`firsttouch campaign run validate` measures this host first.)
+
+Records of other systems are left out. A file with records that cannot be read is named; a host that they may be of
+does not pass.
+Exit status: 0 pass, 1 a host fails or is invalid, 3 suspect: what would decide it was not measured,
+2 something cannot be read."""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    made = options.command(
+        subparsers, "validate", "judge hosts by their system's references and the fleet", EXAMPLES
+    )
+    made.add_argument("--system", required=True, help="the system whose references judge")
+    record_inputs.add(made)
+    made.add_argument("--drain", action="store_true", help="drain the hosts that fail in Slurm")
+    options.add_reservation(made)
+    made.add_argument("--dry-run", action="store_true", help="with --drain: show the commands, run none")
+    made.set_defaults(run=run)
+
+
+def _divided(every: Judged) -> list[dict[str, object]]:
+    """Return the metrics of which hosts form two groups, as JSON."""
+    cases = every.passes.cases
+    return [
+        {"case": cases[n].name, "unit": cases[n].unit, "apart": two.apart, **dataclasses.asdict(two)}
+        for n, two in every.divided.items()
+    ]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a line per host and one for all, or the document; return the verdict's status."""
+    system = load(args.system)
+    passes, found = record_inputs.of_system(args.records, system)
+    missing = dict(found.missing_of.get(system.name, {}))
+    # A host passes only if all that was measured of it can be read.
+    for name, reasons in found.unread_of(passes.hosts, any_host=True).items():
+        missing[name] = [*missing.get(name, ()), *reasons]
+    every = judged(passes, system, missing=missing)
+    words = {host: ORDER[every.word(host)] for host in every.by_severity()}
+    brief = len(passes.counts) > MOST_RESULTS
+    hosts = [every.of(host) for host, word in words.items() if not brief or word in {"fail", "invalid"}]
+    status = BadInput.exit_status if found.unread else STATUS[worst(words.values())]
+    if args.json:
+        options.print_json(
+            {
+                "system": system.name,
+                "verdict": worst(words.values()),
+                "status": status,
+                "hosts": [h.to_dict() for h in hosts],
+                **({"divided": _divided(every)} if every.divided else {}),
+                **({"unread": list(found.unread)} if found.unread else {}),
+                **({"others": {h: w for h, w in words.items() if w in {"pass", "suspect"}}} if brief else {}),
+            }
+        )
+    else:
+        for note in every.notes():
+            print(one_line(note))
+        for host in hosts:
+            print(one_line(host.line()))
+            for line in host.evidence if len(hosts) == 1 else ():
+                print(one_line(f"  {line}"))
+        for name, word in words.items() if brief else ():
+            if word in {"pass", "suspect"}:
+                print(one_line(every.line(name)))
+    if args.drain:
+        source = " ".join(path.absolute().name for path in args.records)
+        for line, trouble in submit.apply_all(hosts, source, dry_run=args.dry_run, reservation=args.reservation):
+            text = f"firsttouch: error: {line}" if trouble else line
+            print(text, file=sys.stderr if args.json or trouble else sys.stdout)
+            status = max(status, trouble)
+    found.tell_unread()
+    return status

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of an Apptainer image, started in its container; images that cannot be mounted are unpacked once."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from firsttouch import paths
+from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed
+from firsttouch.execution import backends
+from firsttouch.execution.backends import Start
+from firsttouch.execution.build_info import Origin
+from firsttouch.execution.process_runner import run_tool
+from firsttouch.records import atomic_files
+
+# ----------------------------------------------------------------------
+# Image files on a host that cannot mount them: unpacked once per user and host, not at every start.
+
+#: Seconds after its last start in which the folder of an image is kept, whether or not the image is still there.
+_KEPT = 7 * 24 * 3600
+
+
+def sandbox_folder(image: Path, program: str) -> Path | None:
+    """Return a folder with what the SIF file *image* holds, which Apptainer (*program*) starts like the file.
+
+    It lies in the host's temporary folder and is this user's alone; another state of the file gets another folder.
+    This process, and the program that it becomes, hold a shared lock on it. Folders that nobody has started for a
+    week are removed. None where it cannot be made (no room, another user's folder of that name): then each start
+    unpacks the image.
+    """
+    try:
+        store = _store()
+        status = image.stat()
+        name = hashlib.sha256(str(image.resolve()).encode()).hexdigest()[:12]
+        made = store / f"{name}-{status.st_size}-{status.st_mtime_ns}"
+        # The instances of a job start at once: one unpacks, the others wait. One lock for all images, as what a
+        # killed process left of any of them is cleared.
+        with (store / "images.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _prune(store, kept=made)
+            if not made.is_dir():
+                atomic_files.clear(store)
+                _unpack(program, image, made)
+            os.utime(made)
+            handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            os.set_inheritable(handle, True)  # for the program that this process becomes
+    except OSError:
+        return None
+    return made
+
+
+def _store() -> Path:
+    store = Path(tempfile.gettempdir(), f"firsttouch-{os.geteuid()}")
+    with contextlib.suppress(FileExistsError):
+        store.mkdir(mode=0o700)
+    # Others may write to the temporary folder: what they put there must not be started.
+    status = store.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PermissionError(f"{store} is not this user's alone")
+    return store
+
+
+def _prune(store: Path, *, kept: Path) -> None:
+    """Remove the folders in *store* that nobody holds and that were not started lately; *kept* stays."""
+    for folder in store.iterdir():
+        if folder == kept or not folder.is_dir() or time.time() - folder.stat().st_mtime < _KEPT:
+            continue
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
+
+
+def _unpack(program: str, image: Path, made: Path) -> None:
+    with atomic_files.replacing(made) as partial:
+        done = subprocess.run(
+            [program, "--silent", "build", "--sandbox", str(partial), str(image)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode:
+            raise OSError(done.stderr.decode(errors="replace"))
+
+
+# ----------------------------------------------------------------------
+# The backend ``apptainer``: commands run in an image of containers/, and what sites lack is said in one line.
+
+#: The image where none is named.
+IMAGE = paths.ROOT / "containers" / "firsttouch.sif"
+#: Where an image tells what it was made of.
+_ORIGIN = "/opt/firsttouch/share/firsttouch/origin.json"
+#: Seconds that the trial start may take: a cold image on a shared file system takes some.
+_PATIENCE = 120
+#: The architectures of SIF's header (its field of 3 characters after the version).
+_MACHINES = {b"01": "i686", b"02": "x86_64", b"04": "aarch64", b"06": "ppc64le", b"11": "s390x", b"12": "riscv64"}
+_CAP_SYS_RESOURCE = 24
+#: What the trial prints for a folder that is not there, or not writable, inside.
+_LACKING = "firsttouch-lacks "
+_TRIAL = """\
+cat "$1"; shift
+for path; do
+    if ! [ -e "$path" ] || { [ -d "$path" ] && ! [ -x "$path" ]; }; then echo "firsttouch-lacks $path"; fi
+done
+"""
+#: The host's programs, and what Apptainer mounts itself: the image has its own.
+_SYSTEM = frozenset({"/dev", "/proc", "/sys", "/bin", "/sbin", "/lib", "/lib64", "/opt/firsttouch", "/opt/spack"})
+_PROGRAMS = frozenset(
+    {
+        *_SYSTEM,
+        *(
+            f"{top}/{name}"
+            for top in ("/usr", "/usr/local")
+            for name in ("bin", "include", "lib", "lib64", "libexec", "sbin")
+        ),
+    }
+)
+
+
+def prepared(image: str, argv: Sequence[str]) -> Start:
+    """Return how ``firsttouch ARGV`` is started in *image* (empty: FIRSTTOUCH_IMAGE or IMAGE).
+
+    The image is started once for a trial, with all that the command needs to see. Raises Missing without
+    Apptainer or image, CannotHere for what the site does not allow, BadInput for a path that cannot be bound.
+    """
+    program = shutil.which("apptainer") or shutil.which("singularity")
+    if program is None:
+        raise Missing("backend apptainer: neither 'apptainer' nor 'singularity' is on PATH")
+    file = Path(image or os.environ.get("FIRSTTOUCH_IMAGE") or IMAGE).absolute()
+    if not file.exists():
+        raise Missing(f"{file}: there is no such image: `make images` builds it, FIRSTTOUCH_IMAGE names another")
+    check_machine(file)
+    variables = backends.variables()
+    if folder := os.environ.get("TMPDIR"):
+        variables["TMPDIR"] = folder
+    seen = paths_seen(argv, variables)
+    started, options = _mountable(file, program)
+    flags = [*_privileges(), *options, "--cleanenv", "--pwd", str(Path.cwd())]
+    flags += [word for folder in (*seen, *_limits()) for word in ("--bind", folder)]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("APPTAINERENV_", "SINGULARITYENV_"))}
+    found = _trial([program, "--silent", "exec", *flags, str(started)], seen, env)
+    backends.judge(found, str(file))
+    variables[backends.VARIABLE] = f"apptainer: {file.name}, {found.revision or found.version}"
+    env |= {f"APPTAINERENV_{key}": value for key, value in variables.items()}
+    return Start([program, "--silent", "exec", *flags, str(started), "firsttouch", *argv], env)
+
+
+def check_machine(image: Path) -> None:
+    """Raise CannotHere where *image* is a SIF of another architecture, BadInput where it is no image at all."""
+    if image.is_dir():
+        return
+    with image.open("rb") as stream:
+        head = stream.read(48)
+    # 32 bytes that start it as a script, "SIF_MAGIC" and a zero, the version and the architecture.
+    if head[32:41] != b"SIF_MAGIC":
+        raise BadInput("is no image of Apptainer (neither SIF nor a folder): is its download whole?", file=image)
+    machine = _MACHINES.get(head[45:47], "another architecture")
+    if machine != os.uname().machine:
+        raise CannotHere(f"{image} is for {machine}, and this host is {os.uname().machine}")
+
+
+def paths_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
+    """Return the paths that a command needs inside: the checkout, where it is, and those that it names.
+
+    Homes and scratch file systems are not mounted everywhere; whatever is bound by name is. A path stands for its
+    folder, since it may be one to be written or begin the names of several files; in a folder that the image has
+    of its own, such as /etc, only the files themselves are bound. Raises BadInput for a path with a comma or a
+    colon, which Apptainer reads as its own.
+    """
+    wanted = {paths.ROOT, Path.cwd(), paths.results()}
+    texts = [*argv, *(a.partition("=")[2] for a in argv), *variables.values()]
+    wanted |= {Path(part) for text in texts for part in text.split(":") if part.startswith("/")}
+    found = {place for path in wanted for place in _places(Path(os.path.normpath(path)))}
+    kept = [p for p in sorted(found) if not any(p.is_relative_to(q) for q in found - {p})]
+    for path in kept:
+        if re.search("[,:]", str(path)):
+            raise BadInput(f"{path}: Apptainer cannot bind a path with a comma or a colon in its name")
+    return [str(path) for path in kept]
+
+
+def _places(path: Path) -> list[Path]:
+    """Return what is bound for *path*: the nearest folder that exists, or files in a folder of the image's own."""
+    folder = next(p for p in (path, *path.parents) if p.is_dir())
+    if any(folder.is_relative_to(system) for system in _PROGRAMS):
+        return []
+    # The image has this folder, or one of those below it, as well: binding it would hide the image's.
+    if any(Path(system).is_relative_to(folder) for system in _PROGRAMS) or folder == Path("/etc"):
+        if folder in {path, *path.parents[1:]}:
+            return []
+        return [p for p in sorted(folder.glob(f"{glob.escape(path.name)}*")) if not p.is_dir()]
+    return [folder]
+
+
+def _limits() -> list[str]:
+    """Return what a job's limits are read from: Apptainer leaves it out, and a cpuset would not be seen inside."""
+    place = "/sys/fs/cgroup"
+    return [f"{place}:{place}:ro"] if Path(place).is_dir() else []
+
+
+def _privileges() -> list[str]:
+    """Return the options for a root that lacks a capability (in a container or a virtual machine)."""
+    if os.geteuid() != 0:
+        return []
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    mask = int(re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)[1], 16)  # type: ignore[index]
+    return [] if mask >> _CAP_SYS_RESOURCE & 1 else ["--no-privs"]
+
+
+def _mountable(image: Path, program: str) -> tuple[Path, list[str]]:
+    """Return what is started for *image*, and with which options: not all can be mounted here."""
+    if image.is_dir() or os.geteuid() == 0 or setuid() or not fuse_trouble():
+        return image, []
+    folder = sandbox_folder(image, program)
+    return (folder, []) if folder else (image, ["--unsquash"])
+
+
+def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Origin:
+    """Start the image once and return its origin; raises CannotHere (the site) or Missing (the image)."""
+    argv = [*start, "/bin/sh", "-c", _TRIAL, "sh", _ORIGIN, *seen]
+    try:
+        done = subprocess.run(
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunFailed(f"{start[-1]} did not start within {_PATIENCE} s") from error
+    lacking = [line.removeprefix(_LACKING) for line in done.stdout.splitlines() if line.startswith(_LACKING)]
+    if done.returncode == 0 and lacking:
+        raise CannotHere(f"not mounted in the container: {', '.join(lacking)} (bind path in apptainer.conf)")
+    if done.returncode:
+        if f"{_ORIGIN}: No such file" in done.stderr:
+            raise Missing(f"{start[-1]} is no image of firsttouch: it has no {_ORIGIN}")
+        raise CannotHere(trouble(done.stderr, start[-1]))
+    try:
+        return Origin(**json.loads(done.stdout))
+    except (ValueError, TypeError) as error:
+        raise Missing(f"{start[-1]} is no image of firsttouch: it has no {_ORIGIN}") from error
+
+
+def trouble(said: str, image: str) -> str:
+    """Return in one line why an image did not start here: what the site lacks, then what Apptainer said."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in said.splitlines()]
+    last = next((line for line in reversed(lines) if line), "it said nothing")
+    last = re.sub(r"^(FATAL|ERROR)\s*:\s*", "", last)
+    found = site_troubles() if not Path(image).is_dir() else user_namespace_trouble()
+    return f"{image} does not start: {'; '.join([*([found] if found else []), last])}"
+
+
+def site_troubles() -> str:
+    """Return what an image file needs and this site lacks, in one line, or an empty string."""
+    if setuid():
+        return ""
+    return "; ".join(filter(None, (user_namespace_trouble(), fuse_trouble())))
+
+
+def setuid() -> bool:
+    """Tell whether Apptainer is installed with its set-user-ID program, which mounts images itself."""
+    program = shutil.which("apptainer") or shutil.which("singularity")
+    if program is None:
+        return False
+    prefix = Path(program).resolve().parents[1]
+    places = prefix.glob("lib*/**/apptainer/bin/starter-suid")
+    return any(place.stat().st_mode & 0o4000 and place.stat().st_uid == 0 for place in places)
+
+
+def user_namespace_trouble() -> str:
+    """Return why this user can make no user namespace, or an empty string."""
+    if os.geteuid() == 0:
+        return ""
+    try:
+        if run_tool(["unshare", "--user", "true"]).returncode == 0:
+            return ""
+    except FirstTouchError as error:
+        return f"whether this user may make user namespaces is unknown: {error}"
+    for name in ("user/max_user_namespaces", "kernel/unprivileged_userns_clone"):
+        file = Path("/proc/sys", name)
+        if file.exists() and file.read_text(encoding="ascii").strip() == "0":
+            return f"no user namespaces ({name.replace('/', '.')} is 0), and Apptainer is not set-user-ID"
+    return "this user may make no user namespaces, and Apptainer is not set-user-ID"
+
+
+def fuse_trouble() -> str:
+    """Return why an image file cannot be mounted without privileges, or an empty string."""
+    fuse = Path("/dev/fuse")
+    if not fuse.exists():
+        return "no /dev/fuse on this host"
+    if not os.access(fuse, os.R_OK | os.W_OK):
+        return "/dev/fuse is not open to this user"
+    if shutil.which("squashfuse") is None and shutil.which("squashfuse_ll") is None:
+        return "squashfuse is not installed"
+    return ""

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters of an aligner's run by perf stat: the events of thesis section 2.5.2, as far as the kernel lets us."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from firsttouch.errors import CannotHere, RunFailed
+from firsttouch.execution.process_runner import guarded, require
+
+#: perf's names of the thesis's events.
+EVENTS = (
+    "context-switches",
+    "cpu-migrations",
+    "page-faults",
+    "cycles",
+    "stalled-cycles-frontend",
+    "stalled-cycles-backend",
+    "instructions",
+    "branches",
+    "branch-misses",
+    "LLC-load-misses",
+    "cache-misses",
+)
+#: COUNT;UNIT;EVENT;… On a hybrid processor an event has a line for each kind of core, such as cpu_core/cycles/.
+_LINE = re.compile(r"(<not supported>|<not counted>|\d+);[^;]*;(?:\w+/)?([\w-]+)(?:/\w*)?(?::\w+)?;")
+
+
+def wrap(argv: Sequence[str], log: Path) -> list[str]:
+    """Return the argv that runs *argv* under perf stat, which writes its counts to *log*; raises Missing."""
+    require("perf")
+    return ["perf", "stat", "-x", ";", "-o", str(log), "-e", ",".join(EVENTS), "--", *guarded(argv)]
+
+
+def parse(text: str) -> dict[str, int]:
+    """Return the counts by event; those that processor or kernel do not count are left out.
+
+    The counts of a hybrid processor's kinds of cores are added: a process may run on all of them.
+    Raises RunFailed where perf printed something else, CannotHere where it may count nothing at all.
+    """
+    lines = [(m[2], m[1]) for line in text.splitlines() if (m := _LINE.match(line))]
+    if not lines:
+        raise RunFailed(f"perf stat printed no counts: {' | '.join(text.splitlines()[-2:]) or 'nothing'}")
+    if missing := [e for e in EVENTS if e not in dict(lines)]:
+        raise RunFailed(f"perf stat printed no count of {', '.join(missing)}")
+    counts: dict[str, int] = {}
+    for event, count in lines:
+        if count.isdecimal():
+            counts[event] = counts.get(event, 0) + int(count)
+    if not counts:
+        raise CannotHere("the kernel lets this user count nothing (/proc/sys/kernel/perf_event_paranoid)")
+    return counts

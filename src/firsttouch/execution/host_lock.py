@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One measurement at a time on a host, and no process left behind by it.
+
+The lock is flock(2) on a file that all users of a host share, whatever their TMPDIR is. It ends with its holder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import platform
+import pwd
+import signal
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from firsttouch.errors import BadInput
+from firsttouch.execution.placement_check import family
+
+#: Names the folder of the lock, instead of the first of PLACES that everybody may write to.
+VARIABLE = "FIRSTTOUCH_LOCK"
+#: Slurm's job_container/tmpfs gives each job a /tmp and a /dev/shm of its own, but not a /run/lock.
+PLACES = (Path("/run/lock"), Path("/dev/shm"))  # noqa: S108 - nothing is written into the file
+_PR_SET_CHILD_SUBREAPER = 36
+_PAUSE = 0.2
+
+
+@contextlib.contextmanager
+def measuring(say: Callable[[str], None], *, shared: bool = False) -> Iterator[None]:
+    """Hold this host for one measurement; wait, and say for whom, while somebody else measures on it.
+
+    *shared*: a run for its output, whose time does not matter. Several of these hold the host together; they and
+    measurements wait for each other. A process that was started by a holder measures on its behalf.
+    """
+    handle = _take(_file(), fcntl.LOCK_SH if shared else fcntl.LOCK_EX, say)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _file() -> Path:
+    # With the host's name: hosts may share a folder, and some are namespaces of one machine.
+    return _folder() / f"firsttouch-{platform.node()}.lock"
+
+
+def _folder() -> Path:
+    if named := os.environ.get(VARIABLE):
+        try:
+            Path(named).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"{VARIABLE}: not a folder: {error.strerror}", file=named) from error
+        return Path(named)
+    for folder in PLACES:
+        if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH and os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.gettempdir())
+
+
+def _take(file: Path, kind: int, say: Callable[[str], None]) -> int | None:
+    """Return a descriptor that holds the lock, or None where one of our ancestors holds it."""
+    told = False
+    while True:
+        handle = _open(file)
+        try:
+            while True:
+                try:
+                    fcntl.flock(handle, kind | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    holders = _holders(handle)
+                    if holders & _ancestors():
+                        os.close(handle)
+                        return None
+                    if not told:
+                        say(f"waiting for another run on this host to end: {_described(holders)}")
+                    told = True
+                    time.sleep(_PAUSE)
+            # Somebody may have removed the file meanwhile: others would lock a new one.
+            if os.path.samestat(os.fstat(handle), file.lstat()):
+                return handle
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _open(file: Path) -> int:
+    """Open the lock's file, or make it; raises OSError for a link, BadInput for what is not a file.
+
+    It is opened for reading only: in a sticky folder the kernel lets nobody write to another user's file.
+    """
+    # No-follow: in a folder that others may write to, the name could be somebody's link.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    deadline = time.monotonic() + 1
+    while True:
+        try:
+            handle = os.open(file, flags)
+            break
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                handle = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o644)
+                os.fchmod(handle, 0o644)  # whatever the umask is: others must be able to open it
+                break
+        except PermissionError:  # it was made just now, and nobody else may read it yet
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise BadInput("not a file, as the lock of this host must be: remove it", file=file)
+    return handle
+
+
+def _holders(handle: int) -> set[int]:
+    """Return the processes that the kernel names as holders of a flock on this file, as far as we may see them."""
+    file = os.fstat(handle)
+    device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"
+    exact, alike = set[int](), set[int]()
+    for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+        fields = line.split()
+        if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(file.st_ino):
+            # Some file systems (btrfs, overlayfs) show programs another device number than the kernel's own.
+            (exact if fields[5].startswith(f"{device}:") else alike).add(int(fields[4]))
+    return exact or alike
+
+
+def _ancestors() -> set[int]:
+    """Return the processes that have started this one, directly or not, up to the first."""
+    pids, pid = set[int](), os.getppid()
+    while pid and pid not in pids:
+        pids.add(pid)
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+        except OSError:
+            break
+    return pids
+
+
+def _described(holders: set[int]) -> str:
+    """Name the processes that hold the host, and their users."""
+    texts = []
+    for pid in sorted(holders - {0}):
+        try:
+            user = Path(f"/proc/{pid}").stat().st_uid
+        except OSError:
+            continue
+        try:
+            name = pwd.getpwuid(user).pw_name
+        except KeyError:
+            name = str(user)
+        texts.append(f"process {pid} of {name}")
+    return ", ".join(texts) or "a process that cannot be seen from here"
+
+
+@contextlib.contextmanager
+def no_process_left() -> Iterator[None]:
+    """Adopt every process that is started meanwhile, even by others of them, and end those that are left."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    before = set(family(os.getpid()))
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            _end(before, number)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def _end(before: set[int], number: int, patience: float = 3.0) -> None:
+    """Send a signal to all our descendants that are not of *before* and wait a while for their end."""
+    for pid in set(family(os.getpid())) - before:
+        # One that runs as another user is not ours to end.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    deadline = time.monotonic() + patience
+    while (left := set(family(os.getpid())) - before) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):  # a descendant, not (yet) a child of ours
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.02)

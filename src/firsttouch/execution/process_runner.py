@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts programs together, each under its placement, watches them and leaves none behind.
+
+Used for every measured program: aligners and benchmarks alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import queue
+import resource
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.execution import placement_check
+from firsttouch.scenarios.placement import Placement
+
+#: Looking costs the watched program little, but not nothing: at most this part of the time is spent on it.
+LOOK_SHARE = 0.02
+#: Who was not seen yet is looked for this often (seconds): on a loaded host looks are slow, and instances short.
+UNSEEN_PAUSE = 0.1
+#: The signals that stop a command; what it has started is stopped with it.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How running programs are observed: *look* reads one, and takes at most *share* of the time (a fraction).
+
+    *look* gets the process and what was found of it so far.
+    """
+
+    share: float = LOOK_SHARE
+    look: Callable[[int, placement_check.Found], None] = placement_check.look
+
+
+@dataclass
+class Job:
+    """One program: its argv, its placement (None: as it is), threads, and where its output goes.
+
+    *fds* stay open in the program (pipes that feed it), *stdin* becomes its standard input (None: it is empty).
+    *stdout* and *stderr* are files that are written anew.
+    """
+
+    argv: Sequence[str]
+    stdout: Path
+    stderr: Path
+    placement: Placement | None = None
+    threads: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    fds: tuple[int, ...] = ()
+    stdin: int | None = None
+
+
+@dataclass
+class Outcome:
+    """How one job ended: exit status (negative: the signal), wall and CPU seconds, peak memory in bytes.
+
+    *started* is on the monotonic clock, so that outcomes of one run can be set against each other.
+    """
+
+    job: Job
+    status: int
+    started: float
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    found: placement_check.Found
+
+    def failure(self) -> str:
+        """Return what its log says of the failure, in one line, or an empty string where it ended well."""
+        if self.status == 0:
+            return ""
+        how = f"status {self.status}"
+        if self.status < 0:
+            how = f"signal {signal_name(-self.status)}"
+            if self.status == -signal.SIGKILL:
+                how += " (out of memory, or killed by somebody)"
+        return f"{self.job.argv[0]} ended with {how}: {last_lines(self.job.stderr) or 'it said nothing'}"
+
+    def misplaced(self) -> str:
+        """Return why the placement that was asked for did not hold, or an empty string."""
+        if self.job.placement is None:
+            return ""
+        return placement_check.judge(self.job.placement, self.job.threads, self.found)
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, or its number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most of the real-time signals have none
+        return str(number)
+
+
+def last_lines(log: Path, count: int = 2) -> str:
+    """Return the last lines of a log that say something, joined into one."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return " | ".join([line.strip() for line in lines if line.strip()][-count:])
+
+
+def require(*programs: str) -> None:
+    """Raise Missing for the first of *programs* that is not on PATH."""
+    for program in programs:
+        if shutil.which(program) is None:
+            raise Missing(f"'{program}' is not on PATH: `make setup` installs it, or install its package")
+
+
+def run_tool(argv: Sequence[str], *, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """Ask a tool something that it answers at once; return what it printed and its status, whatever that is.
+
+    Raises Missing where it is not there, and RunFailed where it cannot be started or does not answer within
+    *timeout* (seconds).
+    """
+    try:
+        return subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise Missing(f"'{argv[0]}' is not there: install its package") from error
+    except subprocess.TimeoutExpired as error:
+        raise RunFailed(f"{' '.join(argv)} did not answer within {timeout:g} s") from error
+    except OSError as error:
+        raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+
+
+def guarded(argv: Sequence[str]) -> list[str]:
+    """Return the argv of a program that the kernel kills when who started it is killed without a clean-up."""
+    return [*(["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []), *argv]
+
+
+def argv_of(job: Job) -> list[str]:
+    """Return the argv that starts the job: numactl where its policy asks for something, and the program."""
+    numactl = ["numactl", *job.placement.numactl, "--"] if job.placement and job.placement.numactl else []
+    return guarded([*numactl, *job.argv])
+
+
+def run_together(
+    jobs: Sequence[Job], *, timeout: float | None = None, watching: Watching | None = None
+) -> list[Outcome]:
+    """Start *jobs* at once and return their outcomes, in order, when all have ended.
+
+    When one fails or *timeout* (seconds) has passed, the others are stopped: RunFailed then says why. An
+    exception (Ctrl-C) stops all of them as well. Raises Missing for a program that is not there.
+    """
+    if any(j.placement and j.placement.numactl for j in jobs):
+        require("numactl")
+    require(*{j.argv[0] for j in jobs})
+    running: list[_Running] = []
+    ended: queue.Queue[_Running] = queue.Queue()
+    try:
+        for job in jobs:
+            with put_off():
+                running.append(_Running(job, ended))
+        _wait(running, ended, timeout, watching or Watching())
+    finally:
+        for started in running:
+            started.kill()
+    return [started.outcome() for started in running]
+
+
+@contextlib.contextmanager
+def put_off() -> Iterator[None]:
+    """Put an interrupt off until the block has ended: nobody could stop a program that is only half started."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+    before = {n: signal.getsignal(n) for n in STOPPING}
+    ours = {n: handler for n, handler in before.items() if callable(handler)}
+    for number in ours:
+        signal.signal(number, lambda number, _: seen.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+    if seen:
+        signal.raise_signal(seen[0])
+
+
+def _wait(
+    running: Sequence[_Running], ended: queue.Queue[_Running], timeout: float | None, watching: Watching
+) -> None:
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    pause, left = 0.02, len(running)
+    while left:
+        before = time.monotonic()
+        for job in running:
+            job.look(watching.look)
+        spent = time.monotonic() - before
+        pause = min(max(pause * 1.5, spent / watching.share), 5.0)
+        if not all(job.seen for job in running):
+            pause = min(pause, UNSEEN_PAUSE)
+        until = min(time.monotonic() + pause, end)
+        # Who has ended is asked before the clock is: a slow look must not turn an end in time into a late one.
+        while left and (last := _next(ended, until)):
+            left -= 1
+            if failure := last.failure():
+                raise RunFailed(failure)
+            if timeout is not None and last.start + last.seconds > end:
+                raise RunFailed(_late(running, last, timeout))
+        if timeout is not None and left and time.monotonic() >= end:
+            late = next((job for job in running if not job.done.is_set()), running[0])
+            raise RunFailed(_late(running, late, timeout))
+
+
+def _next(ended: queue.Queue[_Running], until: float) -> _Running | None:
+    """Return the next job that has ended, or None where there is none at the time *until*."""
+    try:
+        return ended.get(timeout=max(0.0, until - time.monotonic()))
+    except queue.Empty:
+        return None
+
+
+def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
+    """Say that *job* did not end in time, and what its log says last."""
+    which = f"instance {running.index(job)}: " if len(running) > 1 else ""
+    limit = round(timeout, 1) or round(timeout, 3) or timeout
+    last = last_lines(job.job.stderr) or "it said nothing"
+    return f"{which}{job.job.argv[0]} did not end within {limit:g} s and was stopped: {last}"
+
+
+class _Running:
+    """A started job, with a thread that waits for it (so that its end is seen at once)."""
+
+    def __init__(self, job: Job, ended: queue.Queue[_Running]) -> None:
+        self.job, self.found = job, placement_check.Found()
+        self.status, self.seconds, self.cpu_seconds, self.peak_bytes = 0, 0.0, 0.0, 0
+        self.done, self.lost = threading.Event(), False
+        #: Held while a signal is sent, and while the process is reaped: then its number may be another's.
+        self.reaping = threading.Lock()
+        try:
+            with job.stdout.open("wb") as out, job.stderr.open("wb") as err:
+                self.start = time.monotonic()
+                self.process = subprocess.Popen(
+                    argv_of(job),
+                    stdin=subprocess.DEVNULL if job.stdin is None else job.stdin,
+                    stdout=out,
+                    stderr=err,
+                    env={**os.environ, **job.env},
+                    cwd=job.cwd,
+                    pass_fds=job.fds,
+                    process_group=0,  # so that a wrapper script's children can be stopped with it
+                )
+        except OSError as error:
+            raise BadInput(f"cannot start {job.argv[0]}: {error.strerror}", file=error.filename) from error
+        self.waiter = threading.Thread(target=self._wait, args=(ended,), daemon=True)
+        self.waiter.start()
+
+    def _wait(self, ended: queue.Queue[_Running]) -> None:
+        try:
+            # It stays a zombie until its group has been stopped: as long as that, nobody else gets its number.
+            os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+            self.seconds = time.monotonic() - self.start
+            with self.reaping:
+                self._signal(signal.SIGKILL)  # what a wrapper script has left running
+                _, raw, usage = os.wait4(self.process.pid, 0)
+                self.done.set()
+            self.status = self.process.returncode = os.waitstatus_to_exitcode(raw)
+            self.cpu_seconds = usage.ru_utime + usage.ru_stime
+            # The kernel counts in what the process was before it became the program: this launcher's own size.
+            # Below that, only the looks know better (and where none was taken in time, it is an upper bound).
+            peak = usage.ru_maxrss * 1024
+            launcher = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            self.peak_bytes = peak if peak > launcher else self.found.peak_bytes or peak
+        except ChildProcessError:  # somebody else has reaped it, or nobody may: SIGCHLD is ignored
+            self.lost = True
+        finally:
+            self.done.set()
+            ended.put(self)
+
+    @property
+    def seen(self) -> bool:
+        """Whether its memory was looked at, or never will be."""
+        return bool(self.found.pages or self.found.unreadable) or self.done.is_set()
+
+    def look(self, look: Callable[[int, placement_check.Found], None]) -> None:
+        if not self.done.is_set():
+            look(self.process.pid, self.found)
+
+    def kill(self) -> None:
+        """Stop the job and all of its process group, and wait for its end."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with self.reaping:
+                if not self.done.is_set():
+                    self._signal(number)
+            if self.done.wait(2.0):
+                break
+        self.waiter.join()
+
+    def _signal(self, number: int) -> None:
+        """Send a signal to the process group; only while *reaping* is held and the process is not reaped."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+    def failure(self) -> str:
+        """Return in one line how it failed, or an empty string."""
+        if self.lost:
+            return f"{self.job.argv[0]}: its exit status is lost, because this process ignores SIGCHLD"
+        return self.outcome().failure()
+
+    def outcome(self) -> Outcome:
+        return Outcome(
+            self.job, self.status, self.start, self.seconds, self.cpu_seconds, self.peak_bytes, self.found
+        )

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend ``spack``: commands run from the view of an environment that spack-env/stack.py installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from firsttouch import paths
+from firsttouch.errors import BadInput, Missing
+from firsttouch.execution import backends, build_info
+from firsttouch.execution.backends import Start
+
+#: What every command needs beside itself, in the view or (as an external of Spack) on this host.
+_NEEDED = ("numactl", "lstopo-no-graphics")
+
+
+def prepared(view: str, argv: Sequence[str]) -> Start:
+    """Return how ``firsttouch ARGV`` is started from *view* (empty: FIRSTTOUCH_VIEW or .cache/spack's).
+
+    Raises Missing where the view or what it must have is not there, BadInput where there are several.
+    """
+    folder = _view(view or os.environ.get("FIRSTTOUCH_VIEW", ""))
+    path = f"{folder / 'bin'}:{os.environ.get('PATH', '')}"
+    for program, place in (("firsttouch", str(folder / "bin")), *((p, path) for p in _NEEDED)):
+        if shutil.which(program, path=place) is None:
+            raise Missing(f"{folder} has no {program}: `spack-env/stack.py install` builds the whole environment")
+    found = build_info.read(folder / "share" / "firsttouch" / "origin.json")
+    backends.judge(found, str(folder))
+    env = {**os.environ, **backends.variables()}
+    env["PATH"] = path
+    env[backends.VARIABLE] = f"spack: {found.target}, {found.revision or found.version}"
+    # What was set for this Python is nothing to the view's.
+    for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "RFM_CONFIG_FILES"):
+        env.pop(name, None)
+    return Start([str(folder / "bin" / "firsttouch"), *argv], env)
+
+
+def _view(named: str) -> Path:
+    if named:
+        folder = Path(named).absolute()
+        if not folder.is_dir():
+            raise Missing(f"{folder}: there is no such view of Spack")
+        return folder
+    found = sorted((paths.ROOT / ".cache" / "spack").glob("*/view"))
+    if not found:
+        raise Missing("no view of Spack in .cache/spack: `spack-env/stack.py install` makes one (FIRSTTOUCH_VIEW)")
+    if len(found) > 1:
+        raise BadInput(
+            f"several views of Spack: {', '.join(map(str, found))}; say which: --image or FIRSTTOUCH_VIEW"
+        )
+    return found[0]

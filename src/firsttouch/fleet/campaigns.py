@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a campaign measures: the kinds there are, and campaign.json, which is written once and then only read."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from firsttouch import paths
+from firsttouch.benchmarks import profiles as effort_module
+from firsttouch.benchmarks.cases import Cases, topology_of
+from firsttouch.datasets import manifest
+from firsttouch.errors import BadInput
+from firsttouch.fleet.journal import Journal, now, once, submissions
+from firsttouch.host.emulation import HOST, name_among, short_name
+from firsttouch.systems.definition import load
+
+SCHEMA = 1
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+#: The scenario that others are compared with: one instance with all threads, and no placement.
+DEFAULT_SCENARIO = "1Inst_Original"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of campaign.
+
+    *spread* is ``each``: every host does every step, or ``shared``: every step is done once, by any host, but for
+    the bridges (:meth:`Campaign.bridge`), which every host does that takes part.
+    *widest* leaves out the PU-sets of several NUMA nodes but for that of all. *aligners*: all, where none is
+    named. *judged*: hosts get a verdict, and what is suspect is measured again.
+    """
+
+    title: str
+    spread: Literal["each", "shared"]
+    aspects: bool
+    widest: bool = False
+    aligners: bool = False
+    judged: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    "characterize": Kind("the four aspects of a host", "each", aspects=True),
+    "validate": Kind("hosts against their system's references", "each", aspects=True, widest=True, judged=True),
+    "strategy": Kind("the placement scenarios of aligners", "shared", aspects=False, aligners=True),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One measurement: a name that is unique in its campaign, and the arguments of ``firsttouch``."""
+
+    name: str
+    argv: tuple[str, ...]
+
+    @property
+    def aligner(self) -> str:
+        """The aligner that is run ("": none)."""
+        return self.argv[self.argv.index("--aligner") + 1] if "--aligner" in self.argv[:-1] else ""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A campaign in *folder*. *aligners* are names; *steps* are in the order in which they are run."""
+
+    folder: Path
+    kind: str
+    system: str
+    dataset: str
+    aligners: tuple[str, ...]
+    effort: str
+    repetitions: int
+    steps: tuple[Step, ...]
+    created: str
+
+    @property
+    def shared(self) -> bool:
+        """Tell whether every step is done once, by any host."""
+        return KINDS[self.kind].spread == "shared"
+
+    def bridge(self, step: Step) -> Step | None:
+        """Return the default scenario of a shared step's aligner, None where the campaign has none.
+
+        Hosts differ, so times of two hosts do not compare. Every host measures this step before it takes another
+        one of the aligner: the gain of a scenario is then a ratio within one host, and the hosts are the blocks of
+        an incomplete block design with a common control.
+        """
+        if not self.shared or not step.aligner:
+            return None
+        default = ("run", DEFAULT_SCENARIO)
+        return next((s for s in self.steps if s.aligner == step.aligner and s.argv[:2] == default), None)
+
+    @property
+    def judged(self) -> bool:
+        """Tell whether its hosts get a verdict."""
+        return KINDS[self.kind].judged
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.name
+
+    def host(self, name: str) -> Journal:
+        """Return the folder of a host: the one with its name and domain where only that exists."""
+        folder = self.folder / "hosts" / name
+        longer = [f for f in folder.parent.glob(f"{glob.escape(name)}.*") if short_name(f.name) == name]
+        return Journal(longer[0] if len(longer) == 1 and not folder.exists() else folder, name)
+
+    def hosts(self) -> list[Journal]:
+        """Return the folders of all hosts that came, by the name that Slurm has for them."""
+        named = {host for submission in submissions(self.folder) for host in submission.hosts}
+        return [Journal(f, name_among(f.name, named)) for f in self._folders() if HOST.fullmatch(f.name)]
+
+    def strangers(self) -> list[str]:
+        """Return a line for each folder among those of the hosts whose name is not a host's."""
+        return [f"{str(f)!r}: not the name of a host" for f in self._folders() if not HOST.fullmatch(f.name)]
+
+    def _folders(self) -> list[Path]:
+        return sorted(f for f in (self.folder / "hosts").glob("*") if f.is_dir())
+
+
+def folder_of(given: str) -> Path:
+    """Return the folder of a campaign that is given as a folder or as a name; raises BadInput."""
+    if "/" in given:
+        if not given.isprintable():
+            raise BadInput(f"{given!r}: the name of a campaign's folder has to be printable text in UTF-8")
+        return Path(given).absolute()
+    if not NAME.fullmatch(given):
+        raise BadInput(f"'{given}' is no name for a campaign: letters, digits, '.', '_' and '-', 100 at most")
+    return paths.results() / "campaigns" / given
+
+
+def plan(
+    kind: str,
+    folder: Path,
+    *,
+    system: str,
+    dataset: str,
+    aligners: Sequence[str],
+    repetitions: int,
+    only: Sequence[str] = (),
+) -> Campaign:
+    """Return a campaign of *kind* that is not there yet; raises BadInput for what there is not.
+
+    *only* are shell patterns: of all steps, those of such a name.
+    """
+    wanted = KINDS[kind]
+    thorough = effort_module.chosen().of_aligners(aligners)
+    cases = Cases(topology_of(load(system).facts), thorough)
+    names = cases.aligners() if aligners or wanted.aligners else []
+    if names:
+        manifest.load(dataset)
+    count = min(repetitions, thorough.repetitions)
+    steps = [*(_aspects(cases, count, widest=wanted.widest) if wanted.aspects else ())]
+    # Nobody named the aligners of a campaign of all: those that a host lacks are skipped there.
+    more = ("--if-installed",) if thorough.aligners is None else ()
+    steps += [step for name in names for step in _scenarios(cases, name, dataset, count, more)]
+    steps = chosen(steps, only)
+    return Campaign(folder, kind, system, dataset, tuple(names), thorough.name, count, tuple(steps), now())
+
+
+def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
+    """Return those of *steps* of such a name (no *only*: all); raises BadInput for a pattern that matches none."""
+    names = [s.name for s in steps]
+    for pattern in only:
+        if not fnmatch.filter(names, pattern):
+            raise BadInput(f"no step is called {pattern}: there are {', '.join(names) or 'none'}")
+    if not steps:
+        raise BadInput("there is nothing to measure")
+    return [s for s in steps if not only or any(fnmatch.fnmatchcase(s.name, pattern) for pattern in only)]
+
+
+def _aspects(cases: Cases, repetitions: int, *, widest: bool) -> list[Step]:
+    again = ("--repetitions", str(repetitions))
+    found = [Step("topology", ("measure", "topology"))]
+    for order, times in (("random", again), ("sequential", ("--repetitions", "1"))):
+        for node in cases.pu_nodes():
+            argv = ("measure", "latency", "--order", order, "--pu-nodes", str(node))
+            name = f"latency-{node}" if order == "random" else f"latency-sequential-{node}"
+            found.append(Step(name, (*argv, "--banks", _list(cases.banks(node)), *times)))
+    # One probe for all PU-sets of a size, and for all numbers of threads: it takes the memory once.
+    for size in cases.set_sizes():
+        if not widest or size in {1, len(cases.host.cpu_nodes)}:
+            nodes = sorted({node for nodes in cases.pu_sets() if len(nodes) == size for node in nodes})
+            argv = ("measure", "bandwidth", "--set-sizes", str(size), "--pu-nodes", _list(nodes))
+            found.append(Step(f"bandwidth-{size}", (*argv, "--banks", _list(cases.host.memory_nodes), *again)))
+    threads, banks = _list(cases.contention_threads()), _list(cases.banks(*cases.host.cpu_nodes))
+    argv = ("measure", "contention", "--threads", threads, "--banks", banks)
+    return [*found, Step("contention", (*argv, *again))]
+
+
+def _scenarios(cases: Cases, aligner: str, dataset: str, repetitions: int, more: tuple[str, ...]) -> list[Step]:
+    """Return a step per scenario; checksums tell when all are there whether alignments differ."""
+    names = [name for single in (True, False) for name in cases.scenarios(single=single)]
+    options = ("--aligner", aligner, "--dataset", dataset, "--checksum", "--repetitions", str(repetitions), *more)
+    return [Step(f"{aligner}-{name}", ("run", name, *options)) for name in names]
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def create(campaign: Campaign) -> Campaign:
+    """Write campaign.json, or return the campaign that somebody else wrote there first.
+
+    Raises BadInput where that one measures something else.
+    """
+    data: dict[str, Any] = {"schema": SCHEMA, **asdict(campaign)}
+    del data["folder"]
+    once(campaign.folder / "campaign.json", data)
+    there = read(campaign.folder)
+    wanted = {k: v for k, v in asdict(campaign).items() if k not in {"created", "folder"}}
+    check(there, wanted)
+    return there
+
+
+def check(campaign: Campaign, wanted: Mapping[str, Any]) -> None:
+    """Raise BadInput where *campaign* is not one of what is *wanted*."""
+    have = asdict(campaign)
+    for key, value in wanted.items():
+        if have[key] != value:
+            told = "other steps" if key == "steps" else f"{key} {have[key]!r}, not {value!r}"
+            raise BadInput(
+                f"this campaign has {told}: go on with it as it is, or begin another", file=campaign.folder
+            )
+
+
+def read(folder: Path) -> Campaign:
+    """Return the campaign in *folder*; raises BadInput where there is none."""
+    file = folder / "campaign.json"
+    try:
+        return _campaign(json.loads(file.read_bytes()), folder)
+    except FileNotFoundError as error:
+        raise BadInput("no campaign: there is no campaign.json in it", file=folder) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadInput(f"not a campaign: {error}", file=file) from error
+
+
+def _campaign(data: Any, folder: Path) -> Campaign:
+    """Return the campaign that campaign.json holds; raises ValueError, KeyError or TypeError for anything else."""
+    if data.pop("schema") != SCHEMA:
+        raise ValueError("it is of another version of firsttouch")
+    if data["kind"] not in KINDS:
+        raise ValueError(f"there is no kind {data['kind']!r}")
+    steps = tuple(Step(s["name"], tuple(_list_of(str, s["argv"]))) for s in _list_of(dict, data.pop("steps")))
+    for step in steps:
+        if not isinstance(step.name, str) or not _STEP.fullmatch(step.name):
+            raise ValueError(f"a step is called {step.name!r}")
+        if not step.argv:
+            raise ValueError(f"step {step.name} has no arguments")
+    if not steps or len({s.name for s in steps}) < len(steps):
+        raise ValueError("it has no steps, or two of one name")
+    aligners = tuple(_list_of(str, data.pop("aligners")))
+    _list_of(str, [data[key] for key in ("system", "dataset", "effort", "created")])
+    if type(data["repetitions"]) is not int:
+        raise TypeError(f"repetitions is {data['repetitions']!r}")
+    return Campaign(folder=folder, steps=steps, aligners=aligners, **data)
+
+
+#: A step's name is part of the names of files.
+_STEP = re.compile(r"[^\W_][\w.,+-]*", re.ASCII)
+
+
+def _list_of(kind: type, values: Any) -> list[Any]:
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise TypeError(f"{values!r} is not a list of {kind.__name__}")
+    return values

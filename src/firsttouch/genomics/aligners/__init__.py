@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The aligners, one TOML file each: how to index, to align and to find the version. No code names one."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import itertools
+import re
+import shutil
+import string
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from firsttouch import toml_schema
+from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.execution.process_runner import last_lines, run_tool
+from firsttouch.records import atomic_files
+from firsttouch.records.units import parse_bytes
+from firsttouch.scenarios.memory_fit import Need
+
+# ----------------------------------------------------------------------
+# What an aligner's TOML file may say, and what its argv templates hold.
+
+#: What is equal between scenarios: each line, or what :func:`firsttouch.genomics.sam.settled` keeps of it.
+SAME = ("exact", "settled")
+_WORDS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
+_STEPS = {"type": "array", "items": _WORDS, "minItems": 1}
+_WORD = {"type": "string", "minLength": 1}
+_COUNT = {"type": "integer", "minimum": 1}
+
+
+def _table(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(required),
+        "properties": required | (optional or {}),
+    }
+
+
+SCHEMA: dict[str, Any] = _table(
+    {
+        "program": _WORD,
+        "version": _table({"argv": _WORDS, "pattern": _WORD}),
+        "index": _table({"argv": _WORDS, "files": _WORDS}, {"large": _WORD}),
+        "align": _table(
+            {"single": _STEPS, "paired": _STEPS, "in_order": {"type": "boolean"}, "same": {"enum": list(SAME)}},
+            {"batch_bases": _COUNT, "batch_reads": _COUNT, "batch_bytes": _COUNT},
+        ),
+        "memory": _table({"instance": _WORD, "thread": _WORD}),
+    },
+    {"debian": _WORD, "homepage": {"type": "string", "pattern": r"^https?://\S+$"}},
+)
+#: The placeholders of the read files, by mate.
+MATES = ("reads", "reads2")
+#: Those for programs that read no pipe but their standard input: one read file, or both of a pair in turn.
+STDIN = {"stdin": (0,), "interleaved": (0, 1)}
+
+
+def read(text: str, file: str) -> dict[str, Any]:
+    """Return what an aligner's TOML *text* says; raises BadInput naming *file*, the line and what is wrong."""
+    data = toml_schema.loads(text, file)
+    toml_schema.check(data, SCHEMA, text, file)
+    for table, key, reason in _mistakes(data):
+        raise BadInput(f"{table}.{key}: {reason}", file=file, line=toml_schema.line_of(text, [table, key]))
+    return data
+
+
+def fields(template: Sequence[str]) -> list[str]:
+    """Return the placeholders of an argv template; raises ValueError where braces do not match."""
+    parsed = [part for argument in template for part in string.Formatter().parse(argument)]
+    if odd := [field for _, field, spec, conversion in parsed if spec or conversion]:
+        raise ValueError(f"{{{odd[0]}}} stands alone, without : or !")
+    return [field for _, field, _, _ in parsed if field is not None]
+
+
+def mates_placeholder(template: Sequence[str]) -> tuple[int, ...]:
+    """Return which read files (0, 1) a step reads."""
+    used = fields(template)
+    named = {mate for mate, name in enumerate(MATES) if name in used}
+    return tuple(sorted(named.union(*(mates for name, mates in STDIN.items() if name in used))))
+
+
+def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield (table, key, what is wrong) of values that are right by themselves but say nothing sensible."""
+    try:
+        groups = re.compile(data["version"]["pattern"]).groups
+        if groups != 1:
+            yield "version", "pattern", f"has {groups} groups, one is needed (the version)"
+    except re.error as error:
+        yield "version", "pattern", str(error)
+    for key in ("instance", "thread"):
+        try:
+            parse_bytes(data["memory"][key])
+        except BadInput as error:
+            yield "memory", key, str(error)
+    for reason in _wrong_steps([data["index"]["argv"]], {"index", "reference"}, needed={"index", "reference"}):
+        yield "index", "argv", reason
+    align = data["align"]
+    batches = {"batch_bases"} if "batch_bases" in align else set()
+    known = {"index", "threads", "scratch", *batches, *(["size"] if "large" in data["index"] else [])}
+    for key, mates, stdin in (("single", MATES[:1], "stdin"), ("paired", MATES, "interleaved")):
+        wrong = itertools.chain(
+            _wrong_steps(align[key], {*known, *mates, stdin}, needed={"index", "threads", *batches}),
+            _wrong_reads(align[key], len(mates)),
+        )
+        yield from (("align", key, reason) for reason in wrong)
+
+
+def _wrong_steps(steps: Sequence[Sequence[str]], known: set[str], *, needed: set[str]) -> Iterator[str]:
+    """Yield what is wrong with the placeholders of argv templates that run one after the other."""
+    found: set[str] = set()
+    for step in steps:
+        try:
+            used = fields(step)
+        except ValueError as error:
+            yield f"{error} in {' '.join(step)}"
+            return
+        found.update(used)
+        if unknown := sorted(set(used) - known):
+            yield f"unknown placeholder {{{unknown[0]}}} in {' '.join(step)}: known are {_names(known)}"
+    if lacking := needed - found:
+        yield f"no step has {_names(lacking)}"
+
+
+def _wrong_reads(steps: Sequence[Sequence[str]], mates: int) -> Iterator[str]:
+    """Yield what is wrong with how the steps read their *mates* read files (1 or 2)."""
+    covered: set[int] = set()
+    for step in steps:
+        used = [field for field in fields(step) if field in {*MATES, *STDIN}]
+        covered.update(mates_placeholder(step))
+        # A pipe is read once.
+        if twice := [field for field in used if used.count(field) > 1]:
+            yield f"a step can read {{{twice[0]}}} once only: {' '.join(step)}"
+        if not STDIN.keys().isdisjoint(used) and len(used) > 1:
+            yield f"a step that reads its standard input reads nothing else: {' '.join(step)}"
+    if lacking := set(range(mates)) - covered:
+        yield f"no step reads {_names({MATES[mate] for mate in lacking})}"
+
+
+def _names(placeholders: set[str]) -> str:
+    return ", ".join(f"{{{name}}}" for name in sorted(placeholders))
+
+
+# ----------------------------------------------------------------------
+# The aligners, one TOML file each: how to index, to align and to find the version. No code knows their names.
+
+Steps = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Aligner:
+    """An aligner as its TOML file describes it.
+
+    *package* is its package in Debian (empty: Debian has none) and *origin* says how to get the program.
+    *index_files* are suffixes of the index's prefix, to which an index of 64-bit offsets adds *index_large*
+    (empty: there is one kind only). *single* and *paired* are argv templates, run one after the other: the
+    last one's standard output is the SAM.
+
+    *in_order*: with any number of threads, the output has the reads in the order of the input. *same*: see
+    :data:`schema.SAME`. The output depends on where batches begin: a batch ends with the first record (pair) at
+    which its bases reach *batch_bases*, the text of its records of the first file reaches *batch_bytes*, and their
+    number is a multiple of *batch_reads* (0: no condition; with all 0, it does not depend on them).
+    *instance_bytes* and *thread_bytes* are what an instance and each of its threads need of memory beside the
+    index.
+    """
+
+    name: str
+    program: str
+    package: str
+    origin: str
+    version_argv: tuple[str, ...]
+    version_pattern: str
+    index_argv: tuple[str, ...]
+    index_files: tuple[str, ...]
+    index_large: str
+    single: Steps
+    paired: Steps
+    in_order: bool
+    same: str
+    batch_bases: int
+    batch_reads: int
+    batch_bytes: int
+    instance_bytes: int
+    thread_bytes: int
+
+    def steps(self, mates: int) -> Steps:
+        """Return the argv templates for one read file, or two of a pair, in the order in which they run."""
+        return self.paired if mates == 2 else self.single
+
+    def mates_of(self, template: Sequence[str]) -> tuple[int, ...]:
+        """Return which read files (0, 1) a step reads, each of them once."""
+        return mates_placeholder(template)
+
+    def on_stdin(self, template: Sequence[str]) -> bool:
+        """Tell whether a step reads its standard input: the records of its mates, in turn where it has two."""
+        return not STDIN.keys().isdisjoint(fields(template))
+
+    def argv(
+        self,
+        template: Sequence[str],
+        *,
+        index: Path,
+        reads: Sequence[str | None],
+        threads: int,
+        batch_bases: int,
+        scratch: Path,
+    ) -> list[str]:
+        """Return the argv of one step.
+
+        *reads* are the read files (or pipes) by mate, None where the step does not read that one; *scratch* is a
+        folder of the instance's own, for what one step leaves to the next. Raises KeyError for a read file that
+        the step needs and that is None; a step that reads its standard input needs none.
+        """
+        values = {"index": str(index), "threads": str(threads), "batch_bases": str(batch_bases)}
+        values |= {"scratch": str(scratch), "size": "l" if self._is_large(index) else "s"}
+        values |= dict.fromkeys(STDIN, "-")
+        values |= {mate: file for mate, file in zip(MATES, reads, strict=False) if file is not None}
+        return [a.format(**values) for a in template]
+
+    def index_paths(self, index: Path) -> list[Path]:
+        """Return the files that the index with that prefix has, or should have."""
+        large = self.index_large if self._is_large(index) else ""
+        return [Path(f"{index}{suffix}{large}") for suffix in self.index_files]
+
+    def index_bytes(self, index: Path) -> int:
+        """Return the size of the index with that prefix (bytes); raises BadInput naming the first absent file."""
+        files = self.index_paths(index)
+        for file in files:
+            if not file.is_file():
+                raise BadInput(f"no index of {self.name} there: build it with `firsttouch index`", file=file)
+        return sum(file.stat().st_size for file in files)
+
+    def _is_large(self, index: Path) -> bool:
+        """Tell whether only a large index has that prefix: programs that know both take the small one first."""
+        first = f"{index}{self.index_files[0]}"
+        return bool(self.index_large) and not Path(first).is_file() and Path(first + self.index_large).is_file()
+
+    def need(self, index_bytes: int) -> Need:
+        """Return what one instance needs of memory."""
+        return Need(index_bytes, self.instance_bytes, self.thread_bytes)
+
+    def version(self) -> str:
+        """Return the installed program's version; raises Missing, or RunFailed where it does not say one."""
+        self._require(self.program)
+        try:
+            done = run_tool(self.version_argv)
+        except RunFailed as error:
+            raise RunFailed(f"{' '.join(self.version_argv)} does not say its version: {error}") from error
+        found = re.search(self.version_pattern, done.stdout + done.stderr)
+        if not found:
+            raise RunFailed(f"{' '.join(self.version_argv)} does not say its version")
+        return found[1]
+
+    def _require(self, *programs: str) -> None:
+        """Raise Missing, saying where to get the aligner, for the first of *programs* that is not on PATH."""
+        for program in programs:
+            if shutil.which(program) is None:
+                raise Missing(f"'{program}' is not on PATH: {self.origin}")
+
+    def build_index(self, reference: Path, index: Path, log: Path) -> None:
+        """Build the index with prefix *index* from a FASTA file; raises RunFailed with the log's end."""
+        self._require(self.program, self.index_argv[0])
+        argv = [a.format(reference=reference, index=index) for a in self.index_argv]
+        with log.open("wb") as out:
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False)
+        if done.returncode:
+            raise RunFailed(f"{' '.join(argv)} ended with status {done.returncode}: {last_lines(log)}")
+
+
+def _origin(data: Mapping[str, Any]) -> str:
+    """Return how to get the program, as the end of a message."""
+    if "debian" in data:
+        return f"`make setup` installs it (Debian: apt-get install {data['debian']})"
+    return "install it" + (f" from {data['homepage']}" if "homepage" in data else "")
+
+
+def parse(name: str, text: str, file: str) -> Aligner:
+    """Return the aligner that a TOML text describes; raises BadInput naming *file*, the line and what is wrong."""
+    data = read(text, file)
+    align: Mapping[str, Any] = data["align"]
+    return Aligner(
+        name=name,
+        program=data["program"],
+        package=data.get("debian", ""),
+        origin=_origin(data),
+        version_argv=tuple(data["version"]["argv"]),
+        version_pattern=data["version"]["pattern"],
+        index_argv=tuple(data["index"]["argv"]),
+        index_files=tuple(data["index"]["files"]),
+        index_large=data["index"].get("large", ""),
+        single=tuple(map(tuple, align["single"])),
+        paired=tuple(map(tuple, align["paired"])),
+        in_order=align["in_order"],
+        same=align["same"],
+        batch_bases=align.get("batch_bases", 0),
+        batch_reads=align.get("batch_reads", 0),
+        batch_bytes=align.get("batch_bytes", 0),
+        instance_bytes=parse_bytes(data["memory"]["instance"]),
+        thread_bytes=parse_bytes(data["memory"]["thread"]),
+    )
+
+
+def names() -> list[str]:
+    """Return the names of all aligners, in order."""
+    files = (f.name for f in resources.files(__name__).iterdir())
+    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+
+
+@functools.cache
+def aligner(name: str) -> Aligner:
+    """Return the aligner of that name; raises BadInput that lists the others, or says what its file lacks."""
+    if name not in names():
+        raise BadInput(f"no aligner '{name}': there are {', '.join(names())}")
+    file = resources.files(__name__) / f"{name}.toml"
+    return parse(name, toml_schema.read(file), str(file))
+
+
+def aligners() -> dict[str, Aligner]:
+    """Return all aligners by name; raises BadInput for the first file that is wrong."""
+    return {name: aligner(name) for name in names()}
+
+
+# ----------------------------------------------------------------------
+# Indexes: built once per aligner, version and reference, and kept beside the datasets.
+
+
+def digest(file: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def built(aligner: Aligner, reference: Path, store: Path, *, say: Callable[[str], None] = print) -> Path:
+    """Return the prefix of *aligner*'s index of the FASTA file *reference* below *store*; build it if need be.
+
+    The folder's name holds the aligner's version and the reference's checksum, so that an index of another
+    genome or program is never taken. Two at once build it once; a killed build leaves nothing that counts. An
+    index that lacks a file is built again.
+    """
+    name = f"{aligner.name}-{aligner.version()}-{digest(reference)[:16]}"
+    folder = store / name
+    prefix = folder / "index"
+    store.mkdir(parents=True, exist_ok=True)
+    with (store / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():
+            try:
+                aligner.index_bytes(prefix)
+            except BadInput as error:
+                say(f"building the index again, as it is damaged: {error}")
+                shutil.rmtree(folder)
+            else:
+                return prefix
+        say(f"building the index of {reference.name} for {aligner.name}")
+        with atomic_files.replacing(folder) as partial:
+            partial.mkdir()
+            aligner.build_index(reference, partial / "index", partial / "build.log")
+            aligner.index_bytes(partial / "index")
+    return prefix

@@ -1,0 +1,467 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The topology of a host, as hwloc reports it: of this host, of an XML file, or of a stored file system root."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import lzma
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import xml.etree.ElementTree as ET
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from firsttouch.errors import BadInput, Missing
+from firsttouch.host import cpusets
+from firsttouch.host.cpusets import TOO_HIGH, format_list, parse_hwloc
+from firsttouch.records.units import format_bytes
+
+# ----------------------------------------------------------------------
+# Stored file-system roots of other hosts (sys/ and proc/), in a folder or in a tarball.
+
+
+@contextlib.contextmanager
+def fsroot_environment(fsroot: Path | None) -> Iterator[dict[str, str]]:
+    """Give the environment in which hwloc sees *fsroot* and nothing else: no cpuid, no PCI of this host.
+
+    *fsroot* is a folder with sys/ in it or a tarball of one, as hwloc-gather-topology makes it, which is
+    unpacked for as long as the context lasts. None is this host: hwloc needs nothing. Raises BadInput.
+    """
+    if fsroot is None:
+        yield {}
+        return
+    with contextlib.ExitStack() as stack:
+        places = [fsroot]
+        if not fsroot.is_dir():
+            require_regular(fsroot)
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="firsttouch-")))
+            _unpack(fsroot, folder)
+            places = [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]
+        root = next((p for p in places if (p / "sys").is_dir()), None)
+        if root is None:
+            raise BadInput("no file-system root: it has no sys/ folder", file=fsroot)
+        yield {"HWLOC_FSROOT": str(root), "HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}
+
+
+def require_regular(file: Path) -> None:
+    """Raise BadInput if *file* exists and is not a regular file: reading a FIFO or a device may never end."""
+    try:
+        if not file.is_file() and file.exists():
+            raise BadInput("not a regular file", file=file)
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=file) from error
+
+
+def _unpack(tarball: Path, folder: Path) -> None:
+    """Unpack the files, folders and links of *tarball* that stay inside *folder*."""
+    try:
+        with tarfile.open(tarball) as stored:
+            for member in stored:
+                if _stays_inside(member, folder.resolve()):
+                    member.mode = 0o700 if member.isdir() else 0o600
+                    stored.extract(member, folder)
+    except KeyError as error:  # tarfile's word for a hard link to what is not in the tarball
+        reason = f"{member.name} is a hard link to {member.linkname}, which is not in it"
+        raise BadInput(f"not a whole tarball: {reason}", file=tarball) from error
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+        reason = str(error).split(":\n", maxsplit=1)[0]
+        raise BadInput(f"neither a folder nor a whole tarball: {reason}", file=tarball) from error
+    except RecursionError as error:
+        raise BadInput("not a tarball of a host: a path in it has too many folders", file=tarball) from error
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror or error}", file=tarball) from error
+
+
+def _stays_inside(member: tarfile.TarInfo, folder: Path) -> bool:
+    """Tell whether *member* is a file, folder or link that, after those before it, leads nowhere outside *folder*.
+
+    Others are devices, and links to something of the host that the root was gathered on. The module's own
+    filters are newer than Debian 12's Python (3.11.2).
+    """
+    place = folder / member.name
+    if ".." in place.parts:
+        return False
+    if member.issym():
+        climbs = list(Path(member.linkname).parts)
+        while climbs and climbs[0] == "..":
+            del climbs[0]
+        if ".." in climbs:  # would follow what may yet become a link itself
+            return False
+        target = place.parent.resolve() / member.linkname
+    elif member.islnk():
+        target = folder / member.linkname
+    elif member.isfile() or member.isdir():
+        target = place
+    else:
+        return False
+    return all(p.resolve().is_relative_to(folder) for p in (place.parent, target))
+
+
+# ----------------------------------------------------------------------
+# The topology of a host: NUMA nodes, PUs, memory, distances, caches, and what this process may use.
+#
+# Read from hwloc's XML (version 2 or 3 of the format), which lstopo writes for this host, for a stored /sys
+# (HWLOC_FSROOT) or for another machine's file: thesis section 3.2, the first of the four aspects.
+
+#: hwloc subtypes (each with CXL- before it as well) of memory of a device: never used for a program's data.
+DEVICE_MEMORY = frozenset(p + kind for kind in ("GPUMemory", "NVIDIAGPUMemory", "SPM") for p in ("", "CXL-"))
+ORDINARY_MEMORY = frozenset({"", "DRAM"})
+#: hwloc's types of processor caches. Its MemCache is none: it lies in front of a bank, and is as large as memory.
+_CACHES = frozenset(f"L{level}Cache" for level in range(1, 6))
+_NUMBER = re.compile(r"[0-9]{1,19}")
+#: hwloc's own trees are about twenty deep; deeper ones than this are damaged or hostile.
+_DEEPEST = 100
+#: The firmware's distances are bytes (ACPI's SLIT); anything above this is damaged.
+_FARTHEST = 65535
+#: Seconds for lstopo, which needs one or two: a FIFO in a stored root would let it wait for ever.
+_PATIENCE = 300
+
+
+@dataclass(frozen=True)
+class Pu:
+    """A hardware thread: its number, and the numbers of its core, package and NUMA node in this topology."""
+
+    index: int
+    core: int
+    package: int
+    numa_node: int | None
+
+
+@dataclass(frozen=True)
+class NumaNode:
+    """A NUMA node as the kernel numbers it; *pus* are its own, *memory_bytes* is 0 for a memoryless one.
+
+    *huge_bytes* of them are set aside as huge pages (hugetlbfs): no ordinary allocation gets those.
+    """
+
+    index: int
+    pus: tuple[int, ...]
+    memory_bytes: int
+    subtype: str = ""
+    huge_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A data or unified cache of one *level* and *size_bytes*, and the PUs that share it."""
+
+    level: int
+    size_bytes: int
+    pus: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A host as hwloc sees it.
+
+    *distances* maps (from, to) NUMA node to the firmware's relative latency (10 is local), empty where the
+    firmware tells none. *allowed_pus* and *allowed_nodes* are what the observed process may use;
+    *memory_limit_bytes* its cgroup's limit, or None. *here* says that it is the host that this process runs on.
+    *left_out* are the NUMA nodes that /sys has and hwloc does not, with their memory (bytes). *file* is where the
+    topology comes from, None for this host.
+    """
+
+    numa_nodes: tuple[NumaNode, ...]
+    pus: tuple[Pu, ...]
+    caches: tuple[Cache, ...]
+    distances: dict[tuple[int, int], int]
+    allowed_pus: frozenset[int]
+    allowed_nodes: frozenset[int]
+    memory_limit_bytes: int | None = None
+    info: dict[str, str] = field(default_factory=dict)
+    here: bool = False
+    left_out: dict[int, int] = field(default_factory=dict)
+    file: Path | None = field(default=None, compare=False)
+
+    def node(self, index: int) -> NumaNode:
+        """Return the NUMA node of that number; raises BadInput where there is none."""
+        if index in self._by_index:
+            return self._by_index[index]
+        have = ",".join(str(n.index) for n in self.numa_nodes)
+        raise BadInput(f"there is no NUMA node {index}: this topology has {have}")
+
+    @functools.cached_property
+    def _by_index(self) -> dict[int, NumaNode]:
+        return {n.index: n for n in self.numa_nodes}
+
+    def usable_pus(self, node: int) -> tuple[int, ...]:
+        """Return the PUs of a NUMA node that may be used: first PUs of all cores, then the second ones."""
+        return self._usable.get(node, ())
+
+    @functools.cached_property
+    def _usable(self) -> dict[int, tuple[int, ...]]:
+        by_core: dict[int, dict[int, list[int]]] = {}
+        for pu in self.pus:
+            if pu.numa_node is not None and pu.index in self.allowed_pus:
+                by_core.setdefault(pu.numa_node, {}).setdefault(pu.core, []).append(pu.index)
+        usable = {}
+        for node, cores in by_core.items():
+            ranked = [(rank, pu) for pus in cores.values() for rank, pu in enumerate(sorted(pus))]
+            usable[node] = tuple(pu for _, pu in sorted(ranked))
+        return usable
+
+    @functools.cached_property
+    def cpu_nodes(self) -> tuple[int, ...]:
+        """NUMA nodes with at least one PU that may be used."""
+        return tuple(n.index for n in self.numa_nodes if self.usable_pus(n.index))
+
+    @functools.cached_property
+    def memory_nodes(self) -> tuple[int, ...]:
+        """NUMA nodes whose memory may be used for data: not memoryless, allowed, no device memory."""
+        return tuple(
+            n.index
+            for n in self.numa_nodes
+            if n.memory_bytes and n.index in self.allowed_nodes and n.subtype not in DEVICE_MEMORY
+        )
+
+    @functools.cached_property
+    def data_nodes(self) -> tuple[int, ...]:
+        """The :attr:`memory_nodes` where a program's data go unless somebody asks for others.
+
+        High-bandwidth, persistent and CXL memory is left out, unless it is all there is or has PUs of its own.
+        """
+        memory = [self.node(n) for n in self.memory_nodes]
+        return tuple(n.index for n in memory if n.subtype in ORDINARY_MEMORY or n.pus) or self.memory_nodes
+
+    def distance(self, origin: int, target: int) -> int:
+        """Return the firmware's distance; where it tells none, Linux's 10 to itself and 20 to others."""
+        return self.distances.get((origin, target), 10 if origin == target else 20)
+
+    def last_cache_bytes(self) -> int:
+        """Return the size of the largest cache that one PU reaches (bytes), 0 where none is known."""
+        return max((c.size_bytes for c in self.caches), default=0)
+
+    def remarks(self) -> list[str]:
+        """Return what of the host no scenario uses because the kernel and hwloc describe it badly."""
+        remarks = []
+        if self.left_out:
+            lost, listed = sum(self.left_out.values()), sum(n.memory_bytes for n in self.numa_nodes)
+            remarks.append(
+                f"hwloc leaves out NUMA nodes {format_list(self.left_out)} of /sys, which have "
+                f"{format_bytes(lost)} of the {format_bytes(lost + listed)} of memory: no scenario uses them "
+                "(firmware that lists a PU in several NUMA nodes is a known cause)"
+            )
+        if stray := [p.index for p in self.pus if p.numa_node is None and p.index in self.allowed_pus]:
+            remarks.append(f"PUs {format_list(stray)} belong to no NUMA node: no scenario uses them")
+        return remarks
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form that ``firsttouch topology --json`` and ``plan --json`` print."""
+        order = [n.index for n in self.numa_nodes]
+        return {
+            "numa_nodes": [
+                {
+                    "index": n.index,
+                    "pus": list(n.pus),
+                    "usable_pus": sorted(self.usable_pus(n.index)),
+                    "memory_bytes": n.memory_bytes,
+                    "huge_bytes": n.huge_bytes,
+                    "subtype": n.subtype,
+                    "allowed": n.index in self.allowed_nodes,
+                }
+                for n in self.numa_nodes
+            ],
+            "distances": [[self.distance(a, b) for b in order] for a in order] if self.distances else None,
+            "caches": sorted({(c.level, c.size_bytes) for c in self.caches}),
+            "allowed_pus": sorted(self.allowed_pus),
+            "memory_limit_bytes": self.memory_limit_bytes,
+            "info": self.info,
+            "remarks": self.remarks(),
+        }
+
+
+def parse_xml(text: str, *, file: str | Path | None = None) -> Topology:
+    """Return the topology of an hwloc XML document; raises BadInput (naming *file*) where it is none."""
+    try:
+        root = ET.fromstring(text)  # noqa: S314
+    except ET.ParseError as error:
+        raise BadInput(f"not XML: {error}", file=file) from error
+    machine = root.find("object[@type='Machine']")
+    if root.tag != "topology" or machine is None:
+        raise BadInput("not an hwloc topology: no Machine object", file=file)
+    if root.get("version", "1").split(".")[0] == "1":
+        raise BadInput("hwloc XML of version 1: convert it with `lstopo --input FILE out.xml`", file=file)
+    try:
+        return replace(_assemble(root, machine), file=None if file is None else Path(file))
+    except (BadInput, ValueError) as error:
+        raise BadInput(f"not an hwloc topology: {error}", file=file) from error
+
+
+def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
+    reader = _Reader()
+    reader.walk(machine, package=-1, core=-1, depth=0)
+    if not reader.nodes or not reader.pus:
+        raise BadInput("it is without NUMA nodes or without PUs")
+    for kind, numbers in (("PU", [p[0] for p in reader.pus]), ("NUMANode", [n[0] for n in reader.nodes])):
+        if twice := sorted(n for n, count in Counter(numbers).items() if count > 1):
+            raise BadInput(f"{kind} {twice[0]} is there more than once")
+    online = frozenset(pu for pu, _, _ in reader.pus)
+    owner = reader.owners()
+    return Topology(
+        numa_nodes=tuple(
+            NumaNode(i, tuple(sorted(p for p in cpuset & online if owner.get(p) == i)), memory, subtype, huge)
+            for i, cpuset, memory, subtype, huge in sorted(reader.nodes)
+        ),
+        pus=tuple(sorted((Pu(p, c, k, owner.get(p)) for p, c, k in reader.pus), key=lambda pu: pu.index)),
+        caches=tuple(reader.caches),
+        distances=_distances(root),
+        allowed_pus=_allowed(machine, "cpuset") & online,
+        allowed_nodes=_allowed(machine, "nodeset"),
+        info={i.get("name", ""): i.get("value", "") for i in (*machine.findall("info"), *root.findall("info"))},
+    )
+
+
+class _Reader:
+    """Collects the objects of an hwloc XML tree."""
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[int, frozenset[int], int, str, int]] = []
+        self.pus: list[tuple[int, int, int]] = []
+        self.caches: list[Cache] = []
+        self.groups = 0
+
+    def walk(self, element: ET.Element, package: int, core: int, depth: int) -> None:
+        if depth > _DEEPEST:
+            raise BadInput(f"its objects are nested more than {_DEEPEST} deep")
+        kind = element.get("type", "")
+        cpuset = parse_hwloc(element.get("cpuset") or "0x0")
+        if kind == "PU":
+            # Without a Core object (hidden by a hypervisor) every PU is a core of its own.
+            index = _number(element)
+            self.pus.append((index, core if core >= 0 else 1_000_000 + index, package))
+        elif kind == "NUMANode":
+            memory = _count(element, "local_memory")
+            self.nodes.append((_number(element), cpuset, memory, element.get("subtype", ""), _huge(element)))
+        elif kind in _CACHES and element.get("cache_type") in {"0", "1"}:
+            self.caches.append(Cache(_count(element, "depth"), _count(element, "cache_size"), cpuset))
+        if kind in {"Package", "Core"}:
+            # Kernel numbers of cores repeat between packages, so cores are counted here.
+            self.groups += 1
+            package, core = (self.groups, core) if kind == "Package" else (package, self.groups)
+        for child in element.findall("object"):
+            self.walk(child, package, core, depth + 1)
+
+    def owners(self) -> dict[int, int]:
+        """Return the NUMA node of each PU.
+
+        hwloc attaches high-bandwidth, CXL and device memory to the PUs near it, but for the kernel a PU has
+        one NUMA node: the narrowest, ordinary (DRAM) before others, then the lowest number.
+        """
+        ranked = sorted(self.nodes, key=lambda n: (n[3] not in ORDINARY_MEMORY, len(n[1]), n[0]))
+        owner: dict[int, int] = {}
+        for index, cpuset, _, subtype, _ in ranked:
+            if subtype not in DEVICE_MEMORY:
+                for pu in cpuset:
+                    owner.setdefault(pu, index)
+        return owner
+
+
+def _huge(element: ET.Element) -> int:
+    """Return the bytes of a NUMA node that are huge pages: its pages of all sizes but the smallest."""
+    pages = [(_count(t, "size"), _count(t, "count")) for t in element.findall("page_type")]
+    return sum(size * count for size, count in sorted(pages)[1:])
+
+
+def _number(element: ET.Element) -> int:
+    """Return the kernel's number of a PU or NUMA node."""
+    text = element.get("os_index", "")
+    if not (_NUMBER.fullmatch(text) and int(text) < TOO_HIGH):
+        raise BadInput(f"{element.get('type')} of number '{text}'")
+    return int(text)
+
+
+def _count(element: ET.Element, name: str) -> int:
+    """Return an attribute that counts something, 0 where it is absent."""
+    text = element.get(name, "0")
+    if not _NUMBER.fullmatch(text):
+        of = " ".join(filter(None, (element.get("type", element.tag), element.get("os_index"))))
+        raise BadInput(f"{of}: {name} is '{text[:40]}', not a number from 0 on")
+    return int(text)
+
+
+def _allowed(machine: ET.Element, name: str) -> frozenset[int]:
+    return parse_hwloc(machine.get("allowed_" + name) or machine.get(name) or "0x0")
+
+
+def _distances(root: ET.Element) -> dict[tuple[int, int], int]:
+    for matrix in root.findall("distances2"):
+        # Kind 5 (from the OS, a latency) is the firmware's SLIT; others are measured or added by a user.
+        if matrix.get("type") != "NUMANode" or matrix.get("name", "NUMALatency") != "NUMALatency":
+            continue
+        order = [int(i) for e in matrix.findall("indexes") for i in (e.text or "").split()]
+        values = [int(v) for e in matrix.findall("u64values") for v in (e.text or "").split()]
+        if matrix.get("indexing") == "os" and len(values) == len(order) ** 2:
+            if wrong := [v for v in values if not 0 < v <= _FARTHEST]:
+                raise BadInput(f"distances2 of NUMA nodes: {str(wrong[0])[:40]} is not within 1 to {_FARTHEST}")
+            pairs = [(a, b) for a in order for b in order]
+            return dict(zip(pairs, values, strict=True))
+    return {}
+
+
+def lstopo_xml(*, fsroot: Path | None = None) -> str:
+    """Return hwloc's XML of this host, or of a stored file-system root; raises Missing or BadInput."""
+    with fsroot_environment(fsroot) as environment:
+        return _lstopo(environment, fsroot)
+
+
+def _lstopo(environment: Mapping[str, str], fsroot: Path | None) -> str:
+    program = shutil.which("lstopo-no-graphics") or shutil.which("lstopo")
+    if program is None:
+        raise Missing("lstopo is not on PATH: install hwloc (Debian: apt-get install hwloc)")
+    argv = [program, "--of", "xml", "--disallowed"]
+    # The kernel and numactl count the memory of NVIDIA's GPUs as NUMA nodes; hwloc hides them unless it is asked.
+    env = {**os.environ, "HWLOC_HIDE_ERRORS": "2", "HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES": "1", **environment}
+    try:
+        done = subprocess.run(
+            argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BadInput(f"lstopo did not end within {_PATIENCE} s", file=fsroot) from error
+    if done.returncode or not done.stdout.strip():
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise BadInput(f"lstopo failed with status {done.returncode}: {reason}", file=fsroot)
+    return done.stdout
+
+
+def _of_root(fsroot: Path | None) -> Topology:
+    """Return the topology of a stored file-system root or of this host, compared with its /sys."""
+    with fsroot_environment(fsroot) as environment:
+        root = Path(environment.get("HWLOC_FSROOT", "/"))
+        topology = parse_xml(_lstopo(environment, fsroot), file=fsroot)
+        listed = {n.index for n in topology.numa_nodes}
+        memory = cpusets.node_memory(root)
+    return replace(topology, left_out={n: size for n, size in memory.items() if size and n not in listed})
+
+
+def of_this_host() -> Topology:
+    """Return this host's topology, restricted to what this process may use."""
+    host = _of_root(None)
+    mine = cpusets.of_this_process()
+    return replace(
+        host,
+        allowed_pus=host.allowed_pus & mine.pus,
+        allowed_nodes=host.allowed_nodes & mine.numa_nodes,
+        memory_limit_bytes=mine.memory_bytes,
+        info={**host.info, **cpusets.memory_settings()},
+        here=True,
+    )
+
+
+def load(*, xml: Path | None = None, fsroot: Path | None = None) -> Topology:
+    """Return the topology of an hwloc XML file, a stored file-system root, or (by default) this host."""
+    if xml is not None:
+        try:
+            require_regular(xml)
+            return parse_xml(xml.read_text(encoding="utf-8", errors="replace"), file=xml)
+        except OSError as error:
+            raise BadInput(f"cannot be read: {error.strerror}", file=xml) from error
+    return of_this_host() if fsroot is None else _of_root(fsroot)

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a verdict is made of: a finding per metric of a host, and the host's own verdict with its evidence."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from firsttouch.judge import sprt
+from firsttouch.records.schema import Better
+from firsttouch.systems.references import Reference
+
+Word = Literal["pass", "suspect", "invalid", "fail"]
+#: Verdict -> exit status, of a command and of a job. Suspect: measurements are missing that would decide.
+STATUS: Mapping[Word, int] = {"pass": 0, "suspect": 3, "invalid": 1, "fail": 1}
+#: From good to bad.
+ORDER: Sequence[Word] = ("pass", "suspect", "invalid", "fail")
+#: Findings that a host's line names.
+_NAMED = 2
+
+
+def worst(words: Iterable[Word]) -> Word:
+    """Return the worst of some verdicts; of none: suspect, as nothing was judged."""
+    return max(words, key=ORDER.index, default="suspect")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The verdict of one metric in one case of one host, and *why*.
+
+    *values* are those of the passes that count, oldest first, in *unit*; *case* are the parameters that name the
+    case. The *evidence* is against the host (see :mod:`firsttouch.judge.sprt`), None where no error of a pass is
+    known. *more* is how many further repetitions decide what is suspect or invalid (0: none would).
+    """
+
+    check: str
+    metric: str
+    case: Mapping[str, Any]
+    unit: str
+    values: tuple[float, ...]
+    reference: Reference | None
+    verdict: Word
+    why: str
+    evidence: float | None = None
+    better: Better = "higher"
+    more: int = 0
+
+    @property
+    def name(self) -> str:
+        """The metric with what tells its case from others of the check."""
+        return case_name(self.check, self.metric, self.case)
+
+    def text(self) -> str:
+        """Return the evidence as one line."""
+        return f"{self.name}: {self.why}"
+
+    def short(self, system: str) -> str:
+        """Return the evidence as a short line; *system* names where a reference that no fleet gave is from."""
+        if self.reference is None or not self.values:
+            return f"{short_name(self.metric, self.case)}: {self.why}"
+        learnt = not self.reference.line or self.reference.source.startswith("fleet")
+        source = "fleet" if learnt else system
+        return f"{short_name(self.metric, self.case)}: {compared(self.values, self.reference, source)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        known = self.reference
+        expected = known and {
+            "value": known.value,
+            "minimum": known.minimum,
+            "maximum": known.maximum,
+            "source": known.source,
+        }
+        return {
+            "check": self.check,
+            "metric": self.metric,
+            "case": dict(self.case),
+            "unit": self.unit,
+            "value": statistics.median(self.values) if self.values else None,
+            "passes": list(self.values),
+            "reference": expected,
+            "verdict": self.verdict,
+            "more_repetitions": self.more,
+            "certainty": None if self.evidence is None else sprt.certainty(self.evidence),
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True)
+class HostVerdict:
+    """The verdict of a *host*: the worst of its *findings*.
+
+    *unjudged* counts the metrics without a reference; *missing* names what should have been measured and was
+    not, with the reason. A host of which something is missing, or nothing was judged, never passes. *causes* are
+    what explains a verdict that is no pass, where its signature is known. *described*: a system's file was named,
+    whose references judge, too.
+    """
+
+    host: str
+    system: str
+    findings: tuple[Finding, ...]
+    unjudged: int
+    missing: tuple[str, ...]
+    causes: tuple[str, ...] = ()
+    described: bool = True
+
+    @property
+    def verdict(self) -> Word:
+        """Return the host's verdict."""
+        found = worst(f.verdict for f in self.findings)
+        return worst([found, "suspect"]) if self.missing else found
+
+    @cached_property
+    def evidence(self) -> list[str]:
+        """Return what the verdict rests on, the worst and surest first: a line for each finding but passes."""
+        # Of a host that did not come there is nothing to say but why.
+        silent = self.findings or (self.missing and not self.unjudged)
+        nothing = [] if silent else [self._nothing()]
+        why = [f"cause: {cause}" for cause in self.causes]
+        return (
+            why
+            + [f"{f.verdict}: {f.text()}" for f in self._bad()]
+            + nothing
+            + [f"missing: {m}" for m in self.missing]
+        )
+
+    def _nothing(self) -> str:
+        if self.described:
+            return _NOTHING.format(system=self.system, unjudged=self.unjudged)
+        return _UNDESCRIBED.format(system=self.system, unjudged=self.unjudged)
+
+    @property
+    def more(self) -> int:
+        """Return how many further repetitions decide what is suspect or invalid (0: none would)."""
+        return max((f.more for f in self.findings), default=0)
+
+    def reason(self) -> str:
+        """Return why the host is not good in one short line, as Slurm's ``reason=`` and lists need it.
+
+        It is the worst and surest finding with its value and what was expected, and the cause's name where one is
+        known; an empty string where no metric is bad.
+        """
+        if not (bad := self._bad()):
+            return ""
+        cause = f"; cause: {self.causes[0].split(':')[0]}" if self.causes else ""
+        more = f"; {len(bad) - 1} more" if len(bad) > 1 else ""
+        return f"{bad[0].short(self.system)}{more}{cause}"
+
+    def _bad(self) -> list[Finding]:
+        bad = [f for f in self.findings if f.verdict != "pass"]
+        return sorted(bad, key=lambda f: (ORDER.index(f.verdict), f.evidence or 0.0), reverse=True)
+
+    def line(self) -> str:
+        """Return the one-line verdict."""
+        passed = sum(f.verdict == "pass" for f in self.findings)
+        told = [f"{passed} of {len(self.findings)} judged metrics pass", *self.evidence[:_NAMED]]
+        if (more := len(self.evidence) - _NAMED) > 0:
+            told.append(f"and {more} more")
+        if self.unjudged and self.findings:
+            total = len(self.findings) + self.unjudged
+            told.append(f"nothing judges {self.unjudged} of {total} measured metrics")
+            if self.verdict == "pass" and 2 * self.unjudged > total:
+                told.append("this pass rests on less than half of them")
+        return f"verdict {self.host} {self.verdict}: {'; '.join(told)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "host": self.host,
+            "system": self.system,
+            "verdict": self.verdict,
+            "line": self.line(),
+            "causes": list(self.causes),
+            "evidence": self.evidence,
+            "findings": [f.to_dict() for f in self.findings],
+            "reason": self.reason(),
+            "more_repetitions": self.more,
+            "unjudged": self.unjudged,
+            "missing": list(self.missing),
+        }
+
+
+def exit_status(hosts: Sequence[HostVerdict]) -> int:
+    """Return the exit status of some hosts' verdicts: the worst one's."""
+    return STATUS[worst(h.verdict for h in hosts)]
+
+
+_DIGITS = re.compile(r"(\d+)")
+_UNDESCRIBED = (
+    "nothing was judged: none of the {unjudged} metrics is known of enough hosts, and --system {system} "
+    "(which reads the system's references) was not given"
+)
+_NOTHING = "nothing was judged: system {system} has no reference for any of the {unjudged} metrics"
+#: The parameters that a line shows.
+_TELLING = frozenset(
+    {
+        "pu_nodes",
+        "bank",
+        "banks",
+        "threads",
+        "size_bytes",
+        "program",
+        "kernel",
+        "aligner",
+        "dataset",
+        "scenario",
+        "mode",
+    }
+)
+
+
+def natural(host: str) -> list[tuple[int, int | str]]:
+    """Return what sorts hosts as people count them: n9 before n10."""
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(host)]
+
+
+def case_name(check: str, metric: str, case: Mapping[str, Any]) -> str:
+    """Return a metric with what tells its case from others of the check."""
+    return " ".join([check, metric, *(f"{k}={_short(v)}" for k, v in case.items() if k in _TELLING)])
+
+
+def _short(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def short_name(metric: str, case: Mapping[str, Any]) -> str:
+    """Return a metric with its case in a few words: ``copy_bandwidth, NUMA node 1 to bank 1``."""
+    nodes, bank = case.get("pu_nodes"), case.get("bank", case.get("banks"))
+    parts = []
+    if nodes is not None:
+        several = isinstance(nodes, (list, tuple)) and len(nodes) > 1
+        where = f"NUMA node{'s' * several} {_short(nodes)}"
+        parts.append(where if bank is None else f"{where} to bank {_short(bank)}")
+    if "size_bytes" in case:
+        parts.append(f"{case['size_bytes']} bytes")
+    if "threads" in case:
+        parts.append(f"{_short(case['threads'])} threads")
+    parts += [_short(case[k]) for k in ("aligner", "dataset", "scenario") if k in case]
+    return ", ".join([metric, *parts])
+
+
+def compared(values: Sequence[float], reference: Reference, source: str) -> str:
+    """Return values beside what is expected: ``23.3 GB/s, 24.8 % below 31 (fleet), 6 repetitions``."""
+    value, unit = statistics.median(values), "" if reference.unit == "1" else f" {reference.unit}"
+    if reference.value:
+        change = value / reference.value - 1
+        difference = f"{100 * abs(change):.1f} % {'below' if change < 0 else 'above'}"
+    else:
+        difference = "expected"
+    times = "1 repetition" if len(values) == 1 else f"{len(values)} repetitions"
+    return f"{value:.4g}{unit}, {difference} {reference.value:.4g} ({source}), {times}"

@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record: one measured value with all that is needed to judge it (DESIGN: Words).
+
+A check appends its records to a JSON-lines file of its own (one writer per file, so that many hosts need
+no lock); :func:`collect` reads any number of such files, :func:`to_frame` and :func:`write_table` give the
+table that reports and verdicts work on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import platform
+import reprlib
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from firsttouch import __version__
+from firsttouch.errors import BadInput, RunFailed
+from firsttouch.host import emulation
+from firsttouch.records import atomic_files
+from firsttouch.records.units import UNITS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA = 1
+#: No number of a record is larger: its square is finite, so that whatever is computed of it is.
+LARGEST = 1e100
+#: Parameters are nested no deeper than this.
+_DEEPEST = 20
+Better = Literal["higher", "lower", "neither"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One metric of one check on one host.
+
+    ``value`` is the median of ``samples``; ``spread`` is (maximum - minimum) / median, a fraction.
+    ``parameters`` name the case within the check (kernel, PU-set, bank, threads, ...), ``placement_asked``
+    and ``placement_found`` hold one entry per instance. ``status`` is ``valid``, or ``invalid`` with a
+    ``reason`` (the placement did not hold, the output was wrong): an invalid record is never a slow one.
+    """
+
+    check: str
+    metric: str
+    unit: str
+    better: Better
+    samples: tuple[float, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    placement_asked: Sequence[Mapping[str, Any]] = ()
+    placement_found: Sequence[Mapping[str, Any]] = ()
+    status: Literal["valid", "invalid"] = "valid"
+    reason: str = ""
+    software: Mapping[str, str] = field(default_factory=dict)
+    host: str = field(default_factory=emulation.host_name)
+    system: str = field(default_factory=lambda: os.environ.get("FIRSTTOUCH_SYSTEM", "local"))
+    partition: str = field(default_factory=lambda: os.environ.get("FIRSTTOUCH_PARTITION", "default"))
+    time: str = field(
+        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse a record without a finite sample, or of a negative amount: such a thing is no measurement."""
+        wrong = ""
+        if not self.samples or not all(abs(s) <= LARGEST for s in self.samples):
+            wrong = "are not finite numbers"
+        elif min(self.samples) < 0 and never_negative(self.unit):
+            wrong = f"are negative, in {self.unit}"
+        else:
+            # A count is written as it is read back, a float.
+            object.__setattr__(self, "samples", tuple(map(float, self.samples)))
+            if not math.isfinite(self.spread):
+                wrong = "have no finite spread"
+        if wrong:
+            raise BadInput(f"record {self.check}/{self.metric}: samples {reprlib.repr(self.samples)} {wrong}")
+
+    @property
+    def judged(self) -> bool:
+        """Tell whether references may judge it: of an emulated machine, only how many of something it has.
+
+        Its speed is the emulator's, its memory has no distance, and it has as little of it as will do.
+        """
+        return self.unit == "1" or "emulator" not in self.software
+
+    @property
+    def value(self) -> float:
+        """Median of the samples, in ``unit``."""
+        return statistics.median(self.samples)
+
+    @property
+    def repetitions(self) -> int:
+        """Number of samples."""
+        return len(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """(maximum - minimum) / median of the samples; 0 for a single sample or a median of 0."""
+        return (max(self.samples) - min(self.samples)) / self.value if self.value else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object of the record, with the derived figures beside the samples."""
+        derived = {"value": self.value, "repetitions": self.repetitions, "spread": self.spread}
+        return {"schema": SCHEMA, **asdict(self), **derived}
+
+
+def never_negative(unit: str) -> bool:
+    """Tell whether *unit* is that of an amount: a size, a rate, a time, a count."""
+    return unit == "1" or unit in UNITS
+
+
+def software(**versions: str) -> dict[str, str]:
+    """Return *versions* of measured programs, with those of Linux and firsttouch, an emulator and a backend."""
+    emulator = emulation.emulator()
+    below = {"emulator": emulator} if emulator else {}
+    if backend := os.environ.get("FIRSTTOUCH_BACKEND"):
+        below["backend"] = backend
+    return {**versions, "linux": platform.release(), "firsttouch": __version__, **below}
+
+
+_FIELDS = [f.name for f in fields(Record)]
+#: What a record that is read must state itself: what a new one takes from this host is wrong for another's.
+_STATED = ("check", "metric", "unit", "better", "samples", "host", "system", "time")
+_DERIVED = {"schema", "value", "repetitions", "spread"}
+CHOICES = {"better": ("higher", "lower", "neither"), "status": ("valid", "invalid")}
+_OBJECTS = ("parameters", "software")
+_LISTS = ("placement_asked", "placement_found")
+JSON_COLUMNS = (*_OBJECTS, *_LISTS)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_list_of_objects(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(_is_object, value))
+
+
+def _is_list_of_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(type(v) in {int, float} for v in value)
+
+
+#: Field -> whether a value from JSON has the field's type, and the type's name.
+_TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
+    **dict.fromkeys(_FIELDS, (_is_text, "a text")),
+    **dict.fromkeys(_OBJECTS, (_is_object, "a JSON object")),
+    **dict.fromkeys(_LISTS, (_is_list_of_objects, "a list of JSON objects")),
+    "samples": (_is_list_of_numbers, "a list of numbers"),
+}
+
+
+def from_dict(data: object, *, file: str | Path | None = None, line: int | None = None) -> Record:
+    """Make a record of a JSON object; raises BadInput (with *file* and *line*) for anything else."""
+    try:
+        if not isinstance(data, Mapping):
+            raise BadInput("not a record: no JSON object")
+        if (schema := data.get("schema")) != SCHEMA or isinstance(schema, bool):
+            raise BadInput(f"record of schema {reprlib.repr(schema)}, this version reads {SCHEMA}")
+        if unknown := set(data).difference(_FIELDS, _DERIVED):
+            raise BadInput(f"record with unknown keys {reprlib.repr(sorted(unknown))}")
+        if lacking := [name for name in _STATED if name not in data]:
+            raise BadInput(f"not a record: it has no {' and no '.join(lacking)}")
+        known = {k: v for k, v in data.items() if k in _FIELDS}
+        for name, value in known.items():
+            if wrong := wrong_value(name, value):
+                raise BadInput(f"not a record: {name} {wrong}")
+        return Record(**{**known, "samples": tuple(known["samples"])})
+    except BadInput as error:
+        raise BadInput(str(error), file=file, line=line) from error
+
+
+def wrong_value(name: str, value: object) -> str:
+    """Return what is wrong with the *value*, from JSON, of the field *name*; an empty text for nothing."""
+    right, kind = _TYPES[name]
+    if not right(value):
+        return f"is {reprlib.repr(value)}, not {kind}"
+    if name in CHOICES and value not in CHOICES[name]:
+        return f"is {reprlib.repr(value)}, not {' or '.join(CHOICES[name])}"
+    if name == "time" and not _is_time(str(value)):
+        return f"is {reprlib.repr(value)}, not a time as 2026-01-31T12:00:00+00:00"
+    if isinstance(value, Mapping) and name == "software" and not all(map(_is_text, value.values())):
+        return "has a version that is not a text"
+    return "" if name == "samples" else _unusable(value)
+
+
+def wrong_json(name: str, text: str) -> str:
+    """Return what is wrong with the JSON *text* of the field *name*; an empty text for nothing."""
+    try:
+        return wrong_value(name, json.loads(text))
+    except (ValueError, RecursionError) as error:
+        return f"is not JSON: {error}"
+
+
+def _is_time(text: str) -> bool:
+    """Tell whether *text* is a date and a time of day in ISO 8601."""
+    try:
+        datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return len(text) > len("2026-01-31")
+
+
+def _unusable(value: object, depth: int = 0) -> str:
+    """Return what keeps *value*, parsed from JSON, out of reports and other files; an empty text for nothing."""
+    if isinstance(value, str):
+        try:
+            value.isascii() or value.encode()
+        except UnicodeEncodeError:
+            return "holds half of a UTF-16 pair, which is not a character"
+    elif isinstance(value, (int, float)):
+        if not abs(value) <= LARGEST:
+            return "holds a number that is not finite or too large"
+    elif isinstance(value, (Mapping, list, tuple)):
+        if depth == _DEEPEST:
+            return f"is nested more than {_DEEPEST} levels deep"
+        for inner in [*value, *value.values()] if isinstance(value, Mapping) else value:
+            if wrong := _unusable(inner, depth + 1):
+                return wrong
+    return ""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Of a file, the records that cannot be read: how many (*count*), and the *error* of the first one.
+
+    *hosts* are those that they may be of; None where that cannot be told.
+    """
+
+    error: BadInput
+    count: int
+    hosts: frozenset[str] | None
+
+    def __str__(self) -> str:
+        return f"{self.error}" + (f" (and {self.count - 1} more in this file)" if self.count > 1 else "")
+
+
+def append(path: Path, records: Iterable[Record]) -> None:
+    """Append *records* to the JSON-lines file *path* and force them to the disk.
+
+    A last line without its newline, of a writer that was killed, goes: it would spoil the first of ours. Raises
+    BadInput for a file of anything else than records, which stays as it is.
+    """
+    check_appendable(path)
+    text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as out:
+        if size := out.seek(0, os.SEEK_END):
+            whole = _whole_lines(out)
+            if whole < size:
+                out.seek(whole)
+                rest = out.read()
+                if _is_json(rest):  # a whole record, whose newline somebody's editor has dropped
+                    out.write(b"\n")
+                else:
+                    out.truncate(whole)
+        out.write(text.encode())
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def check_appendable(path: Path) -> None:
+    """Raise BadInput where records cannot be appended to *path*: not writable, or a file of something else."""
+    if not path.exists():
+        nearest = next(folder for folder in path.absolute().parents if folder.exists())
+        if not nearest.is_dir():
+            raise BadInput("records cannot be written there: not a folder", file=nearest)
+        if not os.access(nearest, os.W_OK):
+            raise BadInput("records cannot be written: its folder is not writable", file=path)
+        return
+    if not path.is_file():
+        raise BadInput("records can only be appended to a file", file=path)
+    if not os.access(path, os.W_OK):
+        raise BadInput("records cannot be appended: it is not writable", file=path)
+    with path.open("rb") as file:
+        # What begins like a record may be as long as it likes; of anything else, little is read.
+        begin = file.read(len(_BEGIN))
+        if begin.startswith(_BEGIN) or _BEGIN.startswith(begin):
+            begin += file.readline()
+        else:
+            begin += file.readline(_LONGEST)
+    if not begin.endswith(b"\n") and _BEGIN.startswith(begin[: len(_BEGIN)]):
+        return  # empty, or the first record of a writer that was killed
+    try:
+        from_dict(json.loads(begin), file=path, line=1)
+    except (ValueError, RecursionError, BadInput) as error:
+        raise BadInput(
+            "records can only be appended to a file of records, and its first line is none", file=path
+        ) from error
+
+
+#: How each record begins that append writes: its keys are sorted.
+_BEGIN = b'{"better": "'
+#: More bytes than a record has that somebody else has written.
+_LONGEST = 1 << 24
+
+
+def _whole_lines(file: IO[bytes]) -> int:
+    """Return where the last whole line of *file* ends; its end is looked at first."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        begin = max(0, end - (1 << 16))
+        file.seek(begin)
+        at = file.read(end - begin).rfind(b"\n")
+        if at >= 0:
+            return begin + at + 1
+        end = begin
+    return 0
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def read(path: Path) -> list[Record]:
+    """Return the records of one JSON-lines file.
+
+    A last line without its newline is what a killed writer leaves: it is dropped. Any other bad line raises
+    BadInput with file and line.
+    """
+    records, unread = read_good(path)
+    if unread is not None:
+        raise unread.error
+    return records
+
+
+def read_good(path: Path) -> tuple[list[Record], Unread | None]:
+    """Return the records of one JSON-lines file as :func:`read` does, and what of it cannot be read.
+
+    Raises OSError where there is no such file, or it cannot be opened.
+    """
+    records: list[Record] = []
+    errors: list[BadInput] = []
+    hosts: set[str] = set()
+    unnamed = False
+    for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        host = None
+        try:
+            data = json.loads(text.decode("utf-8"))
+            host = data.get("host") if isinstance(data, dict) else None
+            records.append(from_dict(data, file=path, line=number))
+        except BadInput as error:
+            errors.append(error)
+        except UnicodeDecodeError as error:
+            errors.append(BadInput(f"not text in UTF-8: {error.reason}", file=path, line=number))
+        except RecursionError:
+            errors.append(BadInput("not a record: nested too deep", file=path, line=number))
+        except ValueError as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error).split(";")[0]
+            errors.append(BadInput(f"not JSON: {reason}", file=path, line=number))
+        else:
+            continue
+        if isinstance(host, str):
+            hosts.add(host)
+        else:
+            unnamed = True
+    if not errors:
+        return records, None
+    if unnamed:  # it may be of any host that the file has records of
+        hosts.update(r.host for r in records)
+    return records, Unread(errors[0], len(errors), frozenset(hosts) or None)
+
+
+def collect(paths: Iterable[Path]) -> list[Record]:
+    """Return the records of all files, and of all ``**/records.jsonl`` below the folders, among *paths*."""
+    found: list[Record] = []
+    for path in paths:
+        files = sorted(path.rglob("records.jsonl")) if path.is_dir() else [path]
+        for file in files:
+            found.extend(read(file))
+    return found
+
+
+def columns() -> dict[str, pl.DataType]:
+    """Return the columns of a table of records with their types, the same in every table."""
+    import polars as pl  # noqa: PLC0415  (the largest import of all, and measuring needs no table)
+
+    text, number, whole = pl.String(), pl.Float64(), pl.Int64()
+    first = {"schema": whole, **{f.name: text for f in fields(Record)}, "samples": pl.List(pl.Float64())}
+    return {**first, "value": number, "repetitions": whole, "spread": number, "minimum": number, "maximum": number}
+
+
+def to_frame(records: Iterable[Record]) -> pl.DataFrame:
+    """Return one row per record; the nested fields are JSON text columns, ``samples`` a list of floats."""
+    import polars as pl  # noqa: PLC0415 - see columns
+
+    found = list(records)
+    data: dict[str, list[Any]] = {f.name: [getattr(r, f.name) for r in found] for f in fields(Record)}
+    for name in JSON_COLUMNS:
+        data[name] = [json.dumps(value, sort_keys=True) for value in data[name]]
+    data["schema"] = [SCHEMA] * len(found)
+    data |= {name: [getattr(r, name) for r in found] for name in ("value", "repetitions", "spread")}
+    data["minimum"] = [min(r.samples) for r in found]
+    data["maximum"] = [max(r.samples) for r in found]
+    wanted = columns()
+    return pl.DataFrame({name: data[name] for name in wanted}, schema=wanted)
+
+
+def from_frame(frame: pl.DataFrame, *, file: str | Path | None = None) -> list[Record]:
+    """Return the records of a table of :func:`to_frame`; raises BadInput (with *file*) for what is none."""
+    found = []
+    for row in frame.select(["schema", *(f.name for f in fields(Record))]).iter_rows(named=True):
+        try:
+            nested = {name: json.loads(row[name]) for name in JSON_COLUMNS}
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadInput(f"not a record: {error}", file=file) from error
+        found.append(from_dict({**row, **nested}, file=file))
+    return found
+
+
+def write_table(records: Iterable[Record], path: Path) -> None:
+    """Write the records as Parquet to *path* (beside it first, then renamed)."""
+    with atomic_files.replacing(path) as partial, table_file(partial) as out:
+        to_frame(records).write_parquet(out)
+
+
+@contextmanager
+def table_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open *path*, whatever bytes its name has, for polars to write; a full disk raises OSError, as elsewhere."""
+    import polars as pl  # noqa: PLC0415 - see columns
+
+    try:
+        try:
+            with path.open("wb") as out:
+                yield out
+        except pl.exceptions.PolarsError as error:
+            with path.open("ab") as again:  # polars does not always say why the kernel refused: here it does
+                again.write(bytes(1 << 16))
+            raise RunFailed(f"{path.parent}: no table was written: {str(error).splitlines()[0]}") from error
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path.parent)) from error

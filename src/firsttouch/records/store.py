@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store: records in Parquet files that many hosts append to one folder, without a lock or a server.
+
+A host writes each of its files beside its place, forces it to the disk and renames it: after a crash a file is
+there whole or not at all, and no other file was touched. :func:`scan` reads all of them as one table, lazily;
+:func:`compact` merges many small files into one.
+
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import IO
+
+import polars as pl
+
+from firsttouch.errors import BadInput, RunFailed
+from firsttouch.records import atomic_files, schema
+from firsttouch.records.schema import Record, Unread, columns, table_file, to_frame
+
+# ----------------------------------------------------------------------
+# The files of a store: how one is written, and which of a folder's are to be read.
+
+SUFFIX = ".parquet"
+#: A file that stands for others begins so, and names them under this key of its metadata.
+COMPACT, REPLACES = "compact-", "firsttouch.replaces"
+#: How :func:`append` and compaction name files.
+NAME = re.compile(rf"(?:.+-\d+-\d+-[0-9a-f]{{8}}|{COMPACT}[0-9a-f]{{16}}){re.escape(SUFFIX)}")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+#: Quick to write for a host that has better to do; compaction takes its time.
+_QUICK = 1
+
+
+def append(folder: Path, records: Iterable[Record]) -> Path | None:
+    """Append *records* to the store in *folder* as a file of its own; return it, None where there are none.
+
+    When this returns, they are on the disk. Any number of processes and hosts may append at once.
+    """
+    found = list(records)
+    if not found:
+        return None
+    host = _UNSAFE.sub("_", found[0].host)[:80].lstrip(".") or "_"
+    name = f"{host}-{time.time_ns()}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
+    folder.mkdir(parents=True, exist_ok=True)
+    table = to_frame(found)
+    return put(folder / name, lambda out: table.write_parquet(out, compression_level=_QUICK))
+
+
+def put(file: Path, write: Callable[[IO[bytes]], object], check: Callable[[Path], object] | None = None) -> Path:
+    """Let *write* write a file beside *file*, force it to the disk and give it its name; return it.
+
+    *check* looks at the file before it gets its name; nothing is left where one of them raises an error.
+    """
+    with atomic_files.replacing(file, force=True) as partial:
+        with table_file(partial) as out:
+            write(out)
+        if check is not None:
+            check(partial)
+    return file
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of one folder: those to read (*current*), and those that one of them stands for (*replaced*)."""
+
+    current: Sequence[Path]
+    replaced: Sequence[Path]
+
+
+def listing(folder: Path, *, strict: bool = True) -> Listing:
+    """Return the Parquet files of *folder* as they are to be read.
+
+    A file that stands for others is read in their place. Of two that stand for some of the same files (two
+    compactions at once) the one that stands for more is read. One that cannot be read raises BadInput if *strict*;
+    otherwise it stands for no other, and is among those to read.
+    """
+    # A pipe, whatever its name, is no file: opening it would wait for ever.
+    files = sorted(f for f in folder.iterdir() if f.suffix == SUFFIX and f.name[0] != "." and f.is_file())
+    covering: dict[Path, frozenset[str]] = {}
+    for file in files:
+        if file.name.startswith(COMPACT):
+            with contextlib.nullcontext() if strict else contextlib.suppress(BadInput):
+                if (covered := covers(file)) is not None:
+                    covering[file] = covered
+    read: list[Path] = []
+    done: set[str] = set()
+    for file in sorted(covering, key=lambda f: (-len(covering[f]), f.name)):
+        if file.name not in done and not covering[file] & done:
+            read.append(file)
+            done |= covering[file]
+    others = [f for f in files if f not in covering and f.name not in done]
+    # What stands for files that another one stands for, too, is not read: they would count twice.
+    left = [f for f in files if f.name in done or (f in covering and f not in read)]
+    return Listing(sorted([*read, *others]), left)
+
+
+def covers(file: Path) -> frozenset[str] | None:
+    """Return the names of the files that *file* stands for; None where it has gone meanwhile."""
+    try:
+        said = pl.read_parquet_metadata(file).get(REPLACES, "[]")
+        return frozenset(map(str, json.loads(said)))
+    except FileNotFoundError:
+        return None
+    except (pl.exceptions.PolarsError, OSError, ValueError, TypeError) as error:
+        raise BadInput(f"not a table of records: {_line(error)}", file=file) from error
+
+
+def _line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+# ----------------------------------------------------------------------
+# Reads records wherever they are: stores, tables of reports, and the JSON lines that checks write.
+
+LINES, TABLE, CAMPAIGN = "records.jsonl", "records.parquet", "campaign.json"
+#: Rows that are worked on at a time.
+ROWS = 1 << 19
+#: About so many bytes of a table's file are as many rows.
+_BYTES = 16 << 20
+#: Told of a file with records that cannot be read.
+Tell = Callable[[Unread], object]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files that hold records, *tables* (Parquet) and *lines* (JSON lines), and the *campaigns*.
+
+    *piped* are the records of pipes, which can be read only once.
+    """
+
+    tables: Sequence[Path]
+    lines: Sequence[Path]
+    campaigns: Sequence[Path]
+    piped: Sequence[pl.DataFrame] = ()
+
+
+def refuse(unread: Unread) -> None:
+    """Raise the error of the first record that cannot be read."""
+    raise unread.error
+
+
+def find(paths: Iterable[Path], tell: Tell = refuse) -> Sources:
+    """Return the files with records among *paths* and below the folders among them.
+
+    Of a folder these are all records.jsonl, records.parquet and files of stores; a folder with a campaign.json is
+    a campaign, which knows its own records. A file that is named itself holds a table if it ends in .parquet, and
+    lines otherwise; a pipe holds lines, which are read at once. Raises BadInput for what is not there and for
+    devices. *tell* is called for folders and files below one that cannot be read.
+    """
+    tables: dict[Path, None] = {}
+    lines: dict[Path, None] = {}
+    campaigns: dict[Path, None] = {}
+    piped: list[pl.DataFrame] = []
+
+    def failed(error: OSError) -> None:
+        tell(Unread(_cannot(error, path), 1, None))
+
+    for path in paths:
+        if not path.exists():
+            raise BadInput("no such file or folder", file=path)
+        kind = path.stat().st_mode
+        if stat.S_ISFIFO(kind):
+            good, unread = schema.read_good(path)
+            piped.append(schema.to_frame(good))
+            if unread is not None:
+                tell(unread)
+        elif stat.S_ISREG(kind):
+            (tables if path.suffix == SUFFIX else lines)[path] = None
+        elif not stat.S_ISDIR(kind):
+            raise BadInput("a device or a socket, not a file with records", file=path)
+        for folder, below, names in os.walk(path, onerror=failed) if stat.S_ISDIR(kind) else ():
+            below.sort()
+            if CAMPAIGN in names:
+                campaigns[Path(folder)] = None
+                below.clear()
+                continue
+            if LINES in names and Path(folder, LINES).is_file():
+                lines[Path(folder, LINES)] = None
+            if any(name.endswith(SUFFIX) for name in names):
+                current = listing(Path(folder), strict=False).current
+                tables.update(dict.fromkeys(f for f in current if f.name == TABLE or NAME.fullmatch(f.name)))
+    for file in [f for f in tables if not _is_utf8(f)]:
+        del tables[file]
+        tell(Unread(BadInput("a table whose path is not UTF-8 cannot be read: rename it", file=file), 1, None))
+    return Sources(list(tables), list(lines), list(campaigns), piped)
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def tables(files: Sequence[Path]) -> pl.LazyFrame:
+    """Return the Parquet *files* as one table."""
+    return pl.scan_parquet(list(files), glob=False)
+
+
+def scan(paths: Iterable[Path]) -> pl.LazyFrame:
+    """Return all records of *paths* (see :func:`find`) as one table of :func:`firsttouch.records.schema.columns`.
+
+    Those of campaigns are among them as far as their hosts wrote them.
+    """
+    found = find(paths)
+    wanted = schema.columns()
+    parts = [tables(found.tables).select(list(wanted))] if found.tables else []
+    lines = [*found.lines, *(f for c in found.campaigns for f in sorted(c.glob(f"hosts/*/{LINES}")))]
+    parts += [schema.to_frame(schema.read(file)).lazy() for file in lines]
+    return pl.concat(parts) if parts else pl.LazyFrame(schema=wanted)
+
+
+def batches(found: Sources, columns: Sequence[str], tell: Tell = refuse) -> Iterator[pl.DataFrame]:
+    """Yield the records of *found* as tables of some of their *columns*, of about :data:`ROWS` rows each.
+
+    *tell* is called for each file that is no table of records, or holds what no record has; what is good of it is
+    among the records all the same. The default raises BadInput.
+    """
+    for file in found.lines:
+        try:
+            good, unread = schema.read_good(file)
+        except OSError as error:
+            good, unread = [], Unread(_cannot(error, file), 1, None)
+        if unread is not None:
+            tell(unread)
+        yield schema.to_frame(good).select(columns)
+    for frame in found.piped:
+        yield frame.select(columns)
+    judge = _Judge()
+    for some in _together(found.tables):
+        if len(some) > 1 and (rows := _all_good(some, columns, judge)) is not None:
+            yield rows
+            continue
+        for file in some:
+            yield from _of_table(file, columns, judge, tell)
+
+
+def _all_good(files: Sequence[Path], columns: Sequence[str], judge: _Judge) -> pl.DataFrame | None:
+    """Return the rows of small tables; None where one of them is not good."""
+    try:
+        rows = tables(files).select(_looked_at(columns)).collect()
+    except (pl.exceptions.PolarsError, OSError):
+        return None
+    return rows.select(columns) if rows.schema == _schema(rows.columns) and judge.of(rows) is None else None
+
+
+def _of_table(file: Path, columns: Sequence[str], judge: _Judge, tell: Tell) -> Iterator[pl.DataFrame]:
+    """Yield the good rows of a table, and tell of the others."""
+    wanted = _looked_at(columns)
+    bad, hosts, reason, unnamed = 0, set[str](), "", False
+    begin = 0
+    try:
+        check_columns(file, wanted)
+        while True:
+            rows = tables([file]).slice(begin, ROWS).select(wanted).collect()
+            begin += ROWS
+            last = len(rows) < ROWS
+            if (wrong := judge.of(rows)) is not None:
+                mask, first = wrong
+                named = rows.filter(mask)["host"]
+                hosts.update(named.drop_nulls())
+                unnamed = unnamed or named.null_count() > 0
+                bad, reason = bad + len(named), reason or first
+                rows = rows.filter(~mask)
+            if len(rows):
+                yield rows.select(columns)
+            if last:
+                break
+    except BadInput as error:
+        tell(Unread(error, 1, None))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).split("\n", 1)[0]
+        tell(Unread(BadInput(f"not a table of records: {reason}", file=file), 1, None))
+    if bad:
+        tell(Unread(BadInput(reason, file=file), bad, None if unnamed else frozenset(hosts)))
+
+
+def check_columns(file: Path, columns: Iterable[str]) -> None:
+    """Raise BadInput where *file* is not a table with these *columns* of records."""
+    try:
+        there = pl.read_parquet_schema(file)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise BadInput(f"not a table of records: {reason}", file=file) from error
+    for name in columns:
+        if there.get(name) != (kind := schema.columns()[name]):
+            was = there.get(name, "not there")
+            raise BadInput(f"not a table of records: column {name} is {was}, not {kind}", file=file)
+
+
+def _together(files: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield files that are read at once: many small ones, or a large one."""
+    some: list[Path] = []
+    size = 0
+    for file in files:
+        try:
+            here = file.stat().st_size
+        except OSError:  # who reads it alone says so
+            here = _BYTES
+        if some and size + here > _BYTES:
+            yield some
+            some, size = [], 0
+        some.append(file)
+        size += here
+    if some:
+        yield some
+
+
+def _looked_at(columns: Sequence[str]) -> list[str]:
+    """Return *columns* with those by which rows are judged."""
+    return list(dict.fromkeys([*columns, "schema", "host", "unit", "samples", "value"]))
+
+
+def _schema(columns: Iterable[str]) -> pl.Schema:
+    return pl.Schema({name: kind for name, kind in schema.columns().items() if name in set(columns)})
+
+
+class _Judge:
+    """Tells which rows of tables hold what no record has."""
+
+    def __init__(self) -> None:
+        self._right: dict[str, set[str]] = {}
+
+    def of(self, table: pl.DataFrame) -> tuple[pl.Series, str] | None:
+        """Return which rows are wrong, and what is wrong with the first of these; None where all are right."""
+        samples = pl.col("samples")
+        amount = pl.col("unit").is_in([u for u in table["unit"].unique() if u and schema.never_negative(u)])
+        wrong = {f"column {name} has no value": pl.col(name).is_null() for name in table.columns}
+        wrong |= {
+            f"record of another schema than {schema.SCHEMA}": pl.col("schema") != schema.SCHEMA,
+            "samples are not finite numbers": (samples.list.len() == 0)
+            | samples.list.eval(pl.element().is_null() | ~(pl.element().abs() <= schema.LARGEST)).list.any(),
+            "the value is not the median of the samples": pl.col("value") != samples.list.median(),
+            "samples are negative": amount & (samples.list.min() < 0),
+        }
+        for name, words in schema.CHOICES.items():
+            if name in table.columns:
+                wrong[f"column {name} holds another word than {', '.join(words)}"] = ~pl.col(name).is_in(words)
+        for name in {*schema.JSON_COLUMNS, "time"} & {*table.columns}:
+            if texts := self._wrong_texts(name, table[name]):
+                wrong[f"{name} {next(iter(texts.values()))}"] = pl.col(name).is_in(list(texts))
+        masks = table.select(mask.fill_null(value=False).alias(reason) for reason, mask in wrong.items())
+        present = [reason for reason in masks.columns if masks[reason].any()]
+        return (reduce(or_, (masks[reason] for reason in present)), present[0]) if present else None
+
+    def _wrong_texts(self, name: str, column: pl.Series) -> dict[str, str]:
+        """Return those texts of the column of field *name* that are wrong, and why."""
+        if name == "time":
+            # Few of many are left to look at one by one.
+            column = column.filter(column.str.to_datetime("%+", time_zone="UTC", strict=False).is_null())
+        right = self._right.setdefault(name, set())
+        wrong = {}
+        for text in set(column.drop_nulls().unique()) - right:
+            check = schema.wrong_value if name == "time" else schema.wrong_json
+            if reason := check(name, text):
+                wrong[text] = reason
+            else:
+                right.add(text)
+        return wrong
+
+
+def _cannot(error: OSError, path: Path) -> BadInput:
+    return BadInput(f"cannot be read: {error.strerror or error}", file=error.filename or path)
+
+
+# ----------------------------------------------------------------------
+# Makes one file of a store's many small ones, at any time: hosts append and readers read meanwhile.
+#
+# The new file names those that it stands for, so that from the moment it is there these are read no more. They
+# are deleted later, by another compaction: who listed them before may still be reading.
+
+#: Seconds that a reader may take from listing files to having read them.
+PATIENCE = 3600.0
+#: Files below this size are worth joining.
+_SMALL = 64 << 20
+#: Rows that lie together: a reader of one host's records skips the others.
+_ROWS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did: the *file* it made of how many (*joined*), and how many it *deleted*."""
+
+    file: Path | None
+    joined: int
+    deleted: int
+
+
+def compact(folder: Path, *, patience: float = PATIENCE) -> Compacted:
+    """Join the small files of the store in *folder* into one, and delete what was joined *patience* seconds ago.
+
+    It may be killed at any moment and run again, also while another one runs. Tables that no store wrote, such as
+    a report's, stay as they are. Raises BadInput for a file that is not a table of records.
+    """
+    before = listing(folder)
+    small = [f for f in before.current if NAME.fullmatch(f.name) and f.stat().st_size < _SMALL]
+    for file in small:
+        check_columns(file, list(columns()))
+    joined = _join(folder, small) if len(small) > 1 else None
+    return Compacted(joined, len(small) if joined else 0, _delete(folder, patience))
+
+
+def _join(folder: Path, small: list[Path]) -> Path:
+    # A file that already stands for others hands them on: they may still be there.
+    names = sorted({f.name for f in small}.union(*(covers(f) or () for f in small if f.name.startswith(COMPACT))))
+    name = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+    table = tables(small)
+    metadata = {REPLACES: json.dumps(names)}
+
+    def write(out: IO[bytes]) -> None:
+        # In the order of the files' names, which is by host and time: nothing has to be held to sort it.
+        table.sink_parquet(out, metadata=metadata, row_group_size=_ROWS)
+
+    def check(partial: Path) -> None:
+        # The files that it stands for will be deleted: they are counted before.
+        if (there := _count([partial])) != (wanted := _count(small)):
+            raise RunFailed(
+                f"{folder}: {there} of {wanted} records arrived in the joined file: nothing was changed"
+            )
+
+    return put(folder / f"{COMPACT}{name}{SUFFIX}", write, check)
+
+
+def _written(file: Path) -> float:
+    """Return when a file was written, never for one that has got its name meanwhile."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
+
+
+def _count(files: list[Path]) -> int:
+    return int(tables(files).select(pl.len()).collect().item())
+
+
+def _delete(folder: Path, patience: float) -> int:
+    """Delete what is not read any more, and what a killed writer left."""
+    old = time.time() - patience
+    after = listing(folder)
+    standing = [f for f in after.current if f.name.startswith(COMPACT)]
+    joined = {name for f in standing if f.stat().st_mtime < old for name in covers(f) or ()}
+    gone = [f for f in after.replaced if f.name in joined]
+    # Of two compactions at once, the one that is not read.
+    gone += [f for f in after.replaced if f.name.startswith(COMPACT) and (covers(f) or {""}) <= joined]
+    gone += [f for f in folder.glob(f"{atomic_files.PREFIX}*") if _written(f) < old]
+    for file in set(gone):
+        file.unlink(missing_ok=True)
+    return len(set(gone))

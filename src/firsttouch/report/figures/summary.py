@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What policies and partitions gain at best, per aligner (thesis, figure 5.12), with tables as A3 to D10 there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from firsttouch.records.schema import Record
+from firsttouch.report import speedups
+from firsttouch.report.figures import drawing
+from firsttouch.report.figures.drawing import Bar
+from firsttouch.report.model import Figure, HostView, Panel, Table, whole
+from firsttouch.report.speedups import Study, pivot
+from firsttouch.report.tables import measured
+from firsttouch.report.text import number, quantity, times
+
+_TITLE = "Summary: default run, best policy, best partition"
+_HOW = (
+    "Shorter is better. For each dataset: the default run, the fastest run of one instance under a policy, and "
+    "the fastest of several instances. Where the last is the shortest, replicas of the index pay."
+)
+KINDS = ("default run", "best policy", "best partition")
+_HEADS = ("median", "spread (%)")
+
+
+def figures(view: HostView) -> list[Figure]:
+    """Return a figure per aligner that has a default run and another one; nothing where there is none."""
+    known = [s for s in speedups.studies(view) if s.default is not None and (s.several or len(s.single) > 1)]
+    found = []
+    for position, (aligner, group) in enumerate(groupby(known, key=lambda s: s.aligner), start=1):
+        found.append(_figure(f"{view.key}-summary-{position}", aligner, list(group)))
+    return found
+
+
+def _chosen(study: Study) -> list[tuple[str, Record]]:
+    """Return the runs of the three bars, as far as there are any."""
+    policies = [r for r in study.single if r.parameters["policy"] != speedups.DEFAULT_POLICY]
+    runs = (study.default, min(policies, key=_time, default=None), min(study.several, key=_time, default=None))
+    return [(kind, run) for kind, run in zip(KINDS, runs, strict=True) if run is not None]
+
+
+def _time(record: Record) -> float:
+    return record.value
+
+
+def _name(study: Study) -> str:
+    return study.dataset + (f", {study.reads} reads" if study.reads else "")
+
+
+def _figure(name: str, aligner: str, studies: Sequence[Study]) -> Figure:
+    shows = tuple(_shows(study) for study in studies)
+    runs = [run for study in studies for _, run in _chosen(study)]
+    tables = [table for table in (_policies(aligner, studies), _partitions(aligner, studies)) if table.rows]
+    return Figure(
+        name=name,
+        title=f"{_TITLE}: {aligner}",
+        how=_HOW,
+        shows=shows,
+        measured=measured(runs, "the bars show all of them"),
+        panels=(_panel(name, aligner, studies, " ".join(shows)),),
+        tables=tuple(tables),
+    )
+
+
+def _shows(study: Study) -> str:
+    parts = []
+    for kind, run in _chosen(study):
+        text = f"{kind} {quantity(run.value, run.unit)}"
+        gain = speedups.speedup(run, study.default) if study.default else None
+        if kind != KINDS[0] and gain is not None:
+            text += f" ({speedups.scenario(run)}, {speedups.shape(run)}: {times(gain.value)})"
+        parts.append(text)
+    return f"{_name(study)}: {'; '.join(parts)}."
+
+
+def _panel(name: str, aligner: str, studies: Sequence[Study], shows: str) -> Panel:
+    groups = []
+    for study in studies:
+        drawn = []
+        for kind, run in _chosen(study):
+            text = quantity(run.value, run.unit)
+            if kind != KINDS[0]:
+                text += f", {speedups.scenario(run)}"
+            drawn.append(Bar("", run.value, min(run.samples), max(run.samples), text, kind))
+        groups.append((_name(study).replace(", ", "\n"), drawn))
+    return drawing.grouped(
+        groups,
+        kinds=KINDS,
+        axis=f"time ({studies[0].single[0].unit})",
+        name=name,
+        title=f"{_TITLE}: {aligner}",
+        description=shows,
+    )
+
+
+def _cell(record: Record) -> tuple[str, str]:
+    return number(record.value), f"{100 * record.spread:.1f}" if record.repetitions > 1 else ""
+
+
+def _policies(aligner: str, studies: Sequence[Study]) -> Table:
+    """Return one instance's times by threads, datasets and policies: laid out as table A3."""
+    known = sorted(
+        {r.parameters["policy"]: r for s in studies for r in s.single}.values(), key=speedups.policy_rank
+    )
+    policies = [str(r.parameters["policy"]) for r in known]
+    return pivot(
+        f"{aligner}, one instance under each policy ({studies[0].single[0].unit}; laid out as table A3 of the "
+        "thesis, with median and spread for its mean and error)",
+        corner=("threads",),
+        rows=[(str(t),) for t in sorted({whole(r, "threads") for s in studies for r in s.single})],
+        columns=[(_name(s), policy) for s in studies for policy in policies],
+        cells={
+            ((str(whole(r, "threads")),), (_name(s), str(r.parameters["policy"]))): _cell(r)
+            for s in studies
+            for r in s.single
+        },
+        heads=_HEADS,
+    )
+
+
+def _partitions(aligner: str, studies: Sequence[Study]) -> Table:
+    """Return the times of several instances by scenario and dataset: laid out as table A4."""
+    runs = sorted(
+        (r for s in studies for r in s.several),
+        key=lambda r: (speedups.policy_rank(r), whole(r, "instances"), -whole(r, "threads")),
+    )
+    return pivot(
+        f"{aligner}, several instances ({studies[0].single[0].unit}; laid out as table A4 of the thesis, with "
+        "median and spread for its mean and error)",
+        corner=("scenario", "threads"),
+        rows=list(dict.fromkeys(_row(r) for r in runs)),
+        columns=[(_name(s),) for s in studies],
+        cells={(_row(r), (_name(s),)): _cell(r) for s in studies for r in s.several},
+        heads=_HEADS,
+    )
+
+
+def _row(record: Record) -> tuple[str, str]:
+    return speedups.scenario(record), str(whole(record, "threads"))

@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures derived from records: contention, matrices, cache levels, agreement of tools, theoretical bandwidth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from firsttouch.benchmarks.probe import NAME
+from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
+from firsttouch.records.schema import Record
+from firsttouch.records.units import format_bytes
+from firsttouch.report.model import HostView, Table, banks, pu_nodes, varying, whole
+from firsttouch.report.text import case, clean, number, percent, plain
+
+# ----------------------------------------------------------------------
+# Contention: what each thread gets of a bank, and all of them together, over the number of threads.
+
+EACH = "thread_bandwidth"
+TOTAL = "total_bandwidth"
+#: Parameters that tell one way of measuring from another, in the order in which its name has them.
+_WAY = ("program", "access", "kernel", "instructions", "stores", "pages", "policy", "effort")
+#: Parameters that follow from the number of threads, so do not tell two series apart.
+_FOLLOWING = (*_WAY, "threads", "array_bytes", "pus", "pu_nodes")
+
+#: Records by what tells the series apart, then by threads, ascending.
+Series = dict[str, dict[int, Record]]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of measuring (program, kind of accesses, ...): bandwidth per thread, and of all together.
+
+    *positions* are the records per thread of few threads, measured on several NUMA nodes by themselves.
+    """
+
+    name: str
+    each: Series
+    total: Series
+    positions: tuple[Record, ...]
+
+
+def ways(view: HostView) -> list[Way]:
+    """Return every way of measuring contention among the host's valid records, the probe's first."""
+    grouped: dict[tuple[str, ...], list[Record]] = {}
+    for record in view.of("contention"):
+        key = tuple(clean(plain(record.parameters.get(name))) for name in _WAY)
+        grouped.setdefault(key, []).append(record)
+    found = []
+    for key, records in sorted(grouped.items(), key=lambda item: (item[0][0] != NAME, item[0])):
+        words = (
+            f"{text} {name}" if name in {"instructions", "stores", "pages"} else text
+            for name, text in zip(_WAY, key, strict=True)
+            if text
+        )
+        each = [r for r in records if r.metric == EACH]
+        total = [r for r in records if r.metric == TOTAL]
+        found.append(Way(", ".join(words), _series(view, each), _series(view, total), _positions(each)))
+    return [way for way in found if way.each or way.total]
+
+
+def _series(view: HostView, records: Iterable[Record]) -> Series:
+    """Return the series; of few threads on several NUMA nodes, those that are nearest to the bank."""
+    known = sorted(records, key=lambda r: (whole(r, "threads"), _distance(view, r), pu_nodes(r)))
+    names = varying(known, ignore=_FOLLOWING)
+    found: Series = {}
+    for record in known:
+        key = case({n: record.parameters.get(n) for n in names})
+        found.setdefault(key, {}).setdefault(whole(record, "threads"), record)
+    return dict(sorted(found.items()))
+
+
+def _distance(view: HostView, record: Record) -> float:
+    """Return the firmware's mean distance from the PUs to the memory; without it, 0 where it is local, else 1."""
+    pairs = [(node, bank) for node in pu_nodes(record) for bank in banks(record)]
+    if not pairs:
+        return 0.0
+    if view.topology is None or not view.topology.distances:
+        return sum(node != bank for node, bank in pairs) / len(pairs)
+    return sum(view.topology.distance(node, bank) for node, bank in pairs) / len(pairs)
+
+
+def _positions(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Return the records of as many threads on one bank that were measured on several NUMA nodes."""
+    grouped: dict[tuple[int, tuple[int, ...]], list[Record]] = {}
+    for record in records:
+        grouped.setdefault((whole(record, "threads"), banks(record)), []).append(record)
+    return tuple(r for members in grouped.values() if len(members) > 1 for r in members)
+
+
+# ----------------------------------------------------------------------
+# Bandwidth as matrices: PU-sets by memory banks, one matrix per kernel of each way of measuring.
+
+#: STREAM's order; other kernels follow in alphabetical order.
+KERNELS = ("copy", "scale", "add", "triad")
+#: Parameters that vary within a matrix (or with the size of the PU-set), so do not tell two matrices apart.
+_WITHIN = ("kernel", "pu_nodes", "bank", "banks", "threads", "array_bytes", "pus", "stands_for")
+
+Nodes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The records of one kernel by (PU-set, bank); *rows* by size of the PU-set, then number."""
+
+    kernel: str
+    cells: Mapping[tuple[Nodes, Nodes], Record]
+
+    @property
+    def rows(self) -> list[Nodes]:
+        """The PU-sets: single NUMA nodes first."""
+        return sorted({row for row, _ in self.cells}, key=lambda nodes: (len(nodes), nodes))
+
+    @property
+    def columns(self) -> list[Nodes]:
+        """The banks."""
+        return sorted({bank for _, bank in self.cells}, key=lambda nodes: (len(nodes), nodes))
+
+    def local(self) -> list[tuple[tuple[Nodes, Nodes], Record]]:
+        """Return the cells whose memory is on the very NUMA nodes of the PUs."""
+        return [(place, r) for place, r in self.cells.items() if place[0] == place[1]]
+
+    def remote(self) -> list[tuple[tuple[Nodes, Nodes], Record]]:
+        """Return the cells whose memory is on none of the NUMA nodes of the PUs."""
+        return [(place, r) for place, r in self.cells.items() if not set(place[0]) & set(place[1])]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of measuring (program, instructions, stores, policy, ...) and its matrices."""
+
+    parameters: Mapping[str, Any]
+    matrices: tuple[Matrix, ...]
+
+    @property
+    def name(self) -> str:
+        """The way of measuring as a title: ``likwid-bench, avx512 instructions, regular stores, membind``."""
+        words = []
+        for key, value in self.parameters.items():
+            if key in {"program", "policy"}:
+                words.append(plain(value))
+            elif key in {"instructions", "stores", "pages"}:
+                # "compiler": what it made of the loops is not known from outside.
+                words.append(f"{key} by the compiler" if value == "compiler" else f"{plain(value)} {key}")
+            else:
+                words.append(f"{key.replace('_', ' ')} {plain(value)}")
+        return ", ".join(filter(None, words)) or "bandwidth"
+
+    @property
+    def by_probe(self) -> bool:
+        """Whether the probe measured."""
+        return self.parameters.get("program") == NAME
+
+    def records(self) -> Iterator[Record]:
+        """Yield the records of all matrices."""
+        for matrix in self.matrices:
+            yield from matrix.cells.values()
+
+
+def _rank(kernel: str) -> tuple[int, str]:
+    return (KERNELS.index(kernel) if kernel in KERNELS else len(KERNELS), kernel)
+
+
+def variants(view: HostView) -> list[Variant]:
+    """Return every way of measuring bandwidth among the host's valid records, in a stable order."""
+    grouped: dict[str, list[Record]] = {}
+    for record in view.of("bandwidth"):
+        way = {k: v for k, v in record.parameters.items() if k not in _WITHIN}
+        order = ("program", "instructions", "stores", "policy")
+        ordered = {k: way[k] for k in (*order, *sorted(set(way) - set(order))) if k in way}
+        grouped.setdefault(json.dumps(ordered, default=str), []).append(record)
+    found = []
+    for key, records in sorted(grouped.items()):
+        kernels: dict[str, dict[tuple[Nodes, Nodes], Record]] = {}
+        for record in records:
+            # The metric names the kernel as well (copy_bandwidth); the parameter is what the program calls it.
+            kernel = record.metric.removesuffix("_bandwidth") or str(record.parameters["kernel"])
+            kernels.setdefault(kernel, {})[pu_nodes(record), banks(record)] = record
+        matrices = tuple(Matrix(k, kernels[k]) for k in sorted(kernels, key=_rank))
+        found.append(Variant(json.loads(key), matrices))
+    return found
+
+
+def drawn(ways: list[Variant]) -> list[Variant]:
+    """Return the ways that are worth matrices of their own: others hold the probe's local cells up to theirs."""
+    probe = [way for way in ways if way.by_probe]
+    rest = [way for way in ways if way not in probe]
+    return [
+        *probe,
+        *(way for way in rest if not probe or any(m.cells.keys() - dict(m.local()) for m in way.matrices)),
+    ]
+
+
+def best_local(known: list[Variant], kernel: str) -> tuple[Variant, Nodes, Record] | None:
+    """Return the way, NUMA nodes and record of the highest local bandwidth of *kernel*.
+
+    The PU-sets compared are the smallest ones that were measured: more PUs are not a better bank. Of several ways
+    of measuring it is the one with most of its cells.
+    """
+    found = [
+        (variant, place[0], record, len(matrix.cells))
+        for variant in known
+        for matrix in variant.matrices
+        if matrix.kernel == kernel
+        for place, record in matrix.local()
+    ]
+    smallest = min((len(nodes) for _, nodes, _, _ in found), default=0)
+    found = [item for item in found if len(item[1]) == smallest]
+    best = max(found, key=lambda item: (item[3], item[0].by_probe, item[2].value), default=None)
+    return best[:3] if best else None
+
+
+def worst_remote(variant: Variant, kernel: str) -> tuple[Nodes, Nodes, Record] | None:
+    """Return PU-set, bank and record of the lowest remote bandwidth of *kernel*, measured the same way."""
+    found = [
+        (*place, record)
+        for matrix in variant.matrices
+        if matrix.kernel == kernel
+        for place, record in matrix.remote()
+    ]
+    return min(found, key=lambda item: item[2].value, default=None)
+
+
+# ----------------------------------------------------------------------
+# The latency curve read by its levels: which of its sizes stand for which cache, and for memory.
+
+RANDOM = "random_latency"
+SEQUENTIAL = "sequential_latency"
+
+
+#: What a curve's records have in common: parameter and value.
+MemoryWay = tuple[tuple[str, Any], ...]
+_MEMORY_WAY = ("stride_bytes", "order", "pages", "effort")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Latency over size (bytes, ascending) for loads from the PUs of some NUMA nodes to one bank.
+
+    *program* measured it; *way* is how (stride, order of the accesses, pages): curves of one way compare.
+    """
+
+    metric: str
+    pu_nodes: tuple[int, ...]
+    bank: tuple[int, ...]
+    program: str
+    way: MemoryWay
+    points: tuple[tuple[int, Record], ...]
+
+    @property
+    def local(self) -> bool:
+        """Whether the memory is on the NUMA node of the PUs."""
+        return self.pu_nodes == self.bank
+
+    @property
+    def stride_bytes(self) -> int | None:
+        """Bytes from one load to the next in the order of the addresses, None where the records do not say."""
+        stride = dict(self.way).get("stride_bytes")
+        return stride if isinstance(stride, int) else None
+
+    def compares(self, other: Curve) -> bool:
+        """Tell whether two curves were measured in the same way."""
+        return (self.program, self.way) == (other.program, other.way)
+
+    @property
+    def largest(self) -> tuple[int, Record]:
+        """The largest size (bytes) and its record: memory, where it is well past the last cache."""
+        return self.points[-1]
+
+
+@dataclass(frozen=True)
+class Level:
+    """A cache level (or memory, of *cache_bytes* None) and the measured size that stands for it."""
+
+    name: str
+    cache_bytes: int | None
+    size_bytes: int
+    record: Record
+
+
+def curves(view: HostView, metric: str) -> list[Curve]:
+    """Return the latency curves of *metric*: local ones first, the probe's first, then by NUMA nodes and way."""
+    grouped: dict[tuple[tuple[int, ...], tuple[int, ...], str, MemoryWay], dict[int, Record]] = {}
+    for record in view.of("latency", metric=metric):
+        known = record.parameters
+        way = tuple((name, known[name]) for name in _MEMORY_WAY if isinstance(known.get(name), (int, str)))
+        key = (pu_nodes(record), banks(record), str(known.get("program", "")), way)
+        grouped.setdefault(key, {})[whole(record, "size_bytes")] = record
+    found = [Curve(metric, *key, tuple(sorted(points.items()))) for key, points in grouped.items()]
+    return sorted(found, key=lambda c: (not c.local, c.program != NAME, c.pu_nodes, c.bank, c.program, str(c.way)))
+
+
+def worst_remote_latency(known: Sequence[Curve]) -> Curve | None:
+    """Return the curve to a remote bank with the highest latency at its largest size."""
+    remote = [c for c in known if not c.local]
+    return max(remote, key=lambda c: c.largest[1].value, default=None)
+
+
+def cache_levels(topology: Topology | None, nodes: Sequence[int]) -> list[tuple[str, int]]:
+    """Return (name, bytes) of the data caches that the PUs of *nodes* reach, smallest first.
+
+    A host with several kinds of core has several sizes of one level: all of them are returned.
+    """
+    if topology is None:
+        return []
+    mine = {pu for node in topology.numa_nodes if node.index in nodes for pu in node.pus}
+    sizes = {(c.level, c.size_bytes) for c in topology.caches if c.pus & mine and c.size_bytes}
+    return sorted(
+        ((f"L{level}{'d' if level == 1 else ''}", size) for level, size in sizes), key=lambda item: item[1]
+    )
+
+
+def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
+    """Return what the curve says of each level: levels without a measured size of their own are left out.
+
+    A cache is shared with code and other data (thesis, section 3.3), so the largest size up to half of it
+    stands for it, else the largest that fits; memory is the largest size, if it is past the last cache.
+    """
+    levels = []
+    for (_, below), (name, size) in pairwise([("", 0), *caches]):
+        own = [p for p in curve.points if below < p[0] <= size]
+        inner = [p for p in own if p[0] <= size / 2] or own
+        if inner:
+            levels.append(Level(name, size, *inner[-1]))
+    size, record = curve.largest
+    if caches and size > caches[-1][1]:
+        levels.append(Level("memory", None, size, record))
+    elif not caches:
+        levels.append(Level(f"at {format_bytes(size)}", None, size, record))
+    return levels
+
+
+# ----------------------------------------------------------------------
+# The probe beside the field's own programs: the same case, measured by several of them on the same host.
+
+#: Store types that count as the same: what a compiler makes of STREAM's loops is not known from outside.
+_REGULAR = frozenset({"regular", "compiler", None})
+#: Parameters that make a case, beside PU-set and bank.
+_SAME = ("threads", "size_bytes")
+
+
+def program(record: Record) -> str:
+    """Return the program that measured, an empty text where the record does not say."""
+    return clean(str(record.parameters.get("program", "")))
+
+
+def beside(view: HostView, record: Record) -> list[Record]:
+    """Return the records of other programs that measured the same case as *record*, by program."""
+    return _among(view.of(record.check, metric=record.metric), record)
+
+
+def _among(records: Iterable[Record], one: Record) -> list[Record]:
+    found = [r for r in records if r.metric == one.metric and program(r) != program(one) and _alike(one, r)]
+    return sorted(found, key=program)
+
+
+def _alike(one: Record, other: Record) -> bool:
+    a, b = one.parameters, other.parameters
+    same = all(n not in a or n not in b or a[n] == b[n] for n in _SAME)
+    regular = {a.get("stores"), b.get("stores")} <= _REGULAR
+    return same and regular and (pu_nodes(one), banks(one)) == (pu_nodes(other), banks(other))
+
+
+def table(view: HostView, records: Sequence[Record]) -> Table | None:
+    """Return the probe's *records* beside those of others in the same case, None where there are none."""
+    # Few: of the many cells of a sweep, others measured some.
+    others = [r for check in {r.check for r in records} for r in view.of(check) if program(r) != NAME]
+    rows = [
+        (
+            record.metric.replace("_", " "),
+            format_list(pu_nodes(record)),
+            format_list(banks(record)),
+            number(record.value),
+            percent(record.spread),
+            program(other),
+            number(other.value),
+            percent(other.spread),
+            f"{record.value / other.value:.2f}" if other.value else "",
+        )
+        for record in records
+        if program(record) == NAME
+        for other in _among(others, record)
+    ]
+    if not rows:
+        return None
+    unit = records[0].unit
+    header = (
+        "metric",
+        "PU-set",
+        "bank",
+        "probe",
+        "spread",
+        "other program",
+        "its value",
+        "its spread",
+        "probe / other",
+    )
+    return Table(f"The probe beside other programs ({unit}, medians)", header, rows, frozenset({3, 4, 6, 7, 8}))
+
+
+# ----------------------------------------------------------------------
+# What a measured bandwidth is of the theoretical one (thesis section 3.2, formula 3.1).
+
+METRIC = "theoretical_bandwidth"
+KNOWN = "theoretical_bandwidth_known"
+
+
+def fraction(view: HostView, record: Record) -> float | None:
+    """Return the record's rate over its banks' share of the host's theoretical bandwidth, None where unknown.
+
+    All banks are taken to be alike; formula 3.1 gives the figure of one package.
+    """
+    known = view.metric("topology", METRIC)
+    if known is None or record.unit != known.unit or not banks(record):
+        return None
+    packages, every = known.parameters.get("packages"), known.parameters.get("banks")
+    if not isinstance(packages, int) or not isinstance(every, int) or not every or known.value <= 0:
+        return None
+    return record.value / (known.value * packages * len(banks(record)) / every)
+
+
+def unknown(view: HostView) -> str:
+    """Return why the theoretical bandwidth of the host is unknown, an empty text where it is not."""
+    known = view.metric("topology", KNOWN)
+    return str(known.parameters.get("reason", "")) if known is not None and not known.value else ""

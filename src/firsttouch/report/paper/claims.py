@@ -1,0 +1,571 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statements of the papers' prose, checked against their tables."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from itertools import pairwise
+from typing import Any
+
+from firsttouch import toml_schema
+from firsttouch.errors import BadInput
+from firsttouch.genomics.aligners import aligner
+from firsttouch.host.topology import Cache, NumaNode, Pu, Topology
+from firsttouch.report.paper.sheets import SHEETS, Row, Sheets, Taken, groups, matches, take
+from firsttouch.report.text import count, listed
+from firsttouch.scenarios.placement import Plan, plan
+from firsttouch.systems import definition
+from firsttouch.systems.facts import Facts
+
+# ----------------------------------------------------------------------
+# Formulas of claims: plain arithmetic with names, and nothing else that Python could do.
+
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def evaluate(formula: str, names: Mapping[str, float]) -> float:
+    """Return the value of a *formula* of numbers, *names* and ``+ - * / // ( )``; raises BadInput for others."""
+    try:
+        return _arithmetic_value(ast.parse(formula, mode="eval").body, names)
+    except (SyntaxError, ZeroDivisionError) as error:
+        raise BadInput(f"formula '{formula}': {error}") from error
+
+
+def _arithmetic_value(part: ast.expr, names: Mapping[str, float]) -> float:
+    if isinstance(part, ast.Constant) and isinstance(part.value, (int, float)):
+        return float(part.value)
+    if isinstance(part, ast.Name):
+        if part.id not in names:
+            raise BadInput(f"formula: there is no '{part.id}': there are {', '.join(names)}")
+        return names[part.id]
+    if isinstance(part, ast.BinOp) and type(part.op) in _OPERATORS:
+        return _OPERATORS[type(part.op)](_arithmetic_value(part.left, names), _arithmetic_value(part.right, names))
+    raise BadInput(f"formula: '{ast.unparse(part)}' is no arithmetic")
+
+
+# ----------------------------------------------------------------------
+# Which scenarios the papers' machines can carry: planned from their facts and the published index sizes.
+
+_GB = 1e9
+
+
+@dataclass(frozen=True)
+class Feasible:
+    """A scenario of the whole host: its name, instances and threads of each, and why it cannot be run (or "")."""
+
+    name: str
+    instances: int
+    threads: int
+    reason: str
+
+
+@cache
+def host(system: str) -> Topology:
+    """Return a host of *system* as its file's facts describe it; raises BadInput where there is no such system.
+
+    PUs are numbered NUMA node by NUMA node, the second hardware threads after all first ones, as Linux does.
+    """
+    facts = definition.load(system).facts
+    first: list[list[int]] = []
+    for cores in facts.cores_per_numa_node:
+        start = sum(map(len, first))
+        first.append(list(range(start, start + cores)))
+    nodes, pus = [], []
+    for position, number in enumerate(facts.numa_node_numbers):
+        mine = []
+        for core in first[position]:
+            for turn in range(facts.threads_per_core):
+                index = core + turn * facts.cores
+                package = facts.package_of_numa_node[position]
+                pus.append(Pu(index, core, -1 if package is None else package, number))
+                mine.append(index)
+        nodes.append(NumaNode(number, tuple(sorted(mine)), facts.memory_per_numa_node[position]))
+    return Topology(
+        numa_nodes=tuple(nodes),
+        pus=tuple(sorted(pus, key=lambda pu: pu.index)),
+        caches=_caches(facts, nodes),
+        distances=_distances(facts),
+        allowed_pus=frozenset(pu.index for pu in pus),
+        allowed_nodes=frozenset(facts.numa_node_numbers),
+    )
+
+
+def _caches(facts: Facts, nodes: list[NumaNode]) -> tuple[Cache, ...]:
+    """Return the caches: those that *n* PUs share are dealt out along each NUMA node's PUs."""
+    found = []
+    for cache_ in facts.caches:
+        for node in nodes:
+            sharing = min(cache_.pus or 1, len(node.pus))
+            # Hardware threads of one core are neighbours here, whatever their numbers.
+            order = sorted(node.pus, key=lambda pu: (pu % facts.cores, pu))
+            for at in range(0, len(order), sharing):
+                found.append(Cache(cache_.level, cache_.size_bytes, frozenset(order[at : at + sharing])))
+    return tuple(found)
+
+
+def _distances(facts: Facts) -> dict[tuple[int, int], int]:
+    numbers = facts.numa_node_numbers
+    return {
+        (a, b): distance
+        for a, row in zip(numbers, facts.distances or (), strict=False)
+        for b, distance in zip(numbers, row, strict=True)
+    }
+
+
+def planned(name: str, system: str, sheets: Sheets) -> Plan:
+    """Return the plan of the aligner that the papers call *name*, with its published index, on *system*."""
+    rows = [r for r in sheets["aligners"] if r.text("aligner") == name]
+    if not rows:
+        raise BadInput(f"no index size of '{name}' is published")
+    size = rows[0].number("index_gb") or 0.0
+    return plan(host(system), aligner(rows[0].text("file")).need(round(size * _GB)))
+
+
+def whole_host(name: str, system: str, sheets: Sheets) -> list[Feasible]:
+    """Return the scenarios that use every PU, fewest instances first; beyond one per core none is listed."""
+    found = planned(name, system, sheets)
+    threads = len(host(system).pus)
+    fits = [
+        Feasible(s.name, s.instances, s.threads, "") for s in found.scenarios if s.instances * s.threads == threads
+    ]
+    for scenario, reason in found.infeasible:
+        count = int(scenario.split("Inst_")[0])
+        if not scenario.endswith("t"):
+            fits.append(Feasible(scenario, count, threads // count, reason))
+    return sorted(fits, key=lambda f: f.instances)
+
+
+def most_run(sheets: Sheets) -> float:
+    """Return the most instances that the papers ran."""
+    return max(row.number("instances") or 0.0 for row in sheets["times"])
+
+
+def most_instances(name: str, system: str, sheets: Sheets) -> int:
+    """Return the most instances that use every PU and whose indexes fit, up to the most that the papers ran."""
+    most = most_run(sheets)
+    return max(f.instances for f in whole_host(name, system, sheets) if not f.reason and f.instances <= most)
+
+
+# ----------------------------------------------------------------------
+# What the papers' prose says in numbers, as data: one TOML file per paper in claims/.
+#
+# A claim names its place in the paper, says in own words what is claimed there, and states it as a comparison
+# of cells of the published tables. No claim is a verdict: whether it holds is computed (see judge.py).
+
+#: How far a computed number may be from the one in the prose, as a part of it: prose rounds.
+TOLERANCE = 0.05
+
+_SELECT = {
+    "type": "object",
+    "additionalProperties": {
+        "anyOf": [
+            {"type": ["string", "number"]},
+            {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1},
+            {"type": "object", "properties": {"not": {}}, "required": ["not"], "additionalProperties": False},
+        ]
+    },
+}
+_PICK = {
+    **_SELECT,
+    "properties": {
+        "take": {"enum": ["only", "min", "max", "mean", "median"]},
+        "sheet": {"enum": sorted(SHEETS)},
+        "column": {"type": "string"},
+    },
+}
+_EXPECT = {
+    "anyOf": [
+        {"enum": ["all", "nearly all", "most", "some", "not all", "none"]},
+        {"type": "integer", "minimum": 0},
+    ]
+}
+_COLUMNS = {"type": "array", "items": {"type": "string"}}
+#: kind -> the keys that it must have beside those of all claims.
+_KINDS: dict[str, tuple[str, ...]] = {
+    "compare": ("sheet", "each", "left", "relation", "expect"),
+    "value": ("sheet", "each", "left", "take"),
+    "falls": ("sheet", "each", "along", "expect"),
+    "rank": ("sheet", "each", "who", "places", "expect"),
+    "formula": ("formula", "cells", "value"),
+    "rows": ("sheet", "formula", "column"),
+    "same": ("sheet", "other", "each"),
+    "plan": ("system", "aligners", "instances"),
+}
+#: kind -> keys of which it must have one.
+_ONE_OF = {"compare": {"right", "bound"}, "value": {"value", "between"}}
+_CLAIM = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "pattern": "^[a-z0-9-]+$"},
+        "where": {"type": "string"},
+        "says": {"type": "string"},
+        "note": {"type": "string"},
+        "kind": {"enum": list(_KINDS)},
+        "sheet": {"enum": sorted(SHEETS)},
+        "other": {"enum": sorted(SHEETS)},
+        "select": _SELECT,
+        "except": _SELECT,
+        "each": _COLUMNS,
+        "left": _PICK,
+        "right": _PICK,
+        "who": _SELECT,
+        "places": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+        "best": {"enum": ["highest", "lowest"]},
+        "relation": {"enum": ["<", ">"]},
+        "factor": {"type": "number", "exclusiveMinimum": 0},
+        "bound": {"type": "number"},
+        "expect": _EXPECT,
+        "along": {"type": "string"},
+        "take": {"enum": ["min", "max", "range"]},
+        "form": {"enum": ["left", "ratio", "percent", "difference"]},
+        "unit": {"type": "string"},
+        "per": {"type": "number", "exclusiveMinimum": 0},
+        "value": {"type": "number"},
+        "between": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+        "tolerance": {"type": "number", "minimum": 0},
+        "formula": {"type": "string"},
+        "cells": {"type": "object", "additionalProperties": _PICK},
+        "column": {"type": "string"},
+        "system": {"type": "string"},
+        "aligners": {"type": "array", "items": {"type": "string"}},
+        "instances": {"type": "integer", "minimum": 1},
+    },
+    "required": ["id", "where", "says", "kind"],
+    "additionalProperties": False,
+}
+_SCHEMA = {
+    "type": "object",
+    "properties": {"paper": {"type": "string"}, "claim": {"type": "array", "items": _CLAIM, "minItems": 1}},
+    "required": ["paper", "claim"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim: of which *paper*, *where* in it, what it *says* (own words), and the comparison *body*.
+
+    *source* names file and line of the claim, for errors.
+    """
+
+    id: str
+    paper: str
+    where: str
+    says: str
+    note: str
+    kind: str
+    file: str
+    line: int
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load() -> list[Claim]:
+    """Return the claims of all papers, in the order of their files and places."""
+    folder = resources.files("firsttouch.report.paper").joinpath("claims")
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    found = [claim for f in files for claim in parse(f.read_text(encoding="utf-8"), f.name)]
+    seen: dict[str, Claim] = {}
+    for claim in found:
+        if claim.id in seen:
+            raise BadInput(f"a second claim '{claim.id}': name it otherwise", file=claim.file, line=claim.line)
+        seen[claim.id] = claim
+    return found
+
+
+def parse(text: str, file: str) -> list[Claim]:
+    """Return the claims of a TOML text; raises BadInput naming *file*, the line and what is wrong."""
+    data = toml_schema.loads(text, file)
+    toml_schema.check(data, _SCHEMA, text, file)
+    found = []
+    for number, entry in enumerate(data["claim"]):
+        line = toml_schema.line_of(text, ["claim", number])
+        lacking = [key for key in _KINDS[entry["kind"]] if key not in entry]
+        for kind, keys in _ONE_OF.items():
+            if entry["kind"] == kind and not keys & entry.keys():
+                lacking.append(" or ".join(sorted(keys)))
+        if lacking:
+            reason = f"claim '{entry['id']}' of kind {entry['kind']} needs {', '.join(lacking)}"
+            raise BadInput(reason, file=file, line=line)
+        own = {"id", "where", "says", "note", "kind"}
+        found.append(
+            Claim(
+                id=entry["id"],
+                paper=data["paper"],
+                where=entry["where"],
+                says=entry["says"],
+                note=entry.get("note", ""),
+                kind=entry["kind"],
+                file=file,
+                line=line,
+                body={k: v for k, v in entry.items() if k not in own},
+            )
+        )
+    return found
+
+
+# ----------------------------------------------------------------------
+# Whether a paper's prose agrees with its tables: each claim computed from the cells that it is about.
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a claim: whether the tables agree, what they say instead (*found*), and the *cells*."""
+
+    claim: Claim
+    agrees: bool
+    found: str
+    cells: tuple[str, ...]
+
+
+def judge(claims: Sequence[Claim], sheets: Sheets) -> list[Outcome]:
+    """Return the outcome of each claim; raises BadInput with the claim's line where it fits no cells."""
+    return [_outcome(claim, sheets) for claim in claims]
+
+
+def _outcome(claim: Claim, sheets: Sheets) -> Outcome:
+    try:
+        agrees, found, cells = _JUDGES[claim.kind](claim.body, sheets)
+    except BadInput as error:
+        raise BadInput(f"claim '{claim.id}': {error}", file=claim.file, line=claim.line) from error
+    return Outcome(claim, agrees, found, tuple(cells))
+
+
+#: Whether it holds, what was found, the cells that say so.
+_Result = tuple[bool, str, Sequence[str]]
+
+
+def _rows(body: Mapping[str, Any], sheets: Sheets, sheet: str = "") -> list[Row]:
+    rows = [r for r in sheets[sheet or body["sheet"]] if matches(r, body.get("select", {}))]
+    dropped = body.get("except")
+    return [r for r in rows if dropped is None or not matches(r, dropped)]
+
+
+def _pick(pick: Mapping[str, Any], rows: Sequence[Row], column: str) -> Taken | None:
+    wanted = {k: v for k, v in pick.items() if k not in {"take", "column", "sheet"}}
+    return take([r for r in rows if matches(r, wanted)], pick.get("column", column), pick.get("take", "only"))
+
+
+def _column(body: Mapping[str, Any]) -> str:
+    return str(body.get("column", SHEETS[body["sheet"]].value))
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One case of a claim: its name, and the numbers on its two sides."""
+
+    name: str
+    left: Taken
+    right: Taken | None
+
+
+def _cases(body: Mapping[str, Any], sheets: Sheets) -> list[_Case]:
+    found = []
+    for key, rows in groups(_rows(body, sheets), body["each"]).items():
+        left = _pick(body["left"], rows, _column(body))
+        right = _pick(body["right"], rows, _column(body)) if "right" in body else None
+        if left is not None and (right is not None or "right" not in body):
+            found.append(_Case(", ".join(key), left, right))
+    if not found:
+        raise BadInput("no cells fit it")
+    return found
+
+
+def _shown(taken: Taken) -> str:
+    name = taken.rows[0].label if len(taken.rows) == 1 else f"{count(len(taken.rows), 'cell')}"
+    return f"{name}: {_exact(taken.value)}"
+
+
+def _exact(value: float) -> str:
+    """Return a cell as the papers print it: all its digits, but none of binary fractions."""
+    return f"{round(value, 3):.10g}"
+
+
+def _computed(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _met(expect: str | int, holding: int, total: int) -> bool:
+    if isinstance(expect, int):
+        return holding == expect
+    return {
+        "all": holding == total,
+        "nearly all": 6 * holding >= 5 * total,
+        "most": 2 * holding > total,
+        "some": holding > 0,
+        "not all": holding < total,
+        "none": holding == 0,
+    }[expect]
+
+
+_WORDS = {"nearly all": "in nearly all", "not all": "not in all"} | {
+    word: f"in {word}" for word in ("all", "most", "some", "none")
+}
+
+
+def _counted(expect: str | int, holding: Sequence[str], failing: Sequence[str]) -> _Result:
+    """Return whether as many cases hold as expected, with the cells that decide it."""
+    total = len(holding) + len(failing)
+    agrees = _met(expect, len(holding), total)
+    # "None" and "some" are decided by those that hold, the others by those that do not.
+    first, second = (holding, failing) if expect in {"none", "some"} else (failing, holding)
+    found = f"so in {len(holding)} of {count(total, 'case')} (said: {_WORDS.get(str(expect), f'in {expect}')})"
+    return agrees, found, first or second
+
+
+def _compare(body: Mapping[str, Any], sheets: Sheets) -> _Result:
+    factor = body.get("factor", 1.0)
+    holding: list[str] = []
+    failing: list[str] = []
+    for case in _cases(body, sheets):
+        bound = factor * case.right.value if case.right else body["bound"]
+        true = case.left.value < bound if body["relation"] == "<" else case.left.value > bound
+        (holding if true else failing).append(_sides(case))
+    return _counted(body["expect"], holding, failing)
+
+
+def _number(case: _Case, form: str, per: float) -> float:
+    left = case.left.value
+    if form == "left" or case.right is None:
+        return left / per
+    right = case.right.value
+    return {"ratio": right / left, "percent": 100 * (right / left - 1), "difference": (right - left) / per}[form]
+
+
+def _value(body: Mapping[str, Any], sheets: Sheets) -> _Result:
+    form = body.get("form", "ratio" if "right" in body else "left")
+    numbers = [(_number(case, form, body.get("per", 1.0)), case) for case in _cases(body, sheets)]
+    low, high = (pick(numbers, key=lambda item: item[0]) for pick in (min, max))
+    unit = body.get("unit", "x" if form == "ratio" else "")
+    if body["take"] == "range":
+        slack, (least, most) = body.get("tolerance", TOLERANCE), body["between"]
+        agrees = low[0] >= least * (1 - slack) and high[0] <= most * (1 + slack)
+        found = f"{_computed(low[0])} to {_computed(high[0])}{unit} (said: {least:g} to {most:g}{unit})"
+        return agrees, found, [_sides(low[1]), _sides(high[1])]
+    value, case = high if body["take"] == "max" else low
+    return *_against(value, body, unit), [_sides(case)]
+
+
+def _against(value: float, body: Mapping[str, Any], unit: str) -> tuple[bool, str]:
+    """Return whether a computed number agrees with the claimed one, or is above or below it; and both in words."""
+    claimed, relation = body["value"], body.get("relation")
+    if relation is None:
+        agrees, word = _near(value, claimed, body.get("tolerance", TOLERANCE)), ""
+    else:
+        agrees = value > claimed if relation == ">" else value < claimed
+        word = "more than " if relation == ">" else "less than "
+    return agrees, f"{_computed(value)}{unit} (said: {word}{claimed:g}{unit})"
+
+
+def _sides(case: _Case) -> str:
+    return _shown(case.left) + (f", against {_shown(case.right)}" if case.right else "")
+
+
+def _near(value: float, claimed: float, slack: float) -> bool:
+    return abs(value - claimed) <= slack * abs(claimed) + 1e-9
+
+
+def _falls(body: Mapping[str, Any], sheets: Sheets) -> _Result:
+    column, along = _column(body), body["along"]
+    holding: list[str] = []
+    failing: list[str] = []
+    for rows in groups(_rows(body, sheets), body["each"]).values():
+        points = sorted((row.number(along) or 0.0, row.number(column) or 0.0, row) for row in rows)
+        rises = [(a, b) for a, b in pairwise(points) if b[1] >= a[1]]
+        for (_, before, first), (_, after, second) in rises[:1]:
+            failing.append(f"{first.label}: {_exact(before)}, then {second.label}: {_exact(after)}")
+        if not rises:
+            holding.append(f"{points[0][2].label}: {_exact(points[0][1])}, at last {_exact(points[-1][1])}")
+    return _counted(body["expect"], holding, failing)
+
+
+def _rank(body: Mapping[str, Any], sheets: Sheets) -> _Result:
+    column = _column(body)
+    sign = 1 if body.get("best") == "lowest" else -1
+    holding: list[str] = []
+    failing: list[str] = []
+    for rows in groups(_rows(body, sheets), body["each"]).values():
+        order = sorted(rows, key=lambda r: sign * (r.number(column) or 0.0))
+        mine, first = next((r for r in order if matches(r, body["who"])), None), order[0]
+        if mine is None:
+            raise BadInput(f"nothing in {rows[0].label} and its like is who it is about")
+        own, best = mine.number(column) or 0.0, first.number(column) or 0.0
+        # Equal ones share a place.
+        place = 1 + sum(sign * (r.number(column) or 0.0) < sign * own for r in order)
+        text = f"{mine.label}: {_exact(own)}, place {place} of {len(order)}"
+        if place > 1:
+            text += f" behind {first.label}: {_exact(best)}"
+        (holding if place in body["places"] else failing).append(text)
+    return _counted(body["expect"], holding, failing)
+
+
+def _formula(body: Mapping[str, Any], sheets: Sheets) -> _Result:
+    taken: dict[str, Taken] = {}
+    for name, pick in body["cells"].items():
+        sheet = pick.get("sheet", body.get("sheet", ""))
+        found = _pick(pick, sheets[sheet], SHEETS[sheet].value) if sheet in sheets else None
+        if found is None:
+            raise BadInput(f"no cell is its '{name}'")
+        taken[name] = found
+    value = evaluate(body["formula"], {name: found.value for name, found in taken.items()})
+    return *_against(value, body, body.get("unit", "")), [_shown(found) for found in taken.values()]
+
+
+def _each_row(body: Mapping[str, Any], sheets: Sheets) -> _Result:
+    holding: list[str] = []
+    failing: list[str] = []
+    for row in _rows(body, sheets):
+        names = {c: v for c, v in row.cells.items() if isinstance(v, float)}
+        value, cell = evaluate(body["formula"], names), names[body["column"]]
+        near = _near(value, cell, body.get("tolerance", TOLERANCE))
+        (holding if near else failing).append(f"{row.label}: {_exact(cell)}, computed {_computed(value)}")
+    return _counted(body.get("expect", "all"), holding, failing)
+
+
+def _same(body: Mapping[str, Any], sheets: Sheets) -> _Result:
+    column = _column(body)
+    others = {tuple(r.text(c) for c in body["each"]): r for r in sheets[body["other"]]}
+    holding: list[str] = []
+    failing: list[str] = []
+    for row in _rows(body, sheets):
+        other = others.get(tuple(row.text(c) for c in body["each"]))
+        if other is None:
+            raise BadInput(f"{row.label} is not in {body['other']}")
+        here, there = row.number(column), other.number(column)
+        text = f"{row.label}: {_exact(here or 0.0)}, there {_exact(there or 0.0)}"
+        (holding if here == there else failing).append(text)
+    return _counted(body.get("expect", "all"), holding, failing)
+
+
+def _plan(body: Mapping[str, Any], sheets: Sheets) -> _Result:
+    most = {name: most_instances(name, body["system"], sheets) for name in body["aligners"]}
+    said = [f"{name}: up to {count(found, 'instance')} by memory" for name, found in most.items()]
+    agrees = all(found == body["instances"] for found in most.values())
+    return agrees, listed(said), [_index(name, sheets) for name in body["aligners"]]
+
+
+def _index(aligner: str, sheets: Sheets) -> str:
+    (row,) = [r for r in sheets["aligners"] if r.text("aligner") == aligner]
+    return f"index in {row.label}: {_exact(row.number('index_gb') or 0.0)} GB"
+
+
+_JUDGES = {
+    "compare": _compare,
+    "value": _value,
+    "falls": _falls,
+    "rank": _rank,
+    "formula": _formula,
+    "rows": _each_row,
+    "same": _same,
+    "plan": _plan,
+}

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways to divide a host's usable PUs, and the NUMA nodes beside them, among equal instances."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from firsttouch.errors import BadInput, CannotHere
+from firsttouch.host.topology import Topology
+from firsttouch.scenarios.numa_groups import Neighbours
+
+#: Thread counts of the scaling study as parts of all PUs: 8, 16, 32, 48 and 64 of 64 (thesis section 5.2.1).
+SCALING_EIGHTHS = (1, 2, 4, 6, 8)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one instance gets: PUs, best first, their NUMA nodes, and those for data."""
+
+    pus: tuple[int, ...]
+    cpu_nodes: tuple[int, ...]
+    numa_nodes: tuple[int, ...]
+
+
+class Layout:
+    """The ways to divide a topology's usable PUs among instances.
+
+    Raises BadInput where the topology leaves no PU or no memory to use, or *threads* is not 1 … its PUs. Data go
+    to :attr:`Topology.data_nodes`, or with *all_memory* to all :attr:`Topology.memory_nodes`.
+    """
+
+    def __init__(self, topology: Topology, threads: int | None, *, all_memory: bool = False) -> None:
+        self.topology = topology
+        self.pus = {n: topology.usable_pus(n) for n in topology.cpu_nodes}
+        self.total = sum(map(len, self.pus.values()))
+        self.banks = topology.memory_nodes if all_memory else topology.data_nodes
+        if not self.total:
+            raise BadInput("no PU that may be used belongs to a NUMA node", file=topology.file)
+        if not self.banks:
+            stated = any(n.memory_bytes for n in topology.numa_nodes)
+            reason = "that may be used" if stated else "here: their sizes are not stated"
+            raise BadInput(f"no NUMA node has memory {reason}", file=topology.file)
+        if threads is not None and not 1 <= threads <= self.total:
+            raise BadInput(f"--threads {threads}: this process may use 1 to {self.total} PUs")
+        self.threads = threads or self.total
+        self._groups: dict[int, list[tuple[int, ...]]] = {}
+        self._node = {pu: n for n, pus in self.pus.items() for pu in pus}
+        self._core = {p.index: p.core for p in topology.pus}
+        #: How many PUs of its core come before a PU: 0 for the first hardware thread of each.
+        self._rank: dict[int, int] = {}
+        seen = Counter[int]()
+        for pu in (p for pus in self.pus.values() for p in pus):
+            self._rank[pu] = seen[self._core[pu]]
+            seen[self._core[pu]] += 1
+
+    @functools.cached_property
+    def _neighbours(self) -> Neighbours:
+        return Neighbours(self.topology, tuple(self.pus))
+
+    def divisions(self) -> Iterator[tuple[list[Share], int]]:
+        """Yield (the instances' shares, threads per instance) of the usual scenarios, one instance first."""
+        for threads in sorted({max(1, self.threads * e // 8) for e in SCALING_EIGHTHS}):
+            yield [self._everything()], threads
+        for instances in self._counts():
+            shares = self._shares(instances)
+            room = min(len(s.pus) for s in shares)
+            cores = min(len({self._core[p] for p in s.pus}) for s in shares)
+            for threads in sorted({min(t, self.threads // instances) for t in (room, cores)}):
+                yield self._shares(instances, threads), threads
+
+    def division(self, instances: int, threads: int | None, *, bound: bool = True) -> tuple[list[Share], int]:
+        """Return the shares of any number of *instances* of *threads* threads each, None for all usable PUs.
+
+        Each has PUs of its own, or (not *bound*) everything. Raises CannotHere where the host cannot carry them,
+        with the reason.
+        """
+        if threads is None and self.total % instances:
+            raise CannotHere(f"the {self.total} PUs that may be used do not divide into {instances} equal parts")
+        each = threads or self.total // instances
+        if instances * each > self.threads:
+            raise CannotHere(f"{instances} x {each} threads are more than {self.threads}, the PUs to be used")
+        if instances == 1 or not bound:
+            return [self._everything()] * instances, each
+        if instances <= len(self.pus) and each <= min(len(s.pus) for s in self._shares(instances)):
+            return self._shares(instances, each), each
+        if instances > (most := sum(len(p) // each for p in self.pus.values())):
+            raise CannotHere(
+                f"{most} instances of {each} threads have a place within one NUMA node, not {instances}"
+            )
+        return self._packed(instances, each), each
+
+    def _everything(self) -> Share:
+        return Share(tuple(p for pus in self.pus.values() for p in pus), tuple(self.pus), self.banks)
+
+    def _counts(self) -> list[int]:
+        nodes = len(self.pus)
+        fewer = {n for n in range(2, nodes + 1) if nodes % n == 0 or n & (n - 1) == 0}
+        narrowest = min(map(len, self.pus.values()))
+        more = {nodes * k for k in range(2, narrowest + 1) if narrowest % k == 0}
+        return sorted(n for n in fewer | more if n <= self.threads)
+
+    def _shares(self, instances: int, threads: int | None = None) -> list[Share]:
+        """Return the instances' shares: of *threads* PUs each, or of all that there are for each.
+
+        Instances are equal: what one could have more than the others stays idle. More instances than NUMA
+        nodes are a multiple of them.
+        """
+        nodes = tuple(self.pus)
+        if instances > len(nodes):
+            parts = instances // len(nodes)
+            return self._packed(instances, threads or min(map(len, self.pus.values())) // parts)
+        if instances not in self._groups:
+            self._groups[instances] = self._neighbours.groups(instances)
+        return [self._share(self._merge(g)[:threads], self._nearest(g)) for g in self._groups[instances]]
+
+    def _packed(self, instances: int, threads: int) -> list[Share]:
+        """Return shares of *threads* PUs of one NUMA node each, dealt out in turn while a node has PUs left."""
+        turns = [(turn, n) for n, pus in self.pus.items() for turn in range(len(pus) // threads)]
+        counts = Counter(n for _, n in sorted(turns)[:instances])
+        return [
+            self._share(pus, self._nearest((node,)))
+            for node in sorted(counts)
+            for pus in _split(self._core, self.pus[node], counts[node], threads)
+        ]
+
+    def _share(self, pus: tuple[int, ...], banks: tuple[int, ...]) -> Share:
+        return Share(pus, tuple(sorted({self._node[p] for p in pus})), banks)
+
+    def _merge(self, group: Sequence[int]) -> tuple[int, ...]:
+        """Return the PUs of a group, whole cores first and taking turns over its NUMA nodes.
+
+        So a part of them is spread over the group, and no core is shared while another one idles.
+        """
+        ranked = [(self._rank[p], i, n) for n in group for i, p in enumerate(self.pus[n])]
+        return tuple(self.pus[n][i] for _, i, n in sorted(ranked))
+
+    def _nearest(self, group: Sequence[int]) -> tuple[int, ...]:
+        """Return the group's NUMA nodes that have memory, or the nearest one where none has."""
+        own = tuple(n for n in group if n in self.banks)
+        if own:
+            return own
+        return (min(self.banks, key=lambda bank: (sum(self._fallback(n, bank) for n in group), bank)),)
+
+    def _fallback(self, node: int, bank: int) -> int:
+        """Return how far *bank* is from *node* for the kernel, which takes the nearest where *node* has none.
+
+        Of two at the same distance it takes one without PUs, then one with a higher number (Linux,
+        mm/page_alloc.c, find_next_best_node): the order that --localalloc follows as well.
+        """
+        return self.topology.distance(node, bank) + int(bank < node) + int(bank in self.pus)
+
+
+def _split(core: Mapping[int, int], pus: Sequence[int], parts: int, size: int) -> list[tuple[int, ...]]:
+    """Split the PUs of one NUMA node into *parts* of *size* PUs that share few cores.
+
+    The PUs come best first, so that those that are left over are second hardware threads where there are any.
+    Neighbours stay together, unless parts of whole cores share fewer.
+    """
+    kept = sorted(pus[: parts * size], key=lambda p: (core[p], p))
+    runs = [kept[i * size : (i + 1) * size] for i in range(parts)]
+    chunks = min(
+        runs, _whole_cores(core, kept, size), key=lambda chunks: sum(len({core[p] for p in c}) for c in chunks)
+    )
+    place = {pu: i for i, pu in enumerate(pus)}
+    return [tuple(sorted(c, key=place.__getitem__)) for c in chunks]
+
+
+def _whole_cores(core: Mapping[int, int], pus: Sequence[int], size: int) -> list[list[int]]:
+    """Divide *pus* into parts of *size*, largest cores first: the small ones fill up what is left."""
+    by_core: dict[int, list[int]] = {}
+    for pu in pus:
+        by_core.setdefault(core[pu], []).append(pu)
+    cores = sorted(by_core.values(), key=len, reverse=True)
+    chunks = []
+    while cores:
+        chunk: list[int] = []
+        for own in cores:
+            if len(own) <= size - len(chunk):
+                chunk += own
+                own.clear()
+        cores = [own for own in cores if own]
+        if missing := size - len(chunk):
+            # The rest of the core stands where it stood, and goes to the next part.
+            chunk += cores[0][:missing]
+            del cores[0][:missing]
+        chunks.append(chunk)
+    return chunks

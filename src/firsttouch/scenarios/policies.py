@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory policies, read from policies.toml: a new one is an entry there, no code."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from firsttouch import toml_schema
+from firsttouch.errors import BadInput
+
+Extent = Literal["whole", "part"]
+PAGES = ("anywhere", "inside", "even")
+_OPTIONS = {"type": "array", "items": {"type": "string"}}
+#: The kernel's name of a mode (two have a space), its flags, and its NUMA nodes (mm/mempolicy.c, mpol_to_str).
+_MODE = re.compile(r"[0-9a-f]+ ((?:prefer \(many\)|weighted interleave|[a-z]+)(?:=[^: ]+)?)(\S*)")
+
+
+def _both(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["whole", "part"],
+        "properties": {"whole": value, "part": value},
+    }
+
+
+_POLICY: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["title", "whole", "part", "mode", "pages", "tolerance"],
+    "properties": {
+        "title": {"type": "string"},
+        "whole": _OPTIONS,
+        "part": _OPTIONS,
+        "mode": _both({"type": "string"}),
+        "pages": _both({"enum": list(PAGES)}),
+        "tolerance": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+        "since": {"type": "string"},
+        "unlisted": {"type": "boolean"},
+        "setting": {**_OPTIONS, "minItems": 2, "maxItems": 2},
+    },
+}
+#: Names as they can stand in a scenario's.
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "propertyNames": {"pattern": "^[a-z]+(-[a-z]+)*$"},
+    "additionalProperties": _POLICY,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """One policy: numactl's options and what the kernel must show, for one instance and for several.
+
+    *since* is empty for the thesis's own; *setting* a kernel file and the value that it must hold, or empty;
+    *unlisted* ones are asked for by name.
+    """
+
+    name: str
+    title: str
+    whole: tuple[str, ...]
+    part: tuple[str, ...]
+    mode: Mapping[str, str]
+    pages: Mapping[str, str]
+    tolerance: float
+    since: str = ""
+    setting: tuple[str, ...] = ()
+    unlisted: bool = False
+
+    @property
+    def binds(self) -> bool:
+        """Whether each of several instances is bound to PUs of its own."""
+        return any("{bind}" in option for option in self.part)
+
+    def numactl(self, extent: Extent, *, bind: str, numa_nodes: str) -> tuple[str, ...]:
+        """Return numactl's options, with the placeholders of policies.toml filled in."""
+        template = self.whole if extent == "whole" else self.part
+        return tuple(t.format(bind=bind, numa_nodes=numa_nodes) for t in template)
+
+    def holds(self, mode: str, extent: Extent) -> bool:
+        """Tell whether *mode*, as :func:`mode_of` gives it, is this policy's: name, and its flag if it has one."""
+        wanted, _, flag = self.mode[extent].partition("=")
+        name, _, flags = mode.partition(":")[0].partition("=")
+        # The flags "static" and "relative" say how NUMA nodes are counted in a cpuset, not what is asked for.
+        return name == wanted and ("balancing" in flags.split("|")) == (flag == "balancing")
+
+
+def mode_of(line: str) -> str:
+    """Return the memory policy in a line of numa_maps: ``bind:0-1``, ``prefer (many):0``, ``default``."""
+    found = _MODE.match(line)
+    return found[1] + found[2] if found else ""
+
+
+def parse(text: str, file: str) -> dict[str, Policy]:
+    """Return the policies of a TOML text; raises BadInput naming *file*, the line and the entry."""
+    tables = toml_schema.loads(text, file)
+    toml_schema.check(tables, SCHEMA, text, file)
+    policies = {}
+    for name, table in tables.items():
+        known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+        one = Policy(name=name, **known)
+        try:
+            for extent in get_args(Extent):
+                one.numactl(extent, bind="", numa_nodes="")
+        except (KeyError, IndexError, ValueError) as error:
+            line = toml_schema.line_of(text, [name])
+            raise BadInput(f"policy {name}: unknown placeholder: {error}", file=file, line=line) from error
+        policies[name] = one
+    return policies
+
+
+@functools.cache
+def policies() -> dict[str, Policy]:
+    """Return all policies by name, in the order of policies.toml: the thesis's three come first."""
+    file = resources.files("firsttouch.scenarios") / "policies.toml"
+    return parse(toml_schema.read(file), str(file))
+
+
+def policy(name: str) -> Policy:
+    """Return the policy of that name; raises BadInput that lists the known ones."""
+    try:
+        return policies()[name]
+    except KeyError:
+        raise BadInput(f"no policy '{name}': there are {', '.join(policies())}") from None
+
+
+def chosen(text: str) -> tuple[Policy, ...]:
+    """Return the policies that *text* names: ``thesis``, ``all``, or names with commas; raises BadInput."""
+    if text in {"thesis", "all"}:
+        listed = [p for p in policies().values() if not p.unlisted]
+        return tuple(p for p in listed if text == "all" or not p.since)
+    return tuple(policy(name) for name in dict.fromkeys(text.split(",")))
+
+
+@functools.cache
+def refusal(one: Policy, numa_nodes: str) -> str:
+    """Return why this host does not do that policy on *numa_nodes*, or an empty string.
+
+    Tried, not told by versions: numactl starts a program, and the kernel shows the policy that it runs under
+    (a numactl or a kernel that does not know a policy may take another one). The thesis's need no trial.
+    """
+    if not one.since:
+        return ""
+    reason = _unset(one.setting) or _tried(one, numa_nodes)
+    return f"policy {one.name} needs {one.since}: {reason}" if reason else ""
+
+
+def _unset(setting: tuple[str, ...]) -> str:
+    """Return how a kernel file differs from what it must hold, or an empty string."""
+    if not setting:
+        return ""
+    file, value = setting
+    try:
+        found = Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        return f"{file}: {error.strerror}"
+    return "" if found == value else f"{file} is {found}, an administrator must make it {value}"
+
+
+def _tried(one: Policy, numa_nodes: str) -> str:
+    """Return what numactl or the kernel does not do of a policy, or an empty string."""
+    if shutil.which("numactl") is None:
+        return "numactl is not on PATH"
+    options = [o for o in one.numactl("part", bind="", numa_nodes=numa_nodes) if o]
+    argv = ["numactl", *options, "--", "cat", "/proc/self/numa_maps"]
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"numactl cannot be tried: {error}"
+    if done.returncode:
+        said = next((x.strip() for x in done.stderr.splitlines() if x.strip()), f"status {done.returncode}")
+        return f"this host refuses it: {said}"
+    shown = {mode_of(line) for line in done.stdout.splitlines() if " anon=" in line}
+    if any(one.holds(mode, "part") for mode in shown):
+        return ""
+    return f"this host gives {', '.join(sorted(shown)) or 'no policy'} in its place"
