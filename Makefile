@@ -38,10 +38,11 @@ test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration
 	@$(if $(filter unit golden hostile,$(SUITE)),,$(BIN)/python -m pytest -q $(if $(SUITE),,-n 2 --dist loadscope) \
 	    -m "$(or $(SUITE),not (unit or golden or hostile))")
 
-lint: setup ## ruff, mypy (strict on src/), shellcheck, clang-format
+lint: setup ## ruff, mypy (strict on src/), the order of the packages, shellcheck, clang-format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache >.cache/imports || { cat .cache/imports; exit 1; }
 	@shellcheck setup/*.sh containers/*.sh .ci/run slurm/*.sh slurm/*.sbatch slurm/nhc/*.nhc
 	@clang-format --dry-run -Werror $$(find probe -name '*.[ch]')
 

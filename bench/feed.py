@@ -39,7 +39,7 @@ import numpy as np
 
 from firsttouch.genomics.fastq import Reads, inspect
 from firsttouch.genomics.feed import Dynamic, Static
-from firsttouch.records.units import parse_bytes
+from firsttouch.units import parse_bytes
 
 #: Part of the plain file that is packed, since packing takes long: what is unpacked is this large.
 PACKED_PART = 8

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from emulated import channel, image, machine, services, terminal
 from emulated.guest import Guest
 from firsttouch.errors import FirstTouchError
-from firsttouch.records.units import parse_bytes
+from firsttouch.units import parse_bytes
 
 EXAMPLES = """\
 examples:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from firsttouch.errors import BadInput
-from firsttouch.records.units import parse_bytes
+from firsttouch.units import parse_bytes
 
 MACHINES = Path(__file__).resolve().parent / "machines"
 MIB = 1 << 20

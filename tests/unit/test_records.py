@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from firsttouch.errors import BadInput
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
-from firsttouch.records.units import UNITS
+from firsttouch.units import UNITS
 
 pytestmark = pytest.mark.unit
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firsttouch.errors import BadInput
-from firsttouch.records.units import UNITS, format_bytes, parse, parse_bytes
 from firsttouch.systems.facts import METRICS
+from firsttouch.units import UNITS, format_bytes, parse, parse_bytes
 
 pytestmark = pytest.mark.unit
 

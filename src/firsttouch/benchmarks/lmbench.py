@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from firsttouch.errors import Missing, RunFailed
-from firsttouch.records.units import UNITS
+from firsttouch.units import UNITS
 
 MIB = int(UNITS["MiB"][1])
 #: Its exact format: a number that lost its end is no number.

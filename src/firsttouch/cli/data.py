@@ -13,7 +13,7 @@ from typing import Any
 from firsttouch.cli import options
 from firsttouch.datasets import fetch, manifest
 from firsttouch.execution.progress import say
-from firsttouch.records.units import format_bytes
+from firsttouch.units import format_bytes
 
 _OPTIONS = ("genome_size", "repeat_fraction", "seed", "pairs", "read_length")
 EXAMPLES = """\

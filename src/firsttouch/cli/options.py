@@ -18,7 +18,7 @@ from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import parse_list
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
-from firsttouch.records.units import parse_bytes
+from firsttouch.units import parse_bytes
 
 if TYPE_CHECKING:
     from firsttouch.genomics.launch import Result

@@ -11,8 +11,8 @@ from firsttouch.cli import options
 from firsttouch.errors import RunFailed
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
-from firsttouch.records.units import format_bytes
 from firsttouch.systems.definition import load, mismatch
+from firsttouch.units import format_bytes
 
 EXAMPLES = """\
   firsttouch topology

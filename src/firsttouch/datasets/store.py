@@ -21,7 +21,7 @@ from firsttouch.datasets import manifest
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.records import atomic_files
-from firsttouch.records.units import format_bytes
+from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
 # Streams of bytes on their way into the store: unpacked, cut, counted and hashed in one pass.

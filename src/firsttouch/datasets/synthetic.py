@@ -18,7 +18,7 @@ from firsttouch.datasets import store
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.datasets.store import Place, Progress, need_space
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.records.units import parse_bytes
+from firsttouch.units import parse_bytes
 
 # ----------------------------------------------------------------------
 # A random genome with repeats, the same bytes for the same options on every host.

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from firsttouch.errors import BadInput, Missing
 from firsttouch.execution.process_runner import guarded
 from firsttouch.genomics.pipe_writer import enlarge
-from firsttouch.records.units import format_bytes
+from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
 # Read files as they lie on disk: what they are by their content, and whether they are still the same.

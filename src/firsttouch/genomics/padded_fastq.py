@@ -20,7 +20,7 @@ from firsttouch.errors import BadInput
 from firsttouch.genomics.fastq import Reads
 from firsttouch.genomics.feed import Static
 from firsttouch.records import atomic_files
-from firsttouch.records.units import format_bytes
+from firsttouch.units import format_bytes
 
 #: The paper's block.
 BLOCK_BYTES = 12288

@@ -23,7 +23,7 @@ from typing import Any
 from firsttouch.errors import BadInput, Missing
 from firsttouch.host import cpusets
 from firsttouch.host.cpusets import TOO_HIGH, format_list, parse_hwloc
-from firsttouch.records.units import format_bytes
+from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
 # Stored file-system roots of other hosts (sys/ and proc/), in a folder or in a tarball.

@@ -25,7 +25,7 @@ from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.host import emulation
 from firsttouch.records import atomic_files
-from firsttouch.records.units import UNITS
+from firsttouch.units import UNITS
 
 if TYPE_CHECKING:
     import polars as pl

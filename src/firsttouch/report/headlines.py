@@ -11,10 +11,10 @@ from typing import Any
 from tabulate import tabulate
 
 from firsttouch.records.schema import Record
-from firsttouch.records.units import format_bytes
 from firsttouch.report import metrics, speedups
 from firsttouch.report.model import HostView, Problem, banks
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
+from firsttouch.units import format_bytes
 
 HEADER = ("", "value", "spread", "n", "to compare with")
 

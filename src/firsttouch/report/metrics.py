@@ -13,9 +13,9 @@ from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
-from firsttouch.records.units import format_bytes
 from firsttouch.report.model import HostView, Table, banks, pu_nodes, varying, whole
 from firsttouch.report.text import case, clean, number, percent, plain
+from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
 # Contention: what each thread gets of a bank, and all of them together, over the number of threads.

@@ -22,9 +22,9 @@ from prometheus_client.registry import Collector
 from firsttouch.host.cpusets import format_list
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record
-from firsttouch.records.units import UNITS
 from firsttouch.report.model import HostView, case_of
 from firsttouch.report.text import clean
+from firsttouch.units import UNITS
 
 #: A scrape reads the whole file: of more cases than these, there are the verdicts and the numbers of records only.
 MOST_CASES = 100_000

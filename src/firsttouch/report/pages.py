@@ -18,11 +18,11 @@ from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record, write_table
-from firsttouch.records.units import UNITS
 from firsttouch.report import document, guidelines, junit, model, openmetrics, tables
 from firsttouch.report.headlines import HEADER, Summary, headlines, not_measured
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
 from firsttouch.report.text import clean, count, markdown
+from firsttouch.units import UNITS
 
 # ----------------------------------------------------------------------
 # The pages of a report: the templates filled in.

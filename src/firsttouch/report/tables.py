@@ -9,10 +9,10 @@ from typing import Any
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
-from firsttouch.records.units import format_bytes
 from firsttouch.report import metrics, speedups
 from firsttouch.report.model import HostView, Problem, References, Table, case_of, common
 from firsttouch.report.text import case, count, number, percent, quantity, span
+from firsttouch.units import format_bytes
 
 #: The checks and metrics that figures, or the topology's facts, show: all others go to a table.
 _WHOLLY_SHOWN = frozenset({"topology", "bandwidth"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
-from firsttouch.records.units import format_bytes
+from firsttouch.units import format_bytes
 
 #: Part of a bank that is the kernel's own. On the stored host of the thesis's kind (hwloc's 64amd64-4s2n4ca2co)
 #: 3.2 to 3.9 % of each bank are neither free nor cached files (its sys/devices/system/node/node*/meminfo).

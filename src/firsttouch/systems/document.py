@@ -16,8 +16,8 @@ import jsonschema
 import yaml
 from jsonschema.exceptions import ValidationError
 
+from firsttouch import units
 from firsttouch.errors import BadInput
-from firsttouch.records import units
 
 # ----------------------------------------------------------------------
 # YAML with line numbers: every value knows its line, duplicate keys and surprises are errors.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from firsttouch.records import units
+from firsttouch import units
 from firsttouch.systems.document import Document, Problems
 
 # ----------------------------------------------------------------------

@@ -11,9 +11,9 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
+from firsttouch import units
 from firsttouch.errors import BadInput
 from firsttouch.paths import TABLES
-from firsttouch.records import units
 from firsttouch.systems.document import Document, Problems, Where, percent, quantity
 from firsttouch.systems.facts import METRICS, PARAMETERS, RELATIONS, Facts
 

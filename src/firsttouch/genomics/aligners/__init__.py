@@ -21,8 +21,8 @@ from firsttouch import toml_schema
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution.process_runner import last_lines, run_tool
 from firsttouch.records import atomic_files
-from firsttouch.records.units import parse_bytes
 from firsttouch.scenarios.memory_fit import Need
+from firsttouch.units import parse_bytes
 
 # ----------------------------------------------------------------------
 # What an aligner's TOML file may say, and what its argv templates hold.

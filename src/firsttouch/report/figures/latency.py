@@ -9,7 +9,6 @@ from math import ceil, floor, log2
 
 from matplotlib.axes import Axes
 
-from firsttouch.records.units import format_bytes
 from firsttouch.report import metrics
 from firsttouch.report.figures import drawing as style
 from firsttouch.report.figures.drawing import INK, MUTED, SERIES
@@ -17,6 +16,7 @@ from firsttouch.report.metrics import Curve
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table
 from firsttouch.report.tables import VALUE_HEADER, measured, values
 from firsttouch.report.text import clean, count, listed, nodes, quantity, times
+from firsttouch.units import format_bytes
 
 _TITLE = "Latency of a load, by size of the memory it walks"
 _HOW = (

@@ -11,10 +11,10 @@ from markupsafe import Markup
 
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import NumaNode, Topology
-from firsttouch.records.units import format_bytes
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Figure, HostView, Panel
 from firsttouch.report.text import clean, count, listed
+from firsttouch.units import format_bytes
 
 _TITLE = "The host as hwloc sees it"
 _HOW = (
