@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``firsttouch COMMAND``. One file per command in commands/."""
+"""The command line: ``firsttouch COMMAND``. One module per command."""
 
 from __future__ import annotations
 
