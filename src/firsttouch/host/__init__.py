@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host is: topology, CPU sets and cgroup limits, kernel settings, emulation."""
+"""What this host is: its topology, CPU sets and cgroup limits, and whether it is emulated."""
