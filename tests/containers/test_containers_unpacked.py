@@ -69,7 +69,7 @@ import os, sys, tempfile
 from pathlib import Path
 from firsttouch.execution import apptainer as unpacked
 tempfile.tempdir = sys.argv[1]
-print(unpacked.folder(Path(sys.argv[2]), sys.argv[3]), flush=True)
+print(unpacked.sandbox_folder(Path(sys.argv[2]), sys.argv[3]), flush=True)
 os.execvp("sleep", ["sleep", sys.argv[4]])
 """
 

@@ -42,9 +42,8 @@ def inside(guest: Guest) -> Iterator[Mapping[str, str]]:
     env = {**services.settle(guest), **services.start_slurm(guest)}
     guest.run(["firsttouch", "system", "draft", SYSTEM], env=env, check=True, timeout=200)
     drafted = guest.run(["cat", paths.SYSTEMS / f"{SYSTEM}.yaml"], check=True).text
-    changed = drafted.replace("scheduler: local", 'scheduler: slurm\n    access: ["--exclusive"]')
-    changed = changed.replace("references: []\n", REFERENCES)
-    assert changed.count("scheduler: slurm") == 2  # and in a comment
+    assert 'scheduler: slurm\n    launcher: local\n    access: ["--exclusive"]\n' in drafted
+    changed = drafted.replace("references: []\n", REFERENCES)
     assert changed.endswith(REFERENCES)
     systems = guest.shared / "systems"
     systems.mkdir()

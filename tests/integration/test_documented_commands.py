@@ -40,8 +40,10 @@ COVERED = {
         r"sbatch slurm/characterize.*": "test_characterize_measures_the_four_aspects_of_one_host",
         r"sbatch -N 8 slurm/validate.*": "test_validate_judges_every_host_inside_one_job",
         r"sbatch --array=1-8 slurm/strategy.*": "test_strategy_is_spread_over_hosts_and_each_scenario_runs_once",
-        r"firsttouch campaign submit .*": "test_named_hosts_get_a_job_each",
-        r"firsttouch validate .*": "test_job_line_and_command_agree_on_a_host_that_fails",
+        r"firsttouch validate .*": "test_job_line_and_command_agree_on_a_host_that_fails_and_is_drained",
+    },
+    "slurm/test_slurm_sequences.py": {
+        r"firsttouch campaign submit .*": "test_hosts_with_a_domain_are_validated_drained_and_unhealthy",
     },
     "unit/test_paper_page.py": {
         r"make paper": "test_the_folder_holds_the_page_and_the_claims",

@@ -43,8 +43,12 @@ for name in ("firsttouch", "reframe"):
 def checkout(tmp_path):
     """A checkout in a folder with a blank in its name, as far as setup.sh needs one."""
     programs = tmp_path / "bin"
-    (programs / "packages/firsttouch/systems").mkdir(parents=True)
-    for name in ("firsttouch/__init__.py", "firsttouch/systems/__init__.py", "firsttouch/systems/activate.py"):
+    (programs / "packages/firsttouch/benchmarks").mkdir(parents=True)
+    for name in (
+        "firsttouch/__init__.py",
+        "firsttouch/benchmarks/__init__.py",
+        "firsttouch/benchmarks/activate.py",
+    ):
         (programs / "packages" / name).touch()
     (programs / "packages/pip.py").write_text(PIP)
     (programs / "version").write_text("Python 3.11.2\n")

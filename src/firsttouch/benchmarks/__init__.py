@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring: the probe, the field's programs, kernel settings, effort profiles, cases, and the base of the checks."""
+"""Measuring: the probe, the field's programs, kernel settings, effort profiles, cases, the base of the checks."""
