@@ -400,7 +400,7 @@ LONGEST = 1 << 26
 LONGEST_NAME = 254
 _BLANK = "begins without @: it is a blank line"
 _AT, _PLUS, _SPACE = b"@+ "
-_TAB, _LINE_FEED, _CARRIAGE_RETURN, _DELETE = b"\t\n\r\x7f"
+_TAB, _DELETE = b"\t\x7f"
 #: What SAM's SEQ and QUAL columns cannot hold, and no line with a name may hold.
 _NO_BASE = re.compile(rb"[^A-Za-z.=]")
 _NO_QUALITY = re.compile(rb"[^!-~]")
@@ -448,7 +448,7 @@ class Checked:
             if self.blank:
                 self._only_blank(data[:size].tobytes())
                 continue
-            returns = block.returns or bool((tail == _CARRIAGE_RETURN).any())
+            returns = block.returns or bool((tail == _RETURN).any())
             ends = np.concatenate((ends_of_tail, block.ends + len(tail)))
             whole = len(ends) // self._lines * self._lines
             if whole and (chunk := self._chunk(data, size, ends[:whole].reshape(-1, 4), returns=returns)):
@@ -494,7 +494,7 @@ class Checked:
 
     def _returns(self, data: Bytes, begins: Ints, ends: Ints) -> Ints:
         """Return 1 for each line that ends with CR LF; it is the line's then, even when nothing else is in it."""
-        found: Ints = ((data[ends - 1] == _CARRIAGE_RETURN) & (ends > begins)).astype(np.int64)
+        found: Ints = ((data[ends - 1] == _RETURN) & (ends > begins)).astype(np.int64)
         self.crlf |= bool(found.any())
         return found
 
@@ -555,7 +555,7 @@ def _fit(data: Bytes, ends: Ints, room: Bytes) -> npt.NDArray[np.bool_]:
     if np.count_nonzero(odd) > len(lines):
         at = np.flatnonzero(odd)
         byte = text[at]
-        more = (byte != _LINE_FEED) & ~((byte == _CARRIAGE_RETURN) & (data[at + 1] == _LINE_FEED))
+        more = (byte != _NEWLINE) & ~((byte == _RETURN) & (data[at + 1] == _NEWLINE))
         at, byte = at[more], byte[more]
         line = np.searchsorted(lines, at)
         fine = (line % 4 == 0) & ((byte == _TAB) | ((byte >= _SPACE) & (byte != _DELETE)))
@@ -565,7 +565,7 @@ def _fit(data: Bytes, ends: Ints, room: Bytes) -> npt.NDArray[np.bool_]:
     np.subtract(room, ord("a"), out=room)
     np.greater_equal(room, 26, out=odd)
     odd[lines] = False
-    odd[lines - 1] &= text[lines - 1] != _CARRIAGE_RETURN
+    odd[lines - 1] &= text[lines - 1] != _RETURN
     marked = np.bitwise_or.reduceat(room, np.concatenate(([0], lines[:-1] + 1)))[1::4]
     for record in np.flatnonzero(marked):
         bases = data[ends[record, 0] + 1 : ends[record, 1]].tobytes().removesuffix(b"\r")
