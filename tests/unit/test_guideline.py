@@ -158,7 +158,7 @@ def test_samples_are_spread_and_pairs_stay_in_step(pairs, tmp_path, fraction, ba
     whole = fastq.inspect(pairs, batch_bases=batch)
     folder = tmp_path / "s"
     folder.mkdir()
-    found = trials.write(whole, fraction, folder)
+    found = trials.write_sample(whole, fraction, folder)
     assert found.records <= round(5000 * fraction)
     assert found.records >= round(5000 * fraction) * (0.9 if fraction < 0.5 else 0.4)
     names = [[li.split("/")[0] for li in f.read_text().splitlines()[::4]] for f in found.files]

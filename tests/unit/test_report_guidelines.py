@@ -283,10 +283,10 @@ def test_stored_advice_is_found_and_shown(tmp_path):
     ("text", "said_of_it"),
     [
         ("", "it is not JSON"),
-        ("[]", "no advice: write it again"),
+        ("[]", "not an advice: write it again"),
         ('{"document": "firsttouch advice", "schema": 9}', "this version reads 1"),
         (json.dumps({k: v for k, v in advice().items() if k != "gain"}), "'gain' is a required property"),
-        (json.dumps(advice(gain={"expected": "2"})), "no advice, gain"),
+        (json.dumps(advice(gain={"expected": "2"})), "not an advice, gain"),
     ],
 )
 def test_a_file_that_is_no_advice_is_named(tmp_path, text, said_of_it):

@@ -1,2 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice: which scenario to use, from a prior of physics and short trials within a budget."""
+"""Advice: which scenario to run a program under.
+
+In: the scenarios of a plan, the host's topology and (optional) its records, the reads and a time budget. Out: the
+recommended scenario with its expected time and gain as 90 % intervals, and a reason for each scenario that is not
+recommended.
+
+A prior from NUMA costs orders the scenarios before anything runs (:func:`posterior.prior`). Short trials on
+samples of the reads update it (:func:`posterior.update`), and the knowledge gradient chooses each trial
+(:func:`search.search`).
+
+Public: :func:`trials.advise` and :func:`trials.compare`; :func:`search.aspects`, ``candidates``, ``default`` and
+``index_banks``, which turn a host and its plan into the model's input; :mod:`advice_text` (JSON document, text,
+stored files); :mod:`replay` (the search on stored times).
+"""

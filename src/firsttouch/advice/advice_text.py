@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice in words, and as a stored file."""
+"""The advice as a JSON document, as text and as a stored file, ``*advice.json``.
+
+The document says what to use, what it gains, and why every other scenario is not recommended.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,13 @@ from firsttouch.errors import BadInput
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record
 
-# ----------------------------------------------------------------------
-# An advice in words and as JSON: what to use, what it gains, and why every other scenario is dropped.
-
-#: Names the document, so that a report knows a stored advice; raise SCHEMA when a key changes its meaning.
+#: The document's type, by which a report recognizes it; raise SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch advice"
 SCHEMA = 1
 
 #: Half the width of a 90 % interval of a normal distribution, in standard deviations.
 Z90 = 1.645
-#: What ended the trials, in words.
+#: Why the trials ended.
 STOPS = {
     "settled": "no further trial is worth its cost",
     "budget": "no further trial that is worth its cost fits the budget",
@@ -38,18 +38,18 @@ STOPS = {
 
 
 def interval(mean: float, sd: float) -> dict[str, float]:
-    """Return median, and 90 % interval, of the exponential of a normal distribution."""
+    """Return median and 90 % interval of exp(x), x normal with *mean* and *sd*."""
     low, high = math.exp(mean - Z90 * sd), math.exp(mean + Z90 * sd)
     return {"expected": math.exp(mean), "low": low, "high": high}
 
 
 def seconds(belief: Belief, number: int) -> dict[str, float]:
-    """Return what is expected of the whole time (s) of one scenario."""
+    """Return the expected time (s) of the whole run of scenario *number*."""
     return interval(float(belief.mean[number]), math.sqrt(max(0.0, float(belief.covariance[number, number]))))
 
 
 def reason(advice: Advice, number: int) -> str:
-    """Return why a scenario is not the recommended one."""
+    """Return why scenario *number* is not recommended."""
     if number in advice.dropped:
         return advice.dropped[number]
     if advice.belief is None:
@@ -62,14 +62,18 @@ def reason(advice: Advice, number: int) -> str:
 
 
 def place() -> dict[str, Any]:
-    """Return what a stored advice begins with: host, system, partition and time are those of a record made now."""
-    told = ("host", "system", "partition", "time")
-    now = {f.name: f.default_factory() for f in fields(Record) if f.name in told and callable(f.default_factory)}
+    """Return the first keys of a stored advice; host, system, partition and time are those of a new record."""
+    names = ("host", "system", "partition", "time")
+    now = {f.name: f.default_factory() for f in fields(Record) if f.name in names and callable(f.default_factory)}
     return {"document": DOCUMENT, "schema": SCHEMA, "firsttouch": firsttouch.__version__, **now}
 
 
 def document(advice: Advice, default: int, infeasible: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """Return the JSON object of an advice; *default* is the number of the default run."""
+    """Return the JSON object of an advice.
+
+    *default* is the number of the default run, *infeasible* has names and reasons of scenarios that were not
+    planned.
+    """
     belief = advice.belief
     gain = interval(*belief.ratio(default, advice.best)) if belief else None
     rows = []
@@ -105,22 +109,21 @@ def document(advice: Advice, default: int, infeasible: tuple[tuple[str, str], ..
     }
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def lines(document: dict[str, Any]) -> list[str]:
     """Return the advice of a :func:`document` as lines of text."""
-    gain, predicted, budget = found["gain"], found["predicted_s"], found["budget"]
-    said = [f"use {found['recommended']}"]
+    gain, predicted, budget = document["gain"], document["predicted_s"], document["budget"]
+    text = [f"use {document['recommended']}"]
     if predicted:
-        said.append(f"predicted: {_spread(predicted, ' s')}")
-    if gain and found["recommended"] != found["default"]:
-        said.append(f"times as fast as the default run {found['default']}: {_spread(gain, '')}")
+        text.append(f"predicted: {_spread(predicted, ' s')}")
+    if gain and document["recommended"] != document["default"]:
+        text.append(f"times as fast as the default run {document['default']}: {_spread(gain, '')}")
     if predicted:
-        over = "" if budget["within"] else ", OVER the budget: the run is too short to be advised on at this price"
-        said.append(
+        over = "" if budget["within"] else ", OVER the budget: the run is too short for advice at this price"
+        text.append(
             f"spent: {budget['spent_s']:.3g} s of {budget['seconds']:.3g} s "
             f"({budget['fraction']:.1%} of the predicted run){over}"
         )
-    said.append(f"trials ended: {STOPS[found['stop']]}")
-    return said
+    return [*text, f"trials ended: {STOPS[document['stop']]}"]
 
 
 def _spread(value: dict[str, float], unit: str) -> str:
@@ -128,9 +131,9 @@ def _spread(value: dict[str, float], unit: str) -> str:
 
 
 # ----------------------------------------------------------------------
-# Advice that was stored: what ``firsttouch advise`` wrote, found again by a report.
+# Stored advice
 
-#: How the name of a file with an advice ends.
+#: Suffix of the names of files with an advice.
 SUFFIX = "advice.json"
 
 _TEXT = {"type": "string"}
@@ -157,43 +160,44 @@ _DOCUMENT: dict[str, Any] = {
         "items": {"type": "object", "required": list(_SCENARIO), "properties": _SCENARIO},
     },
 }
-#: What a report needs of the document (see :func:`firsttouch.advice.advice_text.document`).
+#: The part of a :func:`document` that a report needs.
 _FORM = {"type": "object", "required": list(_DOCUMENT), "properties": _DOCUMENT}
 
 
 def find(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """Return every advice among *paths* and in the folders among them, files ``*advice.json``, in their order.
+    """Return the advice of all files ``*advice.json`` among *paths* and below its folders, in this order.
 
-    Raises BadInput, naming the file, where such a file holds something else.
+    Raises BadInput, naming the file, if such a file has other contents.
     """
-    found = []
-    for path in paths:
-        files = sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path] if path.name.endswith(SUFFIX) else []
-        found += [read(file) for file in files]
-    return found
+    return [
+        read(file)
+        for path in paths
+        for file in (sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path])
+        if file.name.endswith(SUFFIX)
+    ]
 
 
 def read(file: Path) -> dict[str, Any]:
-    """Return the document of one file; raises BadInput where it is none."""
+    """Return the document in *file*; raises BadInput if it is not an advice."""
     again = f"write it again with `firsttouch advise … --save {file.name}`"
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}", file=file) from error
     except ValueError as error:
-        raise BadInput(f"no advice, as it is not JSON: {again}", file=file) from error
+        raise BadInput(f"not an advice, because it is not JSON: {again}", file=file) from error
     if not isinstance(data, dict) or data.get("document") != DOCUMENT:
-        raise BadInput(f"no advice: {again}, or give the file another name", file=file)
+        raise BadInput(f"not an advice: {again}, or rename the file", file=file)
     if data.get("schema") != SCHEMA:
         raise BadInput(f"advice of schema {data.get('schema')!r}, this version reads {SCHEMA}: {again}", file=file)
     for wrong in jsonschema.Draft202012Validator(_FORM).iter_errors(data):
         where = ".".join(map(str, wrong.absolute_path)) or "the document"
-        raise BadInput(f"no advice, {where}: {wrong.message}: {again}", file=file)
+        raise BadInput(f"not an advice, {where}: {wrong.message}: {again}", file=file)
     return data
 
 
 def write(document: dict[str, Any], file: Path) -> None:
-    """Write an advice to *file*, beside it first."""
+    """Write an advice to *file* atomically; raises BadInput if it cannot be written."""
     try:
         atomic_files.write(file, json.dumps(document, indent=2) + "\n")
     except OSError as error:
@@ -201,7 +205,7 @@ def write(document: dict[str, Any], file: Path) -> None:
 
 
 def check(file: Path) -> None:
-    """Raise BadInput where an advice could not be written to *file*, before any long work."""
+    """Raise BadInput if an advice could not be written to *file*; called before any long work."""
     if not file.name.endswith(SUFFIX):
         raise BadInput(f"the name must end in {SUFFIX}, so that a report finds it", file=file)
     if not file.parent.is_dir():

@@ -1,5 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is believed of a scenario's speed: the prior of physics, and the posterior after trials."""
+"""The model of the scenarios' run times: a Gaussian prior from NUMA costs, and its posterior after trials.
+
+Each scenario i has one unknown, y_i, the natural logarithm of the time (s) of the whole run. All y_i together have
+a multivariate normal distribution, that is, a Gaussian process on a finite set (Rasmussen and Williams, Gaussian
+Processes for Machine Learning, 2006, chapter 2)::
+
+    y_i = level + sum_k x_ik w_k + policy effect + instance effect + own effect
+
+The x_ik are four features of the scenario (see :func:`_features`): pressure on a bank, distance, replicas and
+unused threads. Their weights w_k have the means and standard deviations below. Scenarios with the same policy
+share the policy effect, and those with the same number of instances share the instance effect, so a trial of one
+scenario also moves the expectation of the similar ones.
+
+The features come from the rule of thumb of the article (section 6.3): data partitioning for an index much smaller
+than a bank, interleaving for an index larger than a bank.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +25,37 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# ----------------------------------------------------------------------
-# What is expected before any trial: the article's rule of thumb, taken apart into its physics.
-#
-# The article (section 6.3) finds data partitioning best for an index much smaller than a bank, and interleaving
-# where it fills more than one. Behind both stand the same two costs, contention for a bank and distance to it,
-# and for a large index the cost of its replicas. They are the features of a linear model with uncertain
-# weights.
-
 Floats = NDArray[np.float64]
 
-#: Mean and standard deviation of what a unit of each feature adds to the natural logarithm of the time.
-#: Wide on purpose: they order the first trials, and the trials then say what they are here.
-PRESSURE = (0.20, 0.20)  # per doubling of the threads that use one bank: it saturates sooner or later
-REMOTE = (0.25, 0.25)  # with all accesses remote instead of none
-REPLICAS = (0.35, 0.35)  # per doubling of the replicas; the mean where the index is larger than a bank, else 0
-FEWER = (0.55, 0.30)  # per halving of the threads: ln 2 where a program scales perfectly, less where it does not
-#: What the features do not say (standard deviations): of a policy, of a number of instances, of a scenario.
+#: Mean and standard deviation of each feature's weight. They are wide: they order the first trials only.
+PRESSURE = (0.20, 0.20)  # per doubling of the threads that use one bank
+REMOTE = (0.25, 0.25)  # all accesses remote instead of none
+REPLICAS = (0.35, 0.35)  # per doubling of the replicas; the mean is 0 for an index that fits into one bank
+FEWER = (0.55, 0.30)  # per halving of the threads: ln 2 if a program scales perfectly
+#: Standard deviations of the policy, instance and own effects.
 SAME_POLICY, SAME_INSTANCES, OWN = 0.20, 0.20, 0.35
-#: The part of a program's time that waits for memory, where the host's aspects were measured.
+#: The part of a program's time that waits for memory, used to turn measured aspects into weights.
 MEMORY_BOUND = 0.5
+
+#: Relative standard deviation of a trial before any is repeated, and how many repeats this guess is worth. It is
+#: high so that one lucky trial does not decide.
+NOISE, NOISE_WORTH = 0.18, 4.0
+#: The noise pooled over all scenarios counts as much as this many repeats of the scenario itself.
+POOL_WORTH = 3.0
+#: Standard deviation of the common level around the first trial.
+LEVEL = 2.0
+#: The prior's own scale counts as much as this many trials when the covariance is scaled to the data.
+SCALE_WORTH = 4.0
+#: Work is at least this part of a trial's seconds, however long the load seems.
+LEAST_WORK = 0.05
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A scenario as the model sees it.
 
-    *spread*: each instance's data lie evenly on its banks; otherwise where they were first touched. *banks* are
-    those of one instance, and *sharing* how many instances have each of them.
+    *spread*: each instance's data lie evenly on its banks, not where they were first touched. *banks* is the
+    number of banks of one instance, and *sharing* the mean number of instances that use one bank.
     """
 
     name: str
@@ -56,7 +74,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Prior:
-    """Mean (m) and covariance (m x m) of the logarithms of *m* candidates' times, up to a common level."""
+    """Mean (m) and covariance (m x m) of the log times of *m* candidates, up to the common level."""
 
     mean: Floats
     covariance: Floats
@@ -64,10 +82,10 @@ class Prior:
 
 @dataclass(frozen=True)
 class Aspects:
-    """What is known of the host (None: nothing): remote over local latency, and how a bank suffers from threads.
+    """Measured aspects of the host; None: not measured.
 
-    *contention* is by how much the logarithm of a thread's bandwidth falls per doubling of the threads that use
-    one bank: 0 for none, ln 2 where the bank gives no more in total.
+    *latency_ratio* is the remote over the local latency. *contention* is the fall of the logarithm of a thread's
+    bandwidth per doubling of the threads on one bank: 0 without contention, ln 2 for a saturated bank.
     """
 
     latency_ratio: float | None = None
@@ -84,7 +102,7 @@ class Aspects:
 
 
 def prior(candidates: Sequence[Candidate], index_banks: float, aspects: Aspects | None = None) -> Prior:
-    """Return what is expected of *candidates* where the index fills *index_banks* banks (1.5: one and a half)."""
+    """Return the prior of *candidates* for an index that fills *index_banks* banks (1.5: one and a half)."""
     most = max(c.total for c in candidates)
     features = np.array([_features(c, most, index_banks) for c in candidates])
     weights = (aspects or Aspects()).weights()
@@ -97,39 +115,21 @@ def prior(candidates: Sequence[Candidate], index_banks: float, aspects: Aspects 
     return Prior(features @ weights[:, 0], covariance)
 
 
-def _features(one: Candidate, most: int, index_banks: float) -> list[float]:
-    # What is not spread lies where one thread put it: it fills one bank after the other.
-    used = one.banks if one.spread else min(one.banks, max(1.0, index_banks))
-    pressure = math.log2(one.threads * one.sharing / used)
-    return [pressure, 1 - 1 / one.banks, math.log2(one.instances), math.log2(most / one.total)]
+def _features(candidate: Candidate, most: int, index_banks: float) -> list[float]:
+    """Return log2 threads per bank, the remote part of accesses, log2 replicas, log2 (*most* / threads)."""
+    # First touch by one thread fills one bank after the other.
+    used = candidate.banks if candidate.spread else min(candidate.banks, max(1.0, index_banks))
+    pressure = math.log2(candidate.threads * candidate.sharing / used)
+    return [pressure, 1 - 1 / candidate.banks, math.log2(candidate.instances), math.log2(most / candidate.total)]
 
 
 def _same(labels: Sequence[object]) -> Floats:
     return np.array([[float(a == b) for b in labels] for a in labels])
 
 
-# ----------------------------------------------------------------------
-# What trials have told so far: times of whole runs as normal distributions of their logarithms, correlated.
-#
-# A trial of a fraction f takes load + f * work seconds: what a program does once, as loading its index, does
-# not shrink with the sample. A scenario's whole time is load + work; that, not the trial's time, is compared.
-
-#: Relative standard deviation of a repeated trial where none has been repeated yet, and the repeats that this
-#: guess is worth. High on purpose: a single lucky trial must not decide.
-NOISE, NOISE_WORTH = 0.18, 4.0
-#: What all repeats together say counts as so many repeats of a scenario's own.
-POOL_WORTH = 3.0
-#: The first trial's logarithm is known to be the level of all within this standard deviation.
-LEVEL = 2.0
-#: The prior's covariance is scaled to the differences seen so far: the prior's own scale is worth so many trials.
-SCALE_WORTH = 4.0
-#: Work is at least this part of what a trial took, whatever is believed of the load.
-LEAST_WORK = 0.05
-
-
 @dataclass(frozen=True)
 class Load:
-    """Seconds that a program takes whatever the number of reads, and their standard deviation."""
+    """Seconds that a program takes to load its index, whatever the number of reads, and their deviation."""
 
     seconds: float = 0.0
     sd: float = 0.0
@@ -145,9 +145,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Belief:
-    """Means (m) and covariance (m x m) of the logarithms of m whole times (s); *noise* (m): a trial's variance.
+    """The posterior: means (m) and covariance (m x m) of the log times (s) of *m* candidates.
 
-    *tried* (m) tells which of them have a trial.
+    *noise* (m) is the relative variance of one trial, *tried* (m) is true for candidates with a trial.
     """
 
     mean: Floats
@@ -157,79 +157,88 @@ class Belief:
 
     @property
     def best(self) -> int:
-        """The candidate of the least expected time, of those that were tried."""
+        """The tried candidate with the least expected time."""
         return int(np.argmin(np.where(self.tried, self.mean, np.inf)))
 
-    def ratio(self, one: int, other: int) -> tuple[float, float]:
-        """Mean and standard deviation of log(time of *one* / time of *other*)."""
+    def ratio(self, a: int, b: int) -> tuple[float, float]:
+        """Return mean and standard deviation of log(time of candidate *a* / time of candidate *b*)."""
         c = self.covariance
-        variance = c[one, one] + c[other, other] - 2 * c[one, other]
-        return float(self.mean[one] - self.mean[other]), math.sqrt(max(0.0, float(variance)))
+        variance = c[a, a] + c[b, b] - 2 * c[a, b]
+        return float(self.mean[a] - self.mean[b]), math.sqrt(max(0.0, float(variance)))
 
 
 def update(prior: Prior, trials: Sequence[Sequence[Trial]], load: Load) -> Belief:
-    """Return the belief after *trials*, a sequence for each candidate; at least one of them has a trial."""
+    """Return the posterior after *trials*, one sequence per candidate, at least one of them not empty.
+
+    With S the tried candidates, z their observed log times of the whole run and v the variances of these::
+
+        mean' = mean + K[:, S] (K[S, S] + diag v)^-1 (z - mean[S])
+        K'    = K    - K[:, S] (K[S, S] + diag v)^-1 K[S, :]
+
+    (Rasmussen and Williams 2006, equations 2.25 and 2.26). K is the prior's covariance, scaled to the differences
+    observed so far, plus the variance of the common level.
+    """
     tried = [i for i, own in enumerate(trials) if own]
     noise = _noise(trials)
-    found = [_whole(trials[i], load, float(noise[i])) for i in tried]
-    variance = np.log1p([v for _, v in found])
-    # The logarithm of a noisy mean is low by half its variance.
-    logs = np.log([seconds for seconds, _ in found]) + np.minimum(variance, NOISE**2) / 2
-    rest = logs - prior.mean[tried]
-    covariance = _scale(prior.covariance[np.ix_(tried, tried)], variance, rest) * prior.covariance + LEVEL**2
-    seen = covariance[np.ix_(tried, tried)] + np.diag(variance)
-    gain = np.linalg.solve(seen, covariance[tried]).T
-    mean = prior.mean + rest[0] + gain @ (rest - rest[0])
+    whole = [_whole_run(trials[i], load, float(noise[i])) for i in tried]
+    variance = np.log1p([v for _, v in whole])
+    # E[log of a noisy mean] is below the log of the true mean by half of the variance.
+    logs = np.log([seconds for seconds, _ in whole]) + np.minimum(variance, NOISE**2) / 2
+    residual = logs - prior.mean[tried]
+    covariance = _scale(prior.covariance[np.ix_(tried, tried)], variance, residual) * prior.covariance + LEVEL**2
+    observed = covariance[np.ix_(tried, tried)] + np.diag(variance)
+    gain = np.linalg.solve(observed, covariance[tried]).T
+    # The prior is centred on the first trial, because its level is arbitrary.
+    mean = prior.mean + residual[0] + gain @ (residual - residual[0])
     after = covariance - gain @ covariance[tried]
     mask = np.zeros(len(trials), bool)
     mask[tried] = True
     return Belief(mean, (after + after.T) / 2, noise, mask)
 
 
-def _work(own: Sequence[Trial], load: Load) -> list[float]:
-    """Return what each trial says of the seconds of the whole work."""
-    return [max(t.seconds - load.seconds, LEAST_WORK * t.seconds) / t.fraction for t in own]
-
-
 def _noise(trials: Sequence[Sequence[Trial]]) -> Floats:
-    """Return each candidate's relative variance of a trial: its own repeats', drawn to those of all."""
+    """Return the relative variance of a trial of each candidate: its own repeats, shrunk towards those of all."""
     sums, free = np.zeros(len(trials)), np.zeros(len(trials))
     for i, own in enumerate(trials):
-        # Repeats are those of the same size: what the load is cannot matter then.
+        # Only trials of the same size are repeats: the load cancels.
         for fraction in {t.fraction for t in own}:
-            seconds = [t.seconds for t in own if t.fraction == fraction]
-            mean = math.fsum(seconds) / len(seconds)
-            sums[i] += math.fsum((s / mean - 1) ** 2 for s in seconds)
+            seconds = np.array([t.seconds for t in own if t.fraction == fraction])
+            sums[i] += float(((seconds / seconds.mean() - 1) ** 2).sum())
             free[i] += len(seconds) - 1
     pool = (NOISE_WORTH * NOISE**2 + sums.sum()) / (NOISE_WORTH + free.sum())
     noise: Floats = (POOL_WORTH * pool + sums) / (POOL_WORTH + free)
     return noise
 
 
-def _whole(own: Sequence[Trial], load: Load, noise: float) -> tuple[float, float]:
-    """Return the seconds of the whole run by its own trials, and their relative variance.
+def _whole_run(own: Sequence[Trial], load: Load, noise: float) -> tuple[float, float]:
+    """Return the seconds of the whole run by a candidate's own trials, and their relative variance.
 
-    Least squares of load and work, with what is known of the load; errors are relative to a trial's time.
+    A trial of a fraction f takes load + f * work seconds, the whole run load + work. Load and work are fitted by
+    weighted least squares with the load's prior; errors are relative to a trial's time.
     """
-    work = _work(own, load)
+    work = [max(t.seconds - load.seconds, LEAST_WORK * t.seconds) / t.fraction for t in own]
     mean = math.fsum(work) / len(work)
     expected = np.array([load.seconds + mean * t.fraction for t in own])
     rows = np.array([[1.0, t.fraction] for t in own]) / expected[:, None]
-    seen = np.array([t.seconds for t in own]) / expected
+    observed = np.array([t.seconds for t in own]) / expected
     if load.sd == 0:
         slope = rows[:, 1]
-        fitted = float(slope @ (seen - load.seconds / expected) / (slope @ slope))
+        fitted = float(slope @ (observed - load.seconds / expected) / (slope @ slope))
         whole = load.seconds + max(fitted, LEAST_WORK * mean)
         return whole, noise / float(slope @ slope) / whole**2
     precision = rows.T @ rows / noise + np.diag([1 / load.sd**2, 0.0])
     inverse = np.linalg.inv(precision)
-    fitted = inverse @ (rows.T @ seen / noise + np.array([load.seconds / load.sd**2, 0.0]))
-    whole = max(float(fitted.sum()), *(t.seconds for t in own))
+    estimate = inverse @ (rows.T @ observed / noise + np.array([load.seconds / load.sd**2, 0.0]))
+    whole = max(float(estimate.sum()), *(t.seconds for t in own))
     return whole, float(inverse.sum()) / whole**2
 
 
-def _scale(covariance: Floats, variance: Floats, rest: Floats) -> float:
-    """Return by what the prior's covariance is to be multiplied, after the differences seen so far."""
+def _scale(covariance: Floats, variance: Floats, residual: Floats) -> float:
+    """Return the factor by which the prior's covariance is scaled to the observed residuals.
+
+    It is (c + r' K^-1 r) / (c + n - 1) with c = SCALE_WORTH, r the n residuals minus their generalized least
+    squares mean, and K their covariance: a variance estimate with c prior degrees of freedom.
+    """
     inverse = np.linalg.inv(covariance + np.diag(variance))
-    centred = rest - inverse.sum(axis=0) @ rest / inverse.sum()
-    return float((SCALE_WORTH + centred @ inverse @ centred) / (SCALE_WORTH + len(rest) - 1))
+    centred = residual - inverse.sum(axis=0) @ residual / inverse.sum()
+    return float((SCALE_WORTH + centred @ inverse @ centred) / (SCALE_WORTH + len(residual) - 1))

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replays the search on published or stored times."""
+"""Replays the search on published or stored times: what the method would have chosen and spent.
+
+Times are read from a CSV file with the columns of the published tables. A simulated trial uses a thousandth of the
+reads, costs that part of the scenario's mean time, and returns it with the stored error as noise. The search gets
+the trials only, neither means nor errors. It sees no name except the policy's, which says whether pages are spread
+evenly.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +23,17 @@ from firsttouch.advice.search import Outcome, Rules, search
 from firsttouch.errors import BadInput
 from firsttouch.scenarios.policies import Extent, policies
 
-# ----------------------------------------------------------------------
-# Stored times: a CSV file with the columns of the published tables, as cells of scenarios.
-
 COLUMNS = ("aligner", "system", "dataset", "instances", "threads_per_instance", "policy", "mean_s", "error_pct")
-#: The noise (percent) of a scenario whose error is not given, where its cell gives none at all.
+#: The error (percent) of scenarios in a cell without any errors.
 USUAL_ERROR = 5.0
-#: Times from a microsecond to 30 years, and the largest error (percent): no run is beyond, and squares of what is
-#: overflow.
+#: Limits of times (a microsecond to 30 years) and errors (percent), so that squares do not overflow.
 LEAST_SECONDS, MOST_SECONDS = 1e-6, 1e9
 MOST_ERROR = 1e4
 
 
 @dataclass(frozen=True)
 class Row:
-    """One scenario's stored time: mean (s), and the error of a run as a part of it."""
+    """One scenario's stored time: the mean in *seconds*, and the *error* of a run as a part of it."""
 
     instances: int
     threads: int
@@ -41,7 +43,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The scenario's name as the thesis has it."""
+        """The scenario's name as in the thesis."""
         return f"{self.instances}Inst_{self.policy.capitalize()}"
 
 
@@ -56,15 +58,15 @@ class Cell:
 
     @property
     def default(self) -> Row | None:
-        """The run that asks for nothing: one instance, policy original."""
+        """The default run: one instance, policy original."""
         return next((r for r in self.rows if r.instances == 1 and r.policy == "original"), None)
 
 
 def read(file: Path) -> list[Cell]:
-    """Return the cells of *file*, in the order of their first lines; raises BadInput naming file, line and fix.
+    """Return the cells of *file*, in the order of their first lines; raises BadInput with file, line and fix.
 
-    Only scenarios with the most threads in total of their cell count: fewer are no alternative, but a study of
-    scaling. An error that is not given is taken as the median of the cell's.
+    Only the scenarios of a cell that use the most threads in total are kept: the others belong to scaling studies.
+    A missing error is the median of the cell's.
     """
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
@@ -143,23 +145,19 @@ def _rows(times: Mapping[tuple[int, int, str], tuple[float, float | None]]) -> t
 
 
 # ----------------------------------------------------------------------
-# The method against stored times: what it would have chosen, and what that would have cost.
-#
-# A trial takes at least a thousandth of the reads, costs that part of the scenario's mean time, and is seen
-# with the stored error as noise. The method sees only that: neither means nor errors, and no name of anything
-# but a policy, of which it is known whether it spreads pages evenly.
+# The replay
 
 #: A trial's part of the reads.
 FRACTION = 0.001
-#: No noise makes a run shorter than this part of its mean.
+#: Noise never makes a run shorter than this part of its mean.
 _LEAST = 0.05
-#: Banks that a host has at least, where nothing says how many.
+#: Least number of banks of a host, because the tables do not have it.
 _BANKS = 4
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was chosen in a cell: its row, the best row, and what was spent, as a part of the chosen's time."""
+    """The choice in a cell: its row, the best row, and what was *spent* as a part of the chosen row's time."""
 
     cell: Cell
     seed: int
@@ -183,7 +181,10 @@ class Chosen:
 
 
 class Simulated:
-    """Trials of stored times; the noise of a scenario's n-th trial depends on *seed*, scenario and n only."""
+    """Simulated trials; the noise of a scenario's n-th trial depends on *seed*, scenario and n only.
+
+    *cost* is the sum of their mean seconds.
+    """
 
     def __init__(self, rows: Sequence[Row], seed: int) -> None:
         self._rows = rows
@@ -191,44 +192,40 @@ class Simulated:
         self.cost = 0.0
 
     def trial(self, number: int) -> Trial:
-        """Make a trial of one scenario, and add what it costs."""
+        """Make a trial of scenario *number* and add its cost."""
         row = self._rows[number]
         self.cost += FRACTION * row.seconds
-        seen = row.seconds * max(_LEAST, 1 + row.error * self._noise[number].standard_normal())
-        return Trial(FRACTION, FRACTION * seen)
+        noise = max(_LEAST, 1 + row.error * self._noise[number].standard_normal())
+        return Trial(FRACTION, FRACTION * row.seconds * noise)
 
 
 def extent(instances: int) -> Extent:
-    """Return what each of so many instances has of the host."""
+    """Return whether each of *instances* has the whole host or a part of it."""
     return "whole" if instances == 1 else "part"
 
 
 def expected(rows: Sequence[Row]) -> Prior:
-    """Return what is expected of the rows of a cell: the tables have no topology and no size of an index.
+    """Return the prior of a cell's rows; the tables have neither a topology nor the size of an index.
 
-    How many replicas were run says how many there was room for: of an index that is larger than a bank, fewer
-    than there are banks.
+    The number of replicas that were run tells how many fitted: fewer than banks if the index is larger than a
+    bank.
     """
     most = max(r.instances for r in rows)
     banks = max(_BANKS, most)
     index_banks = banks / (1.5 * most) if most < banks else 0.5
-    known = policies()
-    candidates = [
-        Candidate(
-            row.name,
-            row.instances,
-            row.threads,
-            row.policy,
-            spread=row.policy in known and known[row.policy].pages[extent(row.instances)] == "even",
-            banks=max(1, banks // row.instances),
-        )
-        for row in rows
-    ]
-    return prior(candidates, index_banks)
+    all_policies = policies()
+
+    def candidate(row: Row) -> Candidate:
+        policy = all_policies.get(row.policy)
+        spread = policy is not None and policy.pages[extent(row.instances)] == "even"
+        own_banks = max(1, banks // row.instances)
+        return Candidate(row.name, row.instances, row.threads, row.policy, spread=spread, banks=own_banks)
+
+    return prior([candidate(row) for row in rows], index_banks)
 
 
 def replay(cell: Cell, seed: int, budget: float) -> Chosen:
-    """Return what the method chooses in *cell*, within *budget* of the chosen scenario's time."""
+    """Return the method's choice in *cell* within *budget*, a part of the chosen scenario's time."""
     simulated = Simulated(cell.rows, seed)
     outcome = search(expected(cell.rows), simulated.trial, Rules(FRACTION, budget))
     row = cell.rows[outcome.belief.best]

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials on this host: of an aligner on samples of its reads, or of any program."""
+"""Trials on this host: of an aligner on samples of its reads, or of any program as a whole.
+
+A sample has pieces from all over the reads. A trial runs a scenario on a sample and verifies its placement; a
+trial whose placement did not hold does not count. All samples and trials together stay within the budget.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +32,17 @@ from firsttouch.genomics.launch import Work
 from firsttouch.scenarios.placement import Scenario
 
 # ----------------------------------------------------------------------
-# Samples of reads: pieces spread over the whole input, written to files that a scenario is tried on.
+# Samples of reads
 
-#: Pieces of a sample: reads of one tile of a sequencer are alike, and files are often sorted by it.
+#: Pieces of a sample. Reads of one sequencer tile are alike and stand together, so one piece would be biased.
 PIECES = 16
-#: Batches of each instance in a trial at least, so that none waits for a single one.
+#: Least number of batches of each instance in a trial.
 _BATCHES = 2
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Some of the reads, in files: *fraction* of all records, *records* and *bases* of them."""
+    """Files with *records* reads of *bases* bases, which are *fraction* of all reads."""
 
     files: tuple[Path, ...]
     fraction: float
@@ -46,8 +50,8 @@ class Sample:
     bases: int
 
 
-def write(whole: Reads, fraction: float, folder: Path) -> Sample:
-    """Write about *fraction* of the records to files in *folder*, one for each mate, packed as the input is."""
+def write_sample(whole: Reads, fraction: float, folder: Path) -> Sample:
+    """Write about *fraction* of the reads to files in *folder*, one per mate, compressed if the input is."""
     wanted = max(1, round(fraction * whole.records))
     packed = whole.layouts[0].source.packed
     names = tuple(folder / f"sample-{wanted}-{m + 1}.fq{'.gz' if packed else ''}" for m in range(whole.mates))
@@ -55,18 +59,15 @@ def write(whole: Reads, fraction: float, folder: Path) -> Sample:
         outs = [stack.enter_context(_writing(name, packed=packed)) for name in names]
         for part, count in _pieces(whole, wanted):
             _copy(whole, part, count, outs)
-    found = fastq.inspect(names)
-    return Sample(names, found.records / whole.records, found.records, found.bases)
+    sample = fastq.inspect(names)
+    return Sample(names, sample.records / whole.records, sample.records, sample.bases)
 
 
-def work(of: Work, sample: Sample, instances: int) -> Work:
-    """Return the work of a trial on *sample* with so many instances.
-
-    Every instance gets some batches, smaller ones than the whole run's where the sample has too few.
-    """
-    batch = min(of.reads.batch_bases, max(1, sample.bases // (_BATCHES * instances)))
-    # Where parts begin changes the output of some aligners; a trial's is not kept.
-    return replace(of, reads=fastq.inspect(sample.files, batch_bases=batch), summed=False, counted=False)
+def _sample_work(whole: Work, sample: Sample, instances: int) -> Work:
+    """Return the work of a trial on *sample*; if it has too few batches for all *instances*, they are smaller."""
+    batch = min(whole.reads.batch_bases, max(1, sample.bases // (_BATCHES * instances)))
+    # Smaller batches change the output of some aligners, but a trial's output is not kept.
+    return replace(whole, reads=fastq.inspect(sample.files, batch_bases=batch), summed=False, counted=False)
 
 
 def _writing(name: Path, *, packed: bool) -> io.BufferedIOBase:
@@ -74,11 +75,11 @@ def _writing(name: Path, *, packed: bool) -> io.BufferedIOBase:
 
 
 def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[Part, int]]:
-    """Yield the parts in which pieces begin, and how many records to take of each."""
+    """Yield the parts of the input in which pieces begin, and how many records to take of each."""
     marks = whole.marks
     last = len(marks.records) - 1
     count = min(PIECES, last, wanted)
-    # The middle of equal shares, as far as marks go; each piece ends before the next one begins.
+    # Pieces begin at the marks next to the middles of equal shares, and end before the next piece begins.
     begins = sorted({int(i) for i in np.linspace(0, last, 2 * count + 1)[1::2]})
     ends = [*begins[1:], last]
     left = wanted
@@ -109,20 +110,20 @@ def _copy(whole: Reads, part: Part, count: int, outs: Sequence[io.BufferedIOBase
             stack.close()
             feeder.stop()
             raise
-    # Nobody reads on: the feeder ends.
+    # The readers are closed, which ends the feeder.
     feeder.join()
 
 
 # ----------------------------------------------------------------------
-# Advice for a program that is no aligner: all of it, under every policy, in rounds.
+# Programs that are not aligners: whole runs under every policy, in rounds
 
-#: A policy is out after so many runs whose placement did not hold.
+#: A policy is dropped after this many runs whose placement did not hold.
 PROGRAM_CHANCES = 2
 
 
 @dataclass
 class Comparison:
-    """Times of a program under *scenarios* of one instance each; *dropped* says why one has none."""
+    """Run times (s) of a program under *scenarios* of one instance; *dropped* has the reason if one has none."""
 
     scenarios: tuple[Scenario, ...]
     seconds: tuple[tuple[float, ...], ...]
@@ -139,16 +140,16 @@ def compare(
     timeout: float | None,
     say: Callable[[str], None],
 ) -> Comparison:
-    """Run *argv* under every scenario, *rounds* times in turn, its output not kept.
+    """Run *argv* under every scenario, *rounds* times in turn, and discard its output.
 
-    A run whose placement did not hold does not count. Raises RunFailed where the program fails, or its
-    placement holds under none.
+    A run whose placement did not hold does not count. Raises RunFailed if the program fails, or if no placement
+    holds.
     """
     seconds: list[list[float]] = [[] for _ in scenarios]
     misplaced: list[list[str]] = [[] for _ in scenarios]
     with tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
         for turn in range(rounds):
-            # In turn forward and backward, so that what changes with time favours none.
+            # The order alternates, so that a drift in time favours no scenario.
             for i, scenario in list(enumerate(scenarios))[:: 1 if turn % 2 == 0 else -1]:
                 if len(misplaced[i]) >= PROGRAM_CHANCES:
                     continue
@@ -169,33 +170,34 @@ def compare(
 
 
 # ----------------------------------------------------------------------
-# Trials on this host: scenarios on samples of the reads, placement verified, within a budget of time.
+# Aligners: scenarios on samples of the reads, within a budget of time
 
 Say = Callable[[str], None]
 
-#: A trial has at least this part of the reads.
+#: Least part of the reads in a trial.
 LEAST = 0.001
-#: The second trial has so many times the reads of the first: from both follows what is spent on loading.
+#: The second trial has this many times the reads of the first; the two times separate load and work.
 STEP = 3
-#: A trial's work takes at least so many times as long as its loading, and so many seconds: a program that ends
-#: at once cannot be looked at.
+#: A trial's work should take this many times its load, and this many seconds: the placement of a program that ends
+#: at once cannot be verified.
 WORK_PER_LOAD, SECONDS = 3.0, 1.0
-#: By so much a larger trial must take longer, for load and work to be told apart.
+#: Load and work are separated when the larger trial takes this many times as long.
 GROWTH = 1.3
-#: So many trials the rest of the budget should hold, before they are made longer for the load's sake.
+#: The rest of the budget should hold this many trials; trials are not made longer beyond that.
 TRIALS = 6
-#: What is known of the load after two trials: to this part of it, and of the shorter trial.
+#: Standard deviation of the load after two trials, as a part of it and of the shorter trial.
 LOAD_SD, TRIAL_SD = 0.3, 0.1
-#: A scenario whose placement did not hold so many times in a row is out.
+#: A scenario whose placement did not hold this many times in a row is dropped.
 CHANCES = 3
 
 
 @dataclass
 class Advice:
-    """What came of the trials: *belief* is None where not one was made, *dropped* says why a scenario is out.
+    """The result of the trials: *best* is the number of the recommended scenario.
 
-    *seconds* is the budget, *spent* the wall seconds that went on samples and trials. *stop* is as
-    :class:`firsttouch.advice.search.Outcome` has it, or ``short``: the reads are too few for any trial.
+    *belief* is None without any trial; *dropped* has the reason why a scenario was dropped. *budget* is a part of
+    the whole run, *seconds* the same in seconds, *spent* the wall seconds of samples and trials. *stop* is that of
+    :class:`firsttouch.advice.search.Outcome`, or ``short``: the reads are too few for any trial.
     """
 
     scenarios: tuple[Scenario, ...]
@@ -211,7 +213,11 @@ class Advice:
 
 
 class Trials:
-    """Makes trials of *scenarios* on samples of *work*'s reads, in a folder that goes at the end."""
+    """Makes trials of *scenarios* on samples of *work*'s reads; samples are files in *folder*.
+
+    *dropped* has the reason why a scenario's last trial did not count. *brief* is true if the last trial was too
+    short for its placement to be verified. *longest* is the time limit of a trial in seconds (None: none).
+    """
 
     def __init__(self, work: Work, scenarios: Sequence[Scenario], folder: Path, say: Say) -> None:
         self._work, self.scenarios, self._folder, self.say = work, scenarios, folder, say
@@ -233,16 +239,16 @@ class Trials:
         return min(1.0, max(LEAST, most / self._work.reads.records))
 
     def make(self, number: int, fraction: float) -> Trial | None:
-        """Make one trial, or return None where it does not count.
+        """Make one trial of scenario *number*; None if it does not count.
 
-        The reason is in *dropped* then; *brief* tells whether it was only too short to be looked at: the first
-        ones, of which none knows how long they take, are not repeated then.
+        A trial whose placement did not hold is repeated, up to CHANCES times. The first trials, which have no time
+        limit yet, are not repeated if they are too short: the caller makes them larger.
         """
         scenario = self.scenarios[number]
         self.brief = False
         for chance in range(CHANCES):
             try:
-                work, part = self._of(fraction, scenario.instances)
+                work, part = self._sampled(fraction, scenario.instances)
                 result = launch.run(work, scenario, None, timeout=self.longest)
             except RunFailed as error:
                 self.dropped[number] = str(error)
@@ -261,21 +267,23 @@ class Trials:
                 break
         return None
 
-    def _of(self, fraction: float, instances: int) -> tuple[Work, float]:
+    def _sampled(self, fraction: float, instances: int) -> tuple[Work, float]:
+        """Return the work of a trial, and the part of the reads that its sample really has."""
         if fraction not in self._samples:
-            self._samples[fraction] = write(self._work.reads, fraction, self._folder)
-        found = self._samples[fraction]
+            self._samples[fraction] = write_sample(self._work.reads, fraction, self._folder)
+        sample = self._samples[fraction]
         if (fraction, instances) not in self._works:
-            self._works[fraction, instances] = work(self._work, found, instances)
-        return self._works[fraction, instances], found.fraction
+            self._works[fraction, instances] = _sample_work(self._work, sample, instances)
+        return self._works[fraction, instances], sample.fraction
 
 
 def advise(
     work: Work, scenarios: Sequence[Scenario], prior: Prior, budget: float, *, default: int, say: Say
 ) -> Advice:
-    """Try *scenarios* within *budget* (a part of the whole run) and return what to use.
+    """Try *scenarios* within *budget* (a part of the whole run) and return the advice.
 
-    *default* is the number of the scenario that the gain is over. Raises RunFailed where every one fails.
+    *default* is the number of the default run, over which the gain is computed. Raises RunFailed if every scenario
+    fails.
     """
     with tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
         trials = Trials(work, scenarios, Path(folder), say)
@@ -285,7 +293,7 @@ def advise(
 def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budget: float, default: int) -> Advice:
     small = trials.smallest()
     if small * (2 + STEP) > budget:
-        # Even a program that loads nothing takes more than the budget for the first trials.
+        # The first trials exceed the budget even if the program has nothing to load.
         trials.say(f"too few reads: the first trials take {small * (2 + STEP):.1%}, the budget is {budget:.1%}")
         none: tuple[tuple[Trial, ...], ...] = ((),) * len(scenarios)
         return Advice(scenarios, prior, int(prior.mean.argmin()), none, None, "short", budget, 0.0, 0.0)
@@ -299,33 +307,34 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
     fraction = _fraction((small, fraction), load, work, budget * whole - trials.spent)
     rules = Rules(fraction, budget, load)
 
-    def told(belief: Belief) -> None:
-        # Whatever was expected of it, no trial runs over the budget.
-        left = budget * math.exp(float(belief.mean[belief.best])) - trials.spent
-        trials.longest = max(left, SECONDS)
+    def seconds_left(belief: Belief) -> float:
+        return budget * math.exp(float(belief.mean[belief.best])) - trials.spent
 
-    made = [own if i == first else [] for i in range(len(scenarios))]
+    def limit(belief: Belief) -> None:
+        trials.longest = max(seconds_left(belief), SECONDS)
+
+    earlier = [own if i == first else [] for i in range(len(scenarios))]
     outcome = search(
         prior,
         lambda number: trials.make(number, fraction),
         rules,
-        trials=made,
+        trials=earlier,
         out=trials.dropped,
         spent=lambda _: trials.spent,
-        told=told,
+        on_update=limit,
     )
-    made, belief = [list(o) for o in outcome.trials], outcome.belief
-    left = budget * math.exp(float(belief.mean[belief.best])) - trials.spent
-    # The gain is over the default run: it is measured, where what is left of the budget suffices.
-    if not made[default] and default not in trials.dropped and float(costs(belief, rules)[1][default]) <= left:
+    times, belief = [list(own) for own in outcome.trials], outcome.belief
+    # The gain is over the default run, which is tried too if the rest of the budget suffices.
+    untried = not times[default] and default not in trials.dropped
+    if untried and float(costs(belief, rules)[1][default]) <= seconds_left(belief):
         if (trial := trials.make(default, fraction)) is not None:
-            made[default].append(trial)
-        belief = update(prior, made, load)
+            times[default].append(trial)
+        belief = update(prior, times, load)
     return Advice(
         scenarios,
         prior,
         belief.best,
-        tuple(map(tuple, made)),
+        tuple(map(tuple, times)),
         belief,
         outcome.stop,
         budget,
@@ -336,10 +345,10 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
 
 
 def _calibrate(trials: Trials, prior: Prior, small: float, budget: float) -> tuple[int, list[Trial], float]:
-    """Try the scenario that is expected to be best on growing samples, until its work is told from its loading.
+    """Try the scenario with the least expected time on growing samples, until load and work are separated.
 
-    Returns its number, its trials and the last one's fraction as it was asked for; where it cannot be tried,
-    the next one's. Raises RunFailed where none can.
+    Returns its number, its trials and the fraction that was requested last. If it cannot be tried, the next one
+    is. Raises RunFailed if none can be tried.
     """
     warm = False
     for first in map(int, prior.mean.argsort(kind="stable")):
@@ -350,24 +359,24 @@ def _calibrate(trials: Trials, prior: Prior, small: float, budget: float) -> tup
             if trial is None and (not trials.brief or fraction >= 1):
                 break
             if trial is not None and not warm:
-                # The program and its index come from the disk once only: that is no trial's time.
+                # The first run reads the program and its index from disk.
                 trials.say(f"{trials.scenarios[first].name}: that was to warm up, and does not count")
                 warm = True
                 continue
             if trial is not None:
                 own.append(trial)
-                told = len(own) > 1 and trial.seconds >= max(SECONDS, GROWTH * own[-2].seconds)
-                # The whole run takes this long at most, where nothing of it is load.
+                separated = len(own) > 1 and trial.seconds >= max(SECONDS, GROWTH * own[-2].seconds)
+                # An upper bound of the whole run: it assumes no load.
                 most = trial.seconds / trial.fraction
                 full = len(own) > 1 and trials.spent + STEP * trial.seconds > budget * most / 2
-                if told or full or (fraction >= 1 and len(own) > 1):
+                if separated or full or (fraction >= 1 and len(own) > 1):
                     return first, own, fraction
             fraction = min(1.0, STEP * fraction)
     raise RunFailed("no scenario can be tried: " + "; ".join(dict.fromkeys(trials.dropped.values())))
 
 
 def split(own: Sequence[Trial]) -> tuple[Load, float]:
-    """Return load and whole work (s) by the last two trials of one scenario, of which the last is the larger."""
+    """Return load and whole work (s) by the last two trials of a scenario; the last one is the larger."""
     before, last = own[-2:]
     slope = (last.seconds - before.seconds) / (last.fraction - before.fraction)
     work = max(slope, LEAST_WORK * last.seconds / last.fraction)
@@ -375,10 +384,10 @@ def split(own: Sequence[Trial]) -> tuple[Load, float]:
     return Load(load, max(LOAD_SD * load, TRIAL_SD * before.seconds)), work
 
 
-def _fraction(there: Sequence[float], load: Load, work: float, left: float) -> float:
-    """Return the fraction of all further trials; *there* are those of samples, *left* the budget's rest (s)."""
+def _fraction(sampled: Sequence[float], load: Load, work: float, left: float) -> float:
+    """Return the fraction of all further trials; *sampled* are those with samples, *left* is the budget's rest."""
     wanted = max(WORK_PER_LOAD * load.seconds, SECONDS) / work
     most = (left / TRIALS - load.seconds) / work
     fraction = min(1.0, max(LEAST, min(wanted, most)))
-    # Near enough: the trials that were made count as repeats, and the sample is there.
-    return next((f for f in there if f / 1.5 <= fraction <= 1.5 * f), max(fraction, there[0]))
+    # A similar fraction is used again: its sample exists, and its trials count as repeats.
+    return next((f for f in sampled if f / 1.5 <= fraction <= 1.5 * f), max(fraction, sampled[0]))
