@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors that end a command, each with the exit status of the command-line contract."""
+"""How commands end: the errors, each with its exit status, and the signals that stop a command."""
 
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 #: Control characters, and what Unicode takes for the end of a line: a terminal would obey them.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 #: How a message begins that tells of a CannotHere: checks look for it.
 CANNOT_HERE = "firsttouch: cannot be done here: "
+#: The signals that stop a command and all programs that it started.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: What the reason says after the name of an aligner that a host lacks.
 NOT_INSTALLED = " is not installed: "
 

@@ -223,6 +223,41 @@ def test_no_thread_is_started_that_has_nothing_to_do():
     assert done.stdout.splitlines()[-1] == "True 1 True"
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--version",),
+        ("--help",),
+        ("topology", "--xml", XML),
+        ("topology", "--xml", XML, "--json"),
+    ],
+)
+def test_commands_that_start_quickly_load_no_heavy_library(argv):
+    script = """if True:
+        import sys
+        from firsttouch import cli
+        try:
+            cli.main(sys.argv[1:])
+        finally:
+            print(*{m.split(".")[0] for m in sys.modules}, file=sys.stderr)
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", script, *argv], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = set(done.stderr.split())
+    assert "firsttouch" in loaded
+    assert loaded.isdisjoint(
+        {"ClusterShell", "archspec", "jinja2", "jsonschema", "matplotlib"}
+        | {"numpy", "polars", "reframe", "requests", "urllib3", "yaml"}
+    )
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_a_command_has_the_summary_that_help_shows_without_loading_it(command):
+    described = cli.parser([command])._subparsers._group_actions[0]._choices_actions
+    assert [(action.dest, action.help) for action in described] == [(command, cli.COMMANDS[command])]
+
+
 @pytest.mark.parametrize("ignored", [signal.SIGCHLD, signal.SIGHUP])
 def test_signals_that_the_parent_ignores(ignored):
     """Ends of children are needed; what nohup ignores stays ignored."""

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``firsttouch COMMAND``. One module per command."""
+"""The command line: ``firsttouch COMMAND``, one module per command.
+
+:func:`main` runs a command and returns its exit status; :func:`parser` is for completion and documentation.
+A command's module has ``register(subparsers)``, which adds its options, and ``run(args)``. Start-up time counts:
+modules that plan and topology share with other commands import what only the others need inside of functions.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +16,32 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from firsttouch import __version__
-from firsttouch.errors import CANNOT_HERE, CannotHere, FirstTouchError, one_line
-from firsttouch.execution.process_runner import STOPPING
+from firsttouch.errors import CANNOT_HERE, STOPPING, CannotHere, FirstTouchError, one_line
 
-COMMANDS = (
-    "topology",
-    "probe",
-    "plan",
-    "index",
-    "reads",
-    "run",
-    "advise",
-    "measure",
-    "characterize",
-    "inside",
-    "campaign",
-    "validate",
-    "baseline",
-    "store",
-    "report",
-    "paper",
-    "data",
-    "system",
-)
+#: Command -> its line in the help. `firsttouch COMMAND` imports the module of that command only.
+COMMANDS = {
+    "topology": "show NUMA nodes, PUs, memory and distances",
+    "probe": "measure latency, bandwidth and contention with the native probe",
+    "plan": "list the placement scenarios of a host",
+    "index": "build an aligner's index of a dataset, once",
+    "reads": "check FASTQ files, or write them in blocked form",
+    "run": "run one placement scenario for real",
+    "advise": "recommend a scenario, after short trials",
+    "measure": "measure latency, bandwidth or contention of this host",
+    "characterize": "run all checks on this host and write a report",
+    "inside": "run a command in an Apptainer image or with the programs of a Spack view",
+    "campaign": "measure many hosts through Slurm, or go on with it, and collect",
+    "validate": "judge hosts by their system's references and the fleet",
+    "baseline": "learn a system's references of a fleet's records",
+    "store": "append records to a store, or join its files",
+    "report": "write index.html, summary.md and summary.json of measured records",
+    "paper": "reproduce the papers' tables and figures, and list where their prose disagrees",
+    "data": "list, get and verify datasets",
+    "system": "systems: list them, check their files, draft one from this host",
+}
 #: The exit status of a command that Ctrl-C stopped; another signal has its own, 128 and its number.
 INTERRUPTED = 128 + signal.SIGINT
 DESCRIPTION = """\
@@ -46,15 +51,16 @@ Every command takes --json (one JSON document on standard output; messages go to
 0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if something needed is missing here."""
 
 
-def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """Return the parser with *commands*."""
+def parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser of *commands*; without any, it has the names of all and can print help and errors."""
     top = argparse.ArgumentParser(
         prog="firsttouch", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--version", action="version", version=f"firsttouch {__version__}")
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in commands:
-        importlib.import_module(f"firsttouch.cli.{name}").register(subparsers)
+    loaded = [importlib.import_module(f"firsttouch.cli.{name}").register(subparsers) for name in commands]
+    for name, summary in COMMANDS.items() if not loaded else ():
+        subparsers.add_parser(name, help=summary)
     return top
 
 
@@ -143,8 +149,7 @@ def _signals(received: list[int]) -> Iterator[None]:
 
 
 def _run(given: Sequence[str]) -> int:
-    # One command is a quarter of a second faster to load than all of them.
-    commands = given[:1] if given and given[0] in COMMANDS else COMMANDS
+    commands = given[:1] if given and given[0] in COMMANDS else ()
     try:
         with _no_idle_threads():
             made = parser(commands)

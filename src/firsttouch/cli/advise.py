@@ -46,7 +46,7 @@ BUDGET = 0.03
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "advise", "recommend a scenario, after short trials", EXAMPLES)
+    made = options.command(subparsers, "advise", EXAMPLES)
     made.add_argument("--aligner")
     read_inputs.add(made)
     made.add_argument("--policies", default="thesis", metavar="LIST", help="as for `firsttouch plan`")

@@ -31,7 +31,7 @@ _LISTED = 5
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "baseline", "learn a system's references of a fleet's records", EXAMPLES)
+    made = options.command(subparsers, "baseline", EXAMPLES)
     made.add_argument("--system", required=True, help="the system whose file gets the references")
     record_inputs.add(made)
     made.add_argument(

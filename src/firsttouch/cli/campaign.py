@@ -57,9 +57,7 @@ COLLECT = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
-    made = options.command(
-        subparsers, "campaign", "measure many hosts through Slurm, or go on with it, and collect", EXAMPLES
-    )
+    made = options.command(subparsers, "campaign", EXAMPLES)
     actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
     running = options.action(actions, "run", "do what is missing of a campaign, on this host", RUN)
     _add_plan(running)

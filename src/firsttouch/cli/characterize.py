@@ -158,7 +158,7 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "characterize", "run all checks on this host and write a report", EXAMPLES)
+    made = options.command(subparsers, "characterize", EXAMPLES)
     made.add_argument(
         "--system", default=paths.LOCAL, help="the system that this host belongs to (default: local)"
     )

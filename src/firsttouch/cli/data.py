@@ -29,7 +29,7 @@ on where it stopped when the command is given again."""
 
 def register(subparsers: options.Subparsers) -> None:
     """Add `data` with its sub-commands to *subparsers*."""
-    data = options.command(subparsers, "data", "list, get and verify datasets", EXAMPLES)
+    data = options.command(subparsers, "data", EXAMPLES)
     actions = data.add_subparsers(dest="action", required=True, metavar="list|get|verify")
     listing = options.action(actions, "list", "show what there is and what is here", EXAMPLES)
     listing.set_defaults(run=_list)

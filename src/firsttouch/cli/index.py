@@ -18,7 +18,7 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "index", "build an aligner's index of a dataset, once", EXAMPLES)
+    made = options.command(subparsers, "index", EXAMPLES)
     made.add_argument("--aligner", required=True)
     made.add_argument("--dataset", required=True)
     made.set_defaults(run=run)

@@ -19,9 +19,7 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(
-        subparsers, "inside", "run a command in an Apptainer image or with the programs of a Spack view", EXAMPLES
-    )
+    made = options.command(subparsers, "inside", EXAMPLES)
     made.add_argument("backend", choices=backends.NAMES, help="where the programs come from")
     made.add_argument(
         "--image",

@@ -35,9 +35,7 @@ _FOR = {
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(
-        subparsers, "measure", "measure latency, bandwidth or contention of this host", EXAMPLES
-    )
+    made = options.command(subparsers, "measure", EXAMPLES)
     made.add_argument("aspect", choices=tuple(measure.PROGRAMS))
     programs = dict.fromkeys(program for known in measure.PROGRAMS.values() for program in known)
     made.add_argument(

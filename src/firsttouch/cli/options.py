@@ -12,16 +12,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from firsttouch.cli import COMMANDS
 from firsttouch.errors import BadInput
-from firsttouch.execution import backends, host_lock
 from firsttouch.execution.progress import say
-from firsttouch.host.cpusets import parse_list
-from firsttouch.host.topology import Topology, load
-from firsttouch.records import atomic_files
 from firsttouch.units import parse_bytes
 
 if TYPE_CHECKING:
     from firsttouch.genomics.launch import Result
+    from firsttouch.host.topology import Topology
 
 
 class Subparsers(Protocol):
@@ -31,29 +29,29 @@ class Subparsers(Protocol):
         """Add the parser of one command."""
 
 
-def command(subparsers: Subparsers, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+def command(subparsers: Subparsers, name: str, examples: str, description: str = "") -> argparse.ArgumentParser:
     """Add a command with its help, its *examples* and --json."""
-    return _added(subparsers, name, summary, examples, json_default=False)
+    return _added(subparsers, name, COMMANDS[name], examples, description, json_default=False)
 
 
 def action(actions: Subparsers, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
-    """Add an action of a command, with all that a command has: --json may stand before or behind its name."""
-    # Where it is not given, what the command's own parser has seen stays.
-    return _added(actions, name, summary, examples, json_default=argparse.SUPPRESS)
+    """Add an action of a command: --json may stand before or after the action's name."""
+    # SUPPRESS keeps the value that the command's parser has set.
+    return _added(actions, name, summary, examples, "", json_default=argparse.SUPPRESS)
 
 
 def _added(
-    subparsers: Subparsers, name: str, summary: str, examples: str, *, json_default: Any
+    subparsers: Subparsers, name: str, summary: str, examples: str, description: str, *, json_default: Any
 ) -> argparse.ArgumentParser:
-    made = subparsers.add_parser(
+    parser = subparsers.add_parser(
         name,
         help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog="examples:\n" + examples,
+        description=description or f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--json", action="store_true", default=json_default, help="print one JSON document")
-    return made
+    parser.add_argument("--json", action="store_true", default=json_default, help="print one JSON document")
+    return parser
 
 
 def add_topology(made: argparse.ArgumentParser) -> None:
@@ -67,11 +65,15 @@ def add_topology(made: argparse.ArgumentParser) -> None:
 
 def topology(args: argparse.Namespace) -> Topology:
     """Return the topology that the options choose."""
+    from firsttouch.host.topology import load  # noqa: PLC0415 - see the package
+
     return load(xml=args.xml, fsroot=args.fsroot)
 
 
 def add_backend(made: argparse.ArgumentParser) -> None:
     """Add the options that choose where the measured programs come from, instead of what the partition says."""
+    from firsttouch.execution import backends  # noqa: PLC0415 - see the package
+
     made.add_argument(
         "--backend",
         choices=backends.NAMES,
@@ -116,6 +118,8 @@ def seconds(text: str) -> float:
 
 def numbers(text: str) -> frozenset[int]:
     """Return the NUMA nodes of an option: a list such as 0-3,8, with one at least."""
+    from firsttouch.host.cpusets import parse_list  # noqa: PLC0415 - see the package
+
     try:
         members = parse_list(text)
     except BadInput as error:
@@ -139,6 +143,8 @@ def print_json(document: Any) -> None:
 
 def print_files(files: Iterable[Path]) -> None:
     """Print the names of files that were written, but for devices and pipes: one may be where this goes."""
+    from firsttouch.records import atomic_files  # noqa: PLC0415 - see the package
+
     for file in files:
         if not atomic_files.is_stream(file):
             print(file)
@@ -160,4 +166,6 @@ def add_host(made: argparse.ArgumentParser) -> None:
 
 def holding(args: argparse.Namespace, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
     """Hold this host as exclusive.measuring does, unless it is to be shared."""
+    from firsttouch.execution import host_lock  # noqa: PLC0415 - see the package
+
     return contextlib.nullcontext() if args.share_host else host_lock.measuring(say, shared=shared)

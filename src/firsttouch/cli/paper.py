@@ -19,12 +19,7 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(
-        subparsers,
-        "paper",
-        "reproduce the papers' tables and figures, and list where their prose disagrees",
-        EXAMPLES,
-    )
+    made = options.command(subparsers, "paper", EXAMPLES)
     made.add_argument("-o", "--output", required=True, type=Path, metavar="DIR", help="the page's folder")
     made.add_argument(
         "--tables",

@@ -6,8 +6,6 @@ from __future__ import annotations
 import argparse
 import textwrap
 
-from tabulate import tabulate
-
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.genomics.aligners import aligner
@@ -32,7 +30,7 @@ _WIDTH = 80
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "plan", "list the placement scenarios of a host", EXAMPLES)
+    made = options.command(subparsers, "plan", EXAMPLES)
     made.add_argument("--aligner", required=True, help="whose memory needs count")
     made.add_argument(
         "--index-size", type=options.size, default=0, metavar="SIZE", help="of one replica, as 5.1GB (default: 0)"
@@ -80,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _text(found: Plan, remarks: list[str]) -> str:
     """Return the plan as a table, and below it the *remarks* and each scenario that cannot be run."""
+    from tabulate import tabulate  # noqa: PLC0415 - see the package
+
     rows = [row for scenario in found.scenarios for row in _rows(scenario)]
     width = _WIDTH - 2 - max((len(r[0]) for r in rows), default=0) - 2 - len("instance") - 2
     wrapped = [(*r[:2], "\n".join(textwrap.wrap(r[2], width, break_on_hyphens=False))) for r in rows]

@@ -28,9 +28,7 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(
-        subparsers, "probe", "measure latency, bandwidth and contention with the native probe", EXAMPLES
-    )
+    made = options.command(subparsers, "probe", EXAMPLES)
     made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
     made.add_argument("--system", metavar="NAME", help="the system whose facts tell the theoretical bandwidth")
     options.add_host(made)

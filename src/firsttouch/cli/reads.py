@@ -31,7 +31,7 @@ _MOST_BYTES = 1 << 30
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "reads", "check FASTQ files, or write them in blocked form", EXAMPLES)
+    made = options.command(subparsers, "reads", EXAMPLES)
     actions = made.add_subparsers(dest="action", required=True, metavar="check|block")
     check = options.action(actions, "check", "check every record, count reads and bases", EXAMPLES)
     check.add_argument(

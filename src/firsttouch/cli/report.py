@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.records import atomic_files
 
-_EXAMPLES = """examples:
+EXAMPLES = """\
   firsttouch report results/ -o report
       reports all records below results/, of one host or of ten thousand; open report/index.html
   firsttouch report reports/out/campaigns/validate-77 store/ -o report --system amd-opteron
@@ -29,8 +30,7 @@ _EXAMPLES = """examples:
   firsttouch report --compare before/ after/ -o report
       what a firmware update changed on these hosts, metric by metric
   firsttouch report results/ -o report --json | jq '.hosts[].scenarios'
-      the summary as JSON on stdout
-"""
+      the summary as JSON on stdout"""
 #: Of more hosts than these, the page is that of a fleet.
 FEW = 4
 
@@ -46,18 +46,17 @@ class Short(Protocol):
         """Return the table for a terminal."""
 
 
-def register(subparsers: Any) -> None:
-    """Add the command to the command line's sub-parsers."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    parser = options.command(
+        subparsers,
         "report",
-        help="write index.html, summary.md and summary.json of measured records",
-        description="Writes a folder with a report of measured records: index.html (one page that needs no "
+        EXAMPLES,
+        "Writes a folder with a report of measured records: index.html (one page that needs no "
         "network), summary.md for a ticket, summary.json for machines. Of a few hosts it shows all figures; of "
         f"more than {FEW} what is missing, which hosts are not what they should be, hosts x metrics, the "
         "distribution of each metric and the history of hosts. Where some records cannot be read, the report is "
         "of the others, the files are named, and the exit status is 2 (--compare writes no report).",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "records",
@@ -84,7 +83,6 @@ def register(subparsers: Any) -> None:
         "--details", type=int, default=0, metavar="N", help="of many hosts: a page for each of the N worst, too"
     )
     parser.add_argument("--xml", type=Path, metavar="F", help="the host's topology as hwloc XML (lstopo F)")
-    parser.add_argument("--json", action="store_true", help="print summary.json to stdout")
     parser.set_defaults(run=run)
 
 

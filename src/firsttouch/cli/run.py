@@ -29,7 +29,7 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "run", "run one placement scenario for real", EXAMPLES)
+    made = options.command(subparsers, "run", EXAMPLES)
     made.add_argument("scenario", help="as `firsttouch plan` names them; NInst_Unbound_Tt: N x T, bound by nobody")
     made.add_argument("--aligner", required=True)
     read_inputs.add(made)

@@ -20,7 +20,7 @@ the disk, whatever is killed afterwards.
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "store", "append records to a store, or join its files", EXAMPLES)
+    made = options.command(subparsers, "store", EXAMPLES)
     verbs = made.add_subparsers(dest="verb", metavar="append|compact", required=True)
     append = options.action(
         verbs, "append", "append records to a store, which is made where there is none", EXAMPLES

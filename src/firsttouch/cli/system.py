@@ -25,9 +25,7 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add ``system`` and its three actions to the command line."""
-    parser = options.command(
-        subparsers, "system", "systems: list them, check their files, draft one from this host", EXAMPLES
-    )
+    parser = options.command(subparsers, "system", EXAMPLES)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = options.action(actions, "list", "list the systems with their files and partitions", EXAMPLES)

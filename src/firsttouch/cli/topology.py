@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import argparse
 
-from tabulate import tabulate
-
 from firsttouch.cli import options
 from firsttouch.errors import RunFailed
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
-from firsttouch.systems.definition import load, mismatch
 from firsttouch.units import format_bytes
 
 EXAMPLES = """\
@@ -23,7 +20,7 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "topology", "show NUMA nodes, PUs, memory and distances", EXAMPLES)
+    made = options.command(subparsers, "topology", EXAMPLES)
     options.add_topology(made)
     made.add_argument(
         "--system", metavar="S", help="compare with a system: 1 where NUMA nodes or PUs are others than its"
@@ -32,20 +29,25 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the topology; raises RunFailed where the host is not one of --system's."""
-    system = load(args.system) if args.system else None
-    found = options.topology(args)
+    """Print the topology; raises RunFailed if the host does not match --system."""
+    if args.system:
+        from firsttouch.systems import definition  # noqa: PLC0415 - see the package
+
+        system = definition.load(args.system)
+    host = options.topology(args)
     if args.json:
-        options.print_json(found.to_dict())
+        options.print_json(host.to_dict())
     else:
-        print(describe(found))
-    if system and (difference := mismatch(system, found)):
+        print(describe(host))
+    if args.system and (difference := definition.mismatch(system, host)):
         raise RunFailed(difference)
     return 0
 
 
 def describe(topology: Topology) -> str:
     """Return the topology as tables for a terminal."""
+    from tabulate import tabulate  # noqa: PLC0415 - see the package
+
     rows = []
     for node in topology.numa_nodes:
         usable = topology.usable_pus(node.index)

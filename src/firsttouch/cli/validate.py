@@ -32,9 +32,7 @@ Exit status: 0 pass, 1 a host fails or is invalid, 3 suspect: what would decide 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(
-        subparsers, "validate", "judge hosts by their system's references and the fleet", EXAMPLES
-    )
+    made = options.command(subparsers, "validate", EXAMPLES)
     made.add_argument("--system", required=True, help="the system whose references judge")
     record_inputs.add(made)
     made.add_argument("--drain", action="store_true", help="drain the hosts that fail in Slurm")

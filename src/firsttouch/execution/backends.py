@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from archspec import cpu  # type: ignore[import-untyped]
-
 from firsttouch import paths
 from firsttouch.errors import BadInput, CannotHere, Missing
 from firsttouch.execution import build_info
@@ -82,6 +80,8 @@ def judge(found: Origin, what: str) -> None:
     machine = os.uname().machine
     if found.machine != machine:
         raise CannotHere(f"{what} is for {found.machine}, and this host is {machine}")
+    from archspec import cpu  # type: ignore[import-untyped]  # noqa: PLC0415 - its import reads all targets
+
     here = cpu.host()
     if found.target not in cpu.TARGETS:
         raise CannotHere(f"{what} is for '{found.target}', which is no target that archspec knows")

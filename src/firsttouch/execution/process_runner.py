@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.errors import STOPPING, BadInput, Missing, RunFailed
 from firsttouch.execution import placement_check
 from firsttouch.scenarios.placement import Placement
 
@@ -28,8 +28,6 @@ from firsttouch.scenarios.placement import Placement
 LOOK_SHARE = 0.02
 #: Who was not seen yet is looked for this often (seconds): on a loaded host looks are slow, and instances short.
 UNSEEN_PAUSE = 0.1
-#: The signals that stop a command; what it has started is stopped with it.
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @dataclass(frozen=True)
