@@ -1,36 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """junit.xml: a report for continuous integration, a test suite per host and a test case per judged metric.
 
-Its form is what Jenkins and GitLab read: pass is a test case without a child, fail a ``failure``, invalid (and
-what gave no result) an ``error``, suspect and skipped ones are ``skipped``; each with its reason.
+The form is what Jenkins and GitLab read. A pass is a test case without a child, a fail has a ``failure``, an
+invalid metric or a check without a result an ``error``, a suspect or skipped one a ``skipped``; each with its
+reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.report.model import HostView, Problem, case_of
 from firsttouch.report.text import case, clean, count
 
-Result = Literal["", "failure", "error", "skipped"]
-#: Verdict -> the child of its test case.
-_OF_VERDICT: dict[str, Result] = {"pass": "", "suspect": "skipped", "invalid": "error", "fail": "failure"}
-_OF_PROBLEM: dict[str, Result] = {"failed": "error", "invalid": "error", "skipped": "skipped"}
-#: The suite of what concerns no host in particular.
+if TYPE_CHECKING:
+    from junitparser import TestCase
+
+#: Verdict, or kind of problem -> the child of its test case.
+_CHILDREN = {
+    "pass": "",
+    "suspect": "skipped",
+    "missing": "skipped",
+    "skipped": "skipped",
+    "invalid": "error",
+    "failed": "error",
+    "fail": "failure",
+}
+#: The suite of problems that belong to no single host.
 _NO_HOST = "all hosts"
 
-
-@dataclass(frozen=True)
-class _Case:
-    check: str
-    name: str
-    result: Result
-    kind: str = ""
-    reason: str = ""
+#: Test cases by host, and the properties of each host's suite.
+_Cases = Mapping[str, list["TestCase"]]
+_Properties = Mapping[str, Sequence[tuple[str, str]]]
 
 
 def text(
@@ -41,107 +46,86 @@ def text(
     title: str,
     generated: str,
 ) -> str:
-    """Return the file; *generated* is the report's time in ISO 8601, which the suites state.
+    """Return junit.xml; *generated* is the time of the report in ISO 8601.
 
-    A host's metrics are test cases where it was judged; where it was not, a check that gave a result is one.
+    The test cases of a judged host are its metrics, those of another host are the checks that gave a result.
     """
-    suites: dict[str, list[_Case]] = {}
-    facts: dict[str, list[tuple[str, str]]] = {}
+    cases: dict[str, list[TestCase]] = defaultdict(list)
+    properties: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for view in views:
-        facts.setdefault(view.host, []).extend([("system", view.system), ("partition", view.partition)])
-    judged = {v.host for v in verdicts}
+        properties[view.host] += [("system", view.system), ("partition", view.partition)]
     for verdict in verdicts:
-        stated = [("verdict", verdict.verdict), *(("cause", cause) for cause in verdict.causes)]
-        facts.setdefault(verdict.host, [("system", verdict.system)]).extend(stated)
-        suites.setdefault(verdict.host, []).extend(_findings(verdict))
+        properties[verdict.host] += [("system", verdict.system), ("verdict", verdict.verdict)]
+        properties[verdict.host] += [("cause", cause) for cause in verdict.causes]
+        cases[verdict.host] += _findings(verdict)
+    judged = {v.host for v in verdicts}
     for view in views:
-        mine = suites.setdefault(view.host, [])
-        if view.host not in judged:
-            mine += _checks(view)
-            mine += _invalid(view)
-    for problem in problems:
-        found = _problem(problem.name, problem.kind, problem.reason, problem.check)
-        suites.setdefault(problem.host or _NO_HOST, []).append(found)
-    return _file(title, suites, facts, generated)
+        cases[view.host] += () if view.host in judged else _records(view)
+    for p in problems:
+        cases[p.host or _NO_HOST].append(_case(p.check, p.name, p.kind, p.reason))
+    return _file(title, cases, properties, generated)
 
 
 def of_fleet(document: Mapping[str, Any]) -> str:
-    """Return the file of a fleet's report by its *document*: a test case for each host, its verdict."""
-    suites: dict[str, list[_Case]] = {}
-    facts: dict[str, list[tuple[str, str]]] = {}
+    """Return junit.xml of a fleet's summary.json (*document*): one test case per host, its verdict."""
+    cases: dict[str, list[TestCase]] = defaultdict(list)
+    properties: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for system in document["systems"]:
-        for one in system["hosts"]:
-            verdict, findings = one["verdict"], one["findings"]
-            counted = ", ".join(f"{n} {word}" for word, n in findings.items())
-            lacking = [f"{count(one['missing'], 'metric')} missing"] if one["missing"] else []
-            why = "; ".join(
-                [*one.get("causes", ()), *one.get("evidence", ()), counted or "nothing was judged", *lacking]
-            )
-            case = _Case("verdict", f"verdict of {one['host']}", _OF_VERDICT[verdict], verdict, why)
-            suites.setdefault(one["host"], []).append(case)
-            facts.setdefault(one["host"], []).extend([("system", system["system"]), ("verdict", verdict)])
+        for host in system["hosts"]:
+            counts = ", ".join(f"{n} {word}" for word, n in host["findings"].items())
+            missing = [f"{count(host['missing'], 'metric')} missing"] if host["missing"] else []
+            evidence = [*host.get("causes", ()), *host.get("evidence", ())]
+            reason = "; ".join([*evidence, counts or "nothing was judged", *missing])
+            name, verdict = host["host"], host["verdict"]
+            cases[name].append(_case("verdict", f"verdict of {name}", verdict, reason))
+            properties[name] += [("system", system["system"]), ("verdict", verdict)]
     for p in document["problems"]:
-        suites.setdefault(p["host"] or _NO_HOST, []).append(_problem(p["name"], p["kind"], p["reason"]))
-    return _file(document["title"], suites, facts, document["generated"])
+        cases[p["host"] or _NO_HOST].append(_case("", p["name"], p["kind"], p["reason"]))
+    return _file(document["title"], cases, properties, document["generated"])
 
 
-def _problem(name: str, kind: str, reason: str, check: str = "") -> _Case:
-    return _Case(check, name, _OF_PROBLEM[kind], kind, reason)
-
-
-def _file(
-    title: str,
-    suites: Mapping[str, Sequence[_Case]],
-    facts: Mapping[str, Iterable[tuple[str, str]]],
-    generated: str,
-) -> str:
-    every = _counts(c for cases in suites.values() for c in cases)
-    root = ET.Element("testsuites", {"name": clean(title), **every})
-    for host, cases in sorted(suites.items()):
-        _suite(root, host, facts.get(host, ()), cases, generated)
-    ET.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
-
-
-def _findings(verdict: HostVerdict) -> Iterable[_Case]:
+def _findings(verdict: HostVerdict) -> Iterator[TestCase]:
     for f in verdict.findings:
-        yield _Case(f.check, f"{f.metric} {case(f.case)}", _OF_VERDICT[f.verdict], f.verdict, f.why)
+        yield _case(f.check, f"{f.metric} {case(f.case)}", f.verdict, f.why)
     for missing in verdict.missing:
-        yield _Case("verdict", f"missing: {missing}", "skipped", "missing", missing)
+        yield _case("verdict", f"missing: {missing}", "missing", missing)
     if not verdict.findings:
-        yield _Case("verdict", "nothing was judged", "skipped", "suspect", "; ".join(verdict.evidence))
+        yield _case("verdict", "nothing was judged", "suspect", "; ".join(verdict.evidence))
 
 
-def _checks(view: HostView) -> Iterable[_Case]:
+def _records(view: HostView) -> Iterator[TestCase]:
     for check in sorted({r.check for r in view.valid}):
-        yield _Case(check, f"measured: {count(len(view.of(check)), 'case')}", "")
-
-
-def _invalid(view: HostView) -> Iterable[_Case]:
+        yield _case(check, f"measured: {count(len(view.of(check)), 'case')}", "pass", "")
     for r in view.invalid:
-        yield _Case(r.check, f"{r.metric} {case(case_of(r))}", "error", "invalid", r.reason)
+        yield _case(r.check, f"{r.metric} {case(case_of(r))}", "invalid", r.reason)
 
 
-def _counts(cases: Iterable[_Case]) -> dict[str, str]:
-    known: list[str] = [c.result for c in cases]
-    named = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-    return {"tests": str(len(known)), **{name: str(known.count(result)) for name, result in named.items()}}
+def _case(check: str, name: str, kind: str, reason: str) -> TestCase:
+    from junitparser import Error, Failure, Skipped, TestCase  # noqa: PLC0415 - only where a report is written
+
+    # Readers add up the times of the test cases, and none of these is a duration.
+    test = TestCase(clean(name).strip(), ".".join(filter(None, ("firsttouch", clean(check)))), 0)
+    if child := _CHILDREN[kind]:
+        result = {"failure": Failure, "error": Error, "skipped": Skipped}[child](
+            clean(reason) or "no reason was recorded", None if child == "skipped" else kind
+        )
+        result.text = result.message
+        test.append(result)
+    return test
 
 
-def _suite(
-    root: ET.Element, host: str, facts: Iterable[tuple[str, str]], cases: Sequence[_Case], generated: str
-) -> None:
-    # Nothing here is a test's duration, but readers add them up.
-    known = {"name": clean(host), "hostname": clean(host), "timestamp": generated, "time": "0"}
-    suite = ET.SubElement(root, "testsuite", {**known, **_counts(cases)})
-    if said := list(dict.fromkeys(facts)):
-        properties = ET.SubElement(suite, "properties")
-        for name, value in said:
-            ET.SubElement(properties, "property", name=name, value=clean(value))
-    for one in cases:
-        name = ".".join(filter(None, ("firsttouch", clean(one.check))))
-        test = ET.SubElement(suite, "testcase", classname=name, name=clean(one.name).strip(), time="0")
-        if one.result:
-            reason = clean(one.reason) or "no reason was recorded"
-            told = {"message": reason} if one.result == "skipped" else {"message": reason, "type": one.kind}
-            ET.SubElement(test, one.result, told).text = reason
+def _file(title: str, cases: _Cases, properties: _Properties, generated: str) -> str:
+    from junitparser import JUnitXml, TestSuite  # noqa: PLC0415 - see _case
+
+    root = JUnitXml(clean(title))
+    for host, tests in sorted(cases.items()):
+        suite = TestSuite(clean(host))
+        suite.hostname, suite.timestamp = suite.name, generated
+        for name, value in dict.fromkeys(properties.get(host, ())):
+            suite.add_property(name, clean(value))
+        suite.add_testcases(tests)
+        root.append(suite)
+    root.update_statistics()
+    document = ET.fromstring(root.tostring())  # noqa: S314 - written above
+    ET.indent(document)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(document, encoding="unicode") + "\n"

@@ -120,7 +120,7 @@ class _Families(Collector):
         """Return the file."""
         registry = CollectorRegistry()
         registry.register(self)
-        return bytes(generate_latest(registry)).decode()  # type: ignore[no-untyped-call]
+        return bytes(generate_latest(registry)).decode()
 
     def collect(self) -> Iterable[Metric]:
         """Return the families, for the registry."""
