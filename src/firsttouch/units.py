@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantities with units: reading "16 GiB" and writing 17179869184 as "16 GiB".
+"""Quantities with units: parse "16 GiB", and format 17179869184 as "16 GiB".
 
-GB is 1e9 bytes and GiB is 2^30 bytes, everywhere (DESIGN: Numbers).
+GB is 1e9 bytes and GiB is 2^30 bytes everywhere.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ UNITS: dict[str, tuple[str, float]] = {
     "GHz": ("hertz", 1e9),
     **{f"{p}reads/s": ("reads per second", 1000.0**i) for i, p in enumerate(("", "k", "M", "G"))},
 }
+_PERCENT = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?) ?%\Z")
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)\s*\Z")
 
 
 def parse(text: str, dimension: str) -> float:
     """Return *text*, such as ``16 GiB``, in the base unit of *dimension* (see :data:`UNITS`).
 
-    Raises BadInput where the number or the unit is not of that dimension.
+    A number without a unit is one of bytes. Raises BadInput if number or unit are not of that dimension.
     """
+    if dimension == "bytes" and text.strip().isdecimal():
+        text = f"{text} B"
     match = _QUANTITY.match(text)
     if match is None or UNITS.get(match[2], ("", 0.0))[0] != dimension or math.isinf(float(match[1]) * 1e15):
         known = ", ".join(u for u, (d, _) in UNITS.items() if d == dimension)
@@ -50,8 +53,16 @@ def parse_bytes(text: str) -> int:
     return round(parse(text, "bytes"))
 
 
+def parse_percent(text: str) -> float:
+    """Return a share such as ``-10 %`` as a fraction (-0.1); raises BadInput for anything else."""
+    match = _PERCENT.match(text)
+    if match is None or abs(float(match[1])) > 1e6:
+        raise BadInput(f"'{text}' is not a share such as \"5 %\"")
+    return float(match[1]) / 100
+
+
 def format_bytes(size: float) -> str:
-    """Return *size* (bytes) in the largest binary unit that leaves at least 1, with three digits."""
+    """Return *size* (bytes) in the largest binary unit in which it is at least 1, with three digits."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         factor = UNITS[unit][1]
         if size >= factor:

@@ -100,9 +100,9 @@ why_unpinned = "it is a test"
 #: What is wrong in a dataset's file -> (its content, what the message says).
 MANIFESTS = {
     "empty": ("", r"set\.toml:1: kind must be one of"),
-    "Latin-1": (MANIFEST.replace("a set", "\xe4").encode("latin-1"), r"set\.toml: not UTF-8 text"),
-    "binary": (bytes(range(256)), r"set\.toml: not UTF-8 text"),
-    "UTF-16": (MANIFEST.encode("utf-16"), r"set\.toml: not UTF-8 text"),
+    "Latin-1": (MANIFEST.replace("a set", "\xe4").encode("latin-1"), r"set\.toml:\d+: not UTF-8 text"),
+    "binary": (bytes(range(256)), r"set\.toml:\d+: not UTF-8 text"),
+    "UTF-16": (MANIFEST.encode("utf-16"), r"set\.toml:\d+: not UTF-8 text"),
     "NUL": (MANIFEST + "\0", r"set\.toml:14: not TOML"),
     "an open string": (MANIFEST + 'a = "', r"set\.toml:14: not TOML"),
     "nested too deeply": ("a = " + "[" * 20_000, r"set\.toml: not TOML: it is nested too deeply"),

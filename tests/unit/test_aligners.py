@@ -113,7 +113,7 @@ def test_a_wrong_file_concerns_no_other_aligner(tmp_path, monkeypatch):
     aligners.aligner.cache_clear()
     assert aligners.names() == ["good", "latin", "wrong"]
     assert aligners.aligner("good").program == "aln"
-    with pytest.raises(BadInput, match=rf"^{tmp_path}/latin\.toml: not UTF-8 text: .* at byte \d+$"):
+    with pytest.raises(BadInput, match=rf"^{tmp_path}/latin\.toml:\d+: not UTF-8 text: .*$"):
         aligners.aligner("latin")
     with pytest.raises(BadInput, match=rf"^{tmp_path}/wrong\.toml:23: unknown key 'colour'"):
         aligners.aligner("wrong")
@@ -256,7 +256,7 @@ def test_the_program_that_builds_the_index_may_be_another_one(stand_in, tmp_path
         ('"{index}", "{reads}"]]', '"{index}", "{interleaved}"]]', 11, "unknown placeholder {interleaved}"),
         ('"{index}", "{reads}"]]', '"{index}"]]', 11, "align.single: no step reads {reads}"),
         ('"{index}", "{reads}"]]', '"{reads}"]]', 11, "align.single: no step has {index}"),
-        ('"{index}", "{reads}"]]', '"{index}", "{reads}"], []]', 11, "align.single.1: [] "),
+        ('"{index}", "{reads}"]]', '"{index}", "{reads}"], []]', 11, "align.single[1] is empty"),
         ('"{index}", "{reads}"]]', '"{index}", "{reads}"]', 12, "not TOML"),
         ('"{index}", "{reads}"]]', '"{index}", "{reads}", "{reads}"]]', 11, "can read {reads} once only"),
         ('"{index}", "{reads}"]]', '"{index}", "{reads:>9}"]]', 11, "{reads} stands alone"),

@@ -7,8 +7,8 @@ import pytest
 
 from firsttouch.cli import main
 from firsttouch.datasets.manifest import available, load, mapped_fraction_min, parse
+from firsttouch.documents import parse_toml
 from firsttouch.errors import BadInput
-from firsttouch.toml_schema import loads
 
 pytestmark = pytest.mark.unit
 
@@ -92,12 +92,12 @@ def test_a_good_one() -> None:
         ("reads = 10", "mapped_fraction_min.a = 0.5", 18, "key 'others' is missing"),
         ("reads = 10", "mapped_fraction_min = { a = 2, others = 0.5 }", 18, "mapped_fraction_min.a: 2 is greater"),
         ("reads = 10", 'mapped_fraction_min = "all"', 18, "not of type 'number', 'object'"),
-        (SHA, "sha256:123", 9, "file.0.checksum"),
+        (SHA, "sha256:123", 9, "file[0].checksum"),
         ('why_unpinned = "none is published"', 'checksum = "unpinned"', 11, "why_unpinned"),
         (f'checksum = "{SHA}"', f'checksum = "{SHA}"\nwhy_unpinned = "no"', 5, "or else 'why_unpinned'"),
         ('name = "a.fq"', 'name = "a.fa"', 11, "two files have the name 'a.fa'"),
-        ('name = "a.fq"', 'name = "../a.fq"', 13, "file.1.name"),
-        ("https://example.org/a.fq.gz", "ftp://example.org/a.fq.gz", 14, "file.1.url"),
+        ('name = "a.fq"', 'name = "../a.fq"', 13, "file[1].name"),
+        ("https://example.org/a.fq.gz", "ftp://example.org/a.fq.gz", 14, "file[1].url"),
         ('url = "https://example.org/a.fq.gz"', "", 11, "'url' is missing"),
         ('why_unpinned = "n', 'path = "/a"\nwhy_unpinned = "n', 15, "unknown key 'path'"),
         ('why_unpinned = "n', 'first_bytes = 9\nwhy_unpinned = "n', 11, "'first_bytes' needs 'first_reads'"),
@@ -120,7 +120,7 @@ def test_a_wrong_one_says_where_and_why(old: str, new: str, line: int, reason: s
 )
 def test_text_that_tomllib_gives_up_on(text: str, reason: str) -> None:
     with pytest.raises(BadInput, match=f"^f.toml: not TOML: {reason}"):
-        loads(text, "f.toml")
+        parse_toml(text, "f.toml")
 
 
 def test_a_wrong_file_hides_no_other_dataset(
@@ -136,7 +136,7 @@ def test_a_wrong_file_hides_no_other_dataset(
     assert main(["data", "list"]) == 2
     shown = capsys.readouterr()
     assert shown.out.startswith("good ")
-    assert "latin.toml: not UTF-8 text" in shown.err
+    assert "latin.toml:1: not UTF-8 text" in shown.err
     assert shown.err.splitlines()[-1].startswith(f"firsttouch: error: {tmp_path}/short.toml:1: ")
 
 

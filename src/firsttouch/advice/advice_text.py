@@ -13,8 +13,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-
 import firsttouch
 from firsttouch.advice.posterior import Belief
 from firsttouch.advice.trials import Advice
@@ -190,6 +188,8 @@ def read(file: Path) -> dict[str, Any]:
         raise BadInput(f"not an advice: {again}, or rename the file", file=file)
     if data.get("schema") != SCHEMA:
         raise BadInput(f"advice of schema {data.get('schema')!r}, this version reads {SCHEMA}: {again}", file=file)
+    import jsonschema  # noqa: PLC0415 - a large import that most commands do without
+
     for wrong in jsonschema.Draft202012Validator(_FORM).iter_errors(data):
         where = ".".join(map(str, wrong.absolute_path)) or "the document"
         raise BadInput(f"not an advice, {where}: {wrong.message}: {again}", file=file)

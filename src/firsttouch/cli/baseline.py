@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from firsttouch import documents
 from firsttouch.cli import options, record_inputs
 from firsttouch.errors import BadInput, Missing
 from firsttouch.judge import baseline
@@ -15,7 +16,6 @@ from firsttouch.judge.fleet_level import LOSS, folded, unfolded
 from firsttouch.judge.samples_table import Passes, of_hosts
 from firsttouch.records import atomic_files
 from firsttouch.systems import definition as systems
-from firsttouch.systems import document as documents
 from firsttouch.systems.definition import load
 
 EXAMPLES = """\
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if known.path is None:
         raise Missing(f"{known.name} has no file: `firsttouch system draft {known.name}` writes one")
     text = baseline.without(known.path.read_text(encoding="utf-8"))
-    before = systems.build(documents.parse(text, known.path), path=known.path)
+    before = systems.build(documents.parse_yaml(text, known.path), path=known.path)
     passes, given = record_inputs.of_system(args.records, known)
     given.refuse_unread()
     if args.hosts is not None:
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3])}")
     made = baseline.put(text, found)
     # A file that is wrong is never left behind.
-    systems.build(documents.parse(made, known.path), path=known.path)
+    systems.build(documents.parse_yaml(made, known.path), path=known.path)
     out = args.output or str(known.path)
     if out == "-":
         print(made, end="")

@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from firsttouch import paths
+from firsttouch.documents import Document, parse_toml, read_text
 from firsttouch.errors import BadInput, Missing
-from firsttouch.toml_schema import check, line_of, loads, read
 
 UNPINNED = "unpinned"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
@@ -133,34 +133,33 @@ def folder() -> Path:
 
 def load(name: str) -> Dataset:
     """Return the dataset *name*; raises BadInput where it is unknown or its file is wrong."""
-    dataset, path, text = _read(name)
+    dataset, document = _read(name)
     for key in ("reference", "parent"):
         other = getattr(dataset, key)
         if other is None:
             continue
-        line = line_of(text, [key])
         if not (folder() / f"{other}.toml").is_file():
-            raise BadInput(f"{key}: no dataset {other!r}", file=path, line=line)
+            raise document.error(f"{key}: no dataset {other!r}", key)
         linked = _read(other)[0]
         # One step only, so that no chain of datasets can come back to where it began.
         if key == "reference" and (linked.reference or linked.kind == "derived"):
-            raise BadInput(f"reference: {other!r} holds no reference of its own", file=path, line=line)
+            raise document.error(f"reference: {other!r} holds no reference of its own", key)
         if key == "parent" and linked.kind in ("derived", "generated"):
-            raise BadInput(f"parent: {other!r} is itself {linked.kind}", file=path, line=line)
+            raise document.error(f"parent: {other!r} is itself {linked.kind}", key)
         if key == "parent" and (unknown := {f.source for f in dataset.files} - {f.name for f in linked.files}):
-            raise BadInput(f"of: {other!r} has no file {min(unknown)!r}", file=path, line=line)
+            raise document.error(f"of: {other!r} has no file {min(unknown)!r}", key)
     return dataset
 
 
-def _read(name: str) -> tuple[Dataset, Path, str]:
-    """Return the dataset *name*, its file and that file's text."""
+def _read(name: str) -> tuple[Dataset, Document]:
+    """Return the dataset *name* and the document that describes it."""
     where = folder()
     path = where / f"{name}.toml"
     if not _NAME.match(name) or not path.is_file():
         known = ", ".join(sorted(p.stem for p in where.glob("*.toml"))) or "none"
         raise BadInput(f"no dataset {name!r} in {where}: known are {known}")
-    text = read(path)
-    return parse(text, path), path, text
+    document = parse_toml(read_text(path), path)
+    return _dataset(document, path), document
 
 
 def available() -> tuple[list[Dataset], list[BadInput]]:
@@ -176,8 +175,12 @@ def available() -> tuple[list[Dataset], list[BadInput]]:
 
 def parse(text: str, path: Path) -> Dataset:
     """Return the dataset that *text*, the content of *path*, describes; raises BadInput with the line."""
-    data = loads(text, path)
-    _check_schema(data, text, path)
+    return _dataset(parse_toml(text, path), path)
+
+
+def _dataset(document: Document, path: Path) -> Dataset:
+    data = document.data
+    _check_schema(document)
     kind = data["kind"]
     source_key = _KINDS[kind][1]
     files = []
@@ -186,7 +189,7 @@ def parse(text: str, path: Path) -> Dataset:
         if source_key:
             values["source"] = values.pop(source_key)
         files.append(DataFile(**values))
-    _check_sense(data, files, text, path)
+    _check_sense(document, files)
     rest = {key: value for key, value in data.items() if key not in ("file", "expect")}
     return Dataset(name=path.stem, files=tuple(files), expect=data.get("expect", {}), **rest)
 
@@ -227,12 +230,12 @@ def _schema(kind: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _check_schema(data: dict[str, Any], text: str, path: Path) -> None:
-    """Raise BadInput where *data* has a key or a value that a manifest of its kind cannot have."""
-    kind = data.get("kind")
+def _check_schema(document: Document) -> None:
+    """Raise BadInput where *document* has a key or a value that a manifest of its kind cannot have."""
+    kind = document.data.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise BadInput(f"kind must be one of {', '.join(_KINDS)}", file=path, line=line_of(text, ["kind"]))
-    check(data, _schema(kind), text, path)
+        raise document.error(f"kind must be one of {', '.join(_KINDS)}", "kind")
+    document.check(_schema(kind))
 
 
 def _is_url(text: str) -> bool:
@@ -242,7 +245,7 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def _check_sense(data: dict[str, Any], files: list[DataFile], text: str, path: Path) -> None:
+def _check_sense(document: Document, files: list[DataFile]) -> None:
     """Raise BadInput where the keys are right one by one but say nothing sensible together."""
     for i, file in enumerate(files):
         reason = None
@@ -256,14 +259,14 @@ def _check_sense(data: dict[str, Any], files: list[DataFile], text: str, path: P
         elif file.first_bytes and not file.first_reads:
             # The end of a partial file is arbitrary: only a count of reads makes it a definite set.
             reason = "'first_bytes' needs 'first_reads'"
-        elif data["kind"] == "url" and not _is_url(file.source):
+        elif document.data["kind"] == "url" and not _is_url(file.source):
             reason = f"url: {without_login(file.source)!r} names no host, or no port of one"
         if reason:
-            raise BadInput(reason, file=path, line=line_of(text, ["file", i]))
-    if data["kind"] == "generated":
+            raise document.error(reason, "file", i)
+    if document.data["kind"] == "generated":
         return
-    references = sum(file.role == "reference" for file in files) + ("reference" in data)
+    references = sum(file.role == "reference" for file in files) + ("reference" in document.data)
     if references != 1:
-        raise BadInput(f"{references} references: name one, as a file or a dataset", file=path, line=1)
+        raise document.error(f"{references} references: name one, as a file or a dataset")
     if len(files) - sum(file.role == "reference" for file in files) > 2:
-        raise BadInput("more than two files of reads", file=path, line=1)
+        raise document.error("more than two files of reads")

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from firsttouch import toml_schema
+from firsttouch import documents
 from firsttouch.errors import BadInput
 
 Extent = Literal["whole", "part"]
@@ -101,18 +101,17 @@ def mode_of(line: str) -> str:
 
 def parse(text: str, file: str) -> dict[str, Policy]:
     """Return the policies of a TOML text; raises BadInput naming *file*, the line and the entry."""
-    tables = toml_schema.loads(text, file)
-    toml_schema.check(tables, SCHEMA, text, file)
+    document = documents.parse_toml(text, file)
+    document.check(SCHEMA)
     policies = {}
-    for name, table in tables.items():
+    for name, table in document.data.items():
         known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
         one = Policy(name=name, **known)
         try:
             for extent in get_args(Extent):
                 one.numactl(extent, bind="", numa_nodes="")
         except (KeyError, IndexError, ValueError) as error:
-            line = toml_schema.line_of(text, [name])
-            raise BadInput(f"policy {name}: unknown placeholder: {error}", file=file, line=line) from error
+            raise document.error(f"policy {name}: unknown placeholder: {error}", name) from error
         policies[name] = one
     return policies
 
@@ -121,7 +120,7 @@ def parse(text: str, file: str) -> dict[str, Policy]:
 def policies() -> dict[str, Policy]:
     """Return all policies by name, in the order of policies.toml: the thesis's three come first."""
     file = resources.files("firsttouch.scenarios") / "policies.toml"
-    return parse(toml_schema.read(file), str(file))
+    return parse(documents.read_text(file), str(file))
 
 
 def policy(name: str) -> Policy:

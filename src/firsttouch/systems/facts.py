@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from firsttouch import units
-from firsttouch.systems.document import Document, Problems
+from firsttouch.documents import Document, Problems
 
 # ----------------------------------------------------------------------
 # The checks, metrics and parameters that references may name: what the checks' records use.

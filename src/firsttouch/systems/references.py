@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch import units
+from firsttouch.documents import Document, Problems, Where
 from firsttouch.errors import BadInput
 from firsttouch.paths import TABLES
-from firsttouch.systems.document import Document, Problems, Where, percent, quantity
 from firsttouch.systems.facts import METRICS, PARAMETERS, RELATIONS, Facts
 
 # ----------------------------------------------------------------------
@@ -197,8 +197,10 @@ class _Entry:
             reason = f"unknown relation '{relation}': known are {', '.join(RELATIONS)}"
             self.problem(reason, "parameters", "relation")
         tolerance = self.entry["tolerance"]
-        lower, upper = (None if t is None else percent(t) for t in map(tolerance.get, ("lower", "upper")))
-        error = percent(self.entry["error"]) if "error" in self.entry else None
+        lower, upper = (
+            None if t is None else units.parse_percent(t) for t in map(tolerance.get, ("lower", "upper"))
+        )
+        error = units.parse_percent(self.entry["error"]) if "error" in self.entry else None
         for check, metric, unit in self.targets:
             value = self._value(unit)
             if value is not None:
@@ -242,7 +244,7 @@ class _Entry:
     def from_table(self) -> Iterator[Reference]:
         """Yield a reference for each row of the entry's table that its ``where`` selects."""
         entry = self.entry
-        table = find(entry["table"], self.document.file)
+        table = find(entry["table"], Path(self.document.file))
         if table is None:
             self.problem(f"there is no table {entry['table']} beside the file or in reports/published", "table")
             return
@@ -316,14 +318,14 @@ def convert(text: str, unit: str) -> float:
     if unit == "1":
         raise BadInput("the metric is a plain count, which no table holds")
     dimension, factor = units.UNITS[unit]
-    return quantity(text, dimension) / factor
+    return units.parse(text, dimension) / factor
 
 
 def _tolerance(rule: str | dict[str, Any] | None, error_pct: float | None) -> float | None:
     """Return a tolerance as a fraction: a share, or so many times the row's relative standard deviation."""
     if not isinstance(rule, dict):
-        return None if rule is None else percent(rule)
-    return max(float(rule["errors"]) * (error_pct or 0.0) / 100, percent(rule["at_least"]))
+        return None if rule is None else units.parse_percent(rule)
+    return max(float(rule["errors"]) * (error_pct or 0.0) / 100, units.parse_percent(rule["at_least"]))
 
 
 def _cell(text: str) -> str | int:

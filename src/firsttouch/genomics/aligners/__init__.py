@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from firsttouch import toml_schema
+from firsttouch import documents
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution.process_runner import last_lines, run_tool
 from firsttouch.records import atomic_files
@@ -65,10 +65,11 @@ STDIN = {"stdin": (0,), "interleaved": (0, 1)}
 
 def read(text: str, file: str) -> dict[str, Any]:
     """Return what an aligner's TOML *text* says; raises BadInput naming *file*, the line and what is wrong."""
-    data = toml_schema.loads(text, file)
-    toml_schema.check(data, SCHEMA, text, file)
+    document = documents.parse_toml(text, file)
+    document.check(SCHEMA)
+    data: dict[str, Any] = document.data
     for table, key, reason in _mistakes(data):
-        raise BadInput(f"{table}.{key}: {reason}", file=file, line=toml_schema.line_of(text, [table, key]))
+        raise document.error(f"{table}.{key}: {reason}", table, key)
     return data
 
 
@@ -319,7 +320,7 @@ def aligner(name: str) -> Aligner:
     if name not in names():
         raise BadInput(f"no aligner '{name}': there are {', '.join(names())}")
     file = resources.files(__name__) / f"{name}.toml"
-    return parse(name, toml_schema.read(file), str(file))
+    return parse(name, documents.read_text(file), str(file))
 
 
 def aligners() -> dict[str, Aligner]:

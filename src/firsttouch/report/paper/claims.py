@@ -12,7 +12,7 @@ from importlib import resources
 from itertools import pairwise
 from typing import Any
 
-from firsttouch import toml_schema
+from firsttouch import documents
 from firsttouch.errors import BadInput
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import Cache, NumaNode, Pu, Topology
@@ -285,11 +285,11 @@ def load() -> list[Claim]:
 
 def parse(text: str, file: str) -> list[Claim]:
     """Return the claims of a TOML text; raises BadInput naming *file*, the line and what is wrong."""
-    data = toml_schema.loads(text, file)
-    toml_schema.check(data, _SCHEMA, text, file)
+    document = documents.parse_toml(text, file)
+    document.check(_SCHEMA)
     found = []
-    for number, entry in enumerate(data["claim"]):
-        line = toml_schema.line_of(text, ["claim", number])
+    for number, entry in enumerate(document.data["claim"]):
+        line = document.line("claim", number)
         lacking = [key for key in _KINDS[entry["kind"]] if key not in entry]
         for kind, keys in _ONE_OF.items():
             if entry["kind"] == kind and not keys & entry.keys():
@@ -301,7 +301,7 @@ def parse(text: str, file: str) -> list[Claim]:
         found.append(
             Claim(
                 id=entry["id"],
-                paper=data["paper"],
+                paper=document.data["paper"],
                 where=entry["where"],
                 says=entry["says"],
                 note=entry.get("note", ""),

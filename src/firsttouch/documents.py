@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data files in TOML and YAML: read, checked against a JSON Schema, and every error with its file and line.
+
+:func:`parse_toml` and :func:`parse_yaml` return a :class:`Document`, whose :meth:`~Document.check` validates it.
+Both raise BadInput for anything that cannot be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from firsttouch import units
+from firsttouch.errors import BadInput
+
+if TYPE_CHECKING:
+    import yaml
+    from jsonschema.exceptions import ValidationError
+
+#: The path of a value in a document: keys of mappings and indexes of lists.
+Where = tuple[str | int, ...]
+#: The most characters of a validator's message that are printed. The message quotes the value.
+_LONGEST_MESSAGE = 200
+#: The most values of a YAML document. Aliases repeat values, so a document can be far larger than its text.
+_MOST_VALUES = 100_000
+
+
+@dataclass
+class Problems:
+    """Collects the errors of a file, to report the one with the lowest line."""
+
+    file: str | Path
+    reasons: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, line: int, reason: str) -> None:
+        """Note that *line* is wrong because of *reason*."""
+        self.reasons.append((line, reason))
+
+    def check(self) -> None:
+        """Raise BadInput for the error with the lowest line, if there is any."""
+        if self.reasons:
+            line, reason = min(self.reasons, key=lambda problem: problem[0])
+            raise BadInput(" ".join(reason.split()), file=self.file, line=line)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed file: its *text*, its *data*, and a function from the path of a value to its 1-based line."""
+
+    file: str | Path
+    text: str
+    data: Any
+    line_of: Callable[[Where], int]
+
+    def line(self, *where: str | int) -> int:
+        """Return the line of the value at *where*, or of the nearest value that holds it."""
+        return self.line_of(where)
+
+    def error(self, reason: str, *where: str | int) -> BadInput:
+        """Return the error that the value at *where* is wrong because of *reason*."""
+        return BadInput(reason, file=self.file, line=self.line(*where))
+
+    def check(self, schema: Mapping[str, Any]) -> None:
+        """Raise BadInput for the first value, by line, that the JSON Schema *schema* does not allow.
+
+        A schema's ``description`` completes the sentence "VALUE is not ...". Beyond JSON Schema there are the
+        keywords ``quantity`` (a dimension of :data:`firsttouch.units.UNITS`), ``percent`` (the sign: "negative" or
+        "positive") and ``regex``. Files of the package are validated once: importing the validator takes longer
+        than most commands.
+        """
+        stamp = _stamp(self.file)
+        digest = hashlib.sha256(f"{schema}\0{self.text}".encode()).hexdigest()
+        if stamp is not None and _content(stamp) == digest:
+            return
+        problems = Problems(self.file)
+        for error in _validator(schema).iter_errors(self.data):
+            for where, reason in _reasons(error):
+                problems.add(self.line(*where), reason)
+        problems.check()
+        if stamp is not None:
+            with contextlib.suppress(OSError):  # a package that this user may not write
+                stamp.parent.mkdir(exist_ok=True)
+                stamp.write_text(digest, encoding="ascii")
+
+
+def _stamp(file: str | Path) -> Path | None:
+    """Return where the digest of a validated file of this package is cached, beside Python's own cache."""
+    path = Path(file)
+    inside = path.is_relative_to(Path(__file__).parent)
+    return path.parent / "__pycache__" / f"{path.name}.checked" if inside else None
+
+
+def _content(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def read_text(file: Path | Traversable) -> str:
+    """Return the text of *file*; raises BadInput if it cannot be read or is not UTF-8."""
+    name = file if isinstance(file, Path) else str(file)
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=name) from error
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise BadInput(f"not UTF-8 text: {error.reason}", file=name, line=line) from error
+
+
+# ----------------------------------------------------------------------
+# Validation
+
+
+def _validator(schema: Mapping[str, Any]) -> Any:
+    import jsonschema  # noqa: PLC0415 - the import takes longer than most commands
+
+    def keyword(check: Callable[[Any, str], object]) -> Callable[..., Iterator[ValidationError]]:
+        def errors(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+            if isinstance(instance, str):
+                try:
+                    check(wanted, instance)
+                except BadInput as error:
+                    yield jsonschema.ValidationError(str(error))
+
+        return errors
+
+    keywords = {
+        "quantity": keyword(lambda dimension, text: units.parse(text, dimension)),
+        "percent": keyword(_check_percent),
+        "regex": keyword(_check_regex),
+    }
+    return jsonschema.validators.extend(jsonschema.Draft202012Validator, keywords)(schema)  # type: ignore[no-untyped-call]
+
+
+def _check_percent(sign: str, text: str) -> None:
+    value = units.parse_percent(text)
+    # ReFrame's range: the lower tolerance is in [-1, 0], the upper one is at least 0.
+    if sign == "negative" and not -1 <= value <= 0:
+        raise BadInput(f"'{text}' is not between -100 % and 0 %")
+    if sign == "positive" and value < 0:
+        raise BadInput(f"'{text}' is below 0 %")
+
+
+def _check_regex(_: object, text: str) -> None:
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise BadInput(f"'{text}' is not a regular expression: {error}") from error
+
+
+def _reasons(error: ValidationError) -> Iterator[tuple[Where, str]]:
+    """Yield the path and the reason of each mistake that a validator's *error* stands for."""
+    where: Where = tuple(error.absolute_path)
+    name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where).lstrip(".")
+    inside, name = f" in {name}" if name else "", name or "the file"
+    schema: dict[str, Any] = dict(error.schema) if isinstance(error.schema, dict) else {}
+    instance: Any = error.instance
+    match error.validator:
+        case "additionalProperties":
+            allowed = schema.get("properties", {})
+            for key in sorted(set(instance) - set(allowed)):
+                yield (*where, key), f"unknown key '{key}'{inside}: known are {', '.join(allowed)}"
+        case "required":
+            missing = next(key for key in schema["required"] if key not in instance)
+            yield where, f"key '{missing}' is missing{inside}"
+        case "minItems" | "minProperties" if not instance:
+            yield where, f"{name} is empty"
+        case "quantity" | "percent" | "regex":
+            yield where, f"{name}: {error.message}"
+        case _ if "description" in schema:
+            yield where, f"{name}: {_shortened(instance)} is not {schema['description']}"
+        case _:
+            message = error.message
+            yield where, f"{name}: {message[:_LONGEST_MESSAGE]}{'...' * (len(message) > _LONGEST_MESSAGE)}"
+
+
+def _shortened(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    text = "null" if value is None else f"'{value}'"
+    return text if len(text) <= 60 else text[:56] + "...'"
+
+
+# ----------------------------------------------------------------------
+# TOML
+
+
+def parse_toml(text: str, file: str | Path) -> Document:
+    """Return the TOML document *text*, the content of *file*; raises BadInput with the line."""
+    try:
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise BadInput("not TOML: it is nested too deeply", file=file) from None
+    except ValueError as error:
+        reason, _, place = str(error).partition(" (at ")
+        at = re.match(r"line (\d+)", place)
+        # A number with too many digits is refused without its place.
+        line = int(at[1]) if at else text.count("\n") + 1 if place else None
+        raise BadInput(f"not TOML: {reason}", file=file, line=line) from None
+    return Document(file, text, data, partial(_toml_line, text))
+
+
+def _toml_line(text: str, where: Where) -> int:
+    """Return the line on which the key *where*, or the nearest table that holds it, begins.
+
+    tomllib reports no positions. The beginning of a text up to the end of a statement is TOML, too, so the key is
+    on the last line of the shortest beginning that has it.
+    """
+    lines = text.replace("\r\n", "\n").split("\n")
+    for count in range(len(where), 0, -1):
+        if _has(tomllib.loads(text), where[:count]):
+            # The first *low* lines lack the key and the first *high* lines have it. Both are TOML.
+            low, high = 0, len(lines)
+            while (middle := _statement_end(lines, (low + high) // 2, low, high)) is not None:
+                if _has(_parsed(lines, middle) or {}, where[:count]):
+                    high = middle
+                else:
+                    low = middle
+            return low + 1
+    return 1
+
+
+def _has(data: Any, where: Where) -> bool:
+    for step in where:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return True
+
+
+def _parsed(lines: Sequence[str], count: int) -> dict[str, Any] | None:
+    """Return the data of the first *count* lines, None if they end within a statement."""
+    try:
+        return tomllib.loads("\n".join(lines[:count]))
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _statement_end(lines: Sequence[str], near: int, low: int, high: int) -> int | None:
+    """Return a number of lines between *low* and *high*, about *near*, that ends with a statement, or None."""
+    counts = (*range(max(near, low + 1), high), *range(near - 1, low, -1))
+    return next((count for count in counts if _parsed(lines, count) is not None), None)
+
+
+# ----------------------------------------------------------------------
+# YAML: duplicate keys, tags and values that no JSON has are errors
+
+
+def parse_yaml(text: str, file: str | Path) -> Document:
+    """Return the YAML document *text*, the content of *file*; raises BadInput with the line."""
+    import yaml  # noqa: PLC0415 - most commands read no YAML
+
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                raise BadInput("an empty file", file=file, line=1)
+            builder = _Builder(file, loader)
+            data = builder.build(node, ())
+        finally:
+            loader.dispose()
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n") + 1
+        raise BadInput(f"not YAML: {error.reason}", file=file, line=line) from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = " ".join(f"not YAML: {error.problem or error.context}".split())
+        raise BadInput(reason, file=file, line=mark.line + 1 if mark else 1) from error
+    except RecursionError as error:
+        raise BadInput("not YAML for this program: nested too deeply", file=file, line=1) from error
+    return Document(file, text, data, builder.line)
+
+
+class _Builder:
+    """Turns YAML nodes into Python values and remembers the line of each."""
+
+    def __init__(self, file: str | Path, loader: yaml.SafeLoader) -> None:
+        self.file = file
+        self.loader = loader
+        self.lines: dict[Where, int] = {}
+
+    def line(self, where: Where) -> int:
+        while where not in self.lines:
+            where = where[:-1]
+        return self.lines[where]
+
+    def build(self, node: yaml.Node, where: Where, line: int | None = None) -> Any:
+        own = node.start_mark.line + 1
+        # An alias's node is at its anchor; the line to repair is that of the alias.
+        self.lines[where] = line or own
+        if len(self.lines) > _MOST_VALUES:
+            raise BadInput(f"too large: more than {_MOST_VALUES} values", file=self.file, line=own)
+        match type(node).__name__, node.tag:
+            case "MappingNode", "tag:yaml.org,2002:map":
+                return self._mapping(node, where)
+            case "SequenceNode", "tag:yaml.org,2002:seq":
+                return [self.build(child, (*where, i)) for i, child in enumerate(node.value)]
+            case "ScalarNode", _:
+                return self._scalar(node)
+        raise BadInput(f"the YAML tag '{node.tag}' is not allowed", file=self.file, line=own)
+
+    def _mapping(self, node: yaml.Node, where: Where) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for key_node, value in node.value:
+            line = key_node.start_mark.line + 1
+            key = self._scalar(key_node) if type(key_node).__name__ == "ScalarNode" else None
+            if not isinstance(key, str):
+                raise BadInput("a key that is not text: write it in quotes", file=self.file, line=line)
+            if key in mapping:
+                first = self.lines[(*where, key)]
+                raise BadInput(f"duplicate key '{key}', first on line {first}", file=self.file, line=line)
+            mapping[key] = self.build(value, (*where, key), line)
+        return mapping
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        # PyYAML has no value for the merge key and "=". They mean nothing here and stay text.
+        if node.tag in {"tag:yaml.org,2002:merge", "tag:yaml.org,2002:value"}:
+            return node.value
+        try:
+            value = self.loader.construct_object(node)
+            if isinstance(value, str):
+                value.encode()
+            elif isinstance(value, float) and not math.isfinite(value):
+                raise ValueError("not a finite number")
+        except ValueError as error:  # also a date that does not exist, or half of a surrogate pair
+            line = node.start_mark.line + 1
+            raise BadInput(f"'{node.value!a}' cannot be read: {error}", file=self.file, line=line) from error
+        return value
