@@ -54,8 +54,10 @@ bench: setup ## what this program costs, and the probe against others: all of be
 paper: setup ## the papers' tables and figures from reports/published, and where their prose disagrees (OUT=reports/out/paper)
 	@$(BIN)/firsttouch paper -o $(or $(OUT),reports/out/paper)
 
-docs: setup ## the documentation as a site: reports/out/docs/index.html, opens from the disk
-	@$(BIN)/python -m mkdocs build --strict --quiet && echo "docs: reports/out/docs/index.html"
+docs: setup ## the manual: reports/out/docs/index.html, which opens from disk, and manual pages in reports/out/man
+	@$(BIN)/python -m sphinx -qW --keep-going -d .cache/docs -b html docs reports/out/docs
+	@$(BIN)/python -m sphinx -qW --keep-going -d .cache/docs -b man docs reports/out/man
+	@echo "docs: reports/out/docs/index.html, man -M reports/out/man firsttouch"
 
 emulate: ## a shell (or CMD=…) on an emulated NUMA machine (SYSTEM=amd-opteron)
 	@setup/setup.sh test

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that README.md and docs/*.md show, and the files that their examples write.
+"""The commands that README.md and the pages of docs/ show, and the files that their examples write.
 
 Commands are the lines of blocks that are indented by four spaces, and of blocks ```console that begin with ``$ ``.
 A block of another language whose first line is ``# FILE`` or ``# append to FILE`` is that file. The comment
@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+
+
+def name(page: Path) -> str:
+    """Return the name of a page in the names of tests."""
+    return str(page.relative_to(ROOT))
+
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^ {4,}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation site: it builds without a warning, and opens from the disk without a network."""
+"""The manual: it builds without a warning, and the site opens from disk without a network."""
 
 from __future__ import annotations
 
 import functools
+import html
 import http.server
+import os
 import re
 import shutil
 import subprocess
@@ -34,12 +36,21 @@ FETCHES = {
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site; the manual pages lie in man/ below it."""
     out = tmp_path_factory.mktemp("docs") / "site"
-    argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", out]
-    done = subprocess.run(argv, cwd=paths.ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    for builder, folder in (("html", out), ("man", out / "man")):
+        argv = [sys.executable, "-m", "sphinx", "-qW", "-d", out.parent / "doctrees", "-b", builder]
+        done = subprocess.run(
+            [*argv, paths.ROOT / "docs", folder], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
     return out
+
+
+def pages(site: Path) -> dict[str, Page]:
+    """Return the pages by their path below the site."""
+    return {str(file.relative_to(site)): Page(file) for file in sorted(site.rglob("*.html"))}
 
 
 class Page(HTMLParser):
@@ -51,44 +62,61 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.ids: set[str] = set()
         self.tags: list[str] = []
+        #: Pages and indexes that are named for the browser's own menus, and not fetched.
+        self.neighbours: set[str] = set()
         self.feed(file.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         known = dict(attrs)
         self.tags.append(tag)
         self.fetched += [known[name] or "" for t, name in FETCHES if t == tag and name in known]
+        if tag == "link" and known.get("rel") in {"index", "search", "next", "prev"}:
+            self.neighbours.add(known["href"] or "")
         if tag == "a" and known.get("href"):
             self.links.append(known["href"] or "")
         if known.get("id"):
             self.ids.add(known["id"] or "")
 
 
+def below(site: Path, page: str, target: str) -> str:
+    """Return the path below the site that a link or an address in *page* leads to."""
+    return os.path.relpath((site / page).parent / target.partition("?")[0], site)
+
+
 def test_every_page_is_there_and_fetches_its_own_files_only(site: Path) -> None:
-    pages = {file.name: Page(file) for file in site.glob("*.html")}
-    assert {"index.html", "methodology.html", "figures.html", "troubleshooting.html", "commands.html"} <= set(
-        pages
-    )
-    for name, page in pages.items():
-        outside = [f for f in page.fetched if not f.startswith(("#", "data:,")) and not (site / f).is_file()]
-        assert outside == [], name
-        assert "script" not in page.tags
+    assert {
+        "index.html",
+        "explanation/methodology.html",
+        "explanation/figures.html",
+        "howto/troubleshooting.html",
+        "reference/commands.html",
+    } <= set(pages(site))
+    for name, page in pages(site).items():
+        fetched = [f for f in page.fetched if not f.startswith(("#", "data:,")) and f not in page.neighbours]
+        assert [f for f in fetched if not (site / below(site, name, f)).is_file()] == [], name
     for css in site.rglob("*.css"):
         assert not re.search(r"url\(['\"]?https?:|@import", css.read_text(encoding="utf-8")), css
 
 
 def test_links_lead_somewhere(site: Path) -> None:
-    pages = {file.name: Page(file) for file in site.glob("*.html")}
-    for name, page in pages.items():
+    known = pages(site)
+    for name, page in known.items():
         for link in page.links:
             if re.match(r"https?:|mailto:", link):
                 continue
             target, _, anchor = link.partition("#")
-            assert (target or name) in pages, f"{name}: {link}"
-            assert not anchor or anchor in pages[target or name].ids, f"{name}: {link}"
+            file = below(site, name, target) if target else name
+            assert file in known, f"{name}: {link}"
+            assert not anchor or anchor in known[file].ids, f"{name}: {link}"
+
+
+def test_manual_pages_are_made_of_the_same_source(site: Path) -> None:
+    text = (site / "man" / "man1" / "firsttouch.1").read_text(encoding="utf-8")
+    assert all(f"firsttouch {command}" in text for command in ("report", "campaign run", "data get"))
 
 
 def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
-    figures = (site / "figures.html").read_text(encoding="utf-8")
+    figures = (site / "explanation" / "figures.html").read_text(encoding="utf-8")
     assert figures.count('<figure class="drawn">') == 8
     assert figures.count("<svg") >= 8
     assert "<!-- figure" not in figures
@@ -102,14 +130,14 @@ def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
     assert re.search(r"latency random_latency</th>.{0,80}worse in all 4 cases", figures)
     assert re.search(r"cn09 \(-1\d\.\d\d", figures)
     assert "simulated" in figures
-    methodology = Page(site / "methodology.html")
+    methodology = Page(site / "explanation" / "methodology.html")
     assert methodology.tags.count("math") == 5
-    assert "$$" not in (site / "methodology.html").read_text(encoding="utf-8")
-    assert "--series-1: #" in (site / "report.css").read_text(encoding="utf-8")
+    assert "$$" not in (site / "explanation" / "methodology.html").read_text(encoding="utf-8")
+    assert "--series-1: #" in (site / "_static" / "report.css").read_text(encoding="utf-8")
 
 
 def test_the_command_reference_is_what_help_says(site: Path, firsttouch) -> None:
-    shown = (site / "commands.html").read_text(encoding="utf-8")
+    shown = html.unescape((site / "reference" / "commands.html").read_text(encoding="utf-8"))
     for command in (("report",), ("campaign", "run"), ("data", "get")):
         said = firsttouch(*command, "--help", COLUMNS="100").stdout
         lines = [line for line in said.splitlines() if re.fullmatch(r"[\w ,.:;-]+", line)]
@@ -139,24 +167,40 @@ def proxy() -> Iterator[tuple[str, list[str]]]:
     server.server_close()
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)")
-@pytest.mark.parametrize("page", ["index.html", "figures.html"])
-def test_it_opens_from_the_disk_without_a_word_on_the_console(
-    site: Path, tmp_path: Path, proxy: tuple[str, list[str]], page: str
-) -> None:
-    address, asked = proxy
+def opened(address: str, profile: Path, proxy: str) -> tuple[str, list[str]]:
+    """Return what Chromium makes of a page, and what the page says on the console."""
     argv = [
         str(CHROMIUM),
         *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        f"--proxy-server={address}",
-        f"--user-data-dir={tmp_path / 'profile'}",
+        f"--proxy-server={proxy}",
+        f"--user-data-dir={profile}",
         "--enable-logging=stderr",
+        "--virtual-time-budget=5000",
         "--dump-dom",
-        (site / page).as_uri(),
+        address,
     ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
-    assert re.findall(r"CONSOLE.*", done.stderr) == []
-    assert "<h1" in done.stdout
-    # The browser may ask for things of its own; never for what a page of documentation would fetch.
+    return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)")
+@pytest.mark.parametrize("page", ["index.html", "explanation/figures.html"])
+def test_it_opens_from_the_disk_without_a_word_on_the_console(
+    site: Path, tmp_path: Path, proxy: tuple[str, list[str]], page: str
+) -> None:
+    address, asked = proxy
+    dom, console = opened((site / page).as_uri(), tmp_path / "profile", address)
+    assert console == []
+    assert "<h1" in dom
+    # The browser may request files for itself; never one that a page of documentation would fetch.
+    assert [a for a in asked if re.search(r"font|cdn|\.js|\.css|analytics|github", a)] == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)")
+def test_search_works_from_the_disk(site: Path, tmp_path: Path, proxy: tuple[str, list[str]]) -> None:
+    address, asked = proxy
+    dom, console = opened((site / "search.html").as_uri() + "?q=interleave", tmp_path / "profile", address)
+    assert console == []
+    assert re.search(r'<a href="[^"]*explanation/methodology.html', dom)
     assert [a for a in asked if re.search(r"font|cdn|\.js|\.css|analytics|github", a)] == []

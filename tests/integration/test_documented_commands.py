@@ -167,7 +167,7 @@ def shell(copy: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]):
     return run
 
 
-@pytest.mark.parametrize("page", list(dict.fromkeys(c.page for c in ALL if is_run(c))), ids=lambda p: p.name)
+@pytest.mark.parametrize("page", list(dict.fromkeys(c.page for c in ALL if is_run(c))), ids=documented.name)
 def test_the_commands_of_a_page(page: Path, copy: Path, shell, capsys: pytest.CaptureFixture[str]) -> None:
     for shown in documented.read(page):
         if isinstance(shown, documented.Written):

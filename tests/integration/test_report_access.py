@@ -50,9 +50,9 @@ def _report(folder: Path) -> Path:
 
 
 def _site(folder: Path) -> Path:
-    argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
-    subprocess.run(argv, cwd=paths.ROOT, check=True, timeout=120)
-    return folder / "figures.html"
+    argv = [sys.executable, "-m", "sphinx", "-qW", "-b", "html", paths.ROOT / "docs", folder]
+    subprocess.run(argv, check=True, timeout=120)
+    return folder / "explanation" / "figures.html"
 
 
 def _simulated(day: str, slower: float) -> Any:

@@ -30,7 +30,7 @@ _MADE = (
 
 
 def messages() -> list[str]:
-    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    text = (DOCS / "howto" / "troubleshooting.md").read_text(encoding="utf-8")
     return [single or double for single, double in _MESSAGE.findall(text)]
 
 
@@ -58,7 +58,7 @@ def test_most_of_what_can_be_missing_is_explained() -> None:
     assert sum("on PATH" in m or "is not there" in m or "cannot be" in m for m in messages()) > 5
 
 
-@pytest.mark.parametrize("page", documented.PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", documented.PAGES, ids=documented.name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     tops = "|".join(sorted({p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith(".")}))

@@ -33,8 +33,8 @@ def helps(parser=None, name="firsttouch"):
 HELPS = helps()
 EXAMPLES = [(name, line) for name, parser in HELPS for line in lines(parser.epilog or "")]
 SHOWN = [command for page in documented.PAGES for command in documented.commands(page)]
-# What adding.md adds is known where it was added: there its commands are run.
-EXAMPLES += [(c.place, c.text) for c in SHOWN if c.text.startswith("firsttouch ") and c.page.name != "adding.md"]
+# extend.md adds files that the parser does not know here; its commands run where the files were added.
+EXAMPLES += [(c.place, c.text) for c in SHOWN if c.text.startswith("firsttouch ") and c.page.name != "extend.md"]
 #: What a job script is given, it gives to the command.
 JOBS = [(c.place, c.text) for c in SHOWN if c.text.startswith("sbatch ")]
 

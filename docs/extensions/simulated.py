@@ -1,27 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fleet that does not exist: hosts of four NUMA nodes with a few faults, for the examples of fleet pages."""
+"""Records of a simulated fleet: hosts of four NUMA nodes with a few faults, for the examples in the manual.
+
+As a program, ``python docs/extensions/simulated.py before|after FILE`` writes the records of the campaign before
+or after the firmware update as JSON lines.
+"""
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from firsttouch.records import schema
 from firsttouch.records.schema import Better, Record
 
 HOSTS, NODES, SEED = 24, 4, 15
-#: Days of the campaign before and of the one after a firmware update, with two passes of each metric.
+#: The days of the campaigns before and after a firmware update, with two repetitions of each metric a day.
 BEFORE, AFTER = ("2026-03-02", "2026-03-09", "2026-03-16"), ("2026-04-06", "2026-04-13", "2026-04-20")
-#: What should have been measured and was not, as a campaign says it.
+#: Hosts without records, with the reason that a campaign gives.
 MISSING: Mapping[str, Sequence[str]] = {"cn11": ("its job ended before a step was begun: node failure",)}
-#: Hosts differ by so much, and passes of one host (relative standard deviations).
-_HOST, _PASS = 0.004, 0.006
+#: Relative standard deviations between hosts, and between the repetitions of one host.
+_HOST, _REPETITION = 0.004, 0.006
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of each bank, from the PUs of its own NUMA node, and its *usual* value."""
+    """A metric of each bank, measured from the PUs of its own NUMA node, with its *usual* value."""
 
     check: str
     name: str
@@ -55,13 +62,13 @@ def _name(host: int) -> str:
     return f"cn{host:02d}"
 
 
-def _record(host: int, metric: Metric, bank: int, time: str, passed: float, *, updated: bool) -> Record:
-    # Each draws from what names it, so that a host's values are the same whatever else is there.
-    own = random.Random(f"{SEED} {host} {metric.name} {bank}").gauss(0, _HOST)  # noqa: S311 - no secret
-    noise = random.Random(f"{SEED} {host} {metric.name} {bank} {time}").gauss(0, _PASS)  # noqa: S311
-    gain = own + noise + sum(_faults(host, metric.check, bank, passed, updated=updated))
+def _record(host: int, metric: Metric, bank: int, time: str, elapsed: float, *, updated: bool) -> Record:
+    # Seeded by what identifies the value, so that it does not depend on the other hosts, metrics and days.
+    offset = random.Random(f"{SEED} {host} {metric.name} {bank}").gauss(0, _HOST)  # noqa: S311 - not a secret
+    noise = random.Random(f"{SEED} {host} {metric.name} {bank} {time}").gauss(0, _REPETITION)  # noqa: S311
+    gain = offset + noise + sum(_faults(host, metric.check, bank, elapsed, updated=updated))
     value = metric.usual * (1 + gain if metric.better == "higher" else 1 - gain)
-    wrong = (host, metric.check, bank) == (21, "bandwidth", 2)
+    misplaced = (host, metric.check, bank) == (21, "bandwidth", 2)
     return Record(
         metric.check,
         metric.name,
@@ -69,23 +76,29 @@ def _record(host: int, metric: Metric, bank: int, time: str, passed: float, *, u
         metric.better,
         (value,),
         parameters={**metric.parameters, "pu_nodes": [bank], "bank": bank},
-        status="invalid" if wrong else "valid",
-        reason="41 % of the pages lie on other banks" if wrong else "",
+        status="invalid" if misplaced else "valid",
+        reason="41 % of the pages lie on other banks" if misplaced else "",
         host=_name(host),
         system="example",
         time=time,
     )
 
 
-def _faults(host: int, check: str, bank: int, passed: float, *, updated: bool) -> Iterator[float]:
-    """Yield what a host gains or loses; *passed* is the part of the campaign that is over."""
+def _faults(host: int, check: str, bank: int, elapsed: float, *, updated: bool) -> Iterator[float]:
+    """Yield the relative gains and losses of a host; *elapsed* is the part of the campaign so far, from 0 to 1."""
     if (host, bank) == (7, 1) and check != "latency":
-        yield -0.25  # a memory channel less
+        yield -0.25  # one memory channel missing
     if host == 13:
         yield -0.07  # a lower clock rate
     if (host, bank) == (18, 3) and check != "latency" and not updated:
-        yield -0.16 * passed  # a module on its way out, which was replaced before the update
+        yield -0.16 * elapsed  # a failing memory module, replaced before the update
     if updated:
         yield {"latency": -0.045, "contention": 0.03}.get(check, 0.0)
     if updated and (host, check, bank) == (9, "contention", 0):
         yield -0.2
+
+
+if __name__ == "__main__":
+    chosen = records(AFTER, updated=True) if sys.argv[1] == "after" else records()
+    Path(sys.argv[2]).parent.mkdir(parents=True, exist_ok=True)
+    schema.append(Path(sys.argv[2]), chosen)

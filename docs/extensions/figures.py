@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of the site, drawn by the program: <!-- figure NAME --> in a page becomes the figure.
+"""The example figures of the manual, drawn by the program.
 
-<!-- figure fleet NAME --> becomes a part of a fleet's page, of a simulated fleet.
-
-Of a small virtual machine (docs/examples) are latency, contention and throughput. Thread scaling and scenarios
-are the published times of BWA-MEM on the thesis's AMD system. The bandwidth matrix is put together of the three
+Latency, contention and throughput were measured on a small virtual machine (docs/examples). Thread scaling and
+scenarios are published times of BWA-MEM on the AMD system of the thesis. The bandwidth matrix shows the three
 rates that the thesis gives for that system (section 3.4), one for each distance.
 """
 
@@ -13,14 +11,11 @@ from __future__ import annotations
 import csv
 import functools
 import itertools
-import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import fleet
 from markupsafe import escape
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
 
 from firsttouch import paths
 from firsttouch.benchmarks import cases
@@ -30,70 +25,62 @@ from firsttouch.records.schema import Record
 from firsttouch.report import model
 from firsttouch.report.figures import bandwidth, contention, latency, placement, scaling, summary, throughput
 from firsttouch.report.figures import topology as drawing
-from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.model import Absent, Figure
 from firsttouch.systems import definition
 
 _HERE = Path(__file__).resolve().parent.parent
-_PLACE = re.compile(r"^<!-- figure (fleet )?(\w+) -->$", re.MULTILINE)
 #: The thesis's rates (GB/s) by the firmware's distance: local, one hop, farthest (section 3.4).
 _RATES = {10: 11.0, 16: 5.7, 22: 11.0 / 5.25}
 _SYSTEM = "amd-opteron"
-#: hwloc's test machine with the same packages, one generation earlier.
-_OPTERON = paths.ROOT / "tests" / "golden" / "hwloc_64amd64-4s2n4ca2co.xml"
 _STUDY = (_SYSTEM, "bwa-mem", "NA12878")
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the style sheet of reports, which the figures need and the pages take for their own."""
-    files.append(File.generated(config, "report.css", content=fleet_pages.style()))
-    return files
+@dataclass(frozen=True)
+class _Source:
+    """The data of a figure. *caption* replaces the figure's own, which assumes measured records."""
+
+    records: Callable[[], list[Record]]
+    caption: str = ""
+    topology: Path | None = None
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Return the page with its figures."""
-    return _PLACE.sub(lambda found: fleet.html(found[2]) if found[1] else html(found[2]), markdown)
-
-
-@functools.cache
 def html(name: str) -> str:
-    """Return a figure: its title, what it shows, its drawings, and the program's own words on how to read it."""
-    figure = drawn(name)
+    """Return a figure with its title, the findings, the drawings, how to read it, and what the data are."""
+    figure, source = draw(name)
     shows = " ".join(str(escape(sentence)) for sentence in figure.shows)
     panels = "".join(f"<div>{panel.svg}</div>" for panel in figure.panels)
     lines = (
         f"<p><strong>{escape(figure.title)}.</strong> {shows}</p>",
         panels,
         f"<figcaption><p><strong>How to read it.</strong> {escape(figure.how)}</p>",
-        f"<p>{escape(figure.measured)}</p></figcaption>",
+        f"<p>{escape(source.caption or figure.measured)}</p></figcaption>",
     )
     return f'<figure class="drawn">{"".join(lines)}</figure>'.replace("\n", " ")
 
 
 @functools.cache
-def drawn(name: str) -> Figure:
-    """Return the first figure of a kind that the example's records give."""
-    draw, made = {
-        "topology": (drawing.figures, _opteron),
-        "latency": (latency.figures, _vm),
-        "bandwidth": (bandwidth.figures, _matrix),
-        "contention": (contention.figures, _vm),
-        "scaling": (scaling.figures, _published),
-        "placement": (placement.figures, _published),
-        "summary": (summary.figures, _published),
-        "throughput": (throughput.figures, _vm),
+def draw(name: str) -> tuple[Figure, _Source]:
+    """Return the first figure of a kind that the example's records give, and the source of the records."""
+    draw_figures, source = {
+        "topology": (drawing.figures, _OPTERON),
+        "latency": (latency.figures, _VM),
+        "bandwidth": (bandwidth.figures, _MATRIX),
+        "contention": (contention.figures, _VM),
+        "scaling": (scaling.figures, _PUBLISHED),
+        "placement": (placement.figures, _PUBLISHED),
+        "summary": (summary.figures, _PUBLISHED),
+        "throughput": (throughput.figures, _VM),
     }[name]
-    file = {_vm: _HERE / "examples" / "vm.xml", _opteron: _OPTERON}.get(made)
-    known = topology.parse_xml(file.read_text(encoding="utf-8")) if file else None
-    (view,) = model.split(made(), (), known)
-    found = draw(view)[0]
-    if isinstance(found, Absent):
-        raise ValueError(f"figure {name}: {found.reason}")
-    return found
+    host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None
+    (view,) = model.split(source.records(), (), host)
+    figure = draw_figures(view)[0]
+    if isinstance(figure, Absent):
+        raise ValueError(f"figure {name}: {figure.reason}")
+    return figure, source
 
 
 def _opteron() -> list[Record]:
-    """Return a record of the host that the topology is of: nothing is drawn of it."""
+    """Return a record that names the host of the topology; the figure shows no measured value."""
     return [Record("topology", "numa_nodes", "1", "neither", samples=(8.0,), host="published", system=_SYSTEM)]
 
 
@@ -102,7 +89,7 @@ def _vm() -> list[Record]:
 
 
 def _published() -> list[Record]:
-    """Return the published times of BWA-MEM as records: the mean, and the mean less and plus its error."""
+    """Return the published times as records of three samples: the mean, and the mean minus and plus its error."""
     with (paths.TABLES / "lenis2017_execution_times.csv").open(encoding="utf-8", newline="") as stream:
         rows = [r for r in csv.DictReader(stream) if (r["system"], r["aligner"], r["dataset"]) == _STUDY]
     return [
@@ -128,10 +115,6 @@ def _published() -> list[Record]:
     ]
 
 
-def _ends(mean: float, error: float) -> tuple[float, ...]:
-    return (mean * (1 - error), mean, mean * (1 + error))
-
-
 def _matrix() -> list[Record]:
     host = cases.topology_of(definition.load(_SYSTEM).facts)
     return [
@@ -147,3 +130,22 @@ def _matrix() -> list[Record]:
         )
         for pus, bank in itertools.product(range(8), range(8))
     ]
+
+
+_VM = _Source(_vm, topology=_HERE / "examples" / "vm.xml")
+_OPTERON = _Source(
+    _opteron,
+    "A topology file from hwloc's test suite: a machine with the packages of the AMD system in the thesis, one "
+    "generation older.",
+    paths.ROOT / "tests" / "golden" / "hwloc_64amd64-4s2n4ca2co.xml",
+)
+_MATRIX = _Source(
+    _matrix,
+    "Three published rates, one for each distance (Lenis 2018, section 3.4), filled in for all pairs of NUMA "
+    "nodes. The 64 cells were not measured one by one.",
+)
+_PUBLISHED = _Source(
+    _published,
+    "Published means of ten runs of BWA-MEM with the reads NA12878 on the AMD system; bars show the published "
+    "error (Lenis and Senar 2017, appendix).",
+)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Example parts of fleet reports, drawn by the program for the simulated fleet."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import simulated
+
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.report.fleet import comparison, figures, fleet_pages
+from firsttouch.report.fleet.ranks import Ranks
+
+#: How many drawings of a kind are shown.
+_SHOWN = 3
+
+
+def html(name: str) -> str:
+    """Return a part of a fleet report."""
+    template, values = {"map": _map, "spread": _spread, "history": _history, "changes": _changes}[name]()
+    return f'<div class="drawn fleet">{fleet_pages.part(template, values)}</div>'.replace("\n", " ")
+
+
+@functools.cache
+def ranks() -> Ranks:
+    """Return the hosts of the simulated fleet, compared with each other."""
+    table = samples_table.of_records(simulated.records())
+    return Ranks(judged(table, Undescribed("example"), missing=simulated.MISSING))
+
+
+def _map() -> tuple[str, dict[str, Any]]:
+    section = {"heat": figures.heat(ranks()), "shared": ranks().names.shared}
+    return "heat.html.j2", {"section": section, **figures.legend()}
+
+
+def _spread() -> tuple[str, dict[str, Any]]:
+    spreads = figures.spreads(ranks())[:_SHOWN]
+    section = {"system": "example", "spreads": spreads, "header": figures.HEADER, "metrics": figures.rows(ranks())}
+    return "spread.html.j2", {"section": section}
+
+
+def _history() -> tuple[str, dict[str, Any]]:
+    # An invalid host has no valid values to draw.
+    lines = [line for line in figures.lines(ranks()) if line.word != "invalid"][:_SHOWN]
+    days = figures.days(ranks())
+    return "history.html.j2", {"section": {"days": days, "lines": lines, "failing": len(days.rows)}}
+
+
+def _changes() -> tuple[str, dict[str, Any]]:
+    before = samples_table.of_records(simulated.records())
+    after = samples_table.of_records(simulated.records(simulated.AFTER, updated=True))
+    return "changes.html.j2", comparison.shown(comparison.compare(before, after).changes)
