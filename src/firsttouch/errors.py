@@ -56,3 +56,7 @@ class RunFailed(FirstTouchError):
     """A program that was started failed, was killed or printed nonsense (exit 1)."""
 
     exit_status = 1
+
+
+class TimedOut(RunFailed):
+    """A program did not end within its time limit (exit 1)."""

@@ -319,16 +319,3 @@ def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, n
             process.send_signal(number)
             assert process.wait(60) == 128 + number
         assert gone(marker)
-
-
-def test_a_tool_that_is_asked_something(tmp_path):
-    done = process_runner.run_tool(["sh", "-c", "echo out; printf '\\377' >&2; exit 3"])
-    assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "\N{REPLACEMENT CHARACTER}")
-    with pytest.raises(Missing, match="'no-such-tool' is not there"):
-        process_runner.run_tool(["no-such-tool"])
-    with pytest.raises(RunFailed, match=r"sleep 60 did not answer within 0.1 s"):
-        process_runner.run_tool(["sleep", "60"], timeout=0.1)
-    (tmp_path / "broken").write_bytes(b"\x7fELF")
-    (tmp_path / "broken").chmod(0o755)
-    with pytest.raises(RunFailed, match="broken cannot be started: Exec format error"):
-        process_runner.run_tool([str(tmp_path / "broken")])

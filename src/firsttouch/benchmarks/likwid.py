@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 
 from firsttouch.errors import RunFailed
-from firsttouch.execution.process_runner import require, run_tool
+from firsttouch.tools import require, run_tool
 
 KERNELS = {"copy": "copy", "scale": "scale", "add": "add", "triad": "stream"}
 #: Kernel -> (arrays, bytes an element moves), as STREAM counts.

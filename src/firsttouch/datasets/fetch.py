@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +30,7 @@ from firsttouch.datasets.store import (
     writing,
 )
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
+from firsttouch.tools import run_tool
 
 # ----------------------------------------------------------------------
 # Files of installed Debian packages.
@@ -52,8 +52,8 @@ def packaged(package: str, path: Path) -> Path:
 def _installed(package: str) -> bool:
     try:
         query = ["dpkg-query", "--show", "--showformat", "${db:Status-Status}", package]
-        answer = subprocess.run(query, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
+        answer = run_tool(query)
+    except Missing:
         return False  # not a Debian host
     return answer.stdout == "installed"
 

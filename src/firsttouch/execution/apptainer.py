@@ -12,19 +12,18 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from firsttouch import paths
-from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed
+from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed, TimedOut
 from firsttouch.execution import backends
 from firsttouch.execution.backends import Start
 from firsttouch.execution.build_info import Origin
-from firsttouch.execution.process_runner import run_tool
 from firsttouch.records import atomic_files
+from firsttouch.tools import run_tool
 
 # ----------------------------------------------------------------------
 # Image files on a host that cannot mount them: unpacked once per user and host, not at every start.
@@ -90,14 +89,9 @@ def _prune(store: Path, *, kept: Path) -> None:
 
 def _unpack(program: str, image: Path, made: Path) -> None:
     with atomic_files.replacing(made) as partial:
-        done = subprocess.run(
-            [program, "--silent", "build", "--sandbox", str(partial), str(image)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
+        done = run_tool([program, "--silent", "build", "--sandbox", str(partial), str(image)], timeout=None)
         if done.returncode:
-            raise OSError(done.stderr.decode(errors="replace"))
+            raise OSError(done.stderr)
 
 
 # ----------------------------------------------------------------------
@@ -235,17 +229,8 @@ def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Or
     """Start the image once and return its origin; raises CannotHere (the site) or Missing (the image)."""
     argv = [*start, "/bin/sh", "-c", _TRIAL, "sh", _ORIGIN, *seen]
     try:
-        done = subprocess.run(
-            argv,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
+        done = run_tool(argv, env=env, timeout=_PATIENCE)
+    except TimedOut as error:
         raise RunFailed(f"{start[-1]} did not start within {_PATIENCE} s") from error
     lacking = [line.removeprefix(_LACKING) for line in done.stdout.splitlines() if line.startswith(_LACKING)]
     if done.returncode == 0 and lacking:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from firsttouch import __version__, paths
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.tools import run_tool
 
 #: What decides how a copy measures; the rest of a checkout (tests, reports, documentation) does not.
 _PARTS = ("src/firsttouch", "probe", "datasets", "setup/requirements.lock")
@@ -86,10 +86,8 @@ def files_digest(*places: Path, below: Path = paths.ROOT, without: Sequence[str]
 def _revision(checkout: Path) -> str:
     def git(*argv: str) -> str:
         try:
-            done = subprocess.run(
-                ["git", "-C", str(checkout), *argv], capture_output=True, text=True, check=False, timeout=60
-            )
-        except (OSError, subprocess.TimeoutExpired):
+            done = run_tool(["git", "-C", str(checkout), *argv])
+        except FirstTouchError:
             return ""
         return done.stdout.strip() if done.returncode == 0 else ""
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firsttouch.errors import CannotHere, RunFailed
-from firsttouch.execution.process_runner import guarded, require
+from firsttouch.execution.process_runner import guarded
+from firsttouch.tools import require
 
 #: perf's names of the thesis's events.
 EVENTS = (

@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from firsttouch.errors import STOPPING, BadInput, Missing, RunFailed
+from firsttouch.errors import STOPPING, BadInput, RunFailed
 from firsttouch.execution import placement_check
 from firsttouch.scenarios.placement import Placement
+from firsttouch.tools import require
 
 #: Looking costs the watched program little, but not nothing: at most this part of the time is spent on it.
 LOOK_SHARE = 0.02
@@ -108,37 +109,6 @@ def last_lines(log: Path, count: int = 2) -> str:
     except OSError:
         return ""
     return " | ".join([line.strip() for line in lines if line.strip()][-count:])
-
-
-def require(*programs: str) -> None:
-    """Raise Missing for the first of *programs* that is not on PATH."""
-    for program in programs:
-        if shutil.which(program) is None:
-            raise Missing(f"'{program}' is not on PATH: `make setup` installs it, or install its package")
-
-
-def run_tool(argv: Sequence[str], *, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """Ask a tool something that it answers at once; return what it printed and its status, whatever that is.
-
-    Raises Missing where it is not there, and RunFailed where it cannot be started or does not answer within
-    *timeout* (seconds).
-    """
-    try:
-        return subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise Missing(f"'{argv[0]}' is not there: install its package") from error
-    except subprocess.TimeoutExpired as error:
-        raise RunFailed(f"{' '.join(argv)} did not answer within {timeout:g} s") from error
-    except OSError as error:
-        raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
 
 
 def guarded(argv: Sequence[str]) -> list[str]:

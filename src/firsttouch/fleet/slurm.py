@@ -6,13 +6,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
+from firsttouch.tools import run_tool
 
 #: Seconds that a busy controller may take for an answer.
 _PATIENCE = 60
@@ -229,22 +229,12 @@ _KEPT = frozenset(
 def _ask(argv: Sequence[str], *, cwd: Any = None, env: Mapping[str, str] | None = None) -> list[str] | str:
     """Return the lines that a command of Slurm printed, or why it failed as a text."""
     try:
-        done = subprocess.run(
-            argv,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except FileNotFoundError as error:
+        done = run_tool(argv, cwd=cwd, env=env, timeout=_PATIENCE)
+    except Missing as error:
         if argv[0] == "sbatch":
             raise Missing(NO_SLURM) from error
         return f"'{argv[0]}' is not on PATH"
-    except subprocess.TimeoutExpired:
+    except TimedOut:
         return _NO_ANSWER
     if done.returncode:
         return " ".join((done.stderr or done.stdout).split()) or f"status {done.returncode}"

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution.process_runner import guarded, last_lines, put_off, require
+from firsttouch.execution.process_runner import guarded, last_lines, put_off
 from firsttouch.genomics import sam
 from firsttouch.genomics.fastq import Reads
 from firsttouch.genomics.feed import Dynamic, Repeated, Static
 from firsttouch.records import atomic_files
+from firsttouch.tools import require
 
 # ----------------------------------------------------------------------
 # The pipes from a feeder of reads to the instances of a scenario.

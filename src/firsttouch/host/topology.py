@@ -9,7 +9,6 @@ import lzma
 import os
 import re
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import xml.etree.ElementTree as ET
@@ -20,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from firsttouch.errors import BadInput, Missing
+from firsttouch.errors import BadInput, Missing, TimedOut
 from firsttouch.host import cpusets
 from firsttouch.host.cpusets import TOO_HIGH, format_list, parse_hwloc
+from firsttouch.tools import run_tool
 from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
@@ -421,10 +421,8 @@ def _lstopo(environment: Mapping[str, str], fsroot: Path | None) -> str:
     # The kernel and numactl count the memory of NVIDIA's GPUs as NUMA nodes; hwloc hides them unless it is asked.
     env = {**os.environ, "HWLOC_HIDE_ERRORS": "2", "HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES": "1", **environment}
     try:
-        done = subprocess.run(
-            argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE, check=False
-        )
-    except subprocess.TimeoutExpired as error:
+        done = run_tool(argv, env=env, timeout=_PATIENCE)
+    except TimedOut as error:
         raise BadInput(f"lstopo did not end within {_PATIENCE} s", file=fsroot) from error
     if done.returncode or not done.stdout.strip():
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -14,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from firsttouch import documents
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.tools import run_tool
 
 Extent = Literal["whole", "part"]
 PAGES = ("anywhere", "inside", "even")
@@ -171,10 +171,8 @@ def _tried(one: Policy, numa_nodes: str) -> str:
     options = [o for o in one.numactl("part", bind="", numa_nodes=numa_nodes) if o]
     argv = ["numactl", *options, "--", "cat", "/proc/self/numa_maps"]
     try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = run_tool(argv)
+    except FirstTouchError as error:
         return f"numactl cannot be tried: {error}"
     if done.returncode:
         said = next((x.strip() for x in done.stderr.splitlines() if x.strip()), f"status {done.returncode}")

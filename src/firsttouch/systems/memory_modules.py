@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from firsttouch.errors import BadInput, FirstTouchError
-from firsttouch.execution.process_runner import run_tool
 from firsttouch.systems.definition import load as load_system
 from firsttouch.systems.facts import Facts
+from firsttouch.tools import run_tool
 
 #: Memory types that hold no program's data at the rate of its channel.
 _NO_MAIN_MEMORY = frozenset({"Flash", "ROM", "Logical non-volatile device"})

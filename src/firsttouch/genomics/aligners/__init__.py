@@ -19,9 +19,10 @@ from typing import Any
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.execution.process_runner import last_lines, run_tool
+from firsttouch.execution.process_runner import last_lines
 from firsttouch.records import atomic_files
 from firsttouch.scenarios.memory_fit import Need
+from firsttouch.tools import run_tool
 from firsttouch.units import parse_bytes
 
 # ----------------------------------------------------------------------

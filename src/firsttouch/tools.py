@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Short calls of other programs: whether a program is on PATH, and what it prints.
+
+Programs that are measured, watched or stopped are started by :mod:`firsttouch.execution.process_runner`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from firsttouch.errors import Missing, RunFailed, TimedOut
+
+
+def require(*programs: str) -> None:
+    """Raise Missing for the first of *programs* that is not on PATH."""
+    for program in programs:
+        if shutil.which(program) is None:
+            raise Missing(f"'{program}' is not on PATH: `make setup` installs it, or install its package")
+
+
+def run_tool(
+    argv: Sequence[str],
+    *,
+    timeout: float | None = 60.0,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program without input to its end and return its output and its exit status, whatever that is.
+
+    *timeout* is in seconds, *env* the whole environment (None: this process's own). Raises Missing if the program
+    does not exist, TimedOut if it takes longer than *timeout*, and RunFailed if it cannot be started.
+    """
+    try:
+        return subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            env=env,
+            cwd=cwd,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise Missing(f"'{argv[0]}' is not there: install its package") from error
+    except subprocess.TimeoutExpired as error:
+        raise TimedOut(f"{' '.join(argv)} did not answer within {timeout:g} s") from error
+    except OSError as error:
+        raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error

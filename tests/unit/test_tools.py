@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Short calls of other programs: their output, and the error for each way to fail."""
+
+import pytest
+
+from firsttouch.errors import Missing, RunFailed, TimedOut
+from firsttouch.tools import run_tool
+
+pytestmark = pytest.mark.unit
+
+
+def test_a_tool_that_is_asked_something(tmp_path):
+    done = run_tool(["sh", "-c", "echo out; printf '\\377' >&2; exit 3"])
+    assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "\N{REPLACEMENT CHARACTER}")
+    with pytest.raises(Missing, match="'no-such-tool' is not there"):
+        run_tool(["no-such-tool"])
+    with pytest.raises(TimedOut, match=r"sleep 60 did not answer within 0.1 s"):
+        run_tool(["sleep", "60"], timeout=0.1)
+    (tmp_path / "broken").write_bytes(b"\x7fELF")
+    (tmp_path / "broken").chmod(0o755)
+    with pytest.raises(RunFailed, match="broken cannot be started: Exec format error"):
+        run_tool([str(tmp_path / "broken")])
