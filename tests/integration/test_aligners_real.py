@@ -9,10 +9,10 @@ import random
 import subprocess
 import threading
 
-import made
 import pytest
-from made import has_large_batches, named, pairs, records
 
+from factories import genomes
+from factories.genomes import has_large_batches, named, pairs, records
 from firsttouch.datasets import fetch
 from firsttouch.errors import Missing
 from firsttouch.genomics import aligners as index
@@ -48,7 +48,7 @@ def phage(tmp_path_factory):
 @pytest.fixture(scope="module")
 def repeats(tmp_path_factory):
     """Returns a genome that is half repeats, where many places are equally good, and 500 pairs of it."""
-    return made.repeats(tmp_path_factory.mktemp("repeats"), 500)
+    return genomes.repeats(tmp_path_factory.mktemp("repeats"), 500)
 
 
 def built(one, reference, tmp_path_factory):

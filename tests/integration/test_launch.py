@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made import records, repeats, scenario
 
+from factories.genomes import records, repeats, scenario
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner

@@ -5,8 +5,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from made import has_large_batches, named, pairs, records, repeats, scenario
 
+from factories.genomes import has_large_batches, named, pairs, records, repeats, scenario
 from firsttouch.datasets import fetch
 from firsttouch.errors import CannotHere, Missing
 from firsttouch.genomics import aligners as index

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import re
 import subprocess
 import sys
@@ -17,6 +16,8 @@ from typing import Any
 import pytest
 from devtools import CHROMIUM, Page, browser
 
+from factories.fleet_records import records_by_host
+from factories.host_records import Machine
 from firsttouch import paths
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
@@ -35,13 +36,7 @@ STOPS = """[...document.querySelectorAll('a[href], summary, [tabindex], button, 
 
 
 def _report(folder: Path) -> Path:
-    path = Path(__file__).parents[1] / "unit" / "test_report_machines.py"
-    spec = importlib.util.spec_from_file_location("report_machines_of_access", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    machine = module.Machine(4, 4)
+    machine = Machine(4, 4)
     records = machine.everything()
     wrong = replace(records[100], status="invalid", reason="9 % of the pages lie elsewhere")
     problems = [Problem("counters", "skipped", "perf_event_paranoid is 3", machine.host, check="counters")]
@@ -56,18 +51,9 @@ def _site(folder: Path) -> Path:
 
 
 def _simulated(day: str, slower: float) -> Any:
-    """Return the passes of the unit tests' 60 hosts."""
-    unit = Path(__file__).parents[1] / "unit"
-    sys.path.insert(0, str(unit))  # it imports its neighbours
-    try:
-        spec = importlib.util.spec_from_file_location("report_fleet_of_access", unit / "test_report_fleet.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.pop(0)
-    return samples_table.of_records([r for mine in module.fleet(day=day, slower=slower).values() for r in mine])
+    """Return the samples of 60 simulated hosts."""
+    by_host = records_by_host(day=day, slower=slower)
+    return samples_table.of_records([record for records in by_host.values() for record in records])
 
 
 def _fleet(folder: Path) -> Path:

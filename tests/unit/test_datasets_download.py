@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_datasets_server import Server, serving
 
+from factories.http_server import Server, serving
 from firsttouch.datasets import fetch as module
 from firsttouch.datasets import store
 from firsttouch.datasets.fetch import download

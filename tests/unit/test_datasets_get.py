@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_datasets_server import Server, serving
 
+from factories.http_server import Server, serving
 from firsttouch.datasets import fetch as module
 from firsttouch.datasets import store as store_module
 from firsttouch.datasets.fetch import get, state, verify

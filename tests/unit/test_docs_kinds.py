@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from test_report_fleet import fleet as simulated
-from test_report_machines import Machine, invalid
 
 from documented import ROOT
+from factories.fleet_records import records_by_host
+from factories.host_records import Machine, invalid
 from firsttouch import paths
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
@@ -93,14 +93,16 @@ def of_a_host(out: Path) -> list[str]:
 
 
 def of_a_fleet(out: Path) -> list[str]:
-    both = [r for day in ("2026-01-01", "2026-01-02") for m in simulated(hosts=20, day=day).values() for r in m]
+    both = [
+        r for day in ("2026-01-01", "2026-01-02") for m in records_by_host(hosts=20, day=day).values() for r in m
+    ]
     fleet_pages.build([judged(samples_table.of_records(both), Undescribed("s"))], out)
     return kinds((out / "index.html").read_text(encoding="utf-8"), "23")  # below are metrics and hosts
 
 
 def of_a_comparison(out: Path) -> list[str]:
     before, after = (
-        [r for mine in simulated(hosts=hosts, day=day).values() for r in mine]
+        [r for mine in records_by_host(hosts=hosts, day=day).values() for r in mine]
         for hosts, day in ((20, "2026-01-01"), (19, "2026-02-01"))
     )
     after = [r for r in after if (r.host, r.check) != ("n003", "latency")]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_reads import GOOD, common, fastq, layout, nothing_stays, packed, text, write
 
+from factories.fastq_files import GOOD, common, fastq, layout, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.genomics import fastq as blocks
 from firsttouch.genomics import fastq as check

@@ -6,8 +6,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_reads import GOOD, common, fastq, layout, packed, text, write
 
+from factories.fastq_files import GOOD, common, fastq, layout, packed, text, write
 from firsttouch import cli
 from firsttouch.errors import BadInput
 from firsttouch.genomics import padded_fastq

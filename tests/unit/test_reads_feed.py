@@ -14,8 +14,8 @@ import time
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
-from made_reads import GOOD, common, fastq, fed, layout, nothing_stays, packed, text, write
 
+from factories.fastq_files import GOOD, common, fastq, fed, layout, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.genomics import feed, pipe_writer
 from firsttouch.genomics.fastq import inspect

@@ -7,8 +7,8 @@ import random
 import zlib
 
 import pytest
-from made_reads import GOOD, fed, nothing_stays, packed, text, write
 
+from factories.fastq_files import GOOD, fed, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput
 from firsttouch.genomics import fastq as module
 from firsttouch.genomics.fastq import inspect, source

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from test_report_machines import Machine, invalid, made
 
+from factories.host_records import Machine, built_report, invalid
 from firsttouch.records.schema import Record
 from firsttouch.report.model import Reference
 from firsttouch.report.pages import FILES
@@ -27,7 +27,7 @@ NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 def test_the_files_of_a_report(tmp_path: Path) -> None:
     machine = Machine(2, 4)
     records = machine.everything()
-    made(tmp_path, records, topology_xml=machine.xml())
+    built_report(tmp_path, records, topology_xml=machine.xml())
     names = {p.name for p in tmp_path.iterdir()}
     assert names == FILES
     assert (tmp_path / "topology.xml").read_text(encoding="utf-8") == machine.xml()
@@ -36,7 +36,7 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
 
 def test_the_numbers_of_summary_json_are_the_medians(tmp_path: Path) -> None:
     records = Machine(2, 4, repetitions=5).everything()
-    _, _, document = made(tmp_path, records)
+    _, _, document = built_report(tmp_path, records)
     (host,) = document["hosts"]
     found = {
         (check, m["metric"], json.dumps(m["parameters"], sort_keys=True)): m
@@ -78,7 +78,7 @@ def test_the_speedup_is_that_of_the_fastest_run_against_the_default_run(tmp_path
         run(2, 4, "original", 9.0, 10.0, 11.0),
         invalid(run(4, 2, "original", 1.0, 1.0, 1.0)),
     ]
-    summary, page, document = made(tmp_path, records)
+    summary, page, document = built_report(tmp_path, records)
     (study,) = document["hosts"][0]["scenarios"]
     assert study["default"] == {
         "scenario": "1Inst_Original",
@@ -119,7 +119,7 @@ def test_throughput_has_its_peaks(tmp_path: Path) -> None:
         run(2, 16, "unbound", 140.0, 150.0, 160.0),
         run(4, 16, "unbound", 290.0, 300.0, 310.0),
     ]
-    _, page, _ = made(tmp_path, records)
+    _, page, _ = built_report(tmp_path, records)
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "one process: 160 kreads/s at most, with 32 threads (1Inst_Original_32t)." in text
     assert "several, bound by nobody: 300 kreads/s at most, with 64 threads (4Inst_Unbound_16t)." in text
@@ -134,13 +134,13 @@ def test_overlapping_repetitions_are_no_clear_gain(tmp_path: Path) -> None:
     slow = next(r for r in runs if r.parameters["policy"] == "original" and r.parameters["threads"] == 2)
     fast = next(r for r in runs if r.parameters["policy"] == "interleave" and r.parameters["threads"] == 2)
     pair = [replace(slow, samples=(10.0, 11.0, 12.0)), replace(fast, samples=(9.0, 10.0, 11.5))]
-    _, page, _ = made(tmp_path, pair)
+    _, page, _ = built_report(tmp_path, pair)
     assert "the repetitions overlap, so this is no clear gain" in page
 
 
 def test_each_host_has_its_section_and_the_topology_goes_to_the_host_that_it_names(tmp_path: Path) -> None:
     first, second = Machine(2, 4, host="n1"), Machine(2, 4, host="n2")
-    _, page, document = made(tmp_path, first.everything() + second.everything(), topology_xml=second.xml())
+    _, page, document = built_report(tmp_path, first.everything() + second.everything(), topology_xml=second.xml())
     assert [h["host"] for h in document["hosts"]] == ["n1", "n2"]
     assert [h["topology"] is None for h in document["hosts"]] == [True, False]
     assert "The cache sizes are not marked: no topology of this host was given." in page
@@ -150,14 +150,14 @@ def test_each_host_has_its_section_and_the_topology_goes_to_the_host_that_it_nam
 
 def test_a_wide_spread_is_said(tmp_path: Path) -> None:
     record = Machine().contention()[0]
-    _, page, _ = made(tmp_path, [replace(record, samples=(1.0, 2.0, 3.0))])
+    _, page, _ = built_report(tmp_path, [replace(record, samples=(1.0, 2.0, 3.0))])
     assert "is 100.0 %: too wide to compare by" in page
     assert "Median of 3 repetitions" in page
 
 
 def test_a_single_repetition_has_no_spread(tmp_path: Path) -> None:
     record = Machine().contention()[0]
-    summary, page, _ = made(tmp_path, [replace(record, samples=(1.0,))])
+    summary, page, _ = built_report(tmp_path, [replace(record, samples=(1.0,))])
     assert "One repetition each, so the spread is not known." in page
     assert "%" not in summary.table()
 
@@ -168,7 +168,7 @@ def test_references_are_beside_what_was_measured(tmp_path: Path) -> None:
             return None
         return Reference(51.2, 48.0, None, "data sheet, page 3")
 
-    _, page, document = made(tmp_path, Machine().topology(), references=find)
+    _, page, document = built_report(tmp_path, Machine().topology(), references=find)
     metrics = {m["metric"]: m["reference"] for m in document["hosts"][0]["checks"]["topology"]}
     assert metrics["theoretical_bandwidth"] == {
         "value": 51.2,
@@ -184,7 +184,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     machine = Machine(2, 4)
     records = machine.everything()
     for name, given in (("a", records), ("b", records)):
-        made(tmp_path / name, given, topology_xml=machine.xml(), generated=NOON)
+        built_report(tmp_path / name, given, topology_xml=machine.xml(), generated=NOON)
     for file in sorted((tmp_path / "a").iterdir()):
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
 
@@ -192,7 +192,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_pages_do_not_depend_on_the_order_of_the_records(tmp_path: Path) -> None:
     records = Machine(2, 4).everything()
     for name, given in (("a", records), ("b", records[::-1])):
-        made(tmp_path / name, given, generated=NOON)
+        built_report(tmp_path / name, given, generated=NOON)
     for name in ("index.html", "summary.md", "summary.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
@@ -202,14 +202,14 @@ def test_only_the_stated_time_differs_between_two_reports(tmp_path: Path) -> Non
     pages = []
     for hour in (12, 13):
         when = NOON.replace(hour=hour)
-        _, page, _ = made(tmp_path / str(hour), records, generated=when)
+        _, page, _ = built_report(tmp_path / str(hour), records, generated=when)
         pages.append(page.replace(when.isoformat(timespec="seconds"), "WHEN"))
     assert pages[0] == pages[1]
 
 
 def test_the_table_has_a_line_per_headline(tmp_path: Path) -> None:
     machine = Machine(2, 4)
-    summary, _, document = made(tmp_path, machine.everything(), topology_xml=machine.xml())
+    summary, _, document = built_report(tmp_path, machine.everything(), topology_xml=machine.xml())
     table = summary.table()
     assert [line["label"] for line in document["hosts"][0]["headlines"]] == [
         "topology",

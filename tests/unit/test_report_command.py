@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_report_machines import Machine
 
+from factories.host_records import Machine
 from firsttouch.cli import report as command
 from firsttouch.errors import BadInput
 from firsttouch.records import schema

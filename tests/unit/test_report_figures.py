@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_report_machines import Machine
 from test_report_page import local, page_of, tree
 
+from factories.host_records import Machine
 from firsttouch.host import topology
 from firsttouch.report import model
 from firsttouch.report.figures import summary

@@ -2,7 +2,6 @@
 """The report of many hosts, from what hosts appended to the page, and two campaigns compared."""
 
 import json
-import random
 import re
 from dataclasses import replace
 from xml.etree import ElementTree as ET
@@ -14,59 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_verdict import document_of
 
+from factories.fleet_records import records_by_host
 from firsttouch import cli
 from firsttouch.fleet import campaigns
 from firsttouch.fleet.journal import Entry
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records import schema, store
-from firsttouch.records.schema import Record
 from firsttouch.report.fleet import comparison, figures, fleet_pages
 from firsttouch.report.fleet import fleet_pages as missing_hosts
 from firsttouch.report.fleet.ranks import Ranks
 
 pytestmark = pytest.mark.unit
-
-CHECKS = (
-    ("bandwidth", "copy_bandwidth", "GB/s", "higher", {"kernel": "copy"}),
-    ("latency", "random_latency", "ns", "lower", {"size_bytes": 1 << 26}),
-    ("contention", "total_bandwidth", "GB/s", "higher", {"threads": 4}),
-)
-
-
-def fleet(hosts=60, passes=6, day="2026-01-01", slower=0.0, seed=1):
-    """Returns records by host of 12 metrics each; n007 is slow in one, n005 lacks one, n011 has an invalid one."""
-    rng = random.Random(f"{seed}{day}")  # noqa: S311
-    found = {}
-    for host in range(hosts):
-        mine = found.setdefault(f"n{host:03d}", [])
-        for check, metric, unit, better, case in CHECKS:
-            for node in range(4):
-                if (host, check, node) == (5, "bandwidth", 3):
-                    continue
-                for number in range(passes):
-                    value = 100 * (1 + rng.gauss(0, 0.005))
-                    if host == 7 and node == 1 and check == "bandwidth":
-                        value *= 0.75
-                    if check == "latency":
-                        value *= 1 + slower
-                    wrong = (host, check, node) == (11, "contention", 2)
-                    mine.append(
-                        Record(
-                            check,
-                            metric,
-                            unit,
-                            better,
-                            (value,),
-                            parameters={**case, "pu_nodes": [node], "bank": node},
-                            status="invalid" if wrong else "valid",
-                            reason="9 % of the pages lie elsewhere" if wrong else "",
-                            host=f"n{host:03d}",
-                            system="s",
-                            time=f"{day}T00:00:{number:02d}.{node}00+00:00",
-                        )
-                    )
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +32,7 @@ def stores(tmp_path_factory):
     """Two stores of the same 60 hosts, before and after something made their memory 6 % slower."""
     folder = tmp_path_factory.mktemp("stores")
     for name, day, slower in (("before", "2026-01-01", 0.0), ("after", "2026-02-01", 0.06)):
-        for mine in fleet(day=day, slower=slower).values():
+        for mine in records_by_host(day=day, slower=slower).values():
             store.append(folder / name, mine)
     return folder
 
@@ -191,7 +149,7 @@ class TestPage:
 
     def test_a_name_that_looks_like_markup_is_shown_as_it_is(self, tmp_path, firsttouch):
         evil = '<script>alert("x")</script>|&'
-        for host, mine in fleet(hosts=9).items():
+        for host, mine in records_by_host(hosts=9).items():
             name = evil if host == "n007" else host
             store.append(tmp_path / "st", [replace(r, host=name) for r in mine])
         done = firsttouch("report", tmp_path / "st", "-o", tmp_path / "out", "--details", "1")
@@ -207,7 +165,7 @@ class TestPage:
 
     @staticmethod
     def _bad_in(changes):
-        found = fleet()
+        found = records_by_host()
         del found["n005"], found["n007"], found["n011"]
         for host, (wanted, factor) in changes.items():
             found[host] = [
@@ -219,7 +177,7 @@ class TestPage:
         one = self._bad_in({"n020": ("bandwidth", 0.88), "n021": ("contention", 0.5), "n022": ("latency", 1.2)})
         assert one.by_severity()[:4] == ["n021", "n022", "n020", "n000"]
         # A NUMA node is gone: nothing is worse.
-        found = fleet()
+        found = records_by_host()
         for host, factor in (("n020", 0.5), ("n030", 0.88)):
             found[host] = [replace(r, samples=(r.value * factor,)) for r in found[host]]
         found["n030"] = [r for r in found["n030"] if r.parameters["bank"] != 3]
@@ -237,7 +195,7 @@ class TestPage:
                 assert "x" in {cell.mark for cell in cells}, host
 
     def test_two_groups_of_hosts_are_named_everywhere(self, tmp_path, capsys):
-        found = fleet()
+        found = records_by_host()
         for number in range(20, 50):
             found[f"n{number:03d}"] = [
                 replace(r, samples=(r.value * 0.9,)) if r.check == "contention" else r
@@ -258,7 +216,7 @@ class TestPage:
             assert "n[020-049]" in text
 
     def test_of_many_hosts_the_map_has_the_bad_ones_and_a_few_to_compare_with(self):
-        many = fleet(hosts=80, passes=3)
+        many = records_by_host(hosts=80, repetitions=3)
         many["n9"] = [replace(r, host="n9") for r in many.pop("n009")]
         missing = {"n100": ["its job never started"]}
         found = judged(
@@ -303,7 +261,7 @@ class TestHistory:
 
 class TestCommand:
     def test_few_hosts_have_the_page_with_every_figure(self, tmp_path, firsttouch):
-        for mine in fleet(hosts=4).values():
+        for mine in records_by_host(hosts=4).values():
             store.append(tmp_path / "st", mine)
         done = firsttouch("report", tmp_path / "st", "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
@@ -316,7 +274,7 @@ class TestCommand:
 
     def test_a_system_judges_and_its_verdicts_are_shown(self, tmp_path, firsttouch):
         document_of(tmp_path)
-        mine = [replace(r, samples=(8.0 + i / 100,)) for i, r in enumerate(fleet(hosts=1)["n000"])]
+        mine = [replace(r, samples=(8.0 + i / 100,)) for i, r in enumerate(records_by_host(hosts=1)["n000"])]
         schema.append(tmp_path / "records.jsonl", mine)
         env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
         argv = ("report", tmp_path / "records.jsonl", "-o", tmp_path / "out", "--system", "s")
@@ -329,12 +287,12 @@ class TestCommand:
     def test_hosts_of_another_system_are_judged_by_their_own_fleet(self, tmp_path, firsttouch):
         document_of(tmp_path)
         env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
-        for host, mine in fleet(hosts=9).items():
+        for host, mine in records_by_host(hosts=9).items():
             store.append(tmp_path / "st", [replace(r, system="t", host=f"t-{host}") for r in mine])
         argv = ("report", tmp_path / "st", "-o", tmp_path / "out", "--system", "s")
         done = firsttouch(*argv, **env)
         assert (done.returncode, "no record of system s" in done.stderr) == (2, True)
-        for host, mine in fleet(hosts=6).items():
+        for host, mine in records_by_host(hosts=6).items():
             store.append(tmp_path / "st", [replace(r, samples=(10.0,)) for r in mine if host != "n005"])
         done = firsttouch(*argv, **env)
         assert done.returncode == 0, done.stderr
@@ -343,7 +301,7 @@ class TestCommand:
         assert (second["system"], second["hosts"][0]["host"]) == ("t", "t-n007")
 
     def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, firsttouch):
-        some = fleet(hosts=6)
+        some = records_by_host(hosts=6)
         schema.append(tmp_path / "in" / "records.jsonl", [r for mine in some.values() for r in mine])
         schema.write_table([r for mine in some.values() for r in mine], tmp_path / "in" / "records.parquet")
         done = firsttouch("report", tmp_path / "in", "-o", tmp_path / "out")
@@ -365,7 +323,7 @@ class TestCommand:
         data |= {"effort": "full", "repetitions": 1, "steps": steps, "created": "2026-01-01T00:00:00.000+00:00"}
         campaign.mkdir()
         (campaign / "campaign.json").write_text(json.dumps(data))
-        for host, mine in fleet(hosts=6).items():
+        for host, mine in records_by_host(hosts=6).items():
             journal = campaigns.read(campaign).host(host)
             journal.open()
             begin, end = journal.add(mine)
@@ -393,7 +351,7 @@ class TestCommand:
                 better="neither",
                 samples=(63.0,),
             )
-            for mine in fleet(hosts=6, passes=1).values()
+            for mine in records_by_host(hosts=6, repetitions=1).values()
             for r in mine[:1]
         ]
         schema.append(tmp_path / "r.jsonl", [replace(r, parameters={}) for r in slow])
@@ -412,7 +370,7 @@ class TestCommand:
         report = tmp_path / "run-report.json"
         report.write_text(json.dumps({"session_info": {}, "runs": [{"testcases": cases}]}))
         report.with_suffix(".log").write_text("[     SKIP ] (2/3) counters /12345678 @s:p+e [not here]\n")
-        schema.append(tmp_path / "output" / "records.jsonl", fleet(hosts=1)["n000"])
+        schema.append(tmp_path / "output" / "records.jsonl", records_by_host(hosts=1)["n000"])
         done = firsttouch("report", report, "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         summary = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -431,7 +389,7 @@ class TestCommand:
             session = {"session_info": {"time_start_unix": start}, "runs": [{"testcases": cases}]}
             file.write_text(json.dumps(session))
         (folder / "reports" / "other.json").write_text("[]")
-        schema.append(folder / "output" / "records.jsonl", fleet(hosts=1)["n000"])
+        schema.append(folder / "output" / "records.jsonl", records_by_host(hosts=1)["n000"])
         done = firsttouch("report", folder, "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         assert "Checks: 2 failed" in done.stdout
@@ -489,7 +447,7 @@ class TestCompare:
         assert (counts["better"], counts["worse"]) == (4, 0)
 
     def test_hosts_and_metrics_of_one_only_are_listed_and_hosts_unlike_the_others_named(self):
-        before, after = fleet(hosts=20), fleet(hosts=20, day="2026-02-01")
+        before, after = records_by_host(hosts=20), records_by_host(hosts=20, day="2026-02-01")
         del after["n003"]
         after["n004"] = [replace(r, samples=(r.value * 0.8,)) for r in after["n004"]]
         first = [r for mine in before.values() for r in mine]
@@ -522,7 +480,7 @@ class TestCompare:
         assert "- latency random\\_latency: worse in all 4 cases, +" in ticket
 
     def test_hosts_that_broke_are_counted_and_named_though_no_metric_changed(self, tmp_path, capsys):
-        before, after = fleet(), fleet(day="2026-02-01")
+        before, after = records_by_host(), records_by_host(day="2026-02-01")
         for host, loss in (("n020", 0.5), ("n021", 0.2)):
             after[host] = [replace(r, samples=(r.value * (1 - loss),)) for r in after[host]]
         # A host has lost a NUMA node, another one a single metric, and a third one has been repaired.
@@ -554,7 +512,7 @@ class TestCompare:
         assert "Nothing: both have the same hosts" not in page
 
     def test_few_hosts_decide_nothing(self):
-        before, after = fleet(hosts=7), fleet(hosts=7, day="2026-02-01", slower=0.5)
+        before, after = records_by_host(hosts=7), records_by_host(hosts=7, day="2026-02-01", slower=0.5)
         found = comparison.compare(
             *(samples_table.of_records([r for m in f.values() for r in m]) for f in (before, after))
         )

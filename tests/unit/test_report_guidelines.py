@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from test_report_machines import Machine, made
 
+from factories.host_records import Machine, built_report
 from firsttouch.advice import advice_text
 from firsttouch.cli import advise as command
 from firsttouch.errors import BadInput
@@ -50,7 +50,7 @@ FAST = run("8Inst_Original", 10.0, 10.5, 10.2, instances=8)
 
 def choices(tmp_path, records, **options):
     (tmp_path / "out").mkdir(exist_ok=True)
-    _, page, document = made(tmp_path / "out", records, **options)
+    _, page, document = built_report(tmp_path / "out", records, **options)
     return document["guidelines"], page, (tmp_path / "out" / "summary.md").read_text()
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
-from test_report_machines import Machine, invalid, made
 from test_verdict import LIMITS, rates, system_of
 
+from factories.host_records import Machine, built_report, invalid
 from firsttouch.judge.judging import judge
 from firsttouch.report import model, pages
 
@@ -79,7 +79,7 @@ def test_without_a_verdict_checks_are_test_cases(tmp_path):
         model.Problem("figures", "skipped", "not all hosts are drawn", check=""),
     ]
     machine = Machine(1, 2)
-    made(tmp_path, [*machine.bandwidth(), invalid(machine.contention()[0])], problems=problems)
+    built_report(tmp_path, [*machine.bandwidth(), invalid(machine.contention()[0])], problems=problems)
     suites = read(tmp_path)
     found = results(suites["n1"])
     assert found["measured: 8 cases"] == []

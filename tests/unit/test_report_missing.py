@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from test_report_machines import Machine, invalid, made
 
+from factories.host_records import Machine, built_report, invalid
 from firsttouch.errors import BadInput
 from firsttouch.report.model import Problem
 from firsttouch.report.pages import build
@@ -27,7 +27,7 @@ def test_an_invalid_record_is_listed_with_its_reason_and_never_a_value(tmp_path:
         for r in (records[5], records[-2], machine.contention()[0], machine.counters()[0])
     }
     assert len(wrong) == 4
-    summary, page, document = made(tmp_path, [*records, *wrong.values()])
+    summary, page, document = built_report(tmp_path, [*records, *wrong.values()])
     everything = page + summary.table() + (tmp_path / "summary.md").read_text() + json.dumps(document)
     assert "98765" not in everything
     metrics = [m for metrics in document["hosts"][0]["checks"].values() for m in metrics]
@@ -42,7 +42,7 @@ def test_an_invalid_record_is_listed_with_its_reason_and_never_a_value(tmp_path:
 
 def test_only_invalid_records_make_a_report_without_figures(tmp_path: Path) -> None:
     records = [invalid(r) for r in Machine(2, 4).everything()]
-    summary, page, document = made(tmp_path, records)
+    summary, page, document = built_report(tmp_path, records)
     assert "<svg" not in page
     # Five figures, each listed first and at its place, and the facts of the topology.
     assert page.count("all its records are invalid: 11 % of the pages lie on NUMA node 3") == 5 * 2 + 1
@@ -59,7 +59,7 @@ def test_nothing_at_all_is_bad_input(tmp_path: Path) -> None:
 
 def test_problems_alone_make_a_report(tmp_path: Path) -> None:
     problems = [Problem("latency_check", "failed", "lat_mem_rd ended with status 7", "n1", check="latency")]
-    summary, page, document = made(tmp_path, [], problems=problems)
+    summary, page, document = built_report(tmp_path, [], problems=problems)
     assert "lat_mem_rd ended with status 7" in page
     assert document["hosts"] == []
     assert "Checks: 1 failed. Invalid records: 0." in summary.table()
@@ -74,7 +74,7 @@ def test_problems_are_listed_first_and_say_why_a_figure_is_missing(tmp_path: Pat
         ),
     ]
     machine = Machine(1, 4)
-    _, page, document = made(tmp_path, machine.topology() + machine.latency(), problems=problems)
+    _, page, document = built_report(tmp_path, machine.topology() + machine.latency(), problems=problems)
     first, rest = page.split("Results of n1")
     assert first.index("the probe was killed by signal 9") < first.index("no stream program on PATH")
     assert "Not shown:</b> Bandwidth from PU-set to memory bank; skipped: no stream program on PATH." in rest
@@ -88,7 +88,7 @@ def test_the_failure_of_one_check_does_not_explain_another(tmp_path: Path) -> No
         Problem("weak_scaling %threads=4", "failed", "it was killed", check="weak_scaling"),
         Problem("latency_lmbench", "skipped", "no lat_mem_rd on PATH", check="latency_lmbench"),
     ]
-    _, page, _ = made(tmp_path, Machine(1, 4).topology(), problems=problems)
+    _, page, _ = built_report(tmp_path, Machine(1, 4).topology(), problems=problems)
     shown = page.split("Results of n1")[1]
     assert "Not shown:</b> Latency" in shown
     assert "no lat_mem_rd on PATH" not in shown
@@ -112,7 +112,7 @@ def test_a_record_that_fits_no_figure_is_listed_as_a_problem(
     records = Machine(2, 4).everything()
     one = next(r for r in records if r.check == check)
     odd = replace(one, parameters={**one.parameters, **broken})
-    _, page, document = made(tmp_path, [*records, odd])
+    _, page, document = built_report(tmp_path, [*records, odd])
     (name,) = broken
     (problem,) = document["problems"]
     assert (problem["kind"], problem["check"]) == ("invalid", check)
@@ -123,7 +123,7 @@ def test_a_record_that_fits_no_figure_is_listed_as_a_problem(
 def test_the_latest_record_of_a_case_is_shown_and_older_ones_are_counted(tmp_path: Path) -> None:
     record = Machine().contention()[0]
     older = replace(record, samples=(1.25,), time="2024-04-30T10:00:00.000+00:00")
-    _, page, document = made(tmp_path, [record, older])
+    _, page, document = built_report(tmp_path, [record, older])
     assert document["records"] == {"valid": 1, "invalid": 0, "superseded": 1}
     assert document["hosts"][0]["checks"]["contention"][0]["value"] == record.value
     assert "1 older record of the same cases" in page
@@ -139,7 +139,7 @@ def test_reruns_supersede_and_what_came_of_a_run_is_not_its_case(tmp_path: Path)
         parameters={**first.parameters, "cpu_seconds": 1.5, "alignments_sha256": "ab" * 32},
     )
     events = replace(later, metric="cache_misses", unit="1", better="neither", samples=(12345.0,))
-    _, page, document = made(tmp_path, [later, first, events])
+    _, page, document = built_report(tmp_path, [later, first, events])
     assert document["records"] == {"valid": 2, "invalid": 0, "superseded": 1}
     assert document["hosts"][0]["scenarios"][0]["default"]["value"] == 50.0
     details = page.split("Details</h3>")[1]
@@ -150,7 +150,7 @@ def test_reruns_supersede_and_what_came_of_a_run_is_not_its_case(tmp_path: Path)
 
 def test_one_invalid_curve_is_one_line_not_one_per_size(tmp_path: Path) -> None:
     records = [invalid(r) for r in Machine(2, 4).latency()]
-    _, page, document = made(tmp_path, records)
+    _, page, document = built_report(tmp_path, records)
     assert document["records"]["invalid"] == len(records)
     assert page.count("<s>") == 4  # random and sequential, local and remote
     assert page.count("(38 records)") == 4

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from junitparser import JUnitXml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as classic
-from test_report_machines import Machine, made
 from test_verdict import LIMITS, rates, system_of
 
+from factories.host_records import Machine, built_report
 from firsttouch import cli
 from firsttouch.judge.judging import judge
 from firsttouch.records.schema import append
@@ -32,7 +32,7 @@ def samples(content, parse=openmetrics):
 
 def test_every_case_is_a_series_in_base_units(tmp_path):
     machine = Machine(2, 4)
-    _, _, document = made(tmp_path, machine.everything())
+    _, _, document = built_report(tmp_path, machine.everything())
     found = samples((tmp_path / "metrics.prom").read_text())
     one = next(
         s for s in found if s.name == "firsttouch_random_latency_seconds" and s.labels["size_bytes"] == "512"

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_report_machines import Machine
 
+from factories.host_records import Machine
 from firsttouch.records.schema import Record
 from firsttouch.report.model import Problem
 from firsttouch.report.pages import build

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report_machines import Machine, made
 
+from factories.host_records import Machine, built_report
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics
 from firsttouch.report.model import HostView, split
@@ -113,14 +113,14 @@ def test_the_share_of_the_theoretical_bandwidth() -> None:
 
 
 def test_the_report_says_shares_or_why_there_are_none(tmp_path: Path) -> None:
-    summary, page, document = made(tmp_path, [*theory(), rate(12.8, (0,), (0,))])
+    summary, page, document = built_report(tmp_path, [*theory(), rate(12.8, (0,), (0,))])
     assert "50.0 % of theoretical" in " ".join(summary.table().split())
     assert "of theoretical" in page
     (record,) = document["hosts"][0]["checks"]["bandwidth"]
     assert record["theoretical_percent"] == pytest.approx(50)
     why = {"reason": "dmidecode is not installed"}
     unknown = Record("topology", "theoretical_bandwidth_known", "1", "higher", (0.0,), why, host="n1")
-    summary, page, document = made(tmp_path, [unknown, rate(12.8, (0,), (0,))])
+    summary, page, document = built_report(tmp_path, [unknown, rate(12.8, (0,), (0,))])
     assert "unknown" in summary.table()
     assert "dmidecode is not installed" in page
     assert document["hosts"][0]["checks"]["bandwidth"][0]["theoretical_percent"] is None
@@ -156,7 +156,7 @@ def test_contention_by_two_programs_are_two_ways(tmp_path: Path) -> None:
     ]
     ways = metrics.ways(view([*others, *mine]))
     assert [way.name.split(",")[0] for way in ways] == ["firsttouch-probe", "likwid-bench"]
-    summary, page, _ = made(tmp_path, [*others, *mine])
+    summary, page, _ = built_report(tmp_path, [*others, *mine])
     assert "Contention for one memory bank: firsttouch-probe, random read-modify-write" in page
     assert "Contention for one memory bank: likwid-bench, copy" in page
     assert "9.00 GB/s per thread" not in summary.table()
@@ -185,7 +185,7 @@ def test_curves_of_programs_and_ways_stay_apart(tmp_path: Path) -> None:
     known = metrics.curves(view(records), metrics.RANDOM)
     assert len(known) == 5
     assert (known[0].program, known[0].local) == ("firsttouch-probe", True)
-    summary, page, _ = made(tmp_path, records)
+    summary, page, _ = built_report(tmp_path, records)
     # The worst remote one is of the same program and way, and the other program stands beside.
     text = " ".join(summary.table().split())
     assert "worst remote 200 ns" in text
@@ -195,7 +195,7 @@ def test_curves_of_programs_and_ways_stay_apart(tmp_path: Path) -> None:
 
 def test_a_whole_machine_with_records_of_before(tmp_path: Path) -> None:
     """lat_mem_rd's, likwid-bench's and STREAM's matrices of an older version are drawn as they were."""
-    _, page, document = made(tmp_path, Machine(2, 4).everything())
+    _, page, document = built_report(tmp_path, Machine(2, 4).everything())
     assert "likwid-bench, avx512 instructions, regular stores, membind" in page
     assert document["records"]["invalid"] == 0
     assert not document["problems"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts made up for the tests of the report: records such as the checks write, of 1 to 8 NUMA nodes."""
+"""Records of made-up hosts of 1 to 8 NUMA nodes, as the checks write them, and reports of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from firsttouch.host.topology import parse_xml
 from firsttouch.records.schema import Record
 from firsttouch.report.headlines import Summary
 from firsttouch.report.pages import build
@@ -27,7 +24,7 @@ KIB, MIB = 1024, 1024**2
 
 
 class Machine:
-    """A host of *nodes* NUMA nodes with *per_node* PUs each; all figures come from a seeded generator."""
+    """A host of *nodes* NUMA nodes with *per_node* PUs each. All values come from a seeded generator."""
 
     def __init__(self, nodes: int = 1, per_node: int = 4, *, host: str = "n1", repetitions: int = 3) -> None:
         self.nodes = nodes
@@ -75,12 +72,12 @@ class Machine:
         ]
 
     def latency(self, pairs: Iterable[tuple[int, int]] | None = None) -> list[Record]:
-        found = []
+        records = []
         for origin, target in pairs or [(0, 0), *([(0, self.nodes - 1)] if self.nodes > 1 else [])]:
             for step in range(38):
                 size = int(512 * 2 ** (step / 2))
                 value = next(ns for limit, ns in LEVELS if size <= limit)
-                # The edges are soft: the last third of a level is slower already.
+                # Soft edges: the last third of a level is already slower.
                 limit = next(limit for limit, _ in LEVELS if size <= limit)
                 value *= 1.5 if size > 0.7 * limit else 1.0
                 if value > 40:
@@ -94,11 +91,11 @@ class Machine:
                 }
                 for metric, ns in (("random_latency", value), ("sequential_latency", min(value, 2 + value / 8))):
                     spread = 0.03 if value < 40 else 0.08
-                    found.append(self.record("latency", metric, "ns", ns, spread=spread, parameters=parameters))
-        return found
+                    records.append(self.record("latency", metric, "ns", ns, spread=spread, parameters=parameters))
+        return records
 
     def bandwidth(self, sizes: Iterable[int] = (1,)) -> list[Record]:
-        found = []
+        records = []
         ways = [("likwid-bench", "avx512", "regular"), ("stream", "avx512", "streaming")]
         sets = [s for size in sizes for s in itertools.combinations(range(self.nodes), size)]
         for (program, instructions, stores), pus, bank in itertools.product(ways, sets, range(self.nodes)):
@@ -116,17 +113,19 @@ class Machine:
                     "policy": "membind",
                 }
                 value = near * factor * (1.3 if stores == "streaming" else 1)
-                found.append(self.record("bandwidth", f"{kernel}_bandwidth", "GB/s", value, parameters=parameters))
-        return found
+                records.append(
+                    self.record("bandwidth", f"{kernel}_bandwidth", "GB/s", value, parameters=parameters)
+                )
+        return records
 
     def contention(self) -> list[Record]:
-        found = []
+        records = []
         for threads in self.thread_counts():
             total = 14 * threads / (threads + 3.0)
             parameters = {"threads": threads, "bank": 0, "program": "firsttouch probe", "kernel": "random"}
             for metric, value in (("thread_bandwidth", total / threads), ("total_bandwidth", total)):
-                found.append(self.record("contention", metric, "GB/s", value, parameters=parameters))
-        return found
+                records.append(self.record("contention", metric, "GB/s", value, parameters=parameters))
+        return records
 
     def thread_counts(self) -> list[int]:
         return sorted({max(1, self.pus * eighths // 8) for eighths in (1, 2, 4, 6, 8)} | {1})
@@ -151,7 +150,7 @@ class Machine:
         seconds = 200 / whole * (1 + 0.05 * whole / instances) * POLICIES[policy] ** (self.nodes > 1)
         pus = [list(range(i * threads, (i + 1) * threads)) for i in range(instances)]
         asked = [{"pus": p, "numa_nodes": [0], "numactl": ["--membind=0"], "policy": policy} for p in pus]
-        found = [{"looks": 9, "threads": threads, "pus": p, "pages": {"0": 9000, "1": 12}} for p in pus]
+        actual = [{"looks": 9, "threads": threads, "pus": p, "pages": {"0": 9000, "1": 12}} for p in pus]
         suffix = "" if whole == self.pus else f"_{threads}t"
         return self.record(
             "scaling" if instances == 1 else "placement",
@@ -169,7 +168,7 @@ class Machine:
                 "reads": 10000,
             },
             placement_asked=asked,
-            placement_found=found,
+            placement_found=actual,
         )
 
     def counters(self) -> list[Record]:
@@ -188,7 +187,7 @@ class Machine:
         ]
 
     def xml(self) -> str:
-        """Return hwloc's XML (version 2) of the host, as little of it as a topology needs."""
+        """Return the host as hwloc's XML (version 2), reduced to what a topology needs."""
         packages = "".join(self._package(node) for node in range(self.nodes))
         order = " ".join(map(str, range(self.nodes)))
         values = " ".join(str(self.distance(a, b)) for a in range(self.nodes) for b in range(self.nodes))
@@ -220,7 +219,8 @@ class Machine:
         )
 
 
-def made(out: Path, records: list[Record], **options: Any) -> tuple[Summary, str, dict[str, Any]]:
+def built_report(out: Path, records: list[Record], **options: Any) -> tuple[Summary, str, dict[str, Any]]:
+    """Build a report; return its summary, the text of its page and its summary.json."""
     out.mkdir(parents=True, exist_ok=True)
     summary = build(records, out, **options)
     page = (out / "index.html").read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
@@ -228,22 +228,14 @@ def made(out: Path, records: list[Record], **options: Any) -> tuple[Summary, str
 
 
 def invalid(record: Record, reason: str = "11 % of the pages lie on NUMA node 3") -> Record:
+    """Return *record* with the status invalid."""
     return replace(record, status="invalid", reason=reason)
 
 
 #: (up to this size in bytes, ns): L1d, L2, L3 and memory.
 LEVELS = ((32 * KIB, 1.6), (MIB, 5.0), (16 * MIB, 19.0), (2**60, 92.0))
-#: Policy -> how much longer than with interleave a run takes on a host with several NUMA nodes.
+#: Policy -> run time relative to interleave on a host with several NUMA nodes.
 POLICIES = {"original": 1.9, "localalloc": 2.1, "interleave": 1.0}
-
-
-@pytest.mark.unit
-@pytest.mark.parametrize("nodes", [1, 2, 8])
-def test_the_machines_topology_is_one_that_firsttouch_reads(nodes: int) -> None:
-    found = parse_xml(Machine(nodes, 8).xml())
-    assert [len(n.pus) for n in found.numa_nodes] == [8] * nodes
-    assert sorted({(c.level, c.size_bytes) for c in found.caches}) == [(1, 32 * KIB), (2, MIB), (3, 16 * MIB)]
-    assert len(found.distances) == nodes**2
 
 
 def _bitmap(pus: Iterable[int]) -> str:

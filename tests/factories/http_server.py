@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real HTTP server that misbehaves on demand, for the download tests (which import it), and its own test."""
+"""A real HTTP server that misbehaves on demand."""
 
 import re
 import threading
@@ -8,26 +8,21 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import pytest
-import requests
-
-pytestmark = pytest.mark.unit
-
 
 class Server:
-    """One file at `url`, served as the attributes say; `asked` has the Range header of every request."""
+    """One file at `url`, served as the attributes demand; `asked` holds the Range header of each request."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
         self.etag: str | None = '"one"'
         self.ranges = True  # answers Range with 206
-        self.believes = False  # ignores If-Range: answers 206 whatever the version
+        self.believes = False  # ignores If-Range and answers 206 for any version
         self.chunked = False  # no Content-Length
         self.silent_length = False  # neither Content-Length nor chunks
-        self.extra_length = 0  # promises so many bytes more than it has
-        self.statuses: list[int] = []  # answers these before it serves
-        self.cuts: list[int] = []  # closes the n-th connection after so many bytes
-        self.stall_after: int | None = None  # sends so many bytes, then waits for `go`
+        self.extra_length = 0  # announces this number of bytes too many
+        self.statuses: list[int] = []  # error statuses to answer before serving
+        self.cuts: list[int] = []  # closes the n-th connection after this number of bytes
+        self.stall_after: int | None = None  # sends this number of bytes, then waits for `go`
         self.go = threading.Event()
         self.asked: list[str | None] = []
         self.url = ""
@@ -101,12 +96,3 @@ def serving(content: bytes) -> Iterator[Server]:
         state.go.set()
         server.shutdown()
         server.server_close()
-
-
-def test_the_server_honours_ranges_only_of_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "*")
-    with serving(b"0123456789") as server:
-        part = requests.get(server.url, headers={"Range": "bytes=4-", "If-Range": '"one"'}, timeout=5)
-        whole = requests.get(server.url, headers={"Range": "bytes=4-", "If-Range": '"old"'}, timeout=5)
-    assert (part.status_code, part.content) == (206, b"456789")
-    assert (whole.status_code, whole.content) == (200, b"0123456789")
