@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed
-from firsttouch.execution.process_runner import guarded, signal_name
+from firsttouch.execution.process_runner import child, signal_name
 from firsttouch.host.cpusets import format_list
 from firsttouch.paths import ROOT
 from firsttouch.records.schema import Record, software
+from firsttouch.tools import run_tool
 
 # ----------------------------------------------------------------------
 # The program firsttouch-probe: where it is, and building it from probe/.
@@ -62,18 +63,11 @@ def build(folder: Path, *, sanitize: str = "", compiler: str = "") -> Path:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for argv in (configure, ["cmake", "--build", str(folder)]):
-            done = subprocess.run(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
+            done = run_tool(argv, timeout=None)
             if done.returncode:
-                lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-                told = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
-                raise RunFailed(f"{NAME} cannot be built ({' '.join(argv[:2])}): {told}")
+                lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+                reason = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
+                raise RunFailed(f"{NAME} cannot be built ({' '.join(argv[:2])}): {reason}")
     return folder / NAME
 
 
@@ -205,7 +199,7 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
 
     A probe that says nothing for SILENCE seconds hangs: it is stopped, and RunFailed says so.
     """
-    argv = guarded([str(program()), aspect, *options, "--jsonl"])
+    argv = [str(program()), aspect, *options, "--jsonl"]
     lines: list[str] = []
     # Standard error is read here, standard output goes to a file: neither waits for the other.
     with contextlib.ExitStack() as stack:
@@ -214,14 +208,9 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
         out = os.memfd_create(NAME)
         stack.callback(os.close, out)
         try:
-            probe = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=write_end, start_new_session=True
-            )
-        except OSError as error:
-            raise RunFailed(f"{NAME} cannot be started: {error.strerror}") from error
+            probe = stack.enter_context(child(argv, stdout=out, stderr=write_end))
         finally:
             os.close(write_end)
-        stack.callback(_stop, probe)
         printed = _Printed(out)
         for line in _lines(read_end, probe):
             if line:
@@ -262,13 +251,6 @@ def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
         yield from (line.decode(errors="replace") for line in whole)
         if not data:
             return
-
-
-def _stop(probe: subprocess.Popen[bytes]) -> None:
-    """Leave no probe behind, whatever happened here."""
-    if probe.poll() is None:
-        probe.kill()
-        probe.wait()
 
 
 class _Printed:

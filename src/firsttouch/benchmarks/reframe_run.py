@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from firsttouch.errors import BadInput, RunFailed
+from firsttouch.execution.process_runner import child, follow
 from firsttouch.execution.progress import FOLLOWER
 
 _STARTED = re.compile(r"\[ +RUN +\] (.+?) /[0-9a-f]{8}")
@@ -59,7 +58,7 @@ def run(
             *("--stage", str(stage), "--output", str(folder / "output")),
             *("--report-file", str(report), *options),
         ]
-        env = {**os.environ, FOLLOWER: str(progress), "RFM_ENABLE_RESULTS_STORAGE": "0"}
+        env = {FOLLOWER: str(progress), "RFM_ENABLE_RESULTS_STORAGE": "0"}
         status = _follow(argv, env, folder / "reframe.log", progress, say)
         if elsewhere and stage.is_dir():
             shutil.copytree(stage, folder / "stage")
@@ -119,26 +118,17 @@ def _follow(
     argv: Sequence[str], env: Mapping[str, str], log: Path, progress: Path, say: Callable[[str], None]
 ) -> int:
     """Run ReFrame to its end, telling what it and its checks say while they do; stop it where we are stopped."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, process_group=0
-        )
-    try:
-        with log.open(encoding="utf-8", errors="replace") as said, progress.open(errors="replace") as steps:
-            clock = _Clock(say)
-            while process.poll() is None:
-                clock.tell(said.read(), steps.read())
-                time.sleep(0.1)
-            clock.tell(said.read() + "\n", steps.read() + "\n")
-    except BaseException:
-        # ReFrame cancels its jobs on an interrupt; what does not end then is ended by who started us.
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        raise
-    return process.returncode
+    clock = _Clock(say)
+    with (
+        log.open("wb") as out,
+        log.open(encoding="utf-8", errors="replace") as written,
+        progress.open(errors="replace") as steps,
+        # ReFrame cancels its jobs on an interrupt.
+        child(argv, stop=signal.SIGINT, patience=10, stdout=out, stderr=out, env=env) as process,
+    ):
+        status = follow(process, 0.1, lambda: clock.tell(written.read(), steps.read()))
+        clock.tell(written.read() + "\n", steps.read() + "\n")
+    return status
 
 
 class _Clock:

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,6 +16,7 @@ from firsttouch.datasets import store
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.datasets.store import Place, Progress, need_space
 from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.execution.process_runner import child, follow
 from firsttouch.units import parse_bytes
 
 # ----------------------------------------------------------------------
@@ -216,20 +215,17 @@ def _argv(program: str, options: Options, genome: Path, prefix: Path) -> list[st
 def _simulate(argv: list[str], folder: Path, progress: Progress) -> None:
     """Run dwgsim, showing its output grow; raises RunFailed with its last line."""
     log = folder / "dwgsim.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            while process.poll() is None:
-                done = sum(path.stat().st_size for path in folder.glob("sim.*"))
-                progress("simulating reads with dwgsim", done, None)
-                time.sleep(0.1)
-        finally:
-            process.kill()
-            process.wait()
-    if process.returncode != 0:
+
+    def report() -> None:
+        written = sum(path.stat().st_size for path in folder.glob("sim.*"))
+        progress("simulating reads with dwgsim", written, None)
+
+    with log.open("wb") as out, child(argv, stdout=out, stderr=out) as process:
+        status = follow(process, 0.1, report)
+    if status != 0:
         lines = log.read_text(errors="replace").replace("\r", "\n").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "no output")
-        raise RunFailed(f"dwgsim ended with {process.returncode}: {last.strip()}")
+        raise RunFailed(f"dwgsim ended with {status}: {last.strip()}")
 
 
 def _output(prefix: Path, end: int) -> Path:

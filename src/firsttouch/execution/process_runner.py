@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from firsttouch.errors import STOPPING, BadInput, RunFailed
 from firsttouch.execution import placement_check
@@ -122,6 +123,81 @@ def argv_of(job: Job) -> list[str]:
     return guarded([*numactl, *job.argv])
 
 
+@contextlib.contextmanager
+def child(
+    argv: Sequence[str],
+    *,
+    stop: signal.Signals = signal.SIGKILL,
+    patience: float = 2.0,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.DEVNULL,
+    stderr: int | IO[bytes] = subprocess.DEVNULL,
+    env: Mapping[str, str] | None = None,
+    fds: Sequence[int] = (),
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program as the leader of its own process group; the group is stopped when the block ends.
+
+    A program that still runs gets the signal *stop*, and SIGKILL after *patience* seconds. The kernel kills it if
+    this process is killed. *env* is added to the environment, *fds* stay open in the program. Raises RunFailed
+    if the program cannot be started.
+    """
+    process = None
+    try:
+        with put_off():
+            process = _start(guarded(argv), stdin=stdin, stdout=stdout, stderr=stderr, env=env, fds=fds)
+        yield process
+    except OSError as error:
+        if process is not None:
+            raise
+        raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+    finally:
+        if process is not None:
+            _stop(process, stop, patience)
+
+
+def _start(
+    argv: Sequence[str],
+    *,
+    stdin: int | IO[bytes],
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a program in its own process group, which also holds the children of a wrapper script."""
+    return subprocess.Popen(
+        argv,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env={**os.environ, **(env or {})},
+        cwd=cwd,
+        pass_fds=fds,
+        process_group=0,
+    )
+
+
+def _stop(process: subprocess.Popen[bytes], first: signal.Signals, patience: float) -> None:
+    """Stop a process and its group: by the signal *first*, after *patience* seconds by SIGKILL."""
+    for number, seconds in ((first, patience), (signal.SIGKILL, None)):
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+
+
+def follow(process: subprocess.Popen[bytes], interval: float, meanwhile: Callable[[], object]) -> int:
+    """Call *meanwhile* every *interval* seconds until a process ends; return its exit status."""
+    while True:
+        try:
+            return process.wait(interval)
+        except subprocess.TimeoutExpired:
+            meanwhile()
+
+
 def run_together(
     jobs: Sequence[Job], *, timeout: float | None = None, watching: Watching | None = None
 ) -> list[Outcome]:
@@ -220,15 +296,14 @@ class _Running:
         try:
             with job.stdout.open("wb") as out, job.stderr.open("wb") as err:
                 self.start = time.monotonic()
-                self.process = subprocess.Popen(
+                self.process = _start(
                     argv_of(job),
                     stdin=subprocess.DEVNULL if job.stdin is None else job.stdin,
                     stdout=out,
                     stderr=err,
-                    env={**os.environ, **job.env},
+                    env=job.env,
                     cwd=job.cwd,
-                    pass_fds=job.fds,
-                    process_group=0,  # so that a wrapper script's children can be stopped with it
+                    fds=job.fds,
                 )
         except OSError as error:
             raise BadInput(f"cannot start {job.argv[0]}: {error.strerror}", file=error.filename) from error

@@ -8,7 +8,6 @@ import errno
 import hashlib
 import os
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 from firsttouch.benchmarks import kernel_settings, profiles
 from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, RunFailed
 from firsttouch.execution import backends, host_lock
-from firsttouch.execution.process_runner import guarded, last_lines
+from firsttouch.execution.process_runner import child, follow, last_lines
 from firsttouch.fleet import campaigns, slurm
 from firsttouch.fleet.campaigns import Campaign, Step
 from firsttouch.fleet.journal import FINISHED, Entry, Journal, State, is_full, now, room
@@ -269,32 +268,16 @@ class _Runner:
 
     def _command(self, argv: list[str], log: Path, beat: Callable[[], None]) -> int:
         env = {
-            **os.environ,
             profiles.VARIABLE: self.campaign.effort,
             "FIRSTTOUCH_SYSTEM": self.campaign.system,
             "FIRSTTOUCH_PARTITION": _partition(),
         }
-        with log.open("wb") as err:
-            process = subprocess.Popen(
-                guarded([*self.firsttouch, *argv]),
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=err,
-                process_group=0,
-            )
-        try:
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    return process.wait(1)
-                beat()
-        except BaseException:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            raise
+        command = [*self.firsttouch, *argv]
+        with (
+            log.open("wb") as err,
+            child(command, stop=signal.SIGTERM, patience=5, stderr=err, env=env) as process,
+        ):
+            return follow(process, 1, beat)
 
     def look(self) -> float:
         """Write down the host's settings, which explain what follows; return how many PUs others keep busy."""

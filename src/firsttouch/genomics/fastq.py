@@ -9,7 +9,6 @@ import importlib.util
 import itertools
 import os
 import re
-import signal
 import stat
 import subprocess
 import sys
@@ -26,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firsttouch.errors import BadInput, Missing
-from firsttouch.execution.process_runner import guarded
+from firsttouch.execution.process_runner import child
 from firsttouch.genomics.pipe_writer import enlarge
 from firsttouch.units import format_bytes
 
@@ -109,14 +108,15 @@ class Unpacker:
             raise Missing("the Python package rapidgzip is not installed: `make setup` installs it")
         fd = source.open()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with this)
+        self._running = contextlib.ExitStack()
         try:
-            self.process = subprocess.Popen(
-                guarded([*_PROGRAM, *argv, f"/dev/fd/{fd}"]),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=self._said,
-                pass_fds=(fd, *keep),
-                process_group=0,  # Ctrl-C is ours to pass on
+            self.process = self._running.enter_context(
+                child(
+                    [*_PROGRAM, *argv, f"/dev/fd/{fd}"],
+                    stdout=subprocess.PIPE,
+                    stderr=self._said,
+                    fds=(fd, *keep),
+                )
             )
         finally:
             os.close(fd)
@@ -134,11 +134,9 @@ class Unpacker:
 
     def close(self) -> None:
         """Stop it, wherever it is."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGKILL)
         assert self.process.stdout is not None  # noqa: S101
+        self._running.close()
         self.process.stdout.close()
-        self.process.wait()
         self._said.close()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution.process_runner import guarded, last_lines, put_off
+from firsttouch.execution.process_runner import child, last_lines, put_off
 from firsttouch.genomics import sam
 from firsttouch.genomics.fastq import Reads
 from firsttouch.genomics.feed import Dynamic, Repeated, Static
@@ -224,19 +224,11 @@ def _sorted(header: sam.Piece, pieces: Sequence[sam.Piece], made: Path, threads:
     argv = ["samtools", "sort", "--no-PG", "-@", str(max(0, threads - 1))]
     argv += ["-T", str(temporary), "-o", str(made), "-"]
     log = made.with_name("sort.log")
-    reading, writing = os.pipe()
-    with os.fdopen(writing, "wb") as sink:
-        with os.fdopen(reading, "rb") as source, log.open("wb") as err:
-            process = subprocess.Popen(guarded(argv), stdin=source, stdout=err, stderr=err, process_group=0)
-        try:
-            with contextlib.suppress(BrokenPipeError):  # its status and its log say why it went away
-                sam.write(header, pieces, sink.fileno())
-            sink.close()
-            process.wait()
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+    with log.open("wb") as err, child(argv, stdin=subprocess.PIPE, stdout=err, stderr=err) as process:
+        assert process.stdin is not None  # noqa: S101 - for mypy
+        with process.stdin as sink, contextlib.suppress(BrokenPipeError):  # the status and the log say why
+            sam.write(header, pieces, sink.fileno())
+        process.wait()
     if process.returncode:
         raise RunFailed(f"samtools sort ended with status {process.returncode}: {last_lines(log)}")
     return made

@@ -10,7 +10,6 @@ import itertools
 import re
 import shutil
 import string
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -19,7 +18,7 @@ from typing import Any
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.execution.process_runner import last_lines
+from firsttouch.execution.process_runner import child, last_lines
 from firsttouch.records import atomic_files
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.tools import run_tool
@@ -270,10 +269,10 @@ class Aligner:
         """Build the index with prefix *index* from a FASTA file; raises RunFailed with the log's end."""
         self._require(self.program, self.index_argv[0])
         argv = [a.format(reference=reference, index=index) for a in self.index_argv]
-        with log.open("wb") as out:
-            done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False)
-        if done.returncode:
-            raise RunFailed(f"{' '.join(argv)} ended with status {done.returncode}: {last_lines(log)}")
+        with log.open("wb") as out, child(argv, stdout=out, stderr=out) as process:
+            status = process.wait()
+        if status:
+            raise RunFailed(f"{' '.join(argv)} ended with status {status}: {last_lines(log)}")
 
 
 def _origin(data: Mapping[str, Any]) -> str:

@@ -319,3 +319,38 @@ def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, n
             process.send_signal(number)
             assert process.wait(60) == 128 + number
         assert gone(marker)
+
+
+def test_a_child_and_its_group_are_stopped_when_the_block_ends(marker):
+    with process_runner.child(["sh", "-c", f"{SLEEPER} & {SLEEPER}; :", "sh", marker]):
+        deadline = time.monotonic() + 30
+        while len(with_marker(marker)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+    assert gone(marker)
+
+
+def test_a_child_that_ignores_the_first_signal_is_killed():
+    with process_runner.child(
+        ["sh", "-c", "trap '' TERM; echo ready; sleep 300; sleep 300"],
+        stop=signal.SIGTERM,
+        patience=0.2,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline() == b"ready\n"
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_child_is_followed_to_its_end():
+    calls = []
+    with process_runner.child(["sh", "-c", "sleep 0.3; exit $status"], env={"status": "7"}) as process:
+        assert process_runner.follow(process, 0.05, lambda: calls.append(1)) == 7
+    assert calls
+
+
+def test_a_child_that_cannot_be_started(monkeypatch, tmp_path):
+    monkeypatch.setattr(process_runner, "guarded", list)
+    with (
+        pytest.raises(RunFailed, match="absent cannot be started: No such file"),
+        process_runner.child(["absent"]),
+    ):
+        pass
