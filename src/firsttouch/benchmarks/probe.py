@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -22,6 +21,7 @@ from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, Ru
 from firsttouch.execution.process_runner import child, signal_name
 from firsttouch.host.cpusets import format_list
 from firsttouch.paths import ROOT
+from firsttouch.records.file_lock import locked
 from firsttouch.records.schema import Record, software
 from firsttouch.tools import run_tool
 
@@ -60,8 +60,7 @@ def build(folder: Path, *, sanitize: str = "", compiler: str = "") -> Path:
     configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DSANITIZE={sanitize}", "-DWERROR=ON"]
     if compiler:
         configure.append(f"-DCMAKE_C_COMPILER={compiler}")
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder / "lock"):
         for argv in (configure, ["cmake", "--build", str(folder)]):
             done = run_tool(argv, timeout=None)
             if done.returncode:

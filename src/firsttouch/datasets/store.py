@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -20,7 +19,7 @@ from typing import Any
 from firsttouch.datasets import manifest
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.records import atomic_files
+from firsttouch.records import atomic_files, file_lock
 from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
@@ -283,14 +282,9 @@ class Place:
         """Make this place, wait until no other process writes here, and clear what a killed one left."""
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            path = self.folder / ".lock"
-            mode = "a" if os.access(self.folder, os.W_OK) or not path.exists() else "r"
-            with path.open(mode) as lock:  # in a read-only store a complete dataset can still be checked
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    progress(f"waiting for another process that writes {self.folder}", 0, None)
-                    fcntl.flock(lock, fcntl.LOCK_EX)
+            message = f"waiting for another process that writes {self.folder}"
+            # In a read-only store a complete dataset can still be checked.
+            with file_lock.locked(self.folder / ".lock", on_wait=lambda: progress(message, 0, None)):
                 for left in self.folder.glob(".tmp-*"):
                     shutil.rmtree(left, ignore_errors=True)
                 atomic_files.clear(self.folder, all_hosts=True)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import glob
 import hashlib
 import json
@@ -22,7 +21,7 @@ from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, Ru
 from firsttouch.execution import backends
 from firsttouch.execution.backends import Start
 from firsttouch.execution.build_info import Origin
-from firsttouch.records import atomic_files
+from firsttouch.records import atomic_files, file_lock
 from firsttouch.tools import run_tool
 
 # ----------------------------------------------------------------------
@@ -47,15 +46,15 @@ def sandbox_folder(image: Path, program: str) -> Path | None:
         made = store / f"{name}-{status.st_size}-{status.st_mtime_ns}"
         # The instances of a job start at once: one unpacks, the others wait. One lock for all images, as what a
         # killed process left of any of them is cleared.
-        with (store / "images.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with file_lock.locked(store / "images.lock"):
             _prune(store, kept=made)
             if not made.is_dir():
                 atomic_files.clear(store)
                 _unpack(program, image, made)
             os.utime(made)
-            handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(handle, fcntl.LOCK_SH)
+            handle = file_lock.lock_folder(made, shared=True)
+            if handle is None:
+                return None
             os.set_inheritable(handle, True)  # for the program that this process becomes
     except OSError:
         return None
@@ -78,12 +77,8 @@ def _prune(store: Path, *, kept: Path) -> None:
     for folder in store.iterdir():
         if folder == kept or not folder.is_dir() or time.time() - folder.stat().st_mtime < _KEPT:
             continue
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-        finally:
+        if (handle := file_lock.lock_folder(folder)) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
             os.close(handle)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import platform
 import pwd
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from firsttouch.errors import BadInput
 from firsttouch.execution.placement_check import family
+from firsttouch.records.file_lock import try_lock
 
 #: Names the folder of the lock, instead of the first of PLACES that everybody may write to.
 VARIABLE = "FIRSTTOUCH_LOCK"
@@ -37,7 +37,7 @@ def measuring(say: Callable[[str], None], *, shared: bool = False) -> Iterator[N
     *shared*: a run for its output, whose time does not matter. Several of these hold the host together; they and
     measurements wait for each other. A process that was started by a holder measures on its behalf.
     """
-    handle = _take(_file(), fcntl.LOCK_SH if shared else fcntl.LOCK_EX, say)
+    handle = _take(_file(), say, shared=shared)
     try:
         yield
     finally:
@@ -63,26 +63,22 @@ def _folder() -> Path:
     return Path(tempfile.gettempdir())
 
 
-def _take(file: Path, kind: int, say: Callable[[str], None]) -> int | None:
-    """Return a descriptor that holds the lock, or None where one of our ancestors holds it."""
-    told = False
+def _take(file: Path, say: Callable[[str], None], *, shared: bool) -> int | None:
+    """Return a descriptor that holds the lock, or None if an ancestor of this process holds it."""
+    announced = False
     while True:
         handle = _open(file)
         try:
-            while True:
-                try:
-                    fcntl.flock(handle, kind | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    holders = _holders(handle)
-                    if holders & _ancestors():
-                        os.close(handle)
-                        return None
-                    if not told:
-                        say(f"waiting for another run on this host to end: {_described(holders)}")
-                    told = True
-                    time.sleep(_PAUSE)
-            # Somebody may have removed the file meanwhile: others would lock a new one.
+            while not try_lock(handle, shared=shared):
+                holders = _holders(handle)
+                if holders & _ancestors():
+                    os.close(handle)
+                    return None
+                if not announced:
+                    say(f"waiting for another run on this host to end: {_described(holders)}")
+                announced = True
+                time.sleep(_PAUSE)
+            # If the file was removed in the meantime, other processes would lock a new one.
             if os.path.samestat(os.fstat(handle), file.lstat()):
                 return handle
         except FileNotFoundError:

@@ -8,7 +8,6 @@ processes and between the hosts of a shared file system. What is made has the mo
 from __future__ import annotations
 
 import errno
-import fcntl
 import glob
 import os
 import platform
@@ -23,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from firsttouch.errors import BadInput
+from firsttouch.records.file_lock import lock_folder
 
 #: How the name of what is not finished begins: what a killed process left may be found by it.
 PREFIX = ".partial-"
@@ -124,12 +124,12 @@ def workspace(folder: Path) -> Iterator[Path]:
     """
     names = f".firsttouch-{platform.node()}+"
     for left in folder.glob(f"{glob.escape(names)}*"):
-        if (handle := _locked(left)) is not None:
+        if (handle := lock_folder(left)) is not None:
             shutil.rmtree(left, ignore_errors=True)
             os.close(handle)
     while True:
         made = Path(tempfile.mkdtemp(dir=folder, prefix=names))
-        handle = _locked(made)
+        handle = lock_folder(made)
         # Somebody who clears up may have been faster; where the file system has no locks, nobody clears up.
         if made.is_dir():
             break
@@ -141,20 +141,6 @@ def workspace(folder: Path) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
         if handle is not None:
             os.close(handle)
-
-
-def _locked(folder: Path) -> int | None:
-    """Return a descriptor that holds the lock of *folder*, or None where somebody else does or nobody can."""
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
 
 
 def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import itertools
@@ -20,6 +19,7 @@ from firsttouch import documents
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution.process_runner import child, last_lines
 from firsttouch.records import atomic_files
+from firsttouch.records.file_lock import locked
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.tools import run_tool
 from firsttouch.units import parse_bytes
@@ -349,8 +349,7 @@ def built(aligner: Aligner, reference: Path, store: Path, *, say: Callable[[str]
     folder = store / name
     prefix = folder / "index"
     store.mkdir(parents=True, exist_ok=True)
-    with (store / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(store / f".{name}.lock"):
         if folder.is_dir():
             try:
                 aligner.index_bytes(prefix)
