@@ -171,7 +171,7 @@ CASES = [
         leaves=["../results/out", "../results/out/*", "../home/*"],
     ),
     Case("no campaign", ["campaign", "collect", "nothing"], 2, "no campaign"),
-    Case("a name that leaves the folder", ["campaign", "collect", ".."], 2, "no name for a campaign"),
+    Case("a name that leaves the folder", ["campaign", "collect", ".."], 2, "not a name for a campaign"),
     Case("a folder that is bytes", ["campaign", "collect", os.fsdecode(b"./\xff")], 2, "no campaign|UTF-8"),
     Case(
         "a new folder that is bytes",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from slurm_site import SMALL, Site
 
-from firsttouch.fleet.leases import Claims, Holder
+from firsttouch.fleet.leases import Holder, Leases
 from firsttouch.records import schema
 
 pytestmark = pytest.mark.slurm
@@ -165,22 +165,22 @@ def test_ctrl_c_is_a_reason_and_the_campaign_goes_on(site: Site) -> None:
     site.begun("mine", host, "latency-0")
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
-    assert "it was told to stop" in _missing(site, "mine")["latency-0"]
+    assert "it was stopped (Ctrl-C" in _missing(site, "mine")["latency-0"]
     done = site.call("campaign", "run", "characterize", "--campaign", "mine")
     assert done.returncode == 0, done.stderr
     assert "topology" not in done.stderr.replace("system", "")
     assert site.state("mine").whole
 
 
-def test_a_claim_lives_as_long_as_its_job(site: Site, tmp_path: Path) -> None:
+def test_a_lease_lives_as_long_as_its_job(site: Site, tmp_path: Path) -> None:
     job = site.sbatch("--wrap", "sleep 60")
     site.slurm.until(lambda: site.slurm.ask("squeue", "-h", "-j", job, "-o", "%T").strip() == "RUNNING", "a job")
-    theirs = Claims(tmp_path, Holder("n1", job, 0))
-    ours = Claims(tmp_path, Holder("elsewhere", "", 0))
+    theirs = Leases(tmp_path, Holder("n1", job, 0))
+    ours = Leases(tmp_path, Holder("elsewhere", "", 0))
     assert theirs.take("step")
     assert ours.take("step") is None
     site.slurm.ask("scancel", job)
     site.slurm.ends(job)
     assert ours.take("step")
     # And now it is ours.
-    assert Claims(tmp_path, Holder("third", "", 0)).take("step") is None
+    assert Leases(tmp_path, Holder("third", "", 0)).take("step") is None

@@ -19,7 +19,7 @@ from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, BadInput
 from firsttouch.fleet import campaigns, collect, state
 from firsttouch.fleet import run as running
 from firsttouch.fleet.journal import Entry, Journal, note, now
-from firsttouch.fleet.leases import GONE, Claims, Holder, last
+from firsttouch.fleet.leases import GONE, Holder, Leases, last
 from firsttouch.fleet.state import overview
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
@@ -127,13 +127,13 @@ class TestCreate:
             campaigns.read(tmp_path)
 
 
-class TestClaims:
+class TestLeases:
     def test_one_of_many_wins(self, tmp_path):
         won = []
 
         def take(host):
-            if claim := Claims(tmp_path, Holder(host, "", 0)).take("step"):
-                won.append(claim)
+            if lease := Leases(tmp_path, Holder(host, "", 0)).take("step"):
+                won.append(lease)
 
         threads = [threading.Thread(target=take, args=(f"n{i}",)) for i in range(16)]
         for thread in threads:
@@ -142,28 +142,28 @@ class TestClaims:
             thread.join()
         assert [c.file.name for c in won] == ["step.1"]
 
-    def test_a_released_claim_is_free_and_a_held_one_is_not(self, tmp_path):
-        ours, theirs = (Claims(tmp_path, Holder(h, "", 0)) for h in ("n1", "n2"))
-        claim = ours.take("a.b-1")
+    def test_a_released_lease_is_free_and_a_held_one_is_not(self, tmp_path):
+        ours, theirs = (Leases(tmp_path, Holder(h, "", 0)) for h in ("n1", "n2"))
+        lease = ours.take("a.b-1")
         assert theirs.take("a.b-1") is None
-        claim.release()
+        lease.release()
         assert theirs.take("a.b-1").file.name == "a.b-1.2"
         assert ours.take("a.b-1") is None
 
     def test_without_slurm_the_last_sign_of_life_counts(self, tmp_path):
-        claim = Claims(tmp_path, Holder("n1", "", 0)).take("step")
-        other = Claims(tmp_path, Holder("n2", "", 0))
-        os.utime(claim.file, (time.time() - GONE - 5,) * 2)
-        assert not other.is_alive(claim.file)
-        claim.beat()
+        lease = Leases(tmp_path, Holder("n1", "", 0)).take("step")
+        other = Leases(tmp_path, Holder("n2", "", 0))
+        os.utime(lease.file, (time.time() - GONE - 5,) * 2)
+        assert not other.is_alive(lease.file)
+        lease.beat()
         assert other.take("step") is None
-        os.utime(claim.file, (time.time() - GONE - 5,) * 2)
+        os.utime(lease.file, (time.time() - GONE - 5,) * 2)
         assert other.take("step")
 
     def test_where_squeue_does_not_answer_a_job_is_not_taken_for_dead(self, tmp_path, stand_in):
         stand_in("squeue", "echo slurm_load_jobs error: Unable to contact slurm controller >&2; exit 1")
-        Claims(tmp_path, Holder("n1", "7", 0)).take("step")
-        assert Claims(tmp_path, Holder("n2", "8", 0)).take("step") is None
+        Leases(tmp_path, Holder("n1", "7", 0)).take("step")
+        assert Leases(tmp_path, Holder("n2", "8", 0)).take("step") is None
 
     @pytest.mark.parametrize(
         ("answer", "free"),
@@ -178,20 +178,20 @@ class TestClaims:
     )
     def test_a_job_that_squeue_knows_as_it_was_is_alive(self, tmp_path, stand_in, answer, free):
         stand_in("squeue", answer)
-        Claims(tmp_path, Holder("n1", "7", 0)).take("step")
-        assert bool(Claims(tmp_path, Holder("n2", "8", 0)).take("step")) == free
+        Leases(tmp_path, Holder("n1", "7", 0)).take("step")
+        assert bool(Leases(tmp_path, Holder("n2", "8", 0)).take("step")) == free
 
     def test_one_of_many_hosts_of_a_job_has_to_give_signs_of_life(self, tmp_path, stand_in):
         stand_in("squeue", "echo 7 RUNNING 0")
-        claim = Claims(tmp_path, Holder("n1", "7", 0, hosts=8)).take("step")
-        other = Claims(tmp_path, Holder("n2", "7", 0, hosts=8))
+        lease = Leases(tmp_path, Holder("n1", "7", 0, hosts=8)).take("step")
+        other = Leases(tmp_path, Holder("n2", "7", 0, hosts=8))
         assert other.take("step") is None
-        os.utime(claim.file, (time.time() - GONE - 5,) * 2)
+        os.utime(lease.file, (time.time() - GONE - 5,) * 2)
         assert other.take("step")
 
     def test_our_own_of_before_is_nobodys(self, tmp_path):
-        Claims(tmp_path, Holder("n1", "7", 0)).take("step")
-        assert Claims(tmp_path, Holder("n1", "7", 1)).take("step")
+        Leases(tmp_path, Holder("n1", "7", 0)).take("step")
+        assert Leases(tmp_path, Holder("n1", "7", 1)).take("step")
 
     def test_the_last_number_counts(self):
         names = ["a.1.free", "a.2", "a.10.free", "b.1", "b.1.free", ".c.5"]

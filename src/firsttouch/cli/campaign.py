@@ -18,8 +18,7 @@ from firsttouch.benchmarks.cases import aligners_of
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
 from firsttouch.execution.progress import say
-from firsttouch.fleet import campaigns, collect, journal, slurm, submit
-from firsttouch.fleet import submit as drain
+from firsttouch.fleet import campaigns, collect, drain, journal, slurm, submit
 from firsttouch.fleet.campaigns import KINDS, Campaign
 from firsttouch.fleet.journal import Journal
 from firsttouch.fleet.run import Outcome, run

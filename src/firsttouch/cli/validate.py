@@ -9,7 +9,7 @@ import sys
 
 from firsttouch.cli import options, record_inputs
 from firsttouch.errors import BadInput, one_line
-from firsttouch.fleet import submit
+from firsttouch.fleet import drain
 from firsttouch.judge.judging import Judged, judged
 from firsttouch.judge.verdict import ORDER, STATUS, worst
 from firsttouch.systems.definition import load
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
                 print(one_line(every.line(name)))
     if args.drain:
         source = " ".join(path.absolute().name for path in args.records)
-        for line, trouble in submit.apply_all(hosts, source, dry_run=args.dry_run, reservation=args.reservation):
+        for line, trouble in drain.apply_all(hosts, source, dry_run=args.dry_run, reservation=args.reservation):
             text = f"firsttouch: error: {line}" if trouble else line
             print(text, file=sys.stderr if args.json or trouble else sys.stdout)
             status = max(status, trouble)

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Campaigns: many measurements on many hosts, in one folder, by any number of jobs that may die at any time.
+"""Campaigns: many measurements on many hosts in one folder, by any number of jobs that may die at any time.
 
-``campaign.json`` says what is measured and is written once. ``hosts/HOST/`` is written by that host alone:
-``records.jsonl``, ``steps.jsonl`` (what began and how it ended, a line each) and the last ``verdict``.
-``claims/`` holds who measures what, ``submissions/`` which jobs were submitted. Collecting only reads these, and
-makes the report.
+In: a kind of campaign, a system, a dataset, aligners and hosts. Out: records of every host, the campaign's state
+with a reason for everything that is missing, verdicts, and a report.
+
+A campaign's folder has ``campaign.json``, which lists the steps and is written once; ``hosts/HOST/``, which only
+that host writes: ``records.jsonl``, ``steps.jsonl`` (a line when a step begins and when it ends) and the last
+``verdict``; ``claims/``, the leases of steps; and ``submissions/``, the submitted jobs. Collecting reads these
+files and writes ``reports/``.
+
+Public: :mod:`campaigns` (``plan``, ``create``, ``read``), :func:`run.run` on a host, :func:`submit.submit`,
+:func:`state.state`, :func:`collect.collect`, :mod:`drain`, and :mod:`slurm` for Slurm's commands.
 """

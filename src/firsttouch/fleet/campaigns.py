@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a campaign measures: the kinds there are, and campaign.json, which is written once and then only read."""
+"""The kinds of campaigns, the plan of their steps, and campaign.json, which is written once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from firsttouch.benchmarks import profiles as effort_module
 from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.datasets import manifest
 from firsttouch.errors import BadInput
-from firsttouch.fleet.journal import Journal, now, once, submissions
+from firsttouch.fleet.journal import Journal, create_exclusive, now, submissions
 from firsttouch.host.emulation import HOST, name_among, short_name
 from firsttouch.systems.definition import load
 
 SCHEMA = 1
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-#: The scenario that others are compared with: one instance with all threads, and no placement.
+#: The scenario that others are compared with: one instance with all threads and no placement.
 DEFAULT_SCENARIO = "1Inst_Original"
 
 
@@ -31,10 +31,10 @@ DEFAULT_SCENARIO = "1Inst_Original"
 class Kind:
     """A kind of campaign.
 
-    *spread* is ``each``: every host does every step, or ``shared``: every step is done once, by any host, but for
-    the bridges (:meth:`Campaign.bridge`), which every host does that takes part.
-    *widest* leaves out the PU-sets of several NUMA nodes but for that of all. *aligners*: all, where none is
-    named. *judged*: hosts get a verdict, and what is suspect is measured again.
+    *spread* ``each``: every host does every step. ``shared``: any host does a step, once; bridges
+    (:meth:`Campaign.bridge`) are done by every host that takes part. *aspects*: the four aspects are measured.
+    *widest*: of the PU-sets with several NUMA nodes, only that with all is measured. *aligners*: all aligners by
+    default, not none. *judged*: hosts get a verdict, and suspect metrics are measured again.
     """
 
     title: str
@@ -54,20 +54,20 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True)
 class Step:
-    """One measurement: a name that is unique in its campaign, and the arguments of ``firsttouch``."""
+    """One measurement: a name, unique in its campaign, and the arguments of ``firsttouch``."""
 
     name: str
     argv: tuple[str, ...]
 
     @property
     def aligner(self) -> str:
-        """The aligner that is run ("": none)."""
+        """The aligner that runs, "" if none does."""
         return self.argv[self.argv.index("--aligner") + 1] if "--aligner" in self.argv[:-1] else ""
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign in *folder*. *aligners* are names; *steps* are in the order in which they are run."""
+    """A campaign in *folder*; *aligners* are names, *steps* are in the order in which they run."""
 
     folder: Path
     kind: str
@@ -81,15 +81,15 @@ class Campaign:
 
     @property
     def shared(self) -> bool:
-        """Tell whether every step is done once, by any host."""
+        """Return whether every step is done once, by any host."""
         return KINDS[self.kind].spread == "shared"
 
     def bridge(self, step: Step) -> Step | None:
-        """Return the default scenario of a shared step's aligner, None where the campaign has none.
+        """Return the step with the default scenario of a shared step's aligner, None if there is none.
 
-        Hosts differ, so times of two hosts do not compare. Every host measures this step before it takes another
-        one of the aligner: the gain of a scenario is then a ratio within one host, and the hosts are the blocks of
-        an incomplete block design with a common control.
+        Times of two hosts are not comparable, because hosts differ. So every host measures this step before it
+        takes another step of the aligner. The gain of a scenario is then a ratio within one host: hosts are the
+        blocks of an incomplete block design with a common control.
         """
         if not self.shared or not step.aligner:
             return None
@@ -98,7 +98,7 @@ class Campaign:
 
     @property
     def judged(self) -> bool:
-        """Tell whether its hosts get a verdict."""
+        """Return whether the hosts get a verdict."""
         return KINDS[self.kind].judged
 
     @property
@@ -107,18 +107,18 @@ class Campaign:
         return self.folder.name
 
     def host(self, name: str) -> Journal:
-        """Return the folder of a host: the one with its name and domain where only that exists."""
+        """Return the journal of a host; the folder's name has its domain if only such a folder exists."""
         folder = self.folder / "hosts" / name
         longer = [f for f in folder.parent.glob(f"{glob.escape(name)}.*") if short_name(f.name) == name]
         return Journal(longer[0] if len(longer) == 1 and not folder.exists() else folder, name)
 
     def hosts(self) -> list[Journal]:
-        """Return the folders of all hosts that came, by the name that Slurm has for them."""
+        """Return the journals of all hosts that came, under Slurm's names of the hosts."""
         named = {host for submission in submissions(self.folder) for host in submission.hosts}
         return [Journal(f, name_among(f.name, named)) for f in self._folders() if HOST.fullmatch(f.name)]
 
     def strangers(self) -> list[str]:
-        """Return a line for each folder among those of the hosts whose name is not a host's."""
+        """Return a line for each folder in ``hosts/`` whose name cannot be a host's."""
         return [f"{str(f)!r}: not the name of a host" for f in self._folders() if not HOST.fullmatch(f.name)]
 
     def _folders(self) -> list[Path]:
@@ -126,13 +126,13 @@ class Campaign:
 
 
 def folder_of(given: str) -> Path:
-    """Return the folder of a campaign that is given as a folder or as a name; raises BadInput."""
+    """Return the folder of a campaign, which *given* names or is the path of; raises BadInput."""
     if "/" in given:
         if not given.isprintable():
             raise BadInput(f"{given!r}: the name of a campaign's folder has to be printable text in UTF-8")
         return Path(given).absolute()
     if not NAME.fullmatch(given):
-        raise BadInput(f"'{given}' is no name for a campaign: letters, digits, '.', '_' and '-', 100 at most")
+        raise BadInput(f"'{given}' is not a name for a campaign: letters, digits, '.', '_' and '-', 100 at most")
     return paths.results() / "campaigns" / given
 
 
@@ -146,9 +146,9 @@ def plan(
     repetitions: int,
     only: Sequence[str] = (),
 ) -> Campaign:
-    """Return a campaign of *kind* that is not there yet; raises BadInput for what there is not.
+    """Return a new campaign of *kind*; raises BadInput for an unknown system, dataset, aligner or step.
 
-    *only* are shell patterns: of all steps, those of such a name.
+    *only* has shell patterns of step names (none: all steps).
     """
     wanted = KINDS[kind]
     thorough = effort_module.chosen().of_aligners(aligners)
@@ -158,7 +158,7 @@ def plan(
         manifest.load(dataset)
     count = min(repetitions, thorough.repetitions)
     steps = [*(_aspects(cases, count, widest=wanted.widest) if wanted.aspects else ())]
-    # Nobody named the aligners of a campaign of all: those that a host lacks are skipped there.
+    # A campaign of all aligners skips those that a host does not have.
     more = ("--if-installed",) if thorough.aligners is None else ()
     steps += [step for name in names for step in _scenarios(cases, name, dataset, count, more)]
     steps = chosen(steps, only)
@@ -166,7 +166,10 @@ def plan(
 
 
 def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
-    """Return those of *steps* of such a name (no *only*: all); raises BadInput for a pattern that matches none."""
+    """Return the *steps* whose names match a pattern of *only* (none: all).
+
+    Raises BadInput for a pattern that matches no step.
+    """
     names = [s.name for s in steps]
     for pattern in only:
         if not fnmatch.filter(names, pattern):
@@ -178,25 +181,25 @@ def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
 
 def _aspects(cases: Cases, repetitions: int, *, widest: bool) -> list[Step]:
     again = ("--repetitions", str(repetitions))
-    found = [Step("topology", ("measure", "topology"))]
+    steps = [Step("topology", ("measure", "topology"))]
     for order, times in (("random", again), ("sequential", ("--repetitions", "1"))):
         for node in cases.pu_nodes():
             argv = ("measure", "latency", "--order", order, "--pu-nodes", str(node))
             name = f"latency-{node}" if order == "random" else f"latency-sequential-{node}"
-            found.append(Step(name, (*argv, "--banks", _list(cases.banks(node)), *times)))
-    # One probe for all PU-sets of a size, and for all numbers of threads: it takes the memory once.
+            steps.append(Step(name, (*argv, "--banks", _list(cases.banks(node)), *times)))
+    # One process measures all PU-sets of a size, so that it allocates its memory once.
     for size in cases.set_sizes():
         if not widest or size in {1, len(cases.host.cpu_nodes)}:
             nodes = sorted({node for nodes in cases.pu_sets() if len(nodes) == size for node in nodes})
             argv = ("measure", "bandwidth", "--set-sizes", str(size), "--pu-nodes", _list(nodes))
-            found.append(Step(f"bandwidth-{size}", (*argv, "--banks", _list(cases.host.memory_nodes), *again)))
+            steps.append(Step(f"bandwidth-{size}", (*argv, "--banks", _list(cases.host.memory_nodes), *again)))
     threads, banks = _list(cases.contention_threads()), _list(cases.banks(*cases.host.cpu_nodes))
     argv = ("measure", "contention", "--threads", threads, "--banks", banks)
-    return [*found, Step("contention", (*argv, *again))]
+    return [*steps, Step("contention", (*argv, *again))]
 
 
 def _scenarios(cases: Cases, aligner: str, dataset: str, repetitions: int, more: tuple[str, ...]) -> list[Step]:
-    """Return a step per scenario; checksums tell when all are there whether alignments differ."""
+    """Return a step per scenario; their checksums show whether alignments differ between scenarios."""
     names = [name for single in (True, False) for name in cases.scenarios(single=single)]
     options = ("--aligner", aligner, "--dataset", dataset, "--checksum", "--repetitions", str(repetitions), *more)
     return [Step(f"{aligner}-{name}", ("run", name, *options)) for name in names]
@@ -207,32 +210,30 @@ def _list(numbers: Sequence[int]) -> str:
 
 
 def create(campaign: Campaign) -> Campaign:
-    """Write campaign.json, or return the campaign that somebody else wrote there first.
+    """Write campaign.json; if another process was first, return its campaign.
 
-    Raises BadInput where that one measures something else.
+    Raises BadInput if that campaign measures something else.
     """
     data: dict[str, Any] = {"schema": SCHEMA, **asdict(campaign)}
     del data["folder"]
-    once(campaign.folder / "campaign.json", data)
-    there = read(campaign.folder)
-    wanted = {k: v for k, v in asdict(campaign).items() if k not in {"created", "folder"}}
-    check(there, wanted)
-    return there
+    create_exclusive(campaign.folder / "campaign.json", data)
+    stored = read(campaign.folder)
+    check(stored, {k: v for k, v in asdict(campaign).items() if k not in {"created", "folder"}})
+    return stored
 
 
 def check(campaign: Campaign, wanted: Mapping[str, Any]) -> None:
-    """Raise BadInput where *campaign* is not one of what is *wanted*."""
-    have = asdict(campaign)
+    """Raise BadInput if fields of *campaign* differ from those in *wanted*."""
+    fields = asdict(campaign)
     for key, value in wanted.items():
-        if have[key] != value:
-            told = "other steps" if key == "steps" else f"{key} {have[key]!r}, not {value!r}"
-            raise BadInput(
-                f"this campaign has {told}: go on with it as it is, or begin another", file=campaign.folder
-            )
+        if fields[key] != value:
+            other = "other steps" if key == "steps" else f"{key} {fields[key]!r}, not {value!r}"
+            reason = f"this campaign has {other}: continue it as it is, or begin another one"
+            raise BadInput(reason, file=campaign.folder)
 
 
 def read(folder: Path) -> Campaign:
-    """Return the campaign in *folder*; raises BadInput where there is none."""
+    """Return the campaign in *folder*; raises BadInput if there is none."""
     file = folder / "campaign.json"
     try:
         return _campaign(json.loads(file.read_bytes()), folder)
@@ -243,7 +244,7 @@ def read(folder: Path) -> Campaign:
 
 
 def _campaign(data: Any, folder: Path) -> Campaign:
-    """Return the campaign that campaign.json holds; raises ValueError, KeyError or TypeError for anything else."""
+    """Return the campaign in *data*; raises ValueError, KeyError or TypeError for anything else."""
     if data.pop("schema") != SCHEMA:
         raise ValueError("it is of another version of firsttouch")
     if data["kind"] not in KINDS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the report of a campaign of what is there by now; it may be made any number of times."""
+"""The report of a campaign from the results so far; it can be made any number of times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from firsttouch.execution.progress import say
 from firsttouch.fleet.campaigns import DEFAULT_SCENARIO, Campaign
-from firsttouch.fleet.journal import room
+from firsttouch.fleet.journal import full_disk_as_missing
 from firsttouch.fleet.state import State, dumps, merged, missing_of, overview, state
 from firsttouch.judge import samples_table, verdict_file
 from firsttouch.judge.judging import Judged, judged, undecided_cases
@@ -20,17 +20,17 @@ from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System, load
 
-#: A report draws five figures per host: of more hosts than these, only the worst and the first are drawn.
+#: Most hosts with figures in a report; of more, the hosts with the worst verdicts have them.
 MOST_DRAWN = 6
-#: Reports that a campaign keeps, the newest ones: it is collected again by each job that ends.
+#: Reports that a campaign keeps; each collecting job makes a new one.
 KEPT = 3
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What was collected: the state, the verdicts where hosts are judged, the report's folder, the overview.
+    """The campaign's state, its verdicts (empty if hosts are not judged), the report's folder and the overview.
 
-    *judged* are the verdicts in columns.
+    *judged* has the verdicts in columns.
     """
 
     state: State
@@ -41,22 +41,25 @@ class Collected:
 
 
 def collect(campaign: Campaign, *, draw: bool = True) -> Collected:
-    """Look at all that is there and write the report into a new folder, which ``report`` points to."""
-    found = state(campaign)
+    """Judge the hosts by all results and write the report into a new folder; the link ``report`` points to it.
+
+    Raises Missing if the campaign's file system is full.
+    """
+    campaign_state = state(campaign)
     system = load(campaign.system)
-    records = measured(found)
-    every = judged(samples_table.of_records(records, system.name), system, missing=missing(found))
-    verdicts = tuple(every.of(host) for host in every.hosts) if campaign.judged else ()
-    _state_verdicts(found, verdicts)
-    text = overview(found, verdicts)
-    with room(campaign.folder):
-        folder = _write(found, records, system, verdicts, text, draw=draw)
-    return Collected(found, verdicts, folder, text, every if campaign.judged else None)
+    records = measured(campaign_state)
+    all_judged = judged(samples_table.of_records(records, system.name), system, missing=missing(campaign_state))
+    verdicts = tuple(all_judged.of(host) for host in all_judged.hosts) if campaign.judged else ()
+    _write_verdicts(campaign_state, verdicts)
+    text = overview(campaign_state, verdicts)
+    with full_disk_as_missing(campaign.folder):
+        folder = _write(campaign_state, records, system, verdicts, text, draw=draw)
+    return Collected(campaign_state, verdicts, folder, text, all_judged if campaign.judged else None)
 
 
-def _state_verdicts(found: State, verdicts: Sequence[HostVerdict]) -> None:
-    """Put the fleet's verdicts in the place of those that each host has of itself."""
-    measured_at = {journal.host: journal.measured_at() for journal in found.journals}
+def _write_verdicts(campaign_state: State, verdicts: Sequence[HostVerdict]) -> None:
+    """Replace the hosts' own verdict files by the fleet's verdicts."""
+    measured_at = {journal.host: journal.measured_at() for journal in campaign_state.journals}
     for verdict in verdicts:
         if when := measured_at.get(verdict.host):
             try:
@@ -67,62 +70,61 @@ def _state_verdicts(found: State, verdicts: Sequence[HostVerdict]) -> None:
 
 
 def undecided_hosts(collected: Collected, passes: int) -> list[str]:
-    """Return the suspect hosts of which more passes, *passes* at most, may decide something."""
-    every = collected.judged
-    if every is None:
+    """Return the suspect hosts that more repetitions, *passes* in all at most, may decide."""
+    if collected.judged is None:
         return []
     return [
         v.host
         for v in collected.verdicts
-        if v.verdict == "suspect" and v.host in collected.state.hosts and undecided_cases(every, v.host, passes)
+        if v.verdict == "suspect"
+        and v.host in collected.state.hosts
+        and undecided_cases(collected.judged, v.host, passes)
     ]
 
 
-def measured(found: State) -> list[Record]:
-    """Return the records of all steps that ended; those whose alignments differ are invalid."""
-    return agree(r for j in found.journals for _, some in j.measured() for r in some)
+def measured(campaign_state: State) -> list[Record]:
+    """Return the records of all finished steps; records with differing alignments become invalid."""
+    return agree(record for journal in campaign_state.journals for record in journal.all_records())
 
 
-def missing(found: State) -> dict[str, list[str]]:
-    """Return what is missing by host, with the reason: of every host that came, and of named ones that did not."""
-    if found.campaign.shared:  # no host had to do anything in particular
-        return {j.host: [] for j in found.journals}
-    of = {j.host: missing_of(found.campaign, j) for j in found.journals}
-    for gap in found.gaps:
+def missing(campaign_state: State) -> dict[str, list[str]]:
+    """Return, by host, what is missing and why; hosts that were named and did not come are included."""
+    if campaign_state.campaign.shared:  # no host had to do any particular step
+        return {j.host: [] for j in campaign_state.journals}
+    by_host = {j.host: missing_of(campaign_state.campaign, j) for j in campaign_state.journals}
+    for gap in campaign_state.gaps:
         if gap.host and not gap.step:
-            of.setdefault(gap.host, []).append(gap.reason)
-    return of
+            by_host.setdefault(gap.host, []).append(gap.reason)
+    return by_host
 
 
 def agree(records: Iterable[Record]) -> list[Record]:
-    """Return *records* with those invalid whose alignments differ from their aligner's default scenario.
+    """Return *records*, invalid if their alignments differ from those of their aligner's default scenario.
 
-    Every scenario's alignments have to be those of one instance, on whichever host it ran. Where the default
-    has not been run yet, nothing is said of them.
+    Every scenario must give the alignments of one instance, on whichever host it ran. Without a run of the default
+    scenario, nothing is compared.
     """
-    every = list(records)
-    wanted = {
-        _data(r): r.parameters["common_sha256"]
-        for r in every
+    records = list(records)
+    digests = {
+        _input(r): r.parameters["common_sha256"]
+        for r in records
         if r.parameters.get("scenario") == DEFAULT_SCENARIO and "common_sha256" in r.parameters
     }
-    return [r if _same(r, wanted.get(_data(r))) else _differing(r) for r in every]
+    reason = f"its alignments differ from those of {DEFAULT_SCENARIO}"
+
+    def differs(record: Record) -> bool:
+        digest = record.parameters.get("common_sha256")
+        return digest is not None and digests.get(_input(record), digest) != digest
+
+    return [replace(r, status="invalid", reason=reason) if differs(r) else r for r in records]
 
 
-def _data(record: Record) -> tuple[str, ...]:
+def _input(record: Record) -> tuple[str, ...]:
     return tuple(str(record.parameters.get(k)) for k in ("aligner", "dataset", "reads", "batch_bases"))
 
 
-def _same(record: Record, wanted: str | None) -> bool:
-    return wanted is None or record.parameters.get("common_sha256", wanted) == wanted
-
-
-def _differing(record: Record) -> Record:
-    return replace(record, status="invalid", reason=f"its alignments differ from those of {DEFAULT_SCENARIO}")
-
-
 def _write(
-    found: State,
+    campaign_state: State,
     records: Sequence[Record],
     system: System,
     verdicts: Sequence[HostVerdict],
@@ -130,56 +132,58 @@ def _write(
     *,
     draw: bool,
 ) -> Path:
-    """Write overview.md, state.json and the report beside each other, and let ``report`` point to them."""
-    reports = found.campaign.folder / "reports"
+    """Write overview.md, state.json and the report into a new folder, and point the link ``report`` to it."""
+    reports = campaign_state.campaign.folder / "reports"
     reports.mkdir(exist_ok=True)
     with atomic_files.scratch(reports / "report") as partial:
         partial.mkdir()
         (partial / "overview.md").write_text(text + "\n", encoding="utf-8")
-        (partial / "state.json").write_text(dumps(found), encoding="utf-8")
-        if draw and (records or found.gaps):
-            _report(found, records, system, verdicts, partial)
+        (partial / "state.json").write_text(dumps(campaign_state), encoding="utf-8")
+        if draw and (records or campaign_state.gaps):
+            _report(campaign_state, records, system, verdicts, partial)
         stamp = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S.%f")
         final = reports / stamp
         partial.rename(final)
-    with atomic_files.replacing(found.campaign.folder / "report") as link:
+    with atomic_files.replacing(campaign_state.campaign.folder / "report") as link:
         link.symlink_to(Path("reports") / final.name)
     _keep_newest(reports)
-    return found.campaign.folder / "report"
+    return campaign_state.campaign.folder / "report"
 
 
 def _keep_newest(reports: Path) -> None:
-    """Remove old reports; their names are times, and unfinished ones begin with a dot."""
+    """Remove old reports; their names are times, and those of unfinished ones begin with a dot."""
     for folder in sorted(reports.glob("[0-9]*"))[:-KEPT]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _report(
-    found: State, records: Sequence[Record], system: System, verdicts: Sequence[HostVerdict], folder: Path
+    campaign_state: State, records: Sequence[Record], system: System, verdicts: Sequence[HostVerdict], folder: Path
 ) -> None:
-    from firsttouch.report import model, pages  # noqa: PLC0415  (loads the plotting library, which no other command needs)
+    from firsttouch.report import model, pages  # noqa: PLC0415  (loads the plotting library)
 
-    drawn = set(_drawn(found, verdicts))
-    check = {s.name: s.argv[1] if s.argv[0] == "measure" else "placement" for s in found.campaign.steps}
+    drawn = set(_drawn(campaign_state, verdicts))
+    check = {s.name: s.argv[1] if s.argv[0] == "measure" else "placement" for s in campaign_state.campaign.steps}
     problems = [
         model.Problem(
             g.text.split(": ", 1)[0], "failed", f"missing: {g.reason}", g.host, check=check.get(g.step, "")
         )
-        for g in found.gaps
+        for g in campaign_state.gaps
     ]
-    for name in sorted({check.get(g.step, "") for g in found.skipped}):
-        skipped = merged([g for g in found.skipped if check.get(g.step, "") == name])
+    for name in sorted({check.get(g.step, "") for g in campaign_state.skipped}):
+        skipped = merged([g for g in campaign_state.skipped if check.get(g.step, "") == name])
         problems += [model.Problem(g.step, "skipped", g.reason, g.host, check=name) for g in skipped]
-    if left_out := len(set(found.hosts) - drawn):
-        why = f"{left_out} of {len(found.hosts)} hosts are not drawn: overview.md and records.parquet have them"
+    if left_out := len(set(campaign_state.hosts) - drawn):
+        why = (
+            f"{left_out} of {len(campaign_state.hosts)} hosts have no figures: see overview.md and records.parquet"
+        )
         problems.append(model.Problem("figures", "skipped", why, check=""))
 
     def reference(record: Record) -> model.Reference | None:
-        known = system.reference(record.check, record.metric, record.parameters) if record.judged else None
-        return model.Reference(known.value, known.minimum, known.maximum, known.source) if known else None
+        ref = system.reference(record.check, record.metric, record.parameters) if record.judged else None
+        return model.Reference(ref.value, ref.minimum, ref.maximum, ref.source) if ref else None
 
     if records or problems:
-        title = f"{found.campaign.kind} {found.campaign.name}"
+        title = f"{campaign_state.campaign.kind} {campaign_state.campaign.name}"
         pages.build(
             records,
             folder,
@@ -191,8 +195,8 @@ def _report(
         )
 
 
-def _drawn(found: State, verdicts: Sequence[HostVerdict]) -> list[str]:
-    """Return the hosts whose figures are drawn: all, or of many the worst by verdict."""
+def _drawn(campaign_state: State, verdicts: Sequence[HostVerdict]) -> list[str]:
+    """Return the hosts whose figures are drawn, those with the worst verdicts first."""
     order = ["fail", "invalid", "suspect", "pass"]
     word = {v.host: order.index(v.verdict) for v in verdicts}
-    return sorted(found.hosts, key=lambda h: (word.get(h, 0), h))[:MOST_DRAWN]
+    return sorted(campaign_state.hosts, key=lambda h: (word.get(h, 0), h))[:MOST_DRAWN]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a campaign: what each host began and finished, and what was submitted."""
+"""The files of a campaign: the journal of each host (steps and records) and the submitted jobs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from firsttouch.records import atomic_files, schema
 from firsttouch.records.schema import Record
 
 # ----------------------------------------------------------------------
-# Files that several hosts want to write at once, and exactly one does: by link(2), which holds on NFS too.
+# Files on a shared file system
 
 
-def once(file: Path, content: Mapping[str, Any]) -> bool:
-    """Write JSON to *file* where nobody did yet, whole or not at all; return whether it was us."""
+def create_exclusive(file: Path, content: Mapping[str, Any]) -> bool:
+    """Write JSON to *file* atomically if it does not exist; return whether this process created it.
+
+    Of several hosts exactly one succeeds: link(2) is atomic on NFS too.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_files.scratch(file) as partial:
         with partial.open("w", encoding="utf-8") as out:
@@ -40,13 +43,13 @@ def once(file: Path, content: Mapping[str, Any]) -> bool:
 
 
 def is_full(error: BaseException) -> bool:
-    """Tell whether *error* says that there is no room left."""
+    """Return whether *error* is a full file system or an exhausted quota."""
     return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 @contextlib.contextmanager
-def room(folder: Path) -> Iterator[None]:
-    """Raise Missing, naming *folder*, where what is done meanwhile finds its file system full."""
+def full_disk_as_missing(folder: Path) -> Iterator[None]:
+    """Raise Missing, which names *folder*, if its file system is full."""
     try:
         yield
     except OSError as error:
@@ -56,21 +59,21 @@ def room(folder: Path) -> Iterator[None]:
 
 
 # ----------------------------------------------------------------------
-# What a host did: its folder in a campaign, which that host alone writes, and a line for all that it began.
+# The journal of a host
 
 State = Literal["began", "done", "invalid", "skipped", "failed", "stopped", "lost"]
-#: States after which a step is not run again.
+#: States in which a step is not run again.
 FINISHED = frozenset({"done", "skipped"})
-#: Kept free for saying that the disk is full.
+#: Bytes reserved for the last line of a journal on a full disk.
 _RESERVE = 8192
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of steps.jsonl: a *step* came to *state* in a *job* (*array*: the one that was submitted).
+    """A line of steps.jsonl: a *step* reached *state* at *time* in a *job* of an *array* (the submitted job).
 
-    *begin* and *end* are where its records are in records.jsonl (bytes). The state "lost" of a step says that
-    its records were there and are not any more: it is as if it had not been run.
+    *begin* and *end* are the byte offsets of its records in records.jsonl. "lost" means that these records have
+    disappeared; the step counts as not run.
     """
 
     step: str
@@ -84,16 +87,22 @@ class Entry:
     begin: int = 0
     end: int = 0
 
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Step and offsets, which identify one measurement."""
+        return self.step, self.begin, self.end
+
 
 def now() -> str:
-    """Return the present time as journals and records write it."""
+    """Return the present time as in journals and records."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
 class Journal:
-    """The folder of one *host* in a campaign, which is called like it or, in older campaigns, with its domain.
+    """The folder of one *host* in a campaign; only that host writes to it.
 
-    *damage* names the lines of steps.jsonl that are none, which :meth:`entries` leaves out.
+    Older campaigns name the folder with the host's domain. *damage* lists the lines of steps.jsonl that could not
+    be read; :meth:`entries` leaves them out.
     """
 
     def __init__(self, folder: Path, host: str = "") -> None:
@@ -107,28 +116,27 @@ class Journal:
         self._parsed: dict[tuple[int, int], list[Record] | str] = {}
 
     def open(self) -> None:
-        """Make the folder, with some room for saying that there is none left."""
+        """Create the folder and a reserve file, whose space takes the last line on a full disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
         reserve = self.folder / ".reserve"
         if not reserve.exists():
-            # Random bytes: a file system that compresses would keep no room for others.
+            # Random, because zeros would take no space on a file system with compression.
             reserve.write_bytes(os.urandom(_RESERVE))
 
     def entries(self, *, whole: bool = False) -> list[Entry]:
-        """Return all lines, oldest first; a half-written last one of a killed host is none.
+        """Return all lines, oldest first, without a partial last line.
 
-        What ended with records that are not there any more is lost; with *whole*, what they hold is read as well.
+        A step whose records have disappeared is "lost". With *whole* the records themselves are checked, too.
         """
         self._read_on()
         size = self.records.stat().st_size if self.records.exists() else 0
         noted = set()
         entries = []
         for line in reversed(self._lines):
-            where = (line.step, line.begin, line.end)
             reason = ""
             if line.state == "lost":
-                noted.add(where)
-            elif where in noted or line.end > size:
+                noted.add(line.place)
+            elif line.place in noted or line.end > size:
                 reason = f"its records are gone from {self.records}"
             elif whole and line.end and isinstance(problem := self._records_at(line.begin, line.end), str):
                 reason = f"its records in {self.records} are damaged: {problem}"
@@ -136,15 +144,15 @@ class Journal:
         return entries[::-1]
 
     def measured_at(self) -> float:
-        """Return when something was measured here last (seconds since 1970; 0: never)."""
+        """Return the time of the newest records (seconds since 1970; 0 without any)."""
         times = [entry.time for entry in self.entries() if entry.end]
         try:
             return datetime.datetime.fromisoformat(max(times)).timestamp()
-        except ValueError:  # nothing was, or a time is none
+        except ValueError:  # no records, or a malformed time
             return 0.0
 
     def _read_on(self) -> None:
-        """Read the lines that were appended since the last time."""
+        """Read the lines that were appended since the last call."""
         try:
             with self.file.open("rb") as file:
                 if file.seek(0, os.SEEK_END) < self._offset:
@@ -160,22 +168,19 @@ class Journal:
             try:
                 self._lines.append(_entry(json.loads(line)))
             except (ValueError, TypeError, RecursionError) as error:
-                reason = f"not a line of a campaign ({error}): what it says counts as not done"
+                reason = f"not a line of a campaign ({error}): its step counts as not done"
                 self.damage.append(f"{self.file}:{self._count}: {reason}")
 
     def note_lost(self) -> None:
-        """Write down what is lost, so that other records that get the same place are not taken for it."""
+        """Append a line for each lost step, because new records may take the place of its old ones."""
         entries = self.entries(whole=True)
+        noted = {line.place for line in self._lines if line.state == "lost"}
         for before, entry in zip(list(self._lines), entries, strict=True):
-            if entry.state == "lost" != before.state and not self._is_noted(before):
+            if entry.state == "lost" != before.state and before.place not in noted:
                 self.write(replace(entry, time=now()))
 
-    def _is_noted(self, line: Entry) -> bool:
-        where = (line.step, line.begin, line.end)
-        return any(e.state == "lost" and (e.step, e.begin, e.end) == where for e in self._lines)
-
     def write(self, entry: Entry) -> None:
-        """Append a line and force it to the disk, into the room that was kept for it where there is no other."""
+        """Append a line and sync it to disk; on a full disk the reserve file makes room for it."""
         try:
             self._append(self.file, json.dumps(asdict(entry)) + "\n")
         except OSError as error:
@@ -184,9 +189,9 @@ class Journal:
             (self.folder / ".reserve").unlink(missing_ok=True)
             self._append(self.file, json.dumps(asdict(entry)) + "\n")
 
-    def add(self, found: Sequence[Record]) -> tuple[int, int]:
-        """Append records, all or none; return where they are."""
-        text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in found)
+    def add(self, records: Sequence[Record]) -> tuple[int, int]:
+        """Append records, all or none; return their byte offsets."""
+        text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
         return self._append(self.records, text)
 
     @staticmethod
@@ -197,7 +202,7 @@ class Journal:
         with file.open("r+b") as out:
             begin = out.seek(0, os.SEEK_END)
             if begin and out.seek(begin - 1) is not None and out.read(1) != b"\n":
-                # Behind the last whole line: a killed writer left part of one.
+                # A killed writer left a partial line, which is overwritten.
                 out.seek(0)
                 begin = out.read().rfind(b"\n") + 1
             try:
@@ -212,22 +217,26 @@ class Journal:
         return begin, begin + len(data)
 
     def measured(self) -> Iterator[tuple[Entry, list[Record]]]:
-        """Yield what ended with records, and these; records of what did not end or is lost are not among them."""
+        """Yield each step that ended with records, and these; records of unfinished or lost steps are left out."""
         for entry in self.entries(whole=True):
             if entry.end > entry.begin and entry.state != "lost":
                 measured = self._records_at(entry.begin, entry.end)
                 if not isinstance(measured, str):
                     yield entry, measured
 
+    def all_records(self) -> list[Record]:
+        """Return all records of :meth:`measured`."""
+        return [record for _, records in self.measured() for record in records]
+
     def _records_at(self, begin: int, end: int) -> list[Record] | str:
-        """Return the records in these bytes of records.jsonl, or what is wrong with them."""
+        """Return the records between two offsets of records.jsonl, or a text that says what is wrong with them."""
         if (begin, end) not in self._parsed:
             with self.records.open("rb") as file:
                 file.seek(begin)
                 text = file.read(end - begin)
             try:
                 if not text.endswith(b"\n"):
-                    raise ValueError("a line has no end")
+                    raise ValueError("the last line is incomplete")
                 parsed = [self._own(schema.from_dict(json.loads(line))) for line in text.split(b"\n")[:-1]]
             except (ValueError, RecursionError, BadInput) as error:
                 return str(error)
@@ -235,7 +244,7 @@ class Journal:
         return self._parsed[begin, end]
 
     def _own(self, record: Record) -> Record:
-        """Return *record* under this host's name."""
+        """Return *record* with this host's name, without its domain."""
         return record if record.host == self.host else replace(record, host=name_among(record.host, {self.host}))
 
 
@@ -244,7 +253,7 @@ _JOB = re.compile(r"\d*")
 
 
 def _entry(data: Any) -> Entry:
-    """Return the line that *data* is; raises ValueError or TypeError for anything else."""
+    """Return the journal line in *data*; raises ValueError or TypeError for anything else."""
     entry = Entry(**data)
     for key, value in asdict(entry).items():
         if isinstance(value, bool) or not isinstance(value, _TYPES.get(key, (str,))):
@@ -259,14 +268,14 @@ def _entry(data: Any) -> Entry:
 
 
 # ----------------------------------------------------------------------
-# Which jobs were submitted for a campaign, so that hosts that never came are missed.
+# Submitted jobs, so that hosts that never ran are listed as missing
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A *job* (or array) that was submitted for *count* hosts; *hosts* are those that were named, if any.
+    """A *job* (or array) that was submitted for *count* hosts; *hosts* are their names if they were named.
 
-    Where no job was submitted, *job* is empty and *problem* says why.
+    If no job was submitted, *job* is empty and *problem* has the reason.
     """
 
     job: str
@@ -277,27 +286,30 @@ class Submission:
 
 
 def note(folder: Path, job: str, count: int, hosts: Sequence[str] = ()) -> bool:
-    """Write down a submission; return whether we were the first to (each element of an array tries).
+    """Store a submission; return whether this process was the first (each element of an array tries).
 
-    Who named the hosts and the job itself write different files: the job may begin before sbatch has returned.
+    The submitter, who names the hosts, and the job itself write different files: the job may begin before sbatch
+    returns.
     """
     name = f"{job}.named.json" if hosts else f"{job}.json"
-    return once(folder / "submissions" / name, asdict(Submission(job, count, tuple(hosts), now())))
+    return create_exclusive(folder / "submissions" / name, asdict(Submission(job, count, tuple(hosts), now())))
 
 
 def note_without_job(folder: Path, hosts: Sequence[str], problem: str) -> None:
-    """Write down hosts that are to be measured and have no job (yet)."""
+    """Store hosts without a job, and why."""
     name = f"{secrets.token_hex(8)}.named.json"
-    once(folder / "submissions" / name, asdict(Submission("", len(hosts), tuple(hosts), now(), problem)))
+    create_exclusive(
+        folder / "submissions" / name, asdict(Submission("", len(hosts), tuple(hosts), now(), problem))
+    )
 
 
 def note_this(folder: Path, job: slurm.Job) -> bool:
-    """Write down the job that we are part of; return whether we were the first to."""
+    """Store the *job* of this process; return whether this process was the first."""
     return note(folder, job.array, max(job.elements, job.hosts))
 
 
 def submissions(folder: Path, damage: list[str] | None = None) -> list[Submission]:
-    """Return all submissions, oldest first; files that are none are left out and named in *damage*."""
+    """Return all submissions, oldest first; malformed files are left out and appended to *damage*."""
     by_job: dict[str, Submission] = {}
     for file in sorted((folder / "submissions").glob("[!.]*.json")):
         try:

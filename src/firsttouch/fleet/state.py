@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a campaign: what is finished, missing and skipped, and why."""
+"""The state of a campaign: what is finished, missing and skipped, and why; and the overview of it as text.
+
+Nothing here writes a file. Slurm's accounting tells how jobs ended.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from firsttouch.fleet import slurm
@@ -14,13 +17,10 @@ from firsttouch.fleet.campaigns import Campaign
 from firsttouch.fleet.journal import FINISHED, Entry, Journal, Submission, submissions
 from firsttouch.judge.verdict import HostVerdict
 
-# ----------------------------------------------------------------------
-# What is there of a campaign and what is missing, with the reason. Only reads; Slurm tells how jobs ended.
-
 
 @dataclass(frozen=True)
 class Gap:
-    """What is not there: a step of a host, a step of any host (host ""), or a whole host (step "")."""
+    """A missing step of a host, a missing step of any host (*host* ""), or a missing host (*step* "")."""
 
     host: str
     step: str
@@ -28,13 +28,16 @@ class Gap:
 
     @property
     def text(self) -> str:
-        """Return it as one line."""
+        """The gap as one line."""
         return f"{' '.join(filter(None, (self.host, self.step))) or 'hosts'}: {self.reason}"
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of a campaign: hosts that came, finished steps of how many, skipped ones, and the gaps."""
+    """The state of a campaign: the hosts with a journal, *finished* of *wanted* steps, skipped steps, and gaps.
+
+    *unsure* has a sentence if Slurm's accounting does not answer.
+    """
 
     campaign: Campaign
     hosts: tuple[str, ...]
@@ -47,7 +50,7 @@ class State:
 
     @property
     def whole(self) -> bool:
-        """Tell whether nothing is missing."""
+        """Return whether nothing is missing."""
         return not self.gaps
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,17 +65,17 @@ class State:
             "created": self.campaign.created,
             "hosts": list(self.hosts),
             "steps": {"finished": self.finished, "wanted": self.wanted},
-            "missing": [{"host": g.host, "step": g.step, "reason": g.reason} for g in self.gaps],
-            "skipped": [{"host": g.host, "step": g.step, "reason": g.reason} for g in self.skipped],
+            "missing": [asdict(gap) for gap in self.gaps],
+            "skipped": [asdict(gap) for gap in self.skipped],
             "unsure": self.unsure,
         }
 
 
 def missing_of(campaign: Campaign, journal: Journal) -> list[str]:
-    """Return what a host did not finish of its steps, with the reason, as far as its own folder tells."""
+    """Return the steps that a host did not finish, each with the reason, by its own journal alone."""
     last = _last(journal.entries(whole=True))
-    lost = [(s.name, last.get(s.name)) for s in campaign.steps]
-    return [f"{name}: {_own_reason(e)}" for name, e in lost if not _is_finished(e)]
+    names = (step.name for step in campaign.steps)
+    return [f"{name}: {_own_reason(last.get(name))}" for name in names if not _is_finished(last.get(name))]
 
 
 def _own_reason(entry: Entry | None) -> str:
@@ -82,26 +85,25 @@ def _own_reason(entry: Entry | None) -> str:
 
 
 def state(campaign: Campaign) -> State:
-    """Look at a campaign as it is now."""
+    """Return the present state of a campaign."""
     journals = campaign.hosts()
     entries = {j.host: j.entries(whole=True) for j in journals}
     damage: list[str] = []
-    asked = submissions(campaign.folder, damage)
-    jobs = {e.job for mine in entries.values() for e in mine if e.job} | {s.job for s in asked if s.job}
+    submitted = submissions(campaign.folder, damage)
+    jobs = {e.job for lines in entries.values() for e in lines if e.job} | {s.job for s in submitted if s.job}
     ends = _Ends(jobs)
-    look = _shared if campaign.shared else _each
-    pairs = list(look(campaign, entries, asked, ends))
-    finished = [(g, e) for g, e in pairs if _is_finished(e)]
-    gaps = [g for g, e in pairs if not _is_finished(e)]
+    steps = _shared_steps if campaign.shared else _steps_of_each_host
+    pairs = list(steps(campaign, entries, submitted, ends))
+    gaps = [gap for gap, entry in pairs if not _is_finished(entry)]
     gaps += [Gap(j.host, "", line) for j in journals for line in j.damage]
     gaps += [Gap("", "", line) for line in (*damage, *campaign.strangers())]
     return State(
         campaign=campaign,
         hosts=tuple(entries),
-        finished=len(finished),
-        wanted=sum(bool(g.step) for g, _ in pairs),
-        skipped=tuple(Gap(g.host, g.step, e.reason) for g, e in finished if e and e.state == "skipped"),
-        # Hosts first.
+        finished=sum(_is_finished(entry) for _, entry in pairs),
+        wanted=sum(bool(gap.step) for gap, _ in pairs),
+        skipped=tuple(Gap(g.host, g.step, e.reason) for g, e in pairs if e and e.state == "skipped"),
+        # Missing hosts come before missing steps.
         gaps=tuple(sorted(gaps, key=lambda g: (bool(g.step), g.host))),
         unsure=ends.unsure,
         journals=tuple(journals),
@@ -113,141 +115,139 @@ def _is_finished(entry: Entry | None) -> bool:
 
 
 def _last(entries: Sequence[Entry]) -> dict[str, Entry]:
-    """Return how each step stands: finished once is finished, whatever another pass of it came to."""
-    found: dict[str, Entry] = {}
+    """Return the entry that counts of each step: the first finished one, else the last."""
+    last: dict[str, Entry] = {}
     for entry in entries:
-        if not _is_finished(found.get(entry.step)):
-            found[entry.step] = entry
-    return found
+        if not _is_finished(last.get(entry.step)):
+            last[entry.step] = entry
+    return last
 
 
 class _Ends:
-    """How jobs ended, as Slurm accounts for them."""
+    """How *jobs* ended, by Slurm's accounting."""
 
     def __init__(self, jobs: set[str]) -> None:
-        known = slurm.accounted(jobs)
-        self.unsure = (
-            "" if known is not None else "Slurm's accounting (sacct) does not answer: why jobs ended is unknown"
-        )
-        self.tries = known or []
+        tries = slurm.accounted(jobs)
+        silent = "Slurm's accounting (sacct) does not answer: why jobs ended is unknown"
+        self.unsure = silent if tries is None else ""
+        self.tries = tries or []
 
     def of(self, job: str, host: str = "") -> str:
-        """Return how a job ended, of its tries the last one on *host*."""
-        mine = [t for t in self.tries if t.job == job and host in {"", t.hosts}] or [
-            t for t in self.tries if t.job == job
-        ]
-        return mine[-1].text if mine else f"job {job}" if job else "no job of Slurm"
+        """Return how the last try of a job ended, preferably that on *host*."""
+        tries = [t for t in self.tries if t.job == job]
+        on_host = [t for t in tries if host in {"", t.hosts}]
+        if tries:
+            return (on_host or tries)[-1].text
+        return f"job {job}" if job else "no job of Slurm"
 
     def array(self, submission: Submission) -> list[slurm.Ended]:
-        """Return the last try of all elements of a submission."""
-        last = {t.job: t for t in self.tries if t.array == submission.job}
-        return list(last.values())
+        """Return the last try of each element of a submission."""
+        return list({t.job: t for t in self.tries if t.array == submission.job}.values())
 
 
-def _reason(entry: Entry | None, ends: _Ends, otherwise: str) -> str:
-    """Return why a step whose last line is *entry* is not finished."""
+def _reason(entry: Entry | None, ends: _Ends, default: str) -> str:
+    """Return why the step of *entry*, its last line, is not finished; *default* without any line."""
     if entry is None:
-        return otherwise
-    who = f"on {entry.host}"
+        return default
+    where = f"on {entry.host}"
     if entry.state == "began":
-        return f"begun {who} at {entry.time} and not finished: {ends.of(entry.job, entry.host)}"
-    how = f", {ends.of(entry.job, entry.host)}" if entry.job and entry.state == "stopped" else ""
-    return f"{entry.state} {who}: {entry.reason}{how}"
+        return f"begun {where} at {entry.time} and not finished: {ends.of(entry.job, entry.host)}"
+    end = f", {ends.of(entry.job, entry.host)}" if entry.job and entry.state == "stopped" else ""
+    return f"{entry.state} {where}: {entry.reason}{end}"
 
 
-def _shared(
-    campaign: Campaign, entries: dict[str, list[Entry]], asked: Sequence[Submission], ends: _Ends
+def _shared_steps(
+    campaign: Campaign, entries: dict[str, list[Entry]], submitted: Sequence[Submission], ends: _Ends
 ) -> Iterator[tuple[Gap, Entry | None]]:
-    every = sorted((e for mine in entries.values() for e in mine), key=lambda e: e.time)
-    last = _last(every)
-    otherwise = f"not begun: {_submitted(asked, ends)}"
+    """Yield each step of a shared campaign with its entry, and what its gap is if that is not finished."""
+    last = _last(sorted((e for lines in entries.values() for e in lines), key=lambda e: e.time))
+    default = f"not begun: {_submitted(submitted, ends)}"
     for step in campaign.steps:
         entry, bridge = last.get(step.name), campaign.bridge(step)
         failed = bridge and bridge.name in last and not _is_finished(last[bridge.name])
-        why = f"not begun: {bridge.name} comes first" if bridge and failed else otherwise
+        why = f"not begun: {bridge.name} comes first" if bridge and failed else default
         yield Gap("", step.name, _reason(entry, ends, why)), entry
 
 
-def _each(
-    campaign: Campaign, entries: dict[str, list[Entry]], asked: Sequence[Submission], ends: _Ends
+def _steps_of_each_host(
+    campaign: Campaign, entries: dict[str, list[Entry]], submitted: Sequence[Submission], ends: _Ends
 ) -> Iterator[tuple[Gap, Entry | None]]:
-    for host, mine in entries.items():
-        last = _last(mine)
-        ended = ends.of(mine[-1].job, host) if mine else "its job began nothing"
+    """Yield the same for each step of each host, and the hosts that did not come."""
+    for host, lines in entries.items():
+        last = _last(lines)
+        end = ends.of(lines[-1].job, host) if lines else "its job began nothing"
         for step in campaign.steps:
             entry = last.get(step.name)
-            yield Gap(host, step.name, _reason(entry, ends, f"not begun: {ended}")), entry
-    named = {host: s for s in asked for host in s.hosts}
+            yield Gap(host, step.name, _reason(entry, ends, f"not begun: {end}")), entry
+    named = {host: s for s in submitted for host in s.hosts}
     for host, submission in named.items():
         if host not in entries:
             yield Gap(host, "", f"it did not come: {_submitted([submission], ends)}"), None
-    # Where hosts were not named, only their number is known.
-    count = max((s.count for s in asked if not s.hosts), default=0) if not named else 0
+    # If hosts were not named, only their number can be compared.
+    count = max((s.count for s in submitted if not s.hosts), default=0) if not named else 0
     if count > len(entries):
-        why = _submitted(asked, ends)
+        why = _submitted(submitted, ends)
         yield Gap("", "", f"{count} were asked for, {len(entries)} came: {why}"), None
 
 
-def _submitted(asked: Sequence[Submission], ends: _Ends) -> str:
-    """Return what became of the jobs of some submissions: those that did not end well, counted."""
-    if not asked:
+def _submitted(submitted: Sequence[Submission], ends: _Ends) -> str:
+    """Return how the jobs of some submissions ended; jobs that did not end well are counted by their state."""
+    if not submitted:
         return "no job of Slurm"
     parts = []
-    for submission in asked:
+    for submission in submitted:
         if not submission.job:
             parts.append(submission.problem)
             continue
         tries = ends.array(submission)
         bad = Counter(t.text if len(tries) == 1 else t.state for t in tries if t.state != "COMPLETED")
-        told = ", ".join(text if count == 1 else f"{count} x {text}" for text, count in bad.items())
-        parts.append(told or f"job {submission.job}")
+        texts = (text if count == 1 else f"{count} x {text}" for text, count in bad.items())
+        parts.append(", ".join(texts) or f"job {submission.job}")
     return "; ".join(dict.fromkeys(parts))
 
 
-def dumps(found: State) -> str:
+def dumps(campaign_state: State) -> str:
     """Return the state as JSON text."""
-    return json.dumps(found.to_dict(), indent=1) + "\n"
+    return json.dumps(campaign_state.to_dict(), indent=1) + "\n"
 
 
 # ----------------------------------------------------------------------
-# The overview of a campaign as text: what is missing first, then the hosts or the scenarios.
+# The overview as text
 
-#: Lines of one kind that are listed; state.json has all of them.
+#: Lines of a list in the overview; state.json has all of them.
 _LISTED = 40
-
-
 _NEXT = """\
-Five hosts or more teach what to expect: `firsttouch baseline --system {system} {folder}`, then
-`firsttouch validate --system {system} {folder}` judges each host by it. More passes decide as well: submit the
-campaign again for these hosts, or at once with `firsttouch campaign submit … --passes 12`."""
+References can be learned from five hosts or more: `firsttouch baseline --system {system} {folder}`, then
+`firsttouch validate --system {system} {folder}` judges each host by them. More repetitions may decide, too: submit
+the campaign again for these hosts, or submit campaigns with `firsttouch campaign submit … --passes 12`."""
 
 
-def overview(found: State, verdicts: Sequence[HostVerdict]) -> str:
-    """Return the overview in Markdown."""
-    campaign = found.campaign
+def overview(campaign_state: State, verdicts: Sequence[HostVerdict]) -> str:
+    """Return the overview in Markdown: what is missing, what was skipped, the verdicts, the next steps."""
+    campaign = campaign_state.campaign
     effort = "" if campaign.effort == "full" else f", effort {campaign.effort}"
     parts = [
         f"# {campaign.kind} {campaign.name}: system {campaign.system}{effort}",
-        f"{found.finished} of {found.wanted} steps are finished, on {len(found.hosts)} hosts.",
+        f"{campaign_state.finished} of {campaign_state.wanted} steps are finished, "
+        f"on {len(campaign_state.hosts)} hosts.",
     ]
-    if found.gaps:
-        parts.append("## Missing\n" + _gaps(found.gaps))
-    if found.unsure:
-        parts.append(found.unsure + ".")
-    if found.skipped:
-        parts.append("## Skipped\n" + _gaps(found.skipped))
+    if campaign_state.gaps:
+        parts.append("## Missing\n" + _gaps(campaign_state.gaps))
+    if campaign_state.unsure:
+        parts.append(campaign_state.unsure + ".")
+    if campaign_state.skipped:
+        parts.append("## Skipped\n" + _gaps(campaign_state.skipped))
     if verdicts:
         counts = Counter(v.verdict for v in verdicts)
-        told = ", ".join(f"{counts[w]} {w}" for w in ("fail", "invalid", "suspect", "pass") if counts[w])
+        text = ", ".join(f"{counts[w]} {w}" for w in ("fail", "invalid", "suspect", "pass") if counts[w])
         lines = [v.line() for v in sorted(verdicts, key=lambda v: (v.verdict == "pass", v.host))]
-        parts.append(f"## Verdicts: {told}\n" + _listed(lines))
+        parts.append(f"## Verdicts: {text}\n" + _listed(lines))
         if any(v.verdict == "suspect" and not v.missing for v in verdicts):
             parts.append("## Undecided hosts\n" + _NEXT.format(system=campaign.system, folder=campaign.folder))
     return "\n\n".join(parts)
 
 
 def _gaps(gaps: Sequence[Gap]) -> str:
-    """List gaps; the steps that a host misses for one reason are one line."""
     return _listed([gap.text for gap in merged(gaps)])
 
 
@@ -255,11 +255,11 @@ def merged(gaps: Sequence[Gap]) -> list[Gap]:
     """Return one gap for each host and reason, whose step names the first four steps and counts the others."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for gap in gaps:
-        grouped.setdefault((gap.host, gap.reason), []).append(gap.step)
-    named = {key: [s for s in steps if s] for key, steps in grouped.items()}
+        steps = grouped.setdefault((gap.host, gap.reason), [])
+        steps += [gap.step] if gap.step else []
     return [
         Gap(host, ", ".join(steps[:4]) + (f" and {len(steps) - 4} more" if len(steps) > 4 else ""), reason)
-        for (host, reason), steps in named.items()
+        for (host, reason), steps in grouped.items()
     ]
 
 

@@ -1,134 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Submits campaigns to Slurm, and drains hosts that failed."""
+"""Submits a campaign's template to Slurm for many hosts, and a job that collects when these jobs have ended."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from firsttouch import paths
-from firsttouch.errors import BadInput, FirstTouchError, RunFailed
+from firsttouch.errors import BadInput, RunFailed
 from firsttouch.fleet import slurm
 from firsttouch.fleet.campaigns import Campaign
-from firsttouch.fleet.journal import note, note_without_job, once
-from firsttouch.host.emulation import HOST, short_name
-from firsttouch.judge.verdict import HostVerdict
+from firsttouch.fleet.journal import create_exclusive, note, note_without_job
 
-# ----------------------------------------------------------------------
-# Takes a host that failed out of Slurm's service, and never one that somebody else has a hand on.
-#
-# Host names come from records, which others may have written. Slurm takes ``ALL`` and expressions such as
-# ``n[1-100]`` for many hosts, so a name reaches scontrol only if it can be nothing but one host.
-
-#: How a reason of ours begins.
-OURS = "firsttouch: "
-#: Characters of a reason: what slurmdbd keeps of one.
-_LONGEST = 250
-#: States in which a host is somebody's business already.
-_TAKEN = frozenset(
-    {"DRAIN", "DRAINED", "DRAINING", "DOWN", "FAIL", "FAILING", "MAINT", "ERROR", "RESERVED", "FUTURE"}
-)
-_RESERVED = frozenset({"RESERVED", "MAINT"})
-#: Slurm's words to a user who may not.
-_FORBIDDEN = re.compile("invalid user id|permission denied|access", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Drain:
-    """What is to be done about a host: a command, or *why_not*."""
-
-    argv: tuple[str, ...]
-    why_not: str = ""
-
-    @property
-    def command(self) -> str:
-        """The command as a person would type it."""
-        return shlex.join(self.argv)
-
-
-def plan(found: HostVerdict, source: str, reservation: str = "") -> Drain:
-    """Return how to drain a host that failed; one in the admin's own *reservation* is nobody else's.
-
-    The reason names the *source* of the verdict: its campaign or records.
-
-    Raises BadInput for a name that is not one host's, RunFailed or Missing where Slurm cannot be asked.
-    """
-    if found.verdict != "fail":
-        return Drain((), f"{found.host} is not drained: its verdict is {found.verdict}")
-    node, facts = _node(found.host)
-    states = set(re.split(r"[+*~#!%$@^-]", facts.get("State", "")))
-    if reservation and states & _RESERVED and node in slurm.reserved(reservation):
-        states -= _RESERVED
-    reason = facts.get("Reason", "")
-    if reason.startswith(OURS):
-        return Drain((), f"{node} is drained already: {reason}")
-    if taken := sorted(states & _TAKEN):
-        why = f": {reason}" if reason else ""
-        hint = "; --reservation names one of yours" if set(taken) <= _RESERVED and not reservation else ""
-        return Drain((), f"{node} is left alone: somebody else has it {'+'.join(taken)}{why}{hint}")
-    whose = f"; {source}"[: _LONGEST // 2]
-    text = f"{OURS}{found.reason()}"[: _LONGEST - len(whose)] + whose
-    text = re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", text)
-    return Drain(("scontrol", "update", f"nodename={node}", "state=drain", f"reason={text}"))
-
-
-def _node(host: str) -> tuple[str, Mapping[str, str]]:
-    """Return Slurm's name of a host, which records may name with its domain, and what Slurm says of it."""
-    if not HOST.fullmatch(host) or host.upper() == "ALL":
-        raise BadInput(f"{host!r} is not the name of one host: Slurm would not be asked to drain one")
-    try:
-        return host, slurm.node(host)
-    except RunFailed:
-        if short_name(host) == host:
-            raise
-        return short_name(host), slurm.node(short_name(host))
-
-
-def apply(found: HostVerdict, source: str, *, dry_run: bool, reservation: str = "") -> str:
-    """Drain a host that failed (or only say how) and return what was done, as a line."""
-    wanted = plan(found, source, reservation)
-    if wanted.why_not:
-        return wanted.why_not
-    if dry_run:
-        return f"would run: {wanted.command}"
-    try:
-        slurm.run(wanted.argv)
-    except RunFailed as error:
-        if _FORBIDDEN.search(str(error)):
-            raise RunFailed(f"only an administrator of Slurm may drain a host ({error})") from error
-        raise
-    return f"{found.host} is drained: {wanted.command}"
-
-
-def apply_all(
-    verdicts: Sequence[HostVerdict], source: str, *, dry_run: bool, reservation: str = ""
-) -> Iterator[tuple[str, int]]:
-    """Drain every host that failed; yield a line for each and the exit status that it asks for.
-
-    A host that cannot be drained does not keep the others in service.
-    """
-    for found in verdicts:
-        if found.verdict == "fail":
-            try:
-                yield apply(found, source, dry_run=dry_run, reservation=reservation), 0
-            except FirstTouchError as error:
-                # Slurm that is not here is no verdict that is not decided.
-                yield f"{found.host} is not drained: {error}", 2 if isinstance(error, BadInput) else 1
-
-
-# ----------------------------------------------------------------------
-# Submits a template for many hosts at once, and the job that collects when all of them have ended.
-
-#: As many sbatch are under way at once: a controller serves some, and does not like many.
+#: Concurrent sbatch processes; more would burden the controller.
 _AT_ONCE = 8
 TEMPLATES = paths.ROOT / "slurm"
-#: sbatch's options that say who may run where: the job that collects needs them as well.
+#: sbatch's options that the collecting job needs, too, to be allowed to run.
 _WHERE = (
     ("--partition", "-p"),
     ("--account", "-A"),
@@ -141,7 +33,7 @@ _WHERE = (
 
 @dataclass(frozen=True)
 class Submitted:
-    """The numbers of the *jobs* and of the *collector* (empty: none), and why hosts have no job (*refused*)."""
+    """The numbers of the *jobs* and of the *collector* ("": none); *refused* has reasons by host without a job."""
 
     jobs: Sequence[str]
     collector: str
@@ -149,21 +41,21 @@ class Submitted:
 
 
 def template(kind: str) -> Path:
-    """Return the sbatch template of a kind of campaign; raises BadInput where it is not there."""
+    """Return the sbatch template of a kind of campaign; raises BadInput if it does not exist."""
     file = TEMPLATES / f"{kind}.sbatch"
     if not file.is_file():
-        raise BadInput("the template is not there: firsttouch has to be run from its checkout", file=file)
+        raise BadInput("the template does not exist: firsttouch must run from its checkout", file=file)
     return file
 
 
 def words(options: Sequence[str]) -> list[str]:
-    """Return sbatch's options as it takes them: ``-p all``, given as one word, are two."""
+    """Return sbatch's options as separate words: ``-p all``, given as one argument, becomes two."""
     split = (re.fullmatch(r"(--?[A-Za-z-]+)\s+(.+)", option) for option in options)
     return [w for option, two in zip(options, split, strict=True) for w in (two.groups() if two else (option,))]
 
 
 def where(options: Sequence[str]) -> list[str]:
-    """Return those of sbatch's *options* that the job that collects needs too; raises BadInput for a bad one."""
+    """Return those of sbatch's *options* that the collecting job needs, too; raises BadInput for a bad one."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for names in _WHERE:
         parser.add_argument(*names)
@@ -183,11 +75,11 @@ def submit(
     collecting: Sequence[str] = (),
     wait: bool = False,
 ) -> Submitted:
-    """Submit one job for each of *hosts*, and one that collects after all.
+    """Submit a job for each of *hosts*, and one that collects after all of them.
 
-    *options* are sbatch's, *argv* the template's and *collecting* those of the job that collects. All hosts are
-    written down first, so that one without a job is missed. Hosts that are down or drained get none unless the
-    jobs shall *wait* for them. Where Slurm refuses some of the jobs, the others are collected all the same.
+    *options* are sbatch's, *argv* the template's arguments and *collecting* those of the collecting job. All hosts
+    are stored before, so that hosts without a job are listed as missing. Hosts that are down or drained get a job
+    only with *wait*. If Slurm refuses some jobs, the others are still collected.
     """
     file = template(campaign.kind)
     where(options)
@@ -202,7 +94,7 @@ def submit(
         refused[host] = why
         note_without_job(campaign.folder, [host], why)
 
-    def one(host: str) -> None:
+    def submit_to(host: str) -> None:
         own = [f"--nodelist={host}", f"--output={out}/%x-{host}-%j.out"]
         try:
             job = slurm.submit([*own, *options, str(file), *given], cwd=paths.ROOT)
@@ -216,9 +108,8 @@ def submit(
         refuse(host, f"Slurm has it {why}; --wait submits a job that waits for it")
     collector = ""
     try:
-        # sbatch waits for the controller most of its time.
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(one, [h for h in hosts if h not in refused]))
+            list(pool.map(submit_to, [h for h in hosts if h not in refused]))
     finally:
         if jobs:
             try:
@@ -229,12 +120,12 @@ def submit(
 
 
 def collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str] = ()) -> str:
-    """Submit the job that collects when all of *job*'s array or hosts have ended, once; return its number.
+    """Submit the job that collects when all elements and hosts of *job* have ended; return its number.
 
-    *collecting* are its arguments. An empty number: another element of the array did it.
+    *collecting* are its arguments. Only the first element of an array submits it, the others return "".
     """
     mark = campaign.folder / "submissions" / f".collector-{job.array}"
-    if not once(mark, {"by": job.job}):
+    if not create_exclusive(mark, {"by": job.job}):
         return ""
     names = ("partition", "account", "qos", "reservation")
     own = {name: os.environ.get(f"SLURM_JOB_{name.upper()}") for name in names}
@@ -242,7 +133,7 @@ def collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str] 
     try:
         return _collector(campaign, job.array, given, collecting)
     except RunFailed:
-        # Where this job runs, one of another size may not be welcome: the site's default may do.
+        # This job's partition may refuse a job of another size; the default partition may accept it.
         return _collector(campaign, job.array, [], collecting)
 
 
