@@ -232,8 +232,7 @@ def _apptainer(definition: Path, image: Path, arguments: dict[str, str], scratch
 
 def _describe(image: Path, version: str, start: float) -> None:
     """Write the checksum and the list of packages beside the image."""
-    with image.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    sha256 = atomic_files.digest(image)
     # A root that lacks capabilities can only start an image without any.
     options = ["--no-privs"] if os.geteuid() == 0 else []
     listing = call("apptainer", "--silent", "exec", *options, "--cleanenv", image, "/bin/sh", "-c", sbom.LISTING)

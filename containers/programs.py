@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import platform
 import sys
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from debian import CannotBuild
+
+from firsttouch.records import atomic_files
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "spack-env"))
@@ -91,7 +92,7 @@ class Programs:
     def locked(self, build_image: Path, image: str) -> str:
         """Return the SHA-256 of the spack.lock that an image's programs are of; ``none`` without Spack."""
         file = build_image / "opt/programs" / image / "spack.lock"
-        return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "none"
+        return atomic_files.digest(file) if file.is_file() else "none"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

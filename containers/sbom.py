@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from firsttouch.records import atomic_files
+
 #: Run inside an image: prints one line for each package, its fields separated by tabs.
 LISTING = r"""
 command -v dpkg-query >/dev/null &&
@@ -89,10 +91,8 @@ def document(image: Path, sha256: str, found: Iterable[Package], version: str) -
 
 
 def write(file: Path, made: dict[str, Any]) -> None:
-    """Write the document, beside it first."""
-    partial = file.with_name(f".{file.name}.partial")
-    partial.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    partial.replace(file)
+    """Write the document."""
+    atomic_files.write(file, json.dumps(made, indent=1) + "\n")
 
 
 def kinds(found: Sequence[Package]) -> str:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,12 +69,11 @@ def _check(source: Source, where: str) -> None:
 
 
 def write(lock: Path, sources: Sequence[Source]) -> None:
-    """Write a lock file, beside it first."""
+    """Write a lock file."""
     head = "# SPDX-License-Identifier: Apache-2.0\n# Made by `spack-env/stack.py lock`: one source a line.\n"
     lines = sorted({json.dumps(asdict(source)) for source in sources})
-    partial = lock.with_suffix(".partial")
-    partial.write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
-    partial.replace(lock)
+    with replacing(lock) as partial:
+        partial.write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def fill(lock: Path, mirror: Path, given: Path | None, only: Sequence[str], *, say: Callable[[str], None]) -> int:
@@ -110,6 +110,24 @@ def fill(lock: Path, mirror: Path, given: Path | None, only: Sequence[str], *, s
     return 1 if missing else 0
 
 
+@contextlib.contextmanager
+def replacing(place: Path) -> Iterator[Path]:
+    """Yield a path beside *place* for a file that takes its place if the block ends without an error.
+
+    Spack's own Python runs this module, so firsttouch's atomic_files cannot be used here.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=place.parent, prefix=".")
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        partial.chmod(0o644)
+        partial.replace(place)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def _sums(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise Wrong(f"{folder} is no directory")
@@ -122,19 +140,12 @@ def _sum(file: Path) -> str:
 
 
 def _place(place: Path, sha256: str, get: Callable[[Any], None]) -> None:
-    """Write *place* beside it first, and only where the checksum is right."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=place.parent, prefix=".")
-    partial = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as out:
+    """Write *place* if the checksum of its content is right; raises Wrong if not."""
+    with replacing(place) as partial:
+        with partial.open("wb") as out:
             get(out)
-        if (found := _sum(partial)) != sha256:
-            raise Wrong(f"its SHA-256 is {found}, not {sha256}")
-        partial.chmod(0o644)
-        partial.replace(place)
-    finally:
-        partial.unlink(missing_ok=True)
+        if (actual := _sum(partial)) != sha256:
+            raise Wrong(f"its SHA-256 is {actual}, not {sha256}")
 
 
 def _download(url: str, out: Any) -> None:

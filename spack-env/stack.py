@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from sources import LOCK, Wrong, fill
+from sources import LOCK, Wrong, fill, replacing
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -88,11 +88,9 @@ def concretize(args: argparse.Namespace) -> int:
     folder = environment(args)
     status = _spack(args, folder, ["concretize", "--force"])
     if status == 0 and (kept := _kept(args)):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        partial = kept.with_suffix(".partial")
         text = (folder / "spack.lock").read_text(encoding="utf-8").replace(str(ROOT), CHECKOUT)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(kept)
+        with replacing(kept) as partial:
+            partial.write_text(text, encoding="utf-8")
         _say(f"wrote {kept}")
     return status
 

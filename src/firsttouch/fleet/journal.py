@@ -19,6 +19,7 @@ from firsttouch.errors import BadInput, Missing
 from firsttouch.fleet import slurm
 from firsttouch.host.emulation import name_among
 from firsttouch.records import atomic_files, schema
+from firsttouch.records.atomic_files import append_lines
 from firsttouch.records.schema import Record
 
 # ----------------------------------------------------------------------
@@ -182,39 +183,17 @@ class Journal:
     def write(self, entry: Entry) -> None:
         """Append a line and sync it to disk; on a full disk the reserve file makes room for it."""
         try:
-            self._append(self.file, json.dumps(asdict(entry)) + "\n")
+            append_lines(self.file, json.dumps(asdict(entry)) + "\n")
         except OSError as error:
             if not is_full(error):
                 raise
             (self.folder / ".reserve").unlink(missing_ok=True)
-            self._append(self.file, json.dumps(asdict(entry)) + "\n")
+            append_lines(self.file, json.dumps(asdict(entry)) + "\n")
 
     def add(self, records: Sequence[Record]) -> tuple[int, int]:
         """Append records, all or none; return their byte offsets."""
         text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
-        return self._append(self.records, text)
-
-    @staticmethod
-    def _append(file: Path, text: str) -> tuple[int, int]:
-        data = text.encode()
-        with file.open("ab"):  # makes it
-            pass
-        with file.open("r+b") as out:
-            begin = out.seek(0, os.SEEK_END)
-            if begin and out.seek(begin - 1) is not None and out.read(1) != b"\n":
-                # A killed writer left a partial line, which is overwritten.
-                out.seek(0)
-                begin = out.read().rfind(b"\n") + 1
-            try:
-                out.truncate(begin)
-                out.seek(begin)
-                out.write(data)
-                out.flush()
-                os.fsync(out.fileno())
-            except OSError:
-                os.truncate(file, begin)
-                raise
-        return begin, begin + len(data)
+        return append_lines(self.records, text)
 
     def measured(self) -> Iterator[tuple[Entry, list[Record]]]:
         """Yield each step that ended with records, and these; records of unfinished or lost steps are left out."""

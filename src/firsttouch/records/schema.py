@@ -253,19 +253,8 @@ def append(path: Path, records: Iterable[Record]) -> None:
     check_appendable(path)
     text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as out:
-        if size := out.seek(0, os.SEEK_END):
-            whole = _whole_lines(out)
-            if whole < size:
-                out.seek(whole)
-                rest = out.read()
-                if _is_json(rest):  # a whole record, whose newline somebody's editor has dropped
-                    out.write(b"\n")
-                else:
-                    out.truncate(whole)
-        out.write(text.encode())
-        out.flush()
-        os.fsync(out.fileno())
+    # An editor may have dropped the newline of a whole record.
+    atomic_files.append_lines(path, text, is_whole=_is_json)
 
 
 def check_appendable(path: Path) -> None:
@@ -302,19 +291,6 @@ def check_appendable(path: Path) -> None:
 _BEGIN = b'{"better": "'
 #: More bytes than a record has that somebody else has written.
 _LONGEST = 1 << 24
-
-
-def _whole_lines(file: IO[bytes]) -> int:
-    """Return where the last whole line of *file* ends; its end is looked at first."""
-    end = file.seek(0, os.SEEK_END)
-    while end > 0:
-        begin = max(0, end - (1 << 16))
-        file.seek(begin)
-        at = file.read(end - begin).rfind(b"\n")
-        if at >= 0:
-            return begin + at + 1
-        end = begin
-    return 0
 
 
 def _is_json(text: bytes) -> bool:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import re
 import shutil
@@ -332,12 +331,6 @@ def aligners() -> dict[str, Aligner]:
 # Indexes: built once per aligner, version and reference, and kept beside the datasets.
 
 
-def digest(file: Path) -> str:
-    """Return a file's SHA-256 in hexadecimal."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def built(aligner: Aligner, reference: Path, store: Path, *, say: Callable[[str], None] = print) -> Path:
     """Return the prefix of *aligner*'s index of the FASTA file *reference* below *store*; build it if need be.
 
@@ -345,7 +338,7 @@ def built(aligner: Aligner, reference: Path, store: Path, *, say: Callable[[str]
     genome or program is never taken. Two at once build it once; a killed build leaves nothing that counts. An
     index that lacks a file is built again.
     """
-    name = f"{aligner.name}-{aligner.version()}-{digest(reference)[:16]}"
+    name = f"{aligner.name}-{aligner.version()}-{atomic_files.digest(reference)[:16]}"
     folder = store / name
     prefix = folder / "index"
     store.mkdir(parents=True, exist_ok=True)
