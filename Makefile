@@ -29,13 +29,16 @@ run: ## the main job: characterize this host, report in reports/out/latest (SYST
 images: setup ## the Apptainer images of containers/, with checksums and lists of packages (IMAGE=aligners|membench|firsttouch; SPACK=online|airgap|debian MIRROR=)
 	@$(BIN)/python containers/images.py $(IMAGE) $(if $(SPACK),--spack $(SPACK)) $(if $(MIRROR),--mirror $(MIRROR))
 
-# Unit tests and hostile input share the PUs. Of the other suites, whose programs want all of them, two at a time.
+# Phase 1 is limited by the CPUs, but hostile input also waits for signals: two workers per CPU on a small host.
+# Phase 2 starts programs that use all CPUs, but the slurm suite mostly waits. tests/conftest.py orders the suites.
+PYTEST := $(BIN)/python -m pytest -q --durations=25
+WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : n)))
+
 test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration|containers|slurm|emulated)
 	@setup/setup.sh test
 	@$(if $(SUITE),,$(MAKE) --no-print-directory lint)
-	@$(if $(filter-out unit golden hostile,$(SUITE)),,$(BIN)/python -m pytest -q -n auto \
-	    -m "$(or $(SUITE),unit or golden or hostile)")
-	@$(if $(filter unit golden hostile,$(SUITE)),,$(BIN)/python -m pytest -q $(if $(SUITE),,-n 2 --dist loadscope) \
+	@$(if $(filter-out unit golden hostile,$(SUITE)),,$(PYTEST) -n $(WORKERS) -m "$(or $(SUITE),unit or golden or hostile)")
+	@$(if $(filter unit golden hostile,$(SUITE)),,$(PYTEST) $(if $(SUITE),,-n 3 --dist loadscope) \
 	    -m "$(or $(SUITE),not (unit or golden or hostile))")
 
 lint: setup ## ruff, mypy (strict on src/), the order of the packages, shellcheck, clang-format

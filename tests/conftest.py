@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several suites share: the stored outputs, and stand-ins that break a program."""
+"""Fixtures that several suites share, and the distribution of the suites to the workers of pytest-xdist."""
 
 import atexit
 import os
@@ -16,7 +16,7 @@ from firsttouch.datasets import fetch
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 
-# Of its own: nobody waits for the measurements of another suite on this machine.
+# A lock per worker: suites that run at the same time do not wait for each other's measurements.
 LOCK = Path(tempfile.mkdtemp(prefix="firsttouch-lock-"))
 LOCK.chmod(0o1777)
 atexit.register(shutil.rmtree, LOCK, ignore_errors=True)
@@ -25,16 +25,51 @@ os.environ["FIRSTTOUCH_LOCK"] = str(LOCK)
 STORED = Path(__file__).with_name("golden")
 
 
+#: Suites and integration modules that take longest. They start first, so that no worker ends long after the others.
+LONGEST = (
+    "slurm",
+    "emulated",
+    "containers",
+    "tests/integration/test_documented_commands.py",
+    "tests/integration/test_reframe_checks.py",
+    "tests/integration/test_run_command.py",
+    "tests/integration/test_launch_aligners.py",
+    "tests/integration/test_aligners_real.py",
+    "tests/integration/test_measure.py",
+    "tests/integration/test_report_access.py",
+    "tests/integration/test_native_probe.py",
+)
+
+
+def scope(nodeid):
+    """Return the unit of work of a test: a module of the integration suite, or a whole suite.
+
+    The suites slurm, emulated and containers share one Slurm, one machine of each kind and one image.
+    """
+    suite = nodeid.split("/")[1]
+    return nodeid.split("::")[0] if suite == "integration" else suite
+
+
 class BySuite(LoadScopeScheduling):
-    """Keeps each suite in one process: it has one Slurm, one image, one machine of each kind."""
+    """Gives each scope to one worker, in the order of the collection."""
+
+    def __init__(self, config, log=None):
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid):
-        return nodeid.split("/")[1]
+        return scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """Give whole suites to the processes where `--dist loadscope` asks for scopes."""
+    """Distribute scopes instead of modules with ``--dist loadscope``."""
     return BySuite(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+def pytest_collection_modifyitems(items):
+    """Put the longest scopes first; the order within a scope stays."""
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(scope(item.nodeid), len(rank)))
 
 
 @pytest.fixture(scope="session")
