@@ -25,7 +25,7 @@ os.environ["FIRSTTOUCH_LOCK"] = str(LOCK)
 STORED = Path(__file__).with_name("golden")
 
 
-#: Suites and integration modules that take longest. They start first, so that no worker ends long after the others.
+#: The suites and integration modules that take longest. They start first, so that the workers end together.
 LONGEST = (
     "slurm",
     "emulated",

@@ -18,7 +18,7 @@ To add a kind of input, write tests/hostile/test_hostile_<kind>.py:
 The marker `hostile` is set for all tests of this folder. A case runs in a folder of its own, which is the working
 directory and holds the input; HOME, TMPDIR, FIRSTTOUCH_OUT, FIRSTTOUCH_DATA and FIRSTTOUCH_SYSTEMS are empty
 folders beside it. `firsttouch.cli.main` runs in this process, which costs milliseconds; ``process=True`` starts
-`python -m firsttouch` instead, for what needs it: signals, closed descriptors, encodings.
+`python -m firsttouch` instead, for what needs a process: signals, closed descriptors, other users.
 
 Checked for each case: the exact exit status; no traceback; one line with the error at the end of standard error
 where the status is 2 (for other statuses: at most one); the pattern; no control character in the output; all input
@@ -69,7 +69,7 @@ class Case:
     *argv* are the arguments without the program's name. *says* is a regular expression that the messages or the
     output must match. *leaves* are patterns of new files (`out/*`, relative to the case's folder; `../tmp/*` for
     those beside it), *changes* of files that may change. *environment* is set on top of the isolated one; None
-    unsets a variable.
+    unsets a variable. *encoding* is that of both output streams, as PYTHONIOENCODING names it.
 
     With *process*, the program is a process of its own: *prefix* is put before its argv (``sh -c 'exec "$@" >&-'
     sh`` closes a descriptor), *stdin* is written to it, and *during* is called with the started Popen and the
@@ -84,6 +84,7 @@ class Case:
     leaves: Sequence[str] = ()
     changes: Sequence[str] = ()
     environment: Mapping[str, str | None] = field(default_factory=dict)
+    encoding: str = "utf-8"
     process: bool = False
     prefix: Sequence[str] = ()
     stdin: bytes = b""
@@ -141,8 +142,9 @@ def _make(case: Case, folder: Path) -> None:
 def _call(case: Case, capfd: pytest.CaptureFixture) -> Outcome:
     """Run the command in this process; only argparse's SystemExit may come out of it."""
     _clear_caches()
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="strict")
-    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    encoding, _, errors = case.encoding.partition(":")
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors or "strict")
+    err = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="backslashreplace")
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     capfd.readouterr()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -157,7 +159,7 @@ def _call(case: Case, capfd: pytest.CaptureFixture) -> Outcome:
     texts = []
     for stream, more in ((out, started.out), (err, started.err)):
         stream.flush()
-        texts.append(stream.buffer.getvalue().decode("utf-8") + more)
+        texts.append(stream.buffer.getvalue().decode(encoding) + more)
     return Outcome(status, *texts)
 
 
