@@ -104,6 +104,20 @@ def test_configuration_of_the_published_systems(reframe, tmp_path, system, numa_
     assert "$HOME" not in json.dumps(found)
 
 
+def test_slurm_is_polled_less_often_than_a_local_process(reframe):
+    """ReFrame's own pauses, which grow by a tenth of the time, are right for Slurm only."""
+    polled = {name: config(reframe, name)["general"][0] for name in ("local", "amd-opteron")}
+    assert polled["local"]["poll_rate_decay"] == 0.02
+    assert "poll_rate_decay" not in polled["amd-opteron"]
+
+
+def test_messages_that_are_not_printed_are_not_made(reframe):
+    """ReFrame reads all attributes of a check for each message, which costs more than the check does."""
+    assert config(reframe, "local")["logging"][0]["level"] == "info"
+    assert "Entering stage: sanity" not in reframe("-r", "-n", "Where", "--system=local").stdout
+    assert "Entering stage: sanity" in reframe("-r", "-vvv", "-n", "Where", "--system=local").stdout
+
+
 def test_local_comes_last_and_takes_any_host(reframe):
     systems = runpy.run_path(str(paths.SETTINGS))["site_configuration"]["systems"]
     names = [system["name"] for system in systems]

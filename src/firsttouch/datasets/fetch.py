@@ -10,11 +10,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-import requests
-import urllib3
 
 from firsttouch.datasets import store, synthetic
 from firsttouch.datasets.manifest import UNPINNED, DataFile, Dataset, load, without_login
@@ -31,6 +28,9 @@ from firsttouch.datasets.store import (
 )
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
 from firsttouch.tools import run_tool
+
+if TYPE_CHECKING:
+    import requests
 
 # ----------------------------------------------------------------------
 # Files of installed Debian packages.
@@ -110,6 +110,8 @@ def download(url: str, part: Path, progress: Progress, *, limit: int | None = No
 
 def _attempt(url: str, part: Path, progress: Progress, limit: int | None) -> None:
     """Ask once for what *part* lacks; raises _Broken where it stops early."""
+    import requests  # noqa: PLC0415 - a dataset that is in the store needs no network
+
     known = _known(part, url, limit)
     have = _size(part) if known else 0
     if known and known.total == have:
@@ -146,6 +148,8 @@ def _attempt(url: str, part: Path, progress: Progress, limit: int | None) -> Non
 
 def _receive(response: requests.Response, part: Path, version: _Version, have: int, progress: Progress) -> None:
     """Write the body of *response* to *part* from byte *have* on."""
+    import urllib3  # noqa: PLC0415 - as requests
+
     what = f"downloading {part.stem}"
     with part.open("r+b" if have else "wb") as file:
         file.seek(have)
