@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from factories.fastq_files import GOOD, common, fastq, layout, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.genomics import fastq as blocks
 from firsttouch.genomics import fastq as check
 from firsttouch.genomics import fastq as marks
 from firsttouch.genomics import feed
+from firsttouch.genomics import sources as blocks
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import divide, pieces
 

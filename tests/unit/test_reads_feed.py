@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from factories.fastq_files import GOOD, common, fastq, fed, layout, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.genomics import feed, pipe_writer
+from firsttouch.genomics import feed, pipe_writer, sources
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import Dynamic, Repeated, Static
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.unit
 def small(monkeypatch):
     """Small pieces and blocks, so that a few records are many of them."""
     monkeypatch.setattr(feed, "PIECE", 300)
-    monkeypatch.setattr(feed, "_BLOCK", 7)
+    monkeypatch.setattr(sources, "_BLOCK", 7)
 
 
 @given(

@@ -10,9 +10,10 @@ import pytest
 
 from factories.fastq_files import GOOD, fed, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput
-from firsttouch.genomics import fastq as module
-from firsttouch.genomics.fastq import inspect, source
+from firsttouch.genomics import sources as module
+from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import Dynamic, Static
+from firsttouch.genomics.sources import source
 
 pytestmark = pytest.mark.unit
 

@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import itertools
 import os
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from firsttouch.errors import BadInput, CannotHere
-from firsttouch.genomics import fastq
-from firsttouch.genomics.fastq import Layout, Reads, stem
+from firsttouch.errors import CannotHere
+from firsttouch.genomics.fastq import Reads, stem
 from firsttouch.genomics.pipe_writer import Halt, Outlet, Stopped
+from firsttouch.genomics.sources import Anew, Intake, Plain, Shared, Unpacked
 
 # ----------------------------------------------------------------------
 # Bytes of FASTQ on their way: lines end with LF alone; pairs are taken apart, or put together.
@@ -184,141 +182,6 @@ def _between(reads: Reads, cuts: list[int]) -> list[Part]:
         )
         for a, b in itertools.pairwise(cuts)
     ]
-
-
-# ----------------------------------------------------------------------
-# Where the bytes of parts come from: a file, a gzip file from its middle, or a gzip file from end to end.
-
-#: Bytes read at a time where they are looked at.
-_BLOCK = 1 << 20
-
-
-class Intake(Protocol):
-    """Gives the bytes of one file of a part."""
-
-    def pour(self, begin: int, end: int, outlet: Outlet) -> None:
-        """Write the bytes *begin* to *end* - 1 to *outlet* as they are."""
-
-    def blocks(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes *begin* to *end* - 1."""
-
-    def close(self) -> None:
-        """Free what it holds; who reads from it meets its end."""
-
-
-class Flow:
-    """Bytes of a descriptor: a file's, or (*packed*) those of a pipe that gives them in order."""
-
-    def __init__(self, layout: Layout, fd: int, *, from_pipe: bool, halt: Halt) -> None:
-        self._layout, self._fd, self._pipe, self._halt = layout, fd, from_pipe, halt
-
-    def pour(self, begin: int, end: int, outlet: Outlet) -> None:
-        """Write bytes to *outlet* as they are."""
-        at = begin
-        while at < end:
-            moved = outlet.splice(self._fd, None if self._pipe else at, end - at)
-            if moved is None:
-                for block in self.blocks(at, end):
-                    outlet.write(block)
-                return
-            self._check(moved)
-            at += moved
-
-    def blocks(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield bytes."""
-        at = begin
-        while at < end:
-            size = min(_BLOCK, end - at)
-            block = os.read(self._fd, size) if self._pipe else os.pread(self._fd, size, at)
-            self._check(len(block))
-            at += len(block)
-            yield block
-
-    def _check(self, moved: int) -> None:
-        if self._halt.asked:
-            raise Stopped
-        if not moved:
-            what = "the gzip data end too early" if self._pipe else "ends too early"
-            raise BadInput(f"{what}: was it changed after it had been checked?", file=self._layout.source.file)
-
-    def close(self) -> None:
-        """Free what it holds."""
-        if not self._pipe:
-            os.close(self._fd)
-
-
-class Plain(Flow):
-    """A plain file: any part, in any order."""
-
-    def __init__(self, layout: Layout, halt: Halt) -> None:
-        super().__init__(layout, layout.source.open(), from_pipe=False, halt=halt)
-        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-
-
-class Unpacked(Flow):
-    """Bytes *begin* to *end* - 1 of what a gzip file unpacks to, in order."""
-
-    def __init__(self, layout: Layout, halt: Halt, begin: int, end: int) -> None:
-        assert layout.index is not None  # noqa: S101 (a gzip file that was checked has one)
-        self._unpacker = fastq.part(layout.source, layout.index, begin, end - begin)
-        super().__init__(layout, self._unpacker.stream, from_pipe=True, halt=halt)
-
-    def close(self) -> None:
-        """Free what it holds."""
-        self._unpacker.close()
-
-
-class Anew:
-    """A gzip file, unpacked anew from where each piece begins."""
-
-    def __init__(self, layout: Layout, halt: Halt) -> None:
-        self._layout, self._halt = layout, halt
-
-    def pour(self, begin: int, end: int, outlet: Outlet) -> None:
-        """Write bytes to *outlet* as they are."""
-        with contextlib.closing(Unpacked(self._layout, self._halt, begin, end)) as unpacked:
-            unpacked.pour(begin, end, outlet)
-
-    def blocks(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield bytes."""
-        with contextlib.closing(Unpacked(self._layout, self._halt, begin, end)) as unpacked:
-            yield from unpacked.blocks(begin, end)
-
-    def close(self) -> None:
-        """Free what it holds: nothing, between two pieces."""
-
-
-class Shared:
-    """A gzip file, unpacked once, from end to end, for all instances: each takes the pieces that are its own.
-
-    A piece that nobody has taken when one behind it is wanted is kept in memory: it is a mate's whose instance
-    still reads the other mate.
-    """
-
-    def __init__(self, layout: Layout, halt: Halt, pieces: Sequence[tuple[int, int]]) -> None:
-        """Take *pieces* as bytes from, to: next to each other, each to be taken once."""
-        self._flow = Unpacked(layout, halt, pieces[0][0], pieces[-1][1])
-        self._lock = threading.Lock()
-        self._coming = collections.deque(pieces)
-        self._kept: dict[int, list[bytes]] = {}
-
-    def pour(self, begin: int, end: int, outlet: Outlet) -> None:
-        """Write bytes to *outlet* as they are."""
-        for block in self.blocks(begin, end):
-            outlet.write(block)
-
-    def blocks(self, begin: int, end: int) -> Iterator[bytes]:  # noqa: ARG002 (where a piece ends is known)
-        """Yield bytes."""
-        with self._lock:
-            while begin not in self._kept:
-                first, last = self._coming.popleft()
-                self._kept[first] = list(self._flow.blocks(first, last))
-            piece = self._kept.pop(begin)
-        yield from piece
-
-    def close(self) -> None:
-        """Free what it holds."""
-        self._flow.close()
 
 
 # ----------------------------------------------------------------------
@@ -576,6 +439,71 @@ class Dynamic(_Feeder):
         for shared in self._shared.values():
             shared.close()
         self._shared = {}
+
+
+# ----------------------------------------------------------------------
+# The pipes from a feeder of reads to the instances of a scenario.
+
+Feeder = Static | Dynamic | Repeated
+
+
+class Pipes:
+    """The pipes of one step, from the feeder to each instance; without a feeder the read files themselves.
+
+    An instance has a pipe for each of *mates*, or (*on_stdin*) one in all, with the records of both in turn.
+    """
+
+    def __init__(
+        self, reads: Reads, instances: int, mates: Sequence[int], feeder: Feeder | None, *, on_stdin: bool = False
+    ) -> None:
+        self._reads, self._feeder, self._mates = reads, feeder, mates
+        self._on_stdin, self._in_turn = on_stdin, on_stdin and len(mates) > 1
+        self._into: list[list[int | None]] = [[None] * reads.mates for _ in range(instances)]
+        self._out: list[list[int | None]] = [[None] * reads.mates for _ in range(instances)]
+        self._started = False
+
+    def __enter__(self) -> Pipes:
+        if self._feeder is not None:
+            try:
+                for into, out in zip(self._into, self._out, strict=True):
+                    for mate in self._mates[:1] if self._on_stdin else self._mates:
+                        out[mate], into[mate] = os.pipe()
+            except OSError:
+                self._close(*self._into, *self._out)
+                raise
+        return self
+
+    def of(self, number: int) -> tuple[list[str | None], tuple[int, ...], int | None]:
+        """Return the files that an instance reads, by mate, descriptors to stay open in it, and its stdin."""
+        if self._feeder is None:
+            return [str(f) if m in self._mates else None for m, f in enumerate(self._reads.files)], (), None
+        ends = self._out[number]
+        if self._on_stdin:
+            return [None] * len(ends), (), ends[self._mates[0]]
+        names = [None if fd is None else f"/dev/fd/{fd}" for fd in ends]
+        return names, tuple(fd for fd in ends if fd is not None), None
+
+    def start(self) -> None:
+        """Begin to feed."""
+        if self._feeder is not None:
+            self._started = True
+            self._feeder.start(self._into, in_turn=self._in_turn)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._feeder is None:
+            return
+        if not self._started:
+            self._close(*self._into)
+        # With the reading ends gone a feeder that is still at work meets a broken pipe and ends.
+        self._close(*self._out)
+        if kind is None:
+            self._feeder.join()
+        else:
+            self._feeder.stop()
+
+    def _close(self, *ends: list[int | None]) -> None:
+        for fd in (fd for mates in ends for fd in mates if fd is not None):
+            os.close(fd)
 
 
 # ----------------------------------------------------------------------

@@ -18,7 +18,8 @@ from firsttouch.execution.process_runner import Job, Outcome, Watching, run_toge
 from firsttouch.genomics import fastq, feed, sam
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.fastq import Reads
-from firsttouch.genomics.outputs import Feeder, Output, Pipes
+from firsttouch.genomics.feed import Feeder, Pipes
+from firsttouch.genomics.outputs import Output
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.placement import Scenario
