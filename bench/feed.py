@@ -6,7 +6,7 @@ temporary folder) and packed with gzip. Each of ROUNDS rounds measures everythin
 
 - ``cat | cat``: ``cat FILE... | cat >/dev/null``, what two processes and a pipe between them move. All ratios are
   to this rate of the same round, for the same files.
-- feeders: Static and Dynamic write to N consumers, each ``cat >/dev/null`` (N of them, 2 N where reads are
+- feeders: StaticFeeder and DynamicFeeder write to N consumers, each ``cat >/dev/null`` (2 N where reads are
   paired), from start() until the last consumer has ended.
 - the pass: inspect(), which checks every record before any program starts; and the pass and the feeding together.
 - gzip: the rate (of unpacked bytes) of ``rapidgzip -d -c FILE | cat >/dev/null``, with one thread and with all,
@@ -38,11 +38,12 @@ from pathlib import Path
 import numpy as np
 
 from firsttouch.genomics.fastq import Reads, inspect
-from firsttouch.genomics.feed import Dynamic, Static
+from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder
 from firsttouch.units import parse_bytes
 
 #: Part of the plain file that is packed, since packing takes long: what is unpacked is this large.
 PACKED_PART = 8
+TITLES = {StaticFeeder: "Static", DynamicFeeder: "Dynamic"}
 RAPIDGZIP = Path(sys.executable).with_name("rapidgzip")
 
 
@@ -86,7 +87,7 @@ def through_cat(argv: Sequence[str | Path]) -> None:
         raise SystemExit(f"{argv[0]} failed")
 
 
-def feed(reads: Reads, kind: type[Static] | type[Dynamic], instances: int) -> None:
+def feed(reads: Reads, kind: type[StaticFeeder] | type[DynamicFeeder], instances: int) -> None:
     """Feed that many instances, each of which reads with cat."""
     feeder, programs, sinks = kind(reads, instances), [], []
     for _ in range(instances):
@@ -135,11 +136,11 @@ def one_round(folder: Path, table: Table) -> None:
         found: list[Reads] = []
         passed = seconds(lambda f=chosen, r=found: r.append(inspect(f, batch_bases=10_000_000)))
         table.add(f"{title}: the pass before (inspect)", size, passed, base)
-        for kind in (Static, Dynamic):
+        for kind in (StaticFeeder, DynamicFeeder):
             for instances in (1, 2, 4):
                 fed = seconds(lambda k=kind, n=instances, r=found: feed(r[0], k, n))
-                table.add(f"{title}: {kind.__name__}, {instances} consumers", size, fed, base)
-                if (kind, instances) == (Static, 2):
+                table.add(f"{title}: {TITLES[kind]}, {instances} consumers", size, fed, base)
+                if (kind, instances) == (StaticFeeder, 2):
                     table.add(f"{title}: the pass and Static, 2 consumers", size, passed + fed, base)
     packed(folder / "1.fq.gz", table)
     peers(folder, table)
@@ -148,17 +149,17 @@ def one_round(folder: Path, table: Table) -> None:
 def packed(file: Path, table: Table) -> None:
     """Measure a gzip file."""
     reads = inspect([file])
-    size = int(reads.marks.offsets[0][-1])
+    size = int(reads.batches.offsets[0][-1])
     own = [
         seconds(lambda t=threads: through_cat([RAPIDGZIP, "-d", "-c", "-P", t, file]))
         for threads in ("1", str(len(os.sched_getaffinity(0))))
     ]
     base = table.add("gzip: rapidgzip | cat", size, min(own))
     table.add("gzip: the pass before (inspect, makes the index)", size, seconds(lambda: inspect([file])), base)
-    for kind in (Static, Dynamic):
+    for kind in (StaticFeeder, DynamicFeeder):
         for instances in (1, 2):
             fed = seconds(lambda k=kind, n=instances: feed(reads, k, n))
-            table.add(f"gzip: {kind.__name__}, {instances} consumers", size, fed, base)
+            table.add(f"gzip: {TITLES[kind]}, {instances} consumers", size, fed, base)
 
 
 def peers(folder: Path, table: Table) -> None:

@@ -83,9 +83,9 @@ def nothing_stays():
     assert held() == before
 
 
-def fed(feeder, instances, mates, *, wanted=None, in_turn=False):
+def fed(feeder, instances, mates, *, wanted=None, interleaved=False):
     """Return what each instance reads, for each mate (or in all, of mates in turn), once everything was fed."""
-    mates = 1 if in_turn else mates
+    mates = 1 if interleaved else mates
     found = [[b""] * mates for _ in range(instances)]
     sinks, readers = [], []
 
@@ -104,7 +104,7 @@ def fed(feeder, instances, mates, *, wanted=None, in_turn=False):
             readers.append(threading.Thread(target=read, args=(out_of, instance, mate)))
     for reader in readers:
         reader.start()
-    feeder.start(sinks, in_turn=in_turn)
+    feeder.start(sinks, interleaved=interleaved)
     try:
         feeder.join()
     finally:

@@ -58,7 +58,7 @@ def test_the_output_does_not_depend_on_instances(few, tmp_path, paired):
     prefix, files = few
     files = files[: 1 + paired]
     work = prepare(prefix, files, BATCH)
-    assert work.reads.marks.batches >= 5
+    assert work.reads.batches.count >= 5
     expected = by_bwa_alone(prefix, files)
     texts = []
     for instances, threads in ((1, 1), (1, 2), (2, 1), (3, 1), (4, 2), (5, 1)):
@@ -107,7 +107,7 @@ def test_batches_are_those_of_bwa(few, batch):
     argv = ["bwa", "mem", "-v", "3", "-t", "2", "-K", str(batch), prefix, *files]
     said = subprocess.run(argv, capture_output=True, text=True, check=True).stderr
     counts = [int(n) for n in re.findall(r"^\[M::process\] read (\d+) sequences", said, re.MULTILINE)]
-    found = prepare(prefix, files, batch).reads.marks.records
+    found = prepare(prefix, files, batch).reads.batches.records
     assert [2 * (b - a) for a, b in itertools.pairwise(found)] == counts
 
 
@@ -130,7 +130,7 @@ def test_every_scenario_of_this_host(few):
     work = prepare(prefix, files, 10_000)
     expected = None
     for one in plan(load(), BWA.need(BWA.index_bytes(prefix))).scenarios:
-        if one.instances > work.reads.marks.batches:
+        if one.instances > work.reads.batches.count:
             continue
         result = launch.run(work, one, None, timeout=100)
         expected = expected or result.alignments.sums.exact

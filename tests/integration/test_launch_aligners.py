@@ -87,7 +87,7 @@ def test_the_output_is_that_of_one_instance(one, genome, form, tmp_path, tmp_pat
     for instances, threads, dynamic in ((1, 2, False), (2, 1, False), (3, 2, True)):
         out = tmp_path / f"{instances}.sam"
         now = replace(work, dynamic=dynamic and len(one.steps(len(mates))) == 1)
-        if instances > work.reads.marks.batches:
+        if instances > work.reads.batches.count:
             with pytest.raises(CannotHere, match="too few for"):
                 launch.run(now, scenario(instances, threads), Output(out), timeout=100)
             assert one.batch_reads
@@ -111,6 +111,6 @@ def test_batches_that_cannot_be_made_smaller(one, phage, tmp_path, tmp_path_fact
     far = pairs(genome, 3000, 36, rng, apart=(800, 950))
     files = written(tmp_path, [n + f for n, f in zip(near, far, strict=True)])
     work = replace(launch.prepare(one, built(one, reference, tmp_path_factory), files), summed=True)
-    assert work.reads.marks.batches == 2
+    assert work.reads.batches.count == 2
     found = [launch.run(work, scenario(n), None, timeout=250).alignments for n in (1, 2)]
     assert found[0].sums.common == found[1].sums.common

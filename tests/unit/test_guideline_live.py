@@ -47,7 +47,7 @@ def host(tmp_path, monkeypatch, golden):
 
         def run(given, scenario, output, *, timeout):
             assert output is None
-            assert given.reads.marks.batches >= scenario.instances
+            assert given.reads.batches.count >= scenario.instances
             limits.append(timeout)
             seconds = (loading + given.reads.records / 100_000 * work(scenario)) * next(noises)
             clock.now += seconds

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from factories.fastq_files import GOOD, common, fastq, layout, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.genomics import fastq as check
-from firsttouch.genomics import fastq as marks
-from firsttouch.genomics import feed
-from firsttouch.genomics import sources as blocks
+from firsttouch.genomics import fastq as module
+from firsttouch.genomics import feed, sources
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.feed import divide, pieces
+from firsttouch.genomics.feed import dynamic_parts, static_parts
 
 pytestmark = pytest.mark.unit
 #: Small blocks, so that records go over their borders; and no room before them, for records that are larger.
@@ -30,9 +28,9 @@ def blocks_of(monkeypatch):
     """Returns a function that sets how large blocks are, and the room before them."""
 
     def change(size):
-        monkeypatch.setattr(blocks, "BLOCK", size[0])
-        monkeypatch.setattr(blocks, "HEAD", size[1])
-        monkeypatch.setattr(check, "HEAD", size[1])
+        monkeypatch.setattr(sources, "BLOCK", size[0])
+        monkeypatch.setattr(sources, "HEAD", size[1])
+        monkeypatch.setattr(module, "HEAD", size[1])
 
     return change
 
@@ -49,7 +47,7 @@ def batch_starts(records, batch):
 
 
 BATCHES = st.builds(
-    marks.Batch,
+    module.BatchRule,
     bases=st.sampled_from((0, 0, 50, 120, 700)),
     records=st.sampled_from((0, 0, 1, 2, 3, 7)),
     text=st.sampled_from((0, 0, 100, 1000)),
@@ -65,7 +63,7 @@ def test_records_and_bases_are_counted(tmp_path, blocks_of, records, written, si
     assert reads.records == len(records[0])
     assert reads.bases == sum(len(r[1]) for r in records[0])
     assert reads.as_is == (data == text(records[0]))
-    begins = [p.begins[0] for p in divide(reads, len(records[0]))]
+    begins = [p.begins[0] for p in static_parts(reads, len(records[0]))]
     assert [re.match(rb"[^\r\n]*", data[b:])[0].decode() for b in begins] == [r[0] for r in records[0]]
 
 
@@ -98,71 +96,71 @@ def test_parts_begin_where_batches_begin(
     starts = batch_starts([(s, len(text([r]))) for s, r in zip(sizes, records[0], strict=True)], batch)
     assert (reads.records, reads.bases, reads.paired, reads.mates) == (len(sizes), sum(sizes), True, 2)
     assert reads.as_is is (not interleaved and newline == "\n")
-    assert list(reads.marks.records) == [*starts, len(sizes)]
+    assert list(reads.batches.records) == [*starts, len(sizes)]
     if len(starts) < instances:
         with pytest.raises(CannotHere, match=f"too few for {instances} instances"):
-            divide(reads, instances)
+            static_parts(reads, instances)
         return
-    for found in (divide(reads, instances), pieces(reads, instances)):
+    for found in (static_parts(reads, instances), dynamic_parts(reads, instances)):
         assert [p.first for p in found] == [0, *(p.end for p in found[:-1])]
         assert found[-1].end == len(sizes)
         assert found[-1].ends == tuple(f.stat().st_size for f in files)
         assert all(p.records and p.first in starts for p in found)
-    assert len(divide(reads, instances)) == instances
+    assert len(static_parts(reads, instances)) == instances
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 50)] * 2), min_size=1, max_size=200), BATCHES, st.data())
 @common(300)
 def test_batches_do_not_depend_on_how_records_come(sizes, batch, data):
-    marker, at = marks.Marker(batch, 1), 0
+    indexer, at = module.BatchIndexer(batch, 1), 0
     while at < len(sizes):
         count = data.draw(st.integers(1, len(sizes) - at))
         here = np.arange(at, at + count)
-        marker.add(*np.array(sizes[at : at + count]).T, [10 * here])
+        indexer.add(*np.array(sizes[at : at + count]).T, [10 * here])
         at += count
-    found = marker.marks([10 * len(sizes)])
+    found = indexer.index([10 * len(sizes)])
     assert list(found.records) == [*batch_starts(sizes, batch), len(sizes)]
     assert list(found.offsets[0]) == [10 * r for r in found.records]
 
 
 @pytest.mark.parametrize("batch", [0, 25])
 def test_marks_stay_few(monkeypatch, batch):
-    monkeypatch.setattr(marks, "ENOUGH", 16)
-    marker = marks.Marker(marks.Batch(batch), 1)
+    monkeypatch.setattr(module, "ENOUGH_MARKS", 16)
+    indexer = module.BatchIndexer(module.BatchRule(batch), 1)
     for at in range(0, 5000, 50):
-        marker.add(np.full(50, 10), np.full(50, 10), [np.arange(at, at + 50)])
-    found = marker.marks([5000])
+        indexer.add(np.full(50, 10), np.full(50, 10), [np.arange(at, at + 50)])
+    found = indexer.index([5000])
     step = 3 if batch else 1
-    assert found.batches == len(range(0, 5000, step))
+    assert found.count == len(range(0, 5000, step))
     assert list(found.records) == [*range(0, 5000, step * found.stride), 5000]
     assert 16 < len(found.records) <= 34
 
 
 def test_parts_are_as_equal_as_batches_allow(tmp_path):
     reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 10, "+", "I" * 10]] * 1000))], batch_bases=100)
-    assert {p.records for p in divide(reads, 4)} == {250}
-    assert {p.records for p in divide(reads, 8)} == {120, 130}
-    assert len(divide(reads, 100)) == 100
+    assert {p.records for p in static_parts(reads, 4)} == {250}
+    assert {p.records for p in static_parts(reads, 8)} == {120, 130}
+    assert len(static_parts(reads, 100)) == 100
     reason = (
         "too few for 101 instances .* batches of 100 bases, .* 10,000 bases in 1,000 reads are 100; .*-bases 49$"
     )
     with pytest.raises(CannotHere, match=reason):
-        divide(reads, 101)
+        static_parts(reads, 101)
     with pytest.raises(CannotHere, match="3 records are too few for 4 instances"):
-        divide(inspect([write(tmp_path / "few.fq", text(GOOD))]), 4)
+        static_parts(inspect([write(tmp_path / "few.fq", text(GOOD))]), 4)
 
 
 def test_pieces_are_of_their_size(tmp_path, monkeypatch):
     reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 45, "+", "I" * 45]] * 10_000))])
-    monkeypatch.setattr(feed, "PIECE", 10_000)
-    sizes = [p.ends[0] - p.begins[0] for p in pieces(reads, 2)]
+    monkeypatch.setattr(feed, "PART_BYTES", 10_000)
+    sizes = [p.ends[0] - p.begins[0] for p in dynamic_parts(reads, 2)]
     # 103 or 104 records of 97 bytes.
     assert set(sizes) == {9_991, 10_088}
     # Few reads: still some pieces for each, but not of a few records.
-    monkeypatch.setattr(feed, "_LEAST", 1000)
-    assert len(pieces(reads, 50)) >= 50 * 15
-    assert len(pieces(reads, 700)) == 970
-    assert len(pieces(reads, 1500)) == 1500
+    monkeypatch.setattr(feed, "_LEAST_BYTES", 1000)
+    assert len(dynamic_parts(reads, 50)) >= 50 * 15
+    assert len(dynamic_parts(reads, 700)) == 970
+    assert len(dynamic_parts(reads, 1500)) == 1500
 
 
 BAD = [
@@ -233,7 +231,7 @@ def test_blank_lines_are_dropped_at_the_end_only(tmp_path, blocks_of, blank):
     for size in ((3, 0), (1 << 21, 1 << 14)):
         blocks_of(size)
         reads = inspect([write(tmp_path / "r.fq", text(GOOD) + blank)])
-        assert (reads.records, reads.as_is, reads.marks.offsets[0][-1]) == (3, False, len(text(GOOD)))
+        assert (reads.records, reads.as_is, reads.batches.offsets[0][-1]) == (3, False, len(text(GOOD)))
         file = write(tmp_path / "r.fq", text(GOOD) + blank + text(GOOD))
         with pytest.raises(BadInput, match=rf"^{file}:13: record 4 begins without @"):
             inspect([file])
@@ -247,7 +245,7 @@ def test_reads_of_any_length(tmp_path, bases):
 
 
 def test_what_never_ends_is_no_fastq(tmp_path, monkeypatch):
-    monkeypatch.setattr(check, "LONGEST", 1 << 22)
+    monkeypatch.setattr(module, "LONGEST", 1 << 22)
     file = write(tmp_path / "r.fq", text(GOOD) + b"@" + bytes(10 << 20))
     with pytest.raises(BadInput, match=rf"^{file}:13: record 4 is longer than 4 MiB: is this FASTQ"):
         inspect([file])
@@ -268,9 +266,9 @@ def test_files_that_are_not_taken(tmp_path):
     with pytest.raises(BadInput, match="cannot be read: Is a directory"):
         inspect([tmp_path])
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(BadInput, match="fifo: is no regular file: reads are read more than once, save them"):
+    with pytest.raises(BadInput, match="fifo: is not a regular file: reads are read more than once, save them"):
         inspect([tmp_path / "fifo"])
-    with pytest.raises(BadInput, match="standard input are not taken"):
+    with pytest.raises(BadInput, match="reads cannot come from standard input"):
         inspect([type(tmp_path)("-")])
     with pytest.raises(BadInput, match="3 read files"):
         inspect([tmp_path] * 3)
@@ -283,7 +281,7 @@ def test_files_that_are_not_taken(tmp_path):
 )
 def test_other_compressions_are_refused(tmp_path, begin, program):
     file = write(tmp_path / "r.fq", begin + bytes(100))
-    with pytest.raises(BadInput, match=f"^{file}: is compressed .* unpack it with {program}"):
+    with pytest.raises(BadInput, match=f"^{file}: is compressed, but not with gzip: decompress it with {program}"):
         inspect([file])
 
 
@@ -327,7 +325,7 @@ def test_bytes_are_judged_alike_one_by_one_and_together(tmp_path, blocks_of, *, 
     place = min(place, len(lines[line]) - 1)
     lines[line][place] = byte
     data = text(records[:record]) + b"\n".join(lines) + b"\n" + text(records[record + 1 :])
-    reason = check._reason(data.split(b"\n")[4 * record : 4 * record + 4])
+    reason = module._fault(data.split(b"\n")[4 * record : 4 * record + 4])
     file = write(tmp_path / "r.fq", data)
     if reason is None:
         assert inspect([file]).records == 4
@@ -402,7 +400,7 @@ def test_interleaved_pairs_that_are_odd(tmp_path, cut):
 
 
 def test_a_long_pass_says_how_far_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("firsttouch.genomics.fastq._OFTEN", 0.0)
+    monkeypatch.setattr("firsttouch.genomics.fastq._MESSAGE_INTERVAL", 0.0)
     said = []
     inspect([write(tmp_path / "r.fq", text(GOOD))], say=said.append)
     assert said
@@ -410,7 +408,7 @@ def test_a_long_pass_says_how_far_it_is(tmp_path, monkeypatch):
 
 
 def test_memory_stays_small(tmp_path):
-    """Of an input far larger than the blocks nothing is kept but marks."""
+    """Of an input far larger than the blocks nothing is kept but the batch index."""
     file = tmp_path / "r.fq"
     one = text([[f"@r{n:07}", "ACGT" * 25, "+", "FFFF" * 25] for n in range(20_000)])
     with file.open("wb") as out:
@@ -437,5 +435,5 @@ def test_nothing_stays_open_after_an_error(tmp_path):
 
 def test_parts_are_next_to_each_other(tmp_path):
     reads = inspect([write(tmp_path / "r.fq", text(GOOD * 10))])
-    for one, other in itertools.pairwise(divide(reads, 7)):
+    for one, other in itertools.pairwise(static_parts(reads, 7)):
         assert one.ends == other.begins

@@ -19,7 +19,7 @@ from factories.fastq_files import GOOD, common, fastq, fed, layout, nothing_stay
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.genomics import feed, pipe_writer, sources
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.feed import Dynamic, Repeated, Static
+from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder, WeakScalingFeeder
 
 pytestmark = pytest.mark.unit
 
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.unit
 @pytest.fixture
 def small(monkeypatch):
     """Small pieces and blocks, so that a few records are many of them."""
-    monkeypatch.setattr(feed, "PIECE", 300)
-    monkeypatch.setattr(sources, "_BLOCK", 7)
+    monkeypatch.setattr(feed, "PART_BYTES", 300)
+    monkeypatch.setattr(sources, "_READ_BYTES", 7)
 
 
 @given(
@@ -37,7 +37,7 @@ def small(monkeypatch):
     form=st.sampled_from(("single", "files", "interleaved")),
     batch=st.integers(0, 400),
     instances=st.integers(1, 4),
-    kind=st.sampled_from((Static, Dynamic)),
+    kind=st.sampled_from((StaticFeeder, DynamicFeeder)),
     gz=st.sampled_from((False, False, False, True)),
 )
 @common(150)
@@ -49,35 +49,29 @@ def test_all_is_fed_once_in_step(tmp_path, small, *, records, layouts, form, bat
     files = [write(tmp_path / f"{n}.fq", packed(d, 3) if gz else d) for n, d in enumerate(data)]
     files, mates = (files[:1], 1) if form == "single" else (files, 2)
     reads = inspect(files, batch_bases=batch, interleaved=form == "interleaved")
-    instances = min(instances, reads.marks.batches)
+    instances = min(instances, reads.batches.count)
     with nothing_stays():
         feeder = kind(reads, instances)
         found = fed(feeder, instances, mates)
-    numbers = sorted(run for runs in feeder.runs for run in runs)
-    assert [n for n, _ in numbers] == list(range(len(numbers)))
-    assert sum(count for _, count in numbers) == len(records[0])
-    begins = dict(zip((n for n, _ in numbers), [0, *_sums(c for _, c in numbers)], strict=False))
-    assert set(begins.values()) <= set(reads.marks.records.tolist())
+    assert sorted(n for share in feeder.shares for n in share) == list(range(len(feeder.parts)))
+    counts = [part.records for part in feeder.parts]
+    assert sum(counts) == len(records[0])
+    begins = [0, *itertools.accumulate(counts)][:-1]
+    assert set(begins) <= set(reads.batches.records.tolist())
     for instance in range(instances):
         for mate in range(mates):
-            mine = [r for n, c in feeder.runs[instance] for r in records[mate][begins[n] : begins[n] + c]]
+            mine = [r for n in feeder.shares[instance] for r in records[mate][begins[n] : begins[n] + counts[n]]]
             assert found[instance][mate] == text(mine)
     if mates == 2:
         with nothing_stays():
-            found = fed(feeder, instances, mates, in_turn=True)
+            found = fed(feeder, instances, mates, interleaved=True)
         both = [r for pair in zip(*records, strict=True) for r in pair]
         for instance in range(instances):
-            mine = [r for n, c in feeder.runs[instance] for r in both[2 * begins[n] : 2 * (begins[n] + c)]]
+            mine = [r for n in feeder.shares[instance] for r in both[2 * begins[n] : 2 * (begins[n] + counts[n])]]
             assert found[instance] == [text(mine)]
-    if kind is Static:
-        assert feeder.runs == [[(n, p.records)] for n, p in enumerate(feed.divide(reads, instances))]
-
-
-def _sums(values):
-    total = 0
-    for value in values:
-        total += value
-        yield total
+    if kind is StaticFeeder:
+        assert feeder.shares == [[n] for n in range(instances)]
+        assert feeder.parts == feed.static_parts(reads, instances)
 
 
 @given(
@@ -92,9 +86,9 @@ def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each,
     """Each instance gets as many as batches allow, and goes on where the one before it ended."""
     files = [write(tmp_path / f"{n}.fq", packed(text(r), 2) if gz else text(r)) for n, r in enumerate(records)]
     reads = inspect(files, batch_bases=batch)
-    largest = max(b - a for a, b in itertools.pairwise(reads.marks.records.tolist()))
+    largest = max(b - a for a, b in itertools.pairwise(reads.batches.records.tolist()))
     try:
-        feeder = Repeated(reads, instances, each)
+        feeder = WeakScalingFeeder(reads, instances, each)
     except CannotHere:
         # An instance would have no batch.
         assert each < 2 * largest
@@ -102,20 +96,20 @@ def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each,
     with nothing_stays():
         found = fed(feeder, instances, 2)
     at = 0
-    for instance, runs in enumerate(feeder.runs):
-        count = sum(n for _, n in runs)
+    for instance, share in enumerate(feeder.shares):
+        count = sum(feeder.parts[n].records for n in share)
         assert abs(count - each) <= largest
         for mate, mine in enumerate(records):
             assert found[instance][mate] == text([mine[n % len(mine)] for n in range(at, at + count)])
         at += count
-        assert at % len(records[0]) in reads.marks.records
+        assert at % len(records[0]) in reads.batches.records
     assert abs(at - instances * each) <= largest
 
 
 def test_when_a_reader_began(tmp_path):
     """It loads its index first, so to speak; and one to which a page is enough is not seen."""
     reads = inspect([write(tmp_path / "r.fq", text(GOOD * 1000))])
-    for feeder in (Static(reads, 1), Dynamic(reads, 1), Repeated(reads, 1, 3000)):
+    for feeder in (StaticFeeder(reads, 1), DynamicFeeder(reads, 1), WeakScalingFeeder(reads, 1, 3000)):
         out_of, into = os.pipe()
         feeder.start([[into]])
         time.sleep(0.2)
@@ -123,13 +117,13 @@ def test_when_a_reader_began(tmp_path):
         with os.fdopen(out_of, "rb") as stream:
             assert len(stream.read()) == len(text(GOOD * 1000))
         feeder.join()
-        assert before <= feeder.begun[0] <= time.monotonic()
-    few = Static(inspect([write(tmp_path / "few.fq", text(GOOD))]), 1)
+        assert before <= feeder.reading_since[0] <= time.monotonic()
+    few = StaticFeeder(inspect([write(tmp_path / "few.fq", text(GOOD))]), 1)
     assert fed(few, 1, 1) == [[text(GOOD)]]
-    assert few.begun == [None]
+    assert few.reading_since == [None]
 
 
-@pytest.mark.parametrize("kind", [Static, Dynamic])
+@pytest.mark.parametrize("kind", [StaticFeeder, DynamicFeeder])
 def test_one_mate_after_the_other_and_both(tmp_path, small, kind):
     """As bwa aln reads mate 1, then mate 2, and bwa sampe both."""
     files = [write(tmp_path / f"{n}.fq", text(GOOD * 50)) for n in range(2)]
@@ -149,7 +143,7 @@ def reads_of(tmp_path, size, mates=1):
 
 def test_real_programs_are_fed(tmp_path):
     reads, expected = reads_of(tmp_path, 30_000_000, 2)
-    for kind in (Static, Dynamic):
+    for kind in (StaticFeeder, DynamicFeeder):
         programs, sinks = [], [[]]
         for _ in range(2):
             out_of, into = os.pipe()
@@ -162,10 +156,10 @@ def test_real_programs_are_fed(tmp_path):
         assert [p.communicate(timeout=60)[0].split()[0].decode() for p in programs] == [expected] * 2
 
 
-@pytest.mark.parametrize("kind", [Static, Dynamic])
+@pytest.mark.parametrize("kind", [StaticFeeder, DynamicFeeder])
 @pytest.mark.parametrize("gz", [False, True])
 @pytest.mark.parametrize("form", ["files", "interleaved"])
-def test_mates_read_in_turn_in_any_amounts(tmp_path, kind, gz, form):
+def test_mates_read_interleaved_in_any_amounts(tmp_path, kind, gz, form):
     """More of one mate than any pipe holds, before anything of the other."""
     data = text([["@r", "A" * 100, "+", "I" * 100]] * 60_000)
     if form == "files":
@@ -180,7 +174,7 @@ def test_mates_read_in_turn_in_any_amounts(tmp_path, kind, gz, form):
         sizes = []
         # One instance reads all of mate 2 before anything of mate 1; then the other does.
         order = [out_of for mine in pipes for out_of, _ in reversed(mine)]
-        if kind is Dynamic:
+        if kind is DynamicFeeder:
             # Who does not read gets little: all that is left goes to the first.
             order = [pipes[0][1][0], pipes[0][0][0], pipes[1][1][0], pipes[1][0][0]]
         for out_of in order:
@@ -200,7 +194,7 @@ def test_mates_read_in_turn_in_any_amounts(tmp_path, kind, gz, form):
     assert sizes[2] == sizes[3]
 
 
-@pytest.mark.parametrize("kind", [Static, Dynamic])
+@pytest.mark.parametrize("kind", [StaticFeeder, DynamicFeeder])
 def test_dynamic_pieces_go_to_who_reads(tmp_path, kind):
     reads, _ = reads_of(tmp_path, 20_000_000)
     slow, fast = os.pipe(), os.pipe()
@@ -214,14 +208,14 @@ def test_dynamic_pieces_go_to_who_reads(tmp_path, kind):
         rest = len(stream.read())
     feeder.join()
     assert size + rest == reads.files[0].stat().st_size
-    if kind is Dynamic:
+    if kind is DynamicFeeder:
         # A pipe's content and the piece that waited for more room.
-        assert rest <= pipe_writer.PIPE_BYTES + 2 * feed.PIECE
+        assert rest <= pipe_writer.PIPE_BYTES + 2 * feed.PART_BYTES
     else:
         assert abs(size - rest) < 1000
 
 
-@pytest.mark.parametrize("kind", [Static, Dynamic])
+@pytest.mark.parametrize("kind", [StaticFeeder, DynamicFeeder])
 @pytest.mark.parametrize("gz", [False, True])
 def test_a_reader_that_goes_away_is_no_error(tmp_path, kind, gz):
     data = text(GOOD * 200_000)
@@ -235,7 +229,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path, kind, gz):
         feeder.join()
 
 
-@pytest.mark.parametrize("kind", [Static, Dynamic])
+@pytest.mark.parametrize("kind", [StaticFeeder, DynamicFeeder])
 @pytest.mark.parametrize("gz", [False, True])
 def test_stop_is_prompt_and_leaves_nothing(tmp_path, kind, gz):
     data = text(GOOD * 200_000)
@@ -259,7 +253,7 @@ def test_stop_is_prompt_and_leaves_nothing(tmp_path, kind, gz):
                 os.close(out_of)
 
 
-@pytest.mark.parametrize("kind", [Static, Dynamic])
+@pytest.mark.parametrize("kind", [StaticFeeder, DynamicFeeder])
 @pytest.mark.parametrize("how", ["touched", "removed", "cut"])
 def test_files_that_change_meanwhile(tmp_path, kind, how):
     file = write(tmp_path / "r.fq", text(GOOD * 1000))
@@ -276,7 +270,7 @@ def test_files_that_change_meanwhile(tmp_path, kind, how):
 
 def test_a_file_that_is_cut_while_it_is_fed(tmp_path):
     file = write(tmp_path / "r.fq", text(GOOD * 300_000))
-    feeder = Static(inspect([file]), 1)
+    feeder = StaticFeeder(inspect([file]), 1)
     with nothing_stays():
         out_of, into = os.pipe()
         feeder.start([[into]])
@@ -295,7 +289,7 @@ def test_where_splice_cannot_be_done(tmp_path, monkeypatch, code):
 
     monkeypatch.setattr(os, "splice", refuse)
     data = text(GOOD * 100_000)
-    for kind in (Static, Dynamic):
+    for kind in (StaticFeeder, DynamicFeeder):
         assert fed(kind(inspect([write(tmp_path / "r.fq", data)]), 1), 1, 1) == [[data]]
         assert fed(kind(inspect([write(tmp_path / "r.gz", packed(data))]), 1), 1, 1) == [[data]]
 
@@ -305,7 +299,7 @@ def test_other_errors_are_raised_where_they_are_waited_for(tmp_path, monkeypatch
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "splice", refuse)
-    feeder = Static(inspect([write(tmp_path / "r.fq", text(GOOD * 100))]), 3)
+    feeder = StaticFeeder(inspect([write(tmp_path / "r.fq", text(GOOD * 100))]), 3)
     with nothing_stays(), pytest.raises(OSError, match="Input/output error"):
         fed(feeder, 3, 1)
 
@@ -315,11 +309,11 @@ def test_an_interrupt_ends_all(tmp_path):
     file = write(tmp_path / "r.fq.gz", packed(text(GOOD * 500_000)))
     script = f"""
 import os, pathlib, time
-from firsttouch.genomics.feed import Static; from firsttouch.genomics.fastq import inspect
+from firsttouch.genomics.feed import StaticFeeder; from firsttouch.genomics.fastq import inspect
 reads = inspect([pathlib.Path({str(file)!r})])
 tasks = len(os.listdir("/proc/self/task"))
 out_of, into = os.pipe()
-feeder = Static(reads, 1)
+feeder = StaticFeeder(reads, 1)
 feeder.start([[into]])
 print("fed", flush=True)
 try:

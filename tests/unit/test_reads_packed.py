@@ -12,8 +12,8 @@ from factories.fastq_files import GOOD, fed, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput
 from firsttouch.genomics import sources as module
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.feed import Dynamic, Static
-from firsttouch.genomics.sources import source
+from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder
+from firsttouch.genomics.sources import ReadFile
 
 pytestmark = pytest.mark.unit
 
@@ -58,10 +58,10 @@ def test_parts_of_the_unpacked(tmp_path, kind):
     file = write(tmp_path / "r.fq", KINDS[kind](data))
     reads = inspect([file], batch_bases=100_000)
     assert (reads.records, reads.as_is) == (120_000, False)
-    for feeder in (Static(reads, 3), Dynamic(reads, 3)):
+    for feeder in (StaticFeeder(reads, 3), DynamicFeeder(reads, 3)):
         with nothing_stays():
             found = fed(feeder, 3, 1)
-        if isinstance(feeder, Static):
+        if isinstance(feeder, StaticFeeder):
             assert b"".join(f[0] for f in found) == data
         else:
             assert sorted(b"".join(f[0] for f in found).splitlines()) == sorted(data.splitlines())
@@ -118,7 +118,7 @@ def test_intact_at_every_end(tmp_path, kind, monkeypatch):
             if not unpack.eof:
                 break
             rest, unpack = unpack.unused_data, zlib.decompressobj(wbits=31)
-        assert module.intact(source(file), size) == members, cut
+        assert module.is_complete_gzip(ReadFile.identify(file), size) == members, cut
 
 
 def test_damage_that_is_found_while_it_is_fed(tmp_path):
@@ -131,7 +131,7 @@ def test_damage_that_is_found_while_it_is_fed(tmp_path):
     with file.open("r+b") as out:
         out.write(bytes(whole))
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
-    for kind in (Static, Dynamic):
+    for kind in (StaticFeeder, DynamicFeeder):
         with nothing_stays(), pytest.raises(BadInput, match=f"^{file}: the gzip data end too early"):
             fed(kind(reads, 2), 2, 1)
 

@@ -33,10 +33,10 @@ def part(folder, name, header, records, end="\n"):
 def joined(folder, parts, runs):
     """Survey and join parts; return the surveys, the pieces and the text."""
     surveys = [sam.survey(p, [records for _, records in mine]) for p, mine in zip(parts, runs, strict=True)]
-    pieces = sam.in_order(parts, surveys, [[number for number, _ in mine] for mine in runs])
+    pieces = sam.in_input_order(parts, surveys, [[number for number, _ in mine] for mine in runs])
     out = folder / "out.sam"
     with out.open("wb") as stream:
-        sam.write(sam.Piece(parts[0], 0, surveys[0].header_bytes), pieces, stream.fileno())
+        sam.concatenate([sam.ByteRange(parts[0], 0, surveys[0].header_bytes), *pieces], stream.fileno())
     return surveys, pieces, out.read_text()
 
 
@@ -82,7 +82,8 @@ def test_pieces_join_to_the_whole(tmp_path, block, *, extras, cuts, names, rng):
     assert sum(s.primary for s in surveys) == sum(not f & PRIMARY for f in flags) == len(records)
     assert sum(s.mapped for s in surveys) == sum(not f & (PRIMARY | 4) for f in flags)
     assert (
-        sam.sums(pieces, settle=1).exact == hashlib.sha256("".join(r + "\n" for r in whole).encode()).hexdigest()
+        sam.checksums(pieces, settle=1).exact
+        == hashlib.sha256("".join(r + "\n" for r in whole).encode()).hexdigest()
     )
 
 
@@ -96,9 +97,9 @@ def test_pieces_join_to_the_whole(tmp_path, block, *, extras, cuts, names, rng):
 )
 def test_a_header_says_what_the_user_ran(header, expected):
     before, after = b"@SQ\tSN:a\tLN:1\n", b"@CO\tafter\n" if header.endswith(b"\n") else b""
-    made = sam.described(before + header + after, "run '\t' \n\udcff", "2 x 1")
+    made = sam.describe_program(before + header + after, "run '\t' \n\udcff", "2 x 1")
     assert made == before + expected + b"\tCL:run ' ' ?\tDS:2 x 1\n" + after
-    assert sam.described(header, "", "2 x 1") == expected + b"\tDS:2 x 1\n"
+    assert sam.describe_program(header, "", "2 x 1") == expected + b"\tDS:2 x 1\n"
 
 
 def test_what_a_pipe_gets(tmp_path):
@@ -110,7 +111,9 @@ def test_what_a_pipe_gets(tmp_path):
         consumer.stdin.close()
         consumer.stdin = None
         if os.fork() == 0:
-            sam.write(sam.Piece(file, 0, found.header_bytes), sam.in_order([file], [found], [[0]]), writing)
+            sam.concatenate(
+                [sam.ByteRange(file, 0, found.header_bytes), *sam.in_input_order([file], [found], [[0]])], writing
+            )
             os._exit(0)
         os.close(writing)
         assert consumer.stdout.read() == file.read_bytes()

@@ -12,7 +12,6 @@ import gzip
 import io
 import itertools
 import math
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -53,7 +52,7 @@ class Sample:
 def write_sample(whole: Reads, fraction: float, folder: Path) -> Sample:
     """Write about *fraction* of the reads to files in *folder*, one per mate, compressed if the input is."""
     wanted = max(1, round(fraction * whole.records))
-    packed = whole.layouts[0].source.packed
+    packed = whole.layouts[0].file.gzipped
     names = tuple(folder / f"sample-{wanted}-{m + 1}.fq{'.gz' if packed else ''}" for m in range(whole.mates))
     with contextlib.ExitStack() as stack:
         outs = [stack.enter_context(_writing(name, packed=packed)) for name in names]
@@ -76,20 +75,12 @@ def _writing(name: Path, *, packed: bool) -> io.BufferedIOBase:
 
 def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[Part, int]]:
     """Yield the parts of the input in which pieces begin, and how many records to take of each."""
-    marks = whole.marks
-    last = len(marks.records) - 1
+    last = len(whole.batches.records) - 1
     count = min(PIECES, last, wanted)
-    # Pieces begin at the marks next to the middles of equal shares, and end before the next piece begins.
+    # Pieces begin at the batches next to the middles of equal shares, and end before the next piece begins.
     begins = sorted({int(i) for i in np.linspace(0, last, 2 * count + 1)[1::2]})
-    ends = [*begins[1:], last]
     left = wanted
-    for number, (a, b) in enumerate(zip(begins, ends, strict=True)):
-        part = Part(
-            int(marks.records[a]),
-            int(marks.records[b]),
-            tuple(int(o[a]) for o in marks.offsets),
-            tuple(int(o[b]) for o in marks.offsets),
-        )
+    for number, part in enumerate(feed.parts_between(whole, [*begins, last])):
         take = min(part.records, -(-left // (len(begins) - number)))
         left -= take
         if take:
@@ -98,20 +89,9 @@ def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[Part, int]]:
 
 def _copy(whole: Reads, part: Part, count: int, outs: Sequence[io.BufferedIOBase]) -> None:
     """Write the first *count* records of a part, each mate to its file."""
-    feeder = feed.Static(whole, 1, [part])
-    with contextlib.ExitStack() as stack:
-        ends = [os.pipe() for _ in outs]
-        sources = [stack.enter_context(os.fdopen(reading, "rb", 1 << 20)) for reading, _ in ends]
-        feeder.start([[writing for _, writing in ends]])
-        try:
-            for source, out in zip(sources, outs, strict=True):
-                out.writelines(itertools.islice(source, 4 * count))
-        except BaseException:
-            stack.close()
-            feeder.stop()
-            raise
-    # The readers are closed, which ends the feeder.
-    feeder.join()
+    with feed.open_mates(whole, [part], range(len(outs))) as sources:
+        for source, out in zip(sources, outs, strict=True):
+            out.writelines(itertools.islice(source, 4 * count))
 
 
 # ----------------------------------------------------------------------

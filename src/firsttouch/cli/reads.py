@@ -62,21 +62,21 @@ def _check(args: argparse.Namespace) -> int:
         return 0
     rows = [("pairs" if reads.paired else "reads", reads.records), ("bases", reads.bases)]
     if args.batch_bases:
-        rows.append(("batches", reads.marks.batches))
+        rows.append(("batches", reads.batches.count))
     print(tabulate(rows, tablefmt="plain", intfmt=","))
     for layout in reads.layouts:
-        print(f"{layout.source.file}: {', '.join(layout.notes) or 'plain'}")
+        print(f"{layout.file.path}: {', '.join(layout.notes) or 'plain'}")
     return 0
 
 
 def _document(reads: Reads) -> dict[str, object]:
     return {
-        "files": [{"file": str(lay.source.file), "layout": lay.notes} for lay in reads.layouts],
+        "files": [{"file": str(lay.file.path), "layout": lay.notes} for lay in reads.layouts],
         "paired": reads.paired,
         "interleaved": reads.interleaved,
         "records": reads.records,
         "bases": reads.bases,
-        "batches": reads.marks.batches,
+        "batches": reads.batches.count,
         "as_is": reads.as_is,
     }
 

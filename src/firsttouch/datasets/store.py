@@ -176,7 +176,7 @@ def _check_fastq(file: Path) -> tuple[int, int]:
     except BadInput as error:
         where = "" if error.line is None else f"line {error.line}: "
         raise Corrupt(f"not FASTQ that can be used: {where}{error.reason}") from None
-    if reads.layouts[0].source.packed:
+    if reads.layouts[0].file.gzipped:
         raise Corrupt("not FASTQ that can be used: it is gzip within gzip")
     with file.open("rb") as stream:
         return reads.records, len([stream.readline(), stream.readline()][1].rstrip(b"\r\n"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FASTQ files: found records, checked records, batches and pairs, plain or compressed."""
+"""Checks FASTQ files in one pass before any program starts, and indexes where their batches begin."""
 
 from __future__ import annotations
 
@@ -18,97 +18,96 @@ import numpy.typing as npt
 
 from firsttouch.errors import BadInput
 from firsttouch.genomics.sources import (
-    _NEWLINE,
-    _RETURN,
     HEAD,
+    NEWLINE,
+    RETURN,
     SLACK,
     Block,
     Bytes,
-    Damaged,
+    DamagedGzip,
     Ints,
     Layout,
-    blocks,
-    source,
+    ReadFile,
+    read_blocks,
 )
 from firsttouch.units import format_bytes
 
-# ----------------------------------------------------------------------
-# The names of a pair's two reads: equal up to their comments and to the /1 and /2 at their ends.
+Bools = npt.NDArray[np.bool_]
 
-#: What ends a name: a blank, a tab, the line's end, or any other control character.
-_LAST_END = 32
-_END = re.compile(rb"[\x00-\x20]")
+# ----------------------------------------------------------------------
+# Names. The mates of a pair have the same name, apart from comments and from /1 and /2 at the end.
+
+_SPACE = ord(" ")
+#: A name ends at a space or any control character.
+_NAME_END = re.compile(rb"[\x00-\x20]")
 _SLASH, _ONE, _TWO = b"/12"
 
 
-class Names:
-    """Names of reads: *data* (with SLACK bytes after the last), and where each line begins (@) and ends."""
+def template_name(name: bytes) -> bytes:
+    """Return the name of a read's template: the name without the /1 or /2 of its mate."""
+    return name[:-2] if name[-2:] in {b"/1", b"/2"} else name
+
+
+class ReadNames:
+    """Names of reads: their bytes, followed by SLACK others, and where the lines begin (at @) and end."""
 
     def __init__(self, data: Bytes, starts: Ints, ends: Ints) -> None:
         self.data, self.starts, self.ends = data, starts, ends
 
     def name(self, number: int) -> bytes:
-        """Return the name *number*, without its comment."""
-        return _END.split(self.data[self.starts[number] : self.ends[number]].tobytes(), maxsplit=1)[0]
+        """Return a name without its comment."""
+        return _NAME_END.split(self.data[self.starts[number] : self.ends[number]].tobytes(), maxsplit=1)[0]
 
     def width(self) -> int:
-        """Return how many bytes, @ not counted, hold every name with what ends it, as far as that is usual."""
+        """Return the bytes after @ that hold the longest line, at most SLACK."""
         return min(int((self.ends - self.starts).max()), SLACK)
 
     def rows(self, width: int) -> Bytes:
-        """Return the *width* bytes after each @, as rows."""
-        places = np.ndarray((len(self.data) - width + 1,), np.dtype((np.void, width)), self.data, 0, (1,))
-        return places[self.starts + 1].view(np.uint8).reshape(-1, width)
+        """Return the *width* bytes after each @ (n x width)."""
+        windows = np.ndarray((len(self.data) - width + 1,), np.dtype((np.void, width)), self.data, 0, (1,))
+        return windows[self.starts + 1].view(np.uint8).reshape(-1, width)
 
 
-def unlike(one: Names, other: Names) -> int | None:
-    """Return the number of the first names that are none of a pair, or None where all are."""
-    width = min(one.width(), other.width())
-    first, second = one.rows(width), other.rows(width)
-    stops, differ = first <= _LAST_END, first != second
+def first_mismatch(names_1: ReadNames, names_2: ReadNames) -> int | None:
+    """Return the number of the first names that are not those of mates 1 and 2, or None."""
+    width = min(names_1.width(), names_2.width())
+    rows_1, rows_2 = names_1.rows(width), names_2.rows(width)
+    stops, differ = rows_1 <= _SPACE, rows_1 != rows_2
     end, at = stops.argmax(1), differ.argmax(1)
-    # Places in the rows one after the other: half the time of rows and columns.
-    a, b, row = first.reshape(-1), second.reshape(-1), np.arange(0, first.size, width)
+    # Flat positions take half the time of row and column indexes.
+    a, b, row = rows_1.reshape(-1), rows_2.reshape(-1), np.arange(0, rows_1.size, width)
     place = row + end
-    ended = (a[place] <= _LAST_END) & (b[place] <= _LAST_END)
+    ended = (a[place] <= _SPACE) & (b[place] <= _SPACE)
     good = ended & ((at >= end) | ~differ.reshape(-1)[row + at])
-    # Equal names with /1 or /2 at their ends are the same mate twice.
+    # Equal names that end with /1 or /2 are the same mate twice.
     before = np.maximum(place - 2, 0)
     good &= ~((end > 2) & (a[before] == _SLASH) & ((a[before + 1] == _ONE) | (a[before + 1] == _TWO)))
     if good.all():
         return None
-    # Names that differ in their last character only may be those of mates 1 and 2.
+    # Names that differ in the last character only: /1 and /2.
     mates = ended & (at == end - 1) & (end > 2)
     last = np.where(mates, place - 1, 1)
     good |= mates & (a[last - 1] == _SLASH) & (a[last] == _ONE) & (b[last] == _TWO)
-    if good.all():
-        return None
-    for number in np.flatnonzero(~good):
-        if not _is_pair(one.name(int(number)), other.name(int(number))):
-            return int(number)
-    return None
+    pairs = ((int(n), names_1.name(int(n)), names_2.name(int(n))) for n in np.flatnonzero(~good))
+    return next((number for number, name_1, name_2 in pairs if not _is_pair(name_1, name_2)), None)
 
 
-def _is_pair(name: bytes, other: bytes) -> bool:
-    return stem(name) == stem(other) and (name != other or stem(name) == name)
-
-
-def stem(name: bytes) -> bytes:
-    """Return a read's name without the /1 or /2 of a pair."""
-    return name[:-2] if name[-2:] in {b"/1", b"/2"} else name
+def _is_pair(name_1: bytes, name_2: bytes) -> bool:
+    template = template_name(name_1)
+    return template == template_name(name_2) and (name_1 != name_2 or template == name_1)
 
 
 # ----------------------------------------------------------------------
-# FASTQ records, checked a block at a time: where each begins and ends, and how many bases it has.
+# Records, found and checked a block at a time
 
-#: More than any sequencer's read: what goes on longer without a fourth newline is no FASTQ.
+#: No sequencer's read is longer (bytes): a record without a fourth newline up to here is not FASTQ.
 LONGEST = 1 << 26
 #: SAM's limit for the name of a read.
 LONGEST_NAME = 254
 _BLANK = "begins without @: it is a blank line"
-_AT, _PLUS, _SPACE = b"@+ "
+_AT, _PLUS = b"@+"
 _TAB, _DELETE = b"\t\x7f"
-#: What SAM's SEQ and QUAL columns cannot hold, and no line with a name may hold.
+#: Bytes that SAM's SEQ and QUAL columns cannot hold, and those that no name line may have.
 _NO_BASE = re.compile(rb"[^A-Za-z.=]")
 _NO_QUALITY = re.compile(rb"[^!-~]")
 _NO_NAME = re.compile(rb"[^\t -~\x80-\xff]")
@@ -116,10 +115,10 @@ _NO_NAME = re.compile(rb"[^\t -~\x80-\xff]")
 
 @dataclass
 class Chunk:
-    """Whole records: *data* (with SLACK bytes after the last), *first* is the file's offset of ``data[0]``.
+    """Complete records in *data*, which SLACK further bytes follow; *first* is the file's offset of ``data[0]``.
 
-    *starts* (n) and *ends* (n x 4, the lines' newlines) are places in *data*. Of each record *bases* (n) counts
-    the bases, *text* (n) the bytes, those of its carriage returns left out.
+    *starts* (n) and *ends* (n x 4, the newlines) are positions in *data*. *bases* (n) and *text* (n, without
+    carriage returns) are each record's number of bases and of bytes.
     """
 
     data: Bytes
@@ -130,186 +129,181 @@ class Chunk:
     text: Ints
 
 
-class Checked:
-    """The records of one file, as chunks; then what is known of the whole file.
+class FastqParser:
+    """Parses and checks one file, as an iterator of chunks.
 
-    *records* were read, the longest has *longest* bytes; *crlf*: a line ended with CR LF; *unended*: the last
-    line has no newline; *end* is the offset after the last record, without blank lines that
-    follow (*blank*) and the newline that is missing.
+    At the end, the attributes describe the whole file: number of *records*, bytes of the *longest*, the offset
+    *end* of the last record's end, and *crlf*, *unended* and *blank* as in Layout.
     """
 
-    def __init__(self, file: Path, blocks: Iterator[Block], *, together: int = 1) -> None:
-        """Take the file's *blocks*; a chunk holds a multiple of *together* records (2: interleaved pairs)."""
-        self.file = file
+    def __init__(self, path: Path, blocks: Iterator[Block], *, multiple_of: int = 1) -> None:
+        """Parse *blocks* of the file; a chunk has a multiple of *multiple_of* records (2: interleaved pairs)."""
+        self.path = path
         self.records = self.end = self.longest = 0
         self.crlf = self.unended = self.blank = False
-        self._blocks, self._lines = blocks, 4 * together
-        self._room = np.empty(0, np.uint8)
+        self._blocks, self._lines = blocks, 4 * multiple_of
+        self._scratch = np.empty(0, np.uint8)
 
     def __iter__(self) -> Iterator[Chunk]:
-        """Yield the chunks; each holds until the next one. Raises BadInput naming file, record and line."""
-        tail, ends_of_tail = np.empty(0, np.uint8), np.empty(0, np.int64)
-        for block in self._in_turn():
-            data = _joined(tail, block)
+        """Yield the chunks; the next one invalidates it. Raises BadInput naming file, record and line."""
+        tail, tail_ends = np.empty(0, np.uint8), np.empty(0, np.int64)
+        for block in self._undamaged():
+            data = _prepend(tail, block)
             size = len(tail) + block.size
             if self.blank:
-                self._only_blank(data[:size].tobytes())
+                self._require_blank(data[:size].tobytes())
                 continue
-            returns = block.returns or bool((tail == _RETURN).any())
-            ends = np.concatenate((ends_of_tail, block.ends + len(tail)))
-            whole = len(ends) // self._lines * self._lines
-            if whole and (chunk := self._chunk(data, size, ends[:whole].reshape(-1, 4), returns=returns)):
+            returns = block.returns or bool((tail == RETURN).any())
+            ends = np.concatenate((tail_ends, block.ends + len(tail)))
+            complete = len(ends) // self._lines * self._lines
+            if complete and (chunk := self._check(data, size, ends[:complete].reshape(-1, 4), returns=returns)):
                 yield chunk
-            used = int(ends[whole - 1]) + 1 if whole else 0
-            tail, ends_of_tail = data[used:size].copy(), ends[whole:] - used
+            used = int(ends[complete - 1]) + 1 if complete else 0
+            tail, tail_ends = data[used:size].copy(), ends[complete:] - used
             if len(tail) > LONGEST:
                 raise self._error(f"is longer than {LONGEST >> 20} MiB: is this FASTQ?", 1)
-        if chunk := self._last(tail.tobytes(), ends_of_tail):
+        if chunk := self._last(tail.tobytes(), tail_ends):
             yield chunk
 
-    def _in_turn(self) -> Iterator[Block]:
+    def _undamaged(self) -> Iterator[Block]:
         try:
             yield from self._blocks
-        except Damaged as error:
-            raise BadInput(f"record {self.records + 1}: {error}", file=self.file) from error
+        except DamagedGzip as error:
+            raise BadInput(f"record {self.records + 1}: {error}", file=self.path) from error
 
-    def _chunk(self, data: Bytes, size: int, ends: Ints, *, returns: bool) -> Chunk | None:
-        """Check the records whose lines end at *ends*; None: there is none, but blank lines."""
+    def _check(self, data: Bytes, size: int, ends: Ints, *, returns: bool) -> Chunk | None:
+        """Check the records whose lines end at *ends*; None: only blank lines are left."""
         starts = np.concatenate(([0], ends[:-1, 3] + 1))
         bases = ends[:, 1] - ends[:, 0] - 1
         qualities = ends[:, 3] - ends[:, 2] - 1
         text = ends[:, 3] - starts + 1
         if returns:
-            begins = (starts, *(ends[:, line] + 1 for line in range(3)))
-            found = [self._returns(data, begin, ends[:, line]) for line, begin in enumerate(begins)]
-            bases, qualities, text = bases - found[1], qualities - found[3], text - sum(found)
+            begins = np.column_stack((starts, ends[:, :3] + 1))
+            # A CR belongs to the line that it is in, even if that line has nothing else.
+            carriage = ((data[ends - 1] == RETURN) & (ends > begins)).astype(np.int64)
+            self.crlf |= bool(carriage.any())
+            bases, qualities = bases - carriage[:, 1], qualities - carriage[:, 3]
+            text = text - carriage.sum(axis=1)
         good = (data[starts] == _AT) & (data[ends[:, 1] + 1] == _PLUS) & (bases == qualities)
-        if len(self._room) < size:
-            self._room = np.empty(size, np.uint8)
-        good &= _named(data, starts, ends[:, 0]) & _fit(data, ends, self._room)
-        count = len(good)
-        if not good.all():
-            count = int(good.argmin())
+        if len(self._scratch) < size:
+            self._scratch = np.empty(size, np.uint8)
+        good &= _valid_names(data, starts, ends[:, 0]) & _valid_bytes(data, ends, self._scratch)
+        count = len(good) if good.all() else int(good.argmin())
         self.records += count
         if count < len(good):
-            self._only_blank(data[starts[count] : size].tobytes())
-        if count:
-            self.longest = max(self.longest, int((ends[:count, 3] - starts[:count]).max()) + 1)
-            first, self.end = self.end, self.end + int(ends[count - 1, 3]) + 1
-            return Chunk(data, first, starts[:count], ends[:count], bases[:count], text[:count])
-        return None
-
-    def _returns(self, data: Bytes, begins: Ints, ends: Ints) -> Ints:
-        """Return 1 for each line that ends with CR LF; it is the line's then, even when nothing else is in it."""
-        found: Ints = ((data[ends - 1] == _RETURN) & (ends > begins)).astype(np.int64)
-        self.crlf |= bool(found.any())
-        return found
+            self._require_blank(data[starts[count] : size].tobytes())
+        if not count:
+            return None
+        self.longest = max(self.longest, int((ends[:count, 3] - starts[:count]).max()) + 1)
+        first, self.end = self.end, self.end + int(ends[count - 1, 3]) + 1
+        return Chunk(data, first, starts[:count], ends[:count], bases[:count], text[:count])
 
     def _last(self, tail: bytes, ends: Ints) -> Chunk | None:
-        """Return the last record where its last newline is missing; what is left over else is an error."""
+        """Return the last record if only its newline is missing; raises BadInput for any other rest."""
         if not tail.strip():
             self.blank |= bool(tail)
             return None
-        if len(ends) == self._lines - 1:
-            self.unended = True
-            data = np.frombuffer(tail + b"\n" + bytes(SLACK), np.uint8)
-            ends = np.append(ends, len(tail)).reshape(-1, 4)
-            chunk = self._chunk(data, len(tail) + 1, ends, returns=b"\r" in tail)
-            self.end -= 1
-            return chunk
-        raise self._wrong(tail, mate=len(ends) >= 4)
+        if len(ends) != self._lines - 1:
+            raise self._wrong(tail, lacks_mate=len(ends) >= 4)
+        self.unended = True
+        data = np.frombuffer(tail + b"\n" + bytes(SLACK), np.uint8)
+        ends = np.append(ends, len(tail)).reshape(-1, 4)
+        chunk = self._check(data, len(tail) + 1, ends, returns=b"\r" in tail)
+        self.end -= 1
+        return chunk
 
-    def _only_blank(self, rest: bytes) -> None:
-        """Take blank lines at the end of the file; anything else is a bad record."""
+    def _require_blank(self, rest: bytes) -> None:
+        """Accept blank lines at the end of the file; raises BadInput for anything else."""
         if rest.strip():
             raise self._error(_BLANK, 1) if self.blank else self._wrong(rest)
         self.blank = True
 
-    def _wrong(self, rest: bytes, *, mate: bool = False) -> BadInput:
-        """Return what is wrong with the record that *rest* begins with; *mate*: it may be that it has none."""
-        reason = _reason([line.removesuffix(b"\r") for line in rest.split(b"\n", 4)[:4]])
-        if reason is None:
-            reason = ("has no mate, and the file of interleaved pairs ends" if mate else "is truncated", 1)
-        return self._error(*reason)
+    def _wrong(self, rest: bytes, *, lacks_mate: bool = False) -> BadInput:
+        """Return the error in the record with which *rest* begins; *lacks_mate*: at least its mate is missing."""
+        fault = _fault([line.removesuffix(b"\r") for line in rest.split(b"\n", 4)[:4]])
+        if fault is None:
+            fault = ("has no mate, and the file of interleaved pairs ends" if lacks_mate else "is truncated", 1)
+        return self._error(*fault)
 
     def _error(self, reason: str, line: int) -> BadInput:
-        return BadInput(f"record {self.records + 1} {reason}", file=self.file, line=4 * self.records + line)
+        return BadInput(f"record {self.records + 1} {reason}", file=self.path, line=4 * self.records + line)
 
 
-def _named(data: Bytes, starts: Ints, ends: Ints) -> npt.NDArray[np.bool_]:
-    """Tell which of the header lines have a name that SAM can hold: 1 to LONGEST_NAME bytes, without @ first."""
-    first = data[starts + 1]
-    good: npt.NDArray[np.bool_] = (first > _SPACE) & (first != _AT)
-    long = np.flatnonzero(ends - starts - 1 > LONGEST_NAME)
-    if len(long):
-        names = Names(data, starts[long], ends[long])
-        good[long] &= (names.rows(LONGEST_NAME + 1) <= _SPACE).any(axis=1)
-    return good
-
-
-def _fit(data: Bytes, ends: Ints, room: Bytes) -> npt.NDArray[np.bool_]:
-    """Tell which records have only bytes that SAM can hold in their names, bases and qualities.
-
-    *room* has space for all bytes of *data*: it is faster than new arrays.
-    """
-    size, lines = int(ends[-1, 3]) + 1, ends.reshape(-1)
-    text, room = data[:size], room[:size]
-    odd = room.view(np.bool_)
-    good = np.ones(len(ends), np.bool_)
-    # Bytes other than ! to ~ are rare but for the newlines: each is looked at with the line that it is in.
-    np.subtract(text, ord("!"), out=room)
-    np.greater(room, ord("~") - ord("!"), out=odd)
-    if np.count_nonzero(odd) > len(lines):
-        at = np.flatnonzero(odd)
-        byte = text[at]
-        more = (byte != _NEWLINE) & ~((byte == _RETURN) & (data[at + 1] == _NEWLINE))
-        at, byte = at[more], byte[more]
-        line = np.searchsorted(lines, at)
-        fine = (line % 4 == 0) & ((byte == _TAB) | ((byte >= _SPACE) & (byte != _DELETE)))
-        good[line[~fine & (line % 4 != 2)] // 4] = False
-    # Lines with something else than letters: those of bases may have . and =, and end with CR.
-    np.bitwise_or(text, 0x20, out=room)
-    np.subtract(room, ord("a"), out=room)
-    np.greater_equal(room, 26, out=odd)
-    odd[lines] = False
-    odd[lines - 1] &= text[lines - 1] != _RETURN
-    marked = np.bitwise_or.reduceat(room, np.concatenate(([0], lines[:-1] + 1)))[1::4]
-    for record in np.flatnonzero(marked):
-        bases = data[ends[record, 0] + 1 : ends[record, 1]].tobytes().removesuffix(b"\r")
-        good[record] &= not _NO_BASE.search(bases)
-    return good
-
-
-def _joined(tail: Bytes, block: Block) -> Bytes:
-    """Return the block with *tail* before it."""
+def _prepend(tail: Bytes, block: Block) -> Bytes:
+    """Return the bytes of *block* with *tail* before them."""
     if len(tail) > HEAD:
         return np.concatenate((tail, block.data[HEAD:]))
     block.data[HEAD - len(tail) : HEAD] = tail
     return block.data[HEAD - len(tail) :]
 
 
-def _reason(lines: list[bytes]) -> tuple[str, int] | None:
-    """Return what is wrong with a record and in which of its lines (1 to 4), or None."""
+def _valid_names(data: Bytes, starts: Ints, ends: Ints) -> Bools:
+    """Tell which name lines have a name for SAM: 1 to LONGEST_NAME bytes that do not begin with @."""
+    first = data[starts + 1]
+    good: Bools = (first > _SPACE) & (first != _AT)
+    long = np.flatnonzero(ends - starts - 1 > LONGEST_NAME)
+    if len(long):
+        names = ReadNames(data, starts[long], ends[long])
+        good[long] &= (names.rows(LONGEST_NAME + 1) <= _SPACE).any(axis=1)
+    return good
+
+
+def _valid_bytes(data: Bytes, ends: Ints, scratch: Bytes) -> Bools:
+    """Tell which records have only bytes that SAM can hold in their names, bases and qualities.
+
+    *scratch* is as large as *data*; reusing it is faster than new arrays.
+    """
+    size, lines = int(ends[-1, 3]) + 1, ends.reshape(-1)
+    text, scratch = data[:size], scratch[:size]
+    odd = scratch.view(np.bool_)
+    good = np.ones(len(ends), np.bool_)
+    # Apart from newlines, bytes outside of ! to ~ are rare: each is judged by the line that it is in.
+    np.subtract(text, ord("!"), out=scratch)
+    np.greater(scratch, ord("~") - ord("!"), out=odd)
+    if np.count_nonzero(odd) > len(lines):
+        at = np.flatnonzero(odd)
+        byte = text[at]
+        more = (byte != NEWLINE) & ~((byte == RETURN) & (data[at + 1] == NEWLINE))
+        at, byte = at[more], byte[more]
+        line = np.searchsorted(lines, at)
+        fine = (line % 4 == 0) & ((byte == _TAB) | ((byte >= _SPACE) & (byte != _DELETE)))
+        good[line[~fine & (line % 4 != 2)] // 4] = False
+    # Lines with other bytes than letters. Lines of bases may also have . and =, and a CR at the end.
+    np.bitwise_or(text, 0x20, out=scratch)
+    np.subtract(scratch, ord("a"), out=scratch)
+    np.greater_equal(scratch, 26, out=odd)
+    odd[lines] = False
+    odd[lines - 1] &= text[lines - 1] != RETURN
+    marked = np.bitwise_or.reduceat(scratch, np.concatenate(([0], lines[:-1] + 1)))[1::4]
+    for record in np.flatnonzero(marked):
+        bases = data[ends[record, 0] + 1 : ends[record, 1]].tobytes().removesuffix(b"\r")
+        good[record] &= not _NO_BASE.search(bases)
+    return good
+
+
+def _fault(lines: list[bytes]) -> tuple[str, int] | None:
+    """Return the first fault of a record and the line (1 to 4) that has it, or None."""
     name, bases, plus, quality = (*lines, b"", b"", b"")[:4]
-    if reason := _wrong_name(name):
+    if reason := _name_fault(name):
         return reason, 1
     if not plus.startswith(b"+"):
-        if bases and plus and plus.isalpha():
-            return "has no + line (is it truncated?): bases on several lines are not taken, join them", 3
-        return "has no + line (is it truncated?)", 3
-    if wrong := _wrong_bytes(bases, quality):
-        return wrong
+        several = ": bases on several lines are not supported, join them" if bases and plus.isalpha() else ""
+        return f"has no + line (is it truncated?){several}", 3
+    if odd := _NO_BASE.search(bases):
+        return f"has {_shown(odd[0])} among its bases", 2
     if len(bases) != len(quality):
         return f"has {len(bases)} bases but {len(quality)} qualities (is it truncated?)", 4
+    if odd := _NO_QUALITY.search(quality):
+        return f"has {_shown(odd[0])} among its qualities, which are ! to ~", 4
     return None
 
 
-def _wrong_name(line: bytes) -> str:
-    """Return what is wrong with the line of a name, or an empty string."""
+def _name_fault(line: bytes) -> str:
+    """Return the fault of a name line, or an empty string."""
     if not line.startswith(b"@"):
         fasta = "begins without @" + (": this is FASTA, FASTQ is needed" if line.startswith(b">") else "")
         return fasta if line.strip() else _BLANK
-    name = re.split(rb"[\x00-\x20]", line[1:], maxsplit=1)[0]
+    name = _NAME_END.split(line[1:], maxsplit=1)[0]
     if odd := _NO_NAME.search(line):
         return f"has {_shown(odd[0])} in the line of its name"
     if not name:
@@ -321,33 +315,23 @@ def _wrong_name(line: bytes) -> str:
     return ""
 
 
-def _wrong_bytes(bases: bytes, quality: bytes) -> tuple[str, int] | None:
-    """Return which byte SAM cannot hold and in which of a record's lines it is, or None."""
-    if odd := _NO_BASE.search(bases):
-        return f"has {_shown(odd[0])} among its bases", 2
-    if len(bases) == len(quality) and (odd := _NO_QUALITY.search(quality)):
-        return f"has {_shown(odd[0])} among its qualities, which are ! to ~", 4
-    return None
-
-
 def _shown(byte: bytes) -> str:
-    """Return a byte as a message shows it."""
     return repr(byte.decode("ascii")) if b"!" <= byte <= b"~" else f"the byte {byte[0]:#04x}"
 
 
 # ----------------------------------------------------------------------
-# Marks: where in the files a part may begin. They stay few whatever the input.
+# Batches. An aligner's output may depend on where its batches begin, so a part of the reads begins with a batch.
 
-#: With twice as many, every second one is dropped: parts are equal to a part in 65536 then.
-ENOUGH = 1 << 16
+#: An index with twice as many marks drops every second one; parts are equal to within 1/65536 of a part then.
+ENOUGH_MARKS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Batch:
-    """When a batch is full: with the first record (pair) at which all of this holds.
+class BatchRule:
+    """When a batch ends: with the first record (pair) at which all conditions hold (0: no condition).
 
-    Its bases are at least *bases*, the text of its records of mate 1 has at least *text* bytes, and their number
-    is a multiple of *records*. 0 is no condition.
+    The batch has at least *bases* bases in all mates and *text* bytes of text of mate 1, and its number of records
+    is a multiple of *records*.
     """
 
     bases: int = 0
@@ -356,34 +340,33 @@ class Batch:
 
 
 @dataclass(frozen=True, eq=False)
-class Marks:
-    """Where batches begin, and at last where the input ends.
+class BatchIndex:
+    """Where batches begin: marks at every *stride*-th of *count* batches, and a last one at the end of the input.
 
-    *records* (m + 1) are numbers of records (of pairs, where reads are paired), *offsets* (m + 1 each) their
-    places in each file, or in what it unpacks to. Of *batches* batches every *stride*-th is marked; *batch* is
-    when one is full.
+    *records* (m + 1) are the marks' numbers of records (pairs), *offsets* (m + 1 for each file) their offsets in
+    the decompressed files.
     """
 
     records: Ints
     offsets: tuple[Ints, ...]
-    batches: int
+    count: int
     stride: int
-    batch: Batch
+    rule: BatchRule
 
 
-class Marker:
-    """Finds the batches while records go by."""
+class BatchIndexer:
+    """Builds a BatchIndex from the records of *files* files, in bounded memory."""
 
-    def __init__(self, batch: Batch, files: int) -> None:
+    def __init__(self, rule: BatchRule, files: int) -> None:
         self.records = self.bases = self.batches = 0
-        self._batch, self._stride = batch, 1
-        # Records, bases and text of the batch that is open; None: the last one is full.
+        self._rule, self._stride = rule, 1
+        # Records, bases and text of the unfinished batch; None: the last batch is complete.
         self._open: tuple[int, int, int] | None = None
         self._kept = [np.empty((files + 1, 0), np.int64)]
         self._count = 0
 
     def add(self, bases: Ints, text: Ints, offsets: list[Ints]) -> None:
-        """Take further records: the bases of each, over both mates, its text (mate 1), its place in each file."""
+        """Add records (pairs): bases in all mates, bytes of text of mate 1, and the offset in each file."""
         starts = self._starts(bases, text)
         numbers = np.arange(self.batches, self.batches + len(starts))
         starts = starts[numbers % self._stride == 0]
@@ -393,30 +376,30 @@ class Marker:
         self.batches += len(numbers)
         self.records += len(bases)
         self.bases += int(bases.sum())
-        while self._count > 2 * ENOUGH:
+        while self._count > 2 * ENOUGH_MARKS:
             self._kept = [np.concatenate(self._kept, axis=1)[:, ::2]]
             self._count = self._kept[0].shape[1]
             self._stride *= 2
 
     def _starts(self, bases: Ints, text: Ints) -> Ints:
-        """Return which of the records begin a batch."""
-        full, count = self._batch, len(bases)
-        each = full.records < 2 and int(bases.min()) >= full.bases and int(text.min()) >= full.text
-        if self._open is None and each:
+        """Return the numbers of the added records that begin a batch."""
+        rule, count = self._rule, len(bases)
+        every_record = rule.records < 2 and int(bases.min()) >= rule.bases and int(text.min()) >= rule.text
+        if self._open is None and every_record:
             return np.arange(count)
         sums, texts = np.cumsum(bases), np.cumsum(text)
-        found = []
+        starts = []
         at = 0
-        # Records, bases and text before the batch, counted from the first record here.
+        # Records, bases and text before the batch, relative to the first added record.
         before = (0, 0, 0)
         if self._open is None:
-            found.append(0)
+            starts.append(0)
         else:
             before = (-self._open[0], -self._open[1], -self._open[2])
         while True:
-            enough = np.searchsorted(sums, before[1] + full.bases), np.searchsorted(texts, before[2] + full.text)
+            enough = np.searchsorted(sums, before[1] + rule.bases), np.searchsorted(texts, before[2] + rule.text)
             last = max(at, *map(int, enough))
-            last += -(last + 1 - before[0]) % max(1, full.records)
+            last += -(last + 1 - before[0]) % max(1, rule.records)
             if last >= count:
                 self._open = (count - before[0], int(sums[-1]) - before[1], int(texts[-1]) - before[2])
                 break
@@ -424,28 +407,29 @@ class Marker:
             if at == count:
                 self._open = None
                 break
-            found.append(at)
+            starts.append(at)
             before = (at, int(sums[last]), int(texts[last]))
-        return np.array(found, np.int64)
+        return np.array(starts, np.int64)
 
-    def marks(self, ends: list[int]) -> Marks:
-        """Return what was found, with the *ends* of the files."""
-        kept = np.concatenate([*self._kept, np.array([[self.records], *([e] for e in ends)])], axis=1)
-        return Marks(kept[0], tuple(kept[1:]), self.batches, self._stride, self._batch)
+    def index(self, ends: list[int]) -> BatchIndex:
+        """Return the index; *ends* are the offsets at which the files' records end."""
+        kept = np.concatenate([*self._kept, np.array([[self.records], *([end] for end in ends)])], axis=1)
+        return BatchIndex(kept[0], tuple(kept[1:]), self.batches, self._stride, self._rule)
 
 
 # ----------------------------------------------------------------------
-# One pass over the reads before any program starts: every record checked, counted, and batches found.
+# The pass over the reads before any program starts
 
 #: Seconds between two messages of a long pass.
-_OFTEN = 10.0
+_MESSAGE_INTERVAL = 10.0
 
 
 @dataclass(frozen=True)
 class Reads:
-    """Reads that were checked: *records* (pairs, where they are paired), *bases* over both mates.
+    """Checked reads: *records* (pairs if they are paired) with *bases* bases in all mates.
 
-    *files* are one, or two of a pair; *interleaved*: the pairs are in one. A part begins at one of the *marks*.
+    *files* are one file, or the two of a pair; *interleaved*: one file holds the pairs. *batches* is the index of
+    where a part may begin.
     """
 
     files: tuple[Path, ...]
@@ -453,7 +437,7 @@ class Reads:
     batch_bases: int
     records: int
     bases: int
-    marks: Marks = field(repr=False)
+    batches: BatchIndex = field(repr=False)
     layouts: tuple[Layout, ...] = field(repr=False)
 
     @property
@@ -463,12 +447,12 @@ class Reads:
 
     @property
     def mates(self) -> int:
-        """How many pipes an instance reads: 2 where reads are paired."""
+        """Number of mates: 2 if the reads are paired, else 1."""
         return 2 if self.paired else 1
 
     @property
     def as_is(self) -> bool:
-        """Whether a program may read the files themselves."""
+        """Whether every aligner can read the files themselves."""
         return not self.interleaved and all(layout.as_is for layout in self.layouts)
 
 
@@ -481,110 +465,94 @@ def inspect(
     interleaved: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Reads:
-    """Read *files* (one, or two of a pair) once: check every record, count, and find where parts may begin.
+    """Read *files* (one, or two of a pair) once: check and count the records, and index the batches.
 
-    A batch ends with the first record (pair) at which its bases, over both mates, reach *batch_bases*, the text
-    of its records of mate 1 reaches *batch_bytes* and their number is a multiple of *batch_records*; with 0 for
-    all of them every record is one. *say* is told how far it is.
-    Raises BadInput, which names file, record and line, for what is no FASTQ, for no record at all, and for pairs
-    that are not in step.
+    The batch arguments are those of BatchRule; without any, every record (pair) is a batch. *say* gets progress
+    messages. Raises BadInput, naming file, record and line, for anything but FASTQ, for a file without reads, and
+    for mates that do not match.
     """
     if len(files) not in {1, 2} or (interleaved and len(files) == 2):
         raise BadInput(f"{len(files)} read files: one, or two of a pair that is not interleaved, are needed")
-    sources = [source(file) for file in files]
+    identified = [ReadFile.identify(path) for path in files]
     if len(files) == 2 and files[0].samefile(files[1]):
         raise BadInput("this is the file of mate 1 again: name the file of mate 2", file=files[1])
-    indexes = [_unnamed() if s.packed else None for s in sources]
-    marker = Marker(Batch(batch_bases, batch_records, batch_bytes), len(files))
+    indexes = [_unnamed_file() if file.gzipped else None for file in identified]
+    indexer = BatchIndexer(BatchRule(batch_bases, batch_records, batch_bytes), len(files))
     threads = max(1, min(4, len(os.sched_getaffinity(0))) // len(files))
-    tell = _telling(say)
+    last_message = time.monotonic()
     with contextlib.ExitStack() as stack:
-        checked = []
-        for one, index in zip(sources, indexes, strict=True):
-            given = stack.enter_context(blocks(one, threads, index))
-            checked.append(Checked(one.file, given, together=1 + interleaved))
-        for windows in _together(checked) if len(files) == 2 else _alone(checked[0], interleaved=interleaved):
-            _compare(checked, windows, marker.records)
-            bases = sum((w.chunk.bases[w.mine] for w in windows[1:]), windows[0].chunk.bases[windows[0].mine])
-            places = [w.chunk.first + w.chunk.starts[w.mine] for w in windows[: len(files)]]
-            marker.add(bases, windows[0].chunk.text[windows[0].mine], places)
-            tell(checked)
-    if not marker.records:
+        parsers = []
+        for file, index in zip(identified, indexes, strict=True):
+            blocks = stack.enter_context(read_blocks(file, threads, index))
+            parsers.append(FastqParser(file.path, blocks, multiple_of=1 + interleaved))
+        for mates in _pairs(parsers) if len(files) == 2 else _one_file(parsers[0], interleaved=interleaved):
+            _check_names(parsers, mates, indexer.records)
+            bases = sum((m.chunk.bases[m.records] for m in mates[1:]), mates[0].chunk.bases[mates[0].records])
+            offsets = [m.chunk.first + m.chunk.starts[m.records] for m in mates[: len(files)]]
+            indexer.add(bases, mates[0].chunk.text[mates[0].records], offsets)
+            if say is not None and time.monotonic() - last_message >= _MESSAGE_INTERVAL:
+                last_message = time.monotonic()
+                done = (f"{p.path.name} {p.records} records ({format_bytes(p.end)})" for p in parsers)
+                say(f"checking reads: {', '.join(done)}")
+    if not indexer.records:
         raise BadInput("no reads", file=files[0])
     layouts = tuple(
-        Layout(s, c.crlf, c.unended, c.blank, c.longest, i)
-        for s, c, i in zip(sources, checked, indexes, strict=True)
+        Layout(file, parser.crlf, parser.unended, parser.blank, parser.longest, index)
+        for file, parser, index in zip(identified, parsers, indexes, strict=True)
     )
-    marks = marker.marks([c.end for c in checked])
-    return Reads(tuple(files), interleaved, batch_bases, marker.records, marker.bases, marks, layouts)
+    batches = indexer.index([parser.end for parser in parsers])
+    return Reads(tuple(files), interleaved, batch_bases, indexer.records, indexer.bases, batches, layouts)
 
 
-def _unnamed() -> IO[bytes]:
-    """Return a file that is gone when nobody holds it any more."""
+def _unnamed_file() -> IO[bytes]:
     return tempfile.TemporaryFile(prefix="firsttouch-")
 
 
 @dataclass
-class _Window:
-    """Some of a chunk's records."""
+class _Mate:
+    """The records of one mate in a chunk."""
 
     chunk: Chunk
-    mine: slice
+    records: slice
 
-    def names(self) -> Names:
-        return Names(self.chunk.data, self.chunk.starts[self.mine], self.chunk.ends[self.mine, 0])
-
-
-def _alone(checked: Checked, *, interleaved: bool) -> Iterator[list[_Window]]:
-    """Yield the chunks of one file; of interleaved pairs, mates 1 and 2."""
-    for chunk in checked:
-        yield [_Window(chunk, slice(mate, None, 1 + interleaved)) for mate in range(1 + interleaved)]
+    def names(self) -> ReadNames:
+        return ReadNames(self.chunk.data, self.chunk.starts[self.records], self.chunk.ends[self.records, 0])
 
 
-def _together(checked: Sequence[Checked]) -> Iterator[list[_Window]]:
-    """Yield as many records of both files as are there of either."""
-    streams = [iter(c) for c in checked]
-    held = [next(s, None) for s in streams]
+def _one_file(parser: FastqParser, *, interleaved: bool) -> Iterator[list[_Mate]]:
+    """Yield the chunks of a file; of interleaved pairs mates 1 and 2."""
+    for chunk in parser:
+        yield [_Mate(chunk, slice(mate, None, 1 + interleaved)) for mate in range(1 + interleaved)]
+
+
+def _pairs(parsers: Sequence[FastqParser]) -> Iterator[list[_Mate]]:
+    """Yield equally many records of two files; raises BadInput if one file has more."""
+    streams = [iter(parser) for parser in parsers]
+    chunks = [next(stream, None) for stream in streams]
     used, done = [0, 0], 0
-    while all(held):
-        chunks = [chunk for chunk in held if chunk is not None]
-        count = min(len(chunk.starts) - u for chunk, u in zip(chunks, used, strict=True))
-        yield [_Window(chunk, slice(u, u + count)) for chunk, u in zip(chunks, used, strict=True)]
+    while all(chunks):
+        mates = [(held, start) for held, start in zip(chunks, used, strict=True) if held is not None]
+        count = min(len(held.starts) - start for held, start in mates)
+        yield [_Mate(held, slice(start, start + count)) for held, start in mates]
         done += count
-        for number, chunk in enumerate(chunks):
+        for number, (held, _) in enumerate(mates):
             used[number] += count
-            if used[number] == len(chunk.starts):
-                held[number], used[number] = next(streams[number], None), 0
-    for number in (0, 1):
-        if held[number] is None and any(held):
-            reason = f"ends after {done} records, the other file of the pair has more"
-            raise BadInput(reason, file=checked[number].file)
+            if used[number] == len(held.starts):
+                chunks[number], used[number] = next(streams[number], None), 0
+    for parser, chunk in zip(parsers, chunks, strict=True):
+        if chunk is None and any(chunks):
+            raise BadInput(f"ends after {done} records, the other file of the pair has more", file=parser.path)
 
 
-def _compare(checked: Sequence[Checked], windows: Sequence[_Window], done: int) -> None:
-    """Raise BadInput where the reads of two windows are no pairs; *done* pairs came before."""
-    if len(windows) < 2:
+def _check_names(parsers: Sequence[FastqParser], mates: Sequence[_Mate], done: int) -> None:
+    """Raise BadInput if the names of two mates do not match; *done* pairs came before."""
+    if len(mates) < 2:
         return
-    one, other = (w.names() for w in windows)
-    if (wrong := unlike(one, other)) is None:
+    names = [mate.names() for mate in mates]
+    if (at := first_mismatch(*names)) is None:
         return
-    both = [n.name(wrong).decode("ascii", "backslashreplace") for n in (one, other)]
-    names, number = " and ".join(both), done + wrong
-    reason = f"{names} are the same mate" if both[0] == both[1] else f"{names} are no pair"
-    line = 4 * number + 1 if len(checked) == 2 else 8 * number + 5
-    raise BadInput(f"record {number + 1}: {reason}", file=checked[-1].file, line=line)
-
-
-def _telling(say: Callable[[str], None] | None) -> Callable[[Sequence[Checked]], None]:
-    """Return what tells, now and then, how far the pass is."""
-    last = time.monotonic()
-
-    def tell(checked: Sequence[Checked]) -> None:
-        nonlocal last
-        if say is None or time.monotonic() - last < _OFTEN:
-            return
-        last = time.monotonic()
-        done = ", ".join(f"{c.file.name} {c.records} records ({format_bytes(c.end)})" for c in checked)
-        say(f"checking reads: {done}")
-
-    return tell
+    both = [n.name(at).decode("ascii", "backslashreplace") for n in names]
+    number = done + at
+    reason = f"{' and '.join(both)} are {'the same mate' if both[0] == both[1] else 'no pair'}"
+    line = 4 * number + 1 if len(parsers) == 2 else 8 * number + 5
+    raise BadInput(f"record {number + 1}: {reason}", file=parsers[-1].path, line=line)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import tempfile
 import time
@@ -18,7 +19,7 @@ from firsttouch.execution.process_runner import Job, Outcome, Watching, run_toge
 from firsttouch.genomics import fastq, feed, sam
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.fastq import Reads
-from firsttouch.genomics.feed import Feeder, Pipes
+from firsttouch.genomics.feed import DynamicFeeder, Feeder, InstancePipes, StaticFeeder, WeakScalingFeeder
 from firsttouch.genomics.outputs import Output
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
@@ -59,7 +60,7 @@ class Alignments:
 
     primary: int
     mapped: int
-    sums: sam.Sums | None = None
+    sums: sam.Checksums | None = None
 
     @property
     def mapped_fraction(self) -> float:
@@ -202,7 +203,7 @@ def _align(
         left = None if end is None else max(0.0, end - time.monotonic())
         mates, on_stdin = work.aligner.mates_of(template), work.aligner.on_stdin(template)
         fed = None if alone else feeder
-        with Pipes(work.reads, scenario.instances, mates, fed, on_stdin=on_stdin) as pipes:
+        with InstancePipes(work.reads, scenario.instances, mates, fed, on_stdin=on_stdin) as pipes:
             jobs = []
             for number, placement in enumerate(scenario.placements):
                 files, fds, stdin = pipes.of(number)
@@ -221,19 +222,21 @@ def _align(
                 jobs.append(Job(argv, out, log, placement, scenario.threads, fds=fds, stdin=stdin))
             pipes.start()
             steps.append(run_together(jobs, timeout=left, watching=watching))
-        begun = [None] * scenario.instances if alone else feeder.begun
+        begun = [None] * scenario.instances if alone else feeder.reading_since
         aligning += max(o.started + o.seconds - (at or o.started) for o, at in zip(steps[-1], begun, strict=True))
-    runs = [[(0, work.reads.records)]] if alone else feeder.runs
-    return steps, aligning, [[(number, feeder.parts[number]) for number, _ in mine] for mine in runs]
+    shares = [[0]] if alone else feeder.shares
+    return steps, aligning, [[(number, feeder.parts[number]) for number in share] for share in shares]
 
 
 def _feeder(work: Work, scenario: Scenario, *, alone: bool) -> Feeder:
     if work.per_thread:
-        return feed.Repeated(work.reads, scenario.instances, work.per_thread * scenario.threads)
-    return (feed.Dynamic if work.dynamic and not alone else feed.Static)(work.reads, scenario.instances)
+        return WeakScalingFeeder(work.reads, scenario.instances, work.per_thread * scenario.threads)
+    return (DynamicFeeder if work.dynamic and not alone else StaticFeeder)(work.reads, scenario.instances)
 
 
-def _gather(work: Work, parts: Sequence[Path], shares: Shares) -> tuple[Alignments, sam.Piece, list[sam.Piece]]:
+def _gather(
+    work: Work, parts: Sequence[Path], shares: Shares
+) -> tuple[Alignments, sam.ByteRange, list[sam.ByteRange]]:
     """Look the instances' outputs through; return what they hold, the header, and all alignments in order."""
     surveys = [
         _survey(work, number, part, [p for _, p in mine])
@@ -244,13 +247,13 @@ def _gather(work: Work, parts: Sequence[Path], shares: Shares) -> tuple[Alignmen
         raise BadInput(
             f"{found.mapped} of {found.primary} reads map: is this the index of another genome?", file=work.index
         )
-    pieces = sam.in_order(parts, surveys, [[number for number, _ in mine] for mine in shares])
+    pieces = sam.in_input_order(parts, surveys, [[number for number, _ in mine] for mine in shares])
     if work.summed:
         found = Alignments(found.primary, found.mapped, _sums(work, pieces))
-    return found, sam.Piece(parts[0], 0, surveys[0].header_bytes), pieces
+    return found, sam.ByteRange(parts[0], 0, surveys[0].header_bytes), pieces
 
 
-def _header(work: Work, scenario: Scenario, output: Output, header: sam.Piece, made: Path) -> sam.Piece:
+def _header(work: Work, scenario: Scenario, output: Output, header: sam.ByteRange, made: Path) -> sam.ByteRange:
     """Write the header of all instances to *made*: its @PG line says what the user ran, and the scenario."""
     files = [str(file) for file in work.reads.files] * (2 if work.reads.interleaved else 1)
     argvs = (
@@ -269,14 +272,14 @@ def _header(work: Work, scenario: Scenario, output: Output, header: sam.Piece, m
         f"firsttouch {__version__}: {scenario.name}, {scenario.instances} x {scenario.threads} threads of: {each}"
     )
     with header.file.open("rb") as stream:
-        text = sam.described(stream.read(header.end), output.command, note)
+        text = sam.describe_program(stream.read(header.end), output.command, note)
     made.write_bytes(text)
-    return sam.Piece(made, 0, len(text))
+    return sam.ByteRange(made, 0, len(text))
 
 
-def _sums(work: Work, pieces: Sequence[sam.Piece]) -> sam.Sums:
+def _sums(work: Work, pieces: Sequence[sam.ByteRange]) -> sam.Checksums:
     """Return the checksums of alignments that are kept by these pieces."""
-    return sam.sums(pieces, settle=work.reads.mates if work.aligner.same == "settled" else None)
+    return sam.checksums(pieces, settle=work.reads.mates if work.aligner.same == "settled" else None)
 
 
 def _survey(work: Work, number: int, file: Path, given: Sequence[feed.Part]) -> sam.Survey:
@@ -292,8 +295,8 @@ def _survey(work: Work, number: int, file: Path, given: Sequence[feed.Part]) -> 
     if work.aligner.in_order:
         return found
     restored = file.with_suffix(".restored")
-    with feed.names(work.reads, given) as names:
-        sam.restore(file, found.header_bytes, names, mates, restored)
+    with contextlib.closing(feed.read_names(work.reads, given)) as names:
+        sam.restore_order(file, found.header_bytes, names, mates, restored)
     restored.replace(file)
     return sam.survey(file, wanted)
 

@@ -72,7 +72,7 @@ class Output:
         return [self.stripe(n) for n in range(instances)] if self.form == "striped" else [self.path]
 
     def deliver(
-        self, parts: Sequence[Path], header: sam.Piece, pieces: Sequence[sam.Piece], scratch: Path
+        self, parts: Sequence[Path], header: sam.ByteRange, pieces: Sequence[sam.ByteRange], scratch: Path
     ) -> None:
         """Make the output of the instances' files *parts*, of which *pieces* are all alignments in input order.
 
@@ -134,23 +134,23 @@ def _replace(made: Path, name: Path) -> None:
             shutil.copyfile(made, partial)
 
 
-def _whole(header: sam.Piece, pieces: Sequence[sam.Piece], whole: Path) -> Path:
+def _whole(header: sam.ByteRange, pieces: Sequence[sam.ByteRange], whole: Path) -> Path:
     """Return a file with the header and all pieces."""
     first = pieces[0]
     if first.file == header.file and first.start == header.end and first.end == first.file.stat().st_size:
         # All of the first file, as it is: the others are put behind it.
         first.file.rename(whole)
-        header, pieces = sam.Piece(header.file, 0, 0), pieces[1:]
+        header, pieces = sam.ByteRange(header.file, 0, 0), pieces[1:]
     with whole.open("ab") as made:
         end = made.tell()
     # sendfile refuses a file that is open for appending.
     with whole.open("r+b") as out:
         out.seek(end)
-        sam.write(header, pieces, out.fileno())
+        sam.concatenate([header, *pieces], out.fileno())
     return whole
 
 
-def _sorted(header: sam.Piece, pieces: Sequence[sam.Piece], made: Path, threads: int) -> Path:
+def _sorted(header: sam.ByteRange, pieces: Sequence[sam.ByteRange], made: Path, threads: int) -> Path:
     """Pipe all pieces into `samtools sort` and return the BAM file that it wrote."""
     temporary = made.with_name("sort")
     # Its own line in the header would name the scratch folder.
@@ -160,7 +160,7 @@ def _sorted(header: sam.Piece, pieces: Sequence[sam.Piece], made: Path, threads:
     with log.open("wb") as err, child(argv, stdin=subprocess.PIPE, stdout=err, stderr=err) as process:
         assert process.stdin is not None  # noqa: S101 - for mypy
         with process.stdin as sink, contextlib.suppress(BrokenPipeError):  # the status and the log say why
-            sam.write(header, pieces, sink.fileno())
+            sam.concatenate([header, *pieces], sink.fileno())
         process.wait()
     if process.returncode:
         raise RunFailed(f"samtools sort ended with status {process.returncode}: {last_lines(log)}")

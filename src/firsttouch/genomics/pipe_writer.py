@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipe's writing end: filled without copies where the kernel can, and given up at once when that is asked."""
+"""Writes into a pipe: with splice(2) if the kernel can, and until a stop is requested."""
 
 from __future__ import annotations
 
@@ -9,86 +9,77 @@ import fcntl
 import os
 import select
 import time
-from types import TracebackType
 
-#: A larger pipe means fewer changes between who writes and who reads; the kernel's usual limit for users.
+#: Capacity of a pipe: a larger pipe needs fewer context switches. This is the kernel's default limit for users.
 PIPE_BYTES = 1 << 20
-#: Where the kernel (or the file system) cannot splice.
-_CANNOT = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+#: The kernel or the file system cannot splice.
+_CANNOT_SPLICE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
-def enlarge(fd: int) -> None:
-    """Make a pipe as large as its user may have it."""
-    with contextlib.suppress(OSError):  # over the user's limit of pages in pipes
+def enlarge_pipe(fd: int) -> None:
+    """Give a pipe the capacity PIPE_BYTES if the user's limits allow it."""
+    with contextlib.suppress(OSError):  # beyond the user's limit of pages in pipes
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 class Stopped(Exception):
-    """Feeding was given up on request."""
+    """Writing was stopped on request."""
 
 
-class Halt:
-    """A request to stop that wakes who waits for a pipe."""
+class StopRequest:
+    """A request to stop that wakes every thread that waits for a pipe."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.asked = False
+        self.is_set = False
 
-    def ask(self) -> None:
-        """Make every wait end with Stopped."""
-        self.asked = True
+    def set(self) -> None:
+        """End every wait with Stopped."""
+        self.is_set = True
         os.eventfd_write(self.fd, 1)
 
     def close(self) -> None:
-        """Free the descriptor, when nobody waits any more."""
+        """Close the descriptor; no thread may wait any more."""
         os.close(self.fd)
 
 
-class Outlet:
-    """The writing end *fd* of a pipe, owned: it is closed at the end. Waiting ends with Stopped on *halt*.
+class PipeWriter:
+    """Writes into the pipe *fd*, and closes it at the end. A wait ends with Stopped when *stop* is set.
 
-    *begun* is when its reader began to read (monotonic clock), None as long as a page was enough for it. A
-    program loads its index first: until it reads, the pipe is the smallest there is, or nobody would see it.
+    *reading_since* is when the reader began to read (monotonic clock). A program loads its index before it reads:
+    until the pipe has been full once, its capacity is one page, which makes the first read visible. It stays None
+    if all data fit into that page.
     """
 
-    def __init__(self, fd: int, halt: Halt) -> None:
-        self.begun: float | None = None
-        self._fd, self._halt, self._splices = fd, halt, True
+    def __init__(self, fd: int, stop: StopRequest) -> None:
+        self.reading_since: float | None = None
+        self._fd, self._stop, self._can_splice = fd, stop, True
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
-        self._poll.register(halt.fd, select.POLLIN)
+        self._poll.register(stop.fd, select.POLLIN)
         os.set_blocking(fd, False)
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, select.PIPE_BUF)
 
-    def __enter__(self) -> Outlet:
+    def __enter__(self) -> PipeWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     def wait(self) -> None:
-        """Wait until there is room; raises BrokenPipeError where nobody reads any more, or Stopped."""
+        """Wait until the pipe has room; raises BrokenPipeError if its reader is gone, or Stopped."""
         events = dict(self._poll.poll())
-        if self._halt.asked:
+        if self._stop.is_set:
             raise Stopped
         if events.get(self._fd, 0) & select.POLLERR:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
-    def _wait_for_room(self) -> None:
-        """Wait as the pipe is full."""
+    def _wait_when_full(self) -> None:
         self.wait()
-        if self.begun is None:
-            self.begun = time.monotonic()
-            enlarge(self._fd)
-
-    def _wait_for(self, fd: int) -> None:
-        waiting = select.poll()
-        waiting.register(fd, select.POLLIN)
-        waiting.register(self._halt.fd, select.POLLIN)
-        waiting.poll()
+        if self.reading_since is None:
+            self.reading_since = time.monotonic()
+            enlarge_pipe(self._fd)
 
     def write(self, data: bytes) -> None:
         """Write all of *data*."""
@@ -97,25 +88,28 @@ class Outlet:
             try:
                 rest = rest[os.write(self._fd, rest) :]
             except BlockingIOError:
-                self._wait_for_room()
+                self._wait_when_full()
 
     def splice(self, fd: int, offset: int | None, size: int) -> int | None:
-        """Move up to *size* bytes from a file's *offset* (or from a pipe) without copying them.
+        """Move up to *size* bytes from a file at *offset*, or from a pipe (None), without copying them.
 
-        Returns how many they were, 0 at the end of the file, or None where that cannot be done.
+        Returns their number, 0 at the end of the file, or None if splice(2) cannot do it.
         """
-        while self._splices:
+        while self._can_splice:
             if offset is None:
-                # An empty pipe and a full one look the same below.
-                self._wait_for(fd)
-            if self._halt.asked:
+                # splice reports an empty source and a full pipe with the same error: wait for the source first.
+                waiting = select.poll()
+                waiting.register(fd, select.POLLIN)
+                waiting.register(self._stop.fd, select.POLLIN)
+                waiting.poll()
+            if self._stop.is_set:
                 raise Stopped
             try:
                 return os.splice(fd, self._fd, size, offset_src=offset, flags=os.SPLICE_F_NONBLOCK)
             except BlockingIOError:
-                self._wait_for_room()
+                self._wait_when_full()
             except OSError as error:
-                if error.errno not in _CANNOT:
+                if error.errno not in _CANNOT_SPLICE:
                     raise
-                self._splices = False
+                self._can_splice = False
         return None

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SAM output of several instances: surveyed, put in input order under one header, and summed up.
+"""SAM files of several instances: surveyed, put in input order under one header, and compared by checksums.
 
-Large outputs pass through here, so the work is done on blocks of bytes and not on lines.
-
+Outputs are large, so the work is done on blocks of bytes instead of lines.
 """
 
 from __future__ import annotations
@@ -22,35 +21,42 @@ import numpy as np
 import numpy.typing as npt
 
 from firsttouch.errors import RunFailed
-from firsttouch.genomics.fastq import stem
-
-# ----------------------------------------------------------------------
-# Looks a SAM file through: is every line a record, how many are primary and mapped, where do shares end.
+from firsttouch.genomics.fastq import template_name
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-#: Large enough that numpy's calls cost little, small enough for caches to hold it and what is made of it.
+
+# Flags of SAM records
+_UNMAPPED, _LAST_OF_PAIR, _SECONDARY_OR_SUPPLEMENTARY = 0x4, 0x80, 0x900
+
+
+def _is_primary(flag: bytes | int) -> bool:
+    return not int(flag) & _SECONDARY_OR_SUPPLEMENTARY
+
+
+# ----------------------------------------------------------------------
+# Survey of a SAM file: checks every line, counts records, and locates where shares of the reads end
+
+#: Large enough to make numpy's calls cheap, small enough for the CPU's caches.
 BLOCK_BYTES = 1 << 20
-#: SAM's names have 254 characters at most; what has no tab in so many is no record.
+#: SAM's names have at most 254 characters: a line without a tab in this many bytes is not a record.
 _LONGEST_NAME = 1 << 10
-#: Room after a block for what is looked at from the start of its last line: a name, and eight bytes of the flag.
+#: Room after a block for vectorised access from the start of its last line: a name and eight bytes of flag.
 _SLACK = _LONGEST_NAME + 8
-SECONDARY_OR_SUPPLEMENTARY = 0x900
-UNMAPPED = 0x4
-#: A record has eleven fields at least.
+#: Tabs in a record, which has at least eleven fields.
 _TABS = 10
 _TAB, _NEWLINE, _ZERO = 9, 10, 48
-#: A flag is below 65,536: five digits and a tab, in eight bytes.
+#: Digits of the largest flag, 65,535.
 _FLAG_DIGITS = 5
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What one SAM file holds.
+    """The contents of one SAM file.
 
-    *references* are its @SQ lines, *header_bytes* the length of its whole header. *primary* records are one per
-    read, *mapped* those of them that are. *ends* are the offsets (bytes) at which the shares end that were
-    asked for, empty where there are fewer primary records than that.
+    *references* are its @SQ lines, *header_bytes* the length of its header, *primary* the number of primary
+    records (one per read), *mapped* how many of these are mapped. *ends* are the offsets at which the requested
+    shares end, or empty if there are fewer primary records.
     """
 
     references: tuple[bytes, ...]
@@ -62,71 +68,63 @@ class Survey:
 
 
 def survey(file: Path, shares: Sequence[int] = ()) -> Survey:
-    """Look *file* through; *shares* are the primary records of each share of the reads, in the file's order.
+    """Survey *file*; *shares* are the numbers of primary records of the shares, in the file's order.
 
-    A share ends before the first line of another read: what else a program says of a read (secondary,
-    supplementary) stays with it. Raises RunFailed, naming file and line, for a line that is no SAM record.
+    A share includes the secondary and supplementary records of its last read. Raises RunFailed, naming file and
+    line, for a line that is not a SAM record.
     """
     with file.open("rb") as stream:
-        references, header_bytes, header_lines = _header(stream)
+        references, header_bytes, header_lines = _read_header(stream)
         wanted = list(itertools.accumulate(shares))
         ends: list[int] = []
         primary = mapped = lines = 0
-        for block, offset in _blocks(stream, file, header_bytes):
-            starts, flags = _flags(*block, file, header_lines + lines)
-            is_primary = (flags & SECONDARY_OR_SUPPLEMENTARY) == 0
+        for block, offset in _read_blocks(stream, file, header_bytes):
+            starts, flags = _read_flags(*block, file, header_lines + lines)
+            is_primary = (flags & _SECONDARY_OR_SUPPLEMENTARY) == 0
             if wanted:
                 counts = primary + np.cumsum(is_primary)
                 while len(ends) < len(wanted) and counts[-1] >= wanted[len(ends)]:
                     last = int(np.searchsorted(counts, wanted[len(ends)])) if wanted[len(ends)] else -1
                     ends.append(offset + int(starts[last + 1]))
             primary += int(is_primary.sum())
-            mapped += int((is_primary & ((flags & UNMAPPED) == 0)).sum())
+            mapped += int((is_primary & ((flags & _UNMAPPED) == 0)).sum())
             lines += len(flags)
         size = stream.tell()
-        # Shares without a read, behind the last one that has any.
+        # Shares without reads after the last share that has any
         ends += [size for records in wanted[len(ends) :] if records <= primary]
-        whole = [_whole_read(stream, end, size) for end in ends]
-    # The last share has the rest, whatever its last read's further records are.
-    complete = len(whole) == len(wanted) and (not wanted or primary == wanted[-1])
-    found = (*whole[:-1], size) if complete and whole else ()
-    return Survey(references, header_bytes, size, primary, mapped, found)
+        ends = [_skip_read(stream, end, size) for end in ends]
+    if len(ends) != len(wanted) or (wanted and primary != wanted[-1]):
+        ends = []
+    # The last share has all that is left.
+    return Survey(references, header_bytes, size, primary, mapped, (*ends[:-1], size) if ends else ())
 
 
-def _header(stream: BinaryIO) -> tuple[tuple[bytes, ...], int, int]:
-    """Read the header; return its @SQ lines, its bytes and its number of lines."""
-    references: list[bytes] = []
-    size = number = 0
-    for line in stream:
-        # A read's name may begin with @ too: a header has a tab after its two letters.
-        if not line.startswith(b"@") or line[3:4] != b"\t":
-            break
-        if line.startswith(b"@SQ"):
-            references.append(line)
-        size += len(line)
-        number += 1
+def _read_header(stream: BinaryIO) -> tuple[tuple[bytes, ...], int, int]:
+    """Read the header; return its @SQ lines, its size in bytes and its number of lines."""
+    # A read's name may begin with @, but header lines have a tab after two letters.
+    lines = list(itertools.takewhile(lambda line: line.startswith(b"@") and line[3:4] == b"\t", stream))
+    size = sum(map(len, lines))
     stream.seek(size)
-    return tuple(references), size, number
+    return tuple(line for line in lines if line.startswith(b"@SQ")), size, len(lines)
 
 
-def _blocks(stream: BinaryIO, file: Path, offset: int) -> Iterator[tuple[tuple[Bytes, int], int]]:
+def _read_blocks(stream: BinaryIO, file: Path, offset: int) -> Iterator[tuple[tuple[Bytes, int], int]]:
     """Yield the rest of a file as ((buffer, bytes of whole lines in it), their offset in the file)."""
     buffer = bytearray(BLOCK_BYTES + _SLACK)
     kept = 0
     while True:
-        got = stream.readinto(memoryview(buffer)[kept:-_SLACK])  # type: ignore[attr-defined]
-        filled = kept + got
-        if not got:
+        count = stream.readinto(memoryview(buffer)[kept:-_SLACK])  # type: ignore[attr-defined]
+        filled = kept + count
+        if not count:
             if kept:
-                rest = bytes(buffer[:kept])
-                lines = _count_lines(file)
-                raise RunFailed(f"{file}:{lines + 1}: not a SAM record, the line has no end: {rest[:60]!r}")
+                rest, line = bytes(buffer[:kept]), _count_lines(file) + 1
+                raise RunFailed(f"{file}:{line}: not a SAM record, the line has no end: {rest[:60]!r}")
             return
         end = buffer.rfind(b"\n", 0, filled) + 1
         if end:
             yield (np.frombuffer(buffer, np.uint8), end), offset
         elif filled == len(buffer) - _SLACK:
-            # One line that is longer than the buffer.
+            # One line is longer than the buffer.
             buffer = buffer + bytearray(len(buffer))
             kept = filled
             continue
@@ -141,24 +139,23 @@ def _count_lines(file: Path) -> int:
         return sum(block.count(b"\n") for block in iter(lambda: stream.read(BLOCK_BYTES), b""))
 
 
-def _flags(buffer: Bytes, size: int, file: Path, lines_before: int) -> tuple[Ints, Ints]:
+def _read_flags(buffer: Bytes, size: int, file: Path, lines_before: int) -> tuple[Ints, Ints]:
     """Return where the lines in the first *size* bytes start (and, last, *size*), and the flag of each."""
     data = buffer[:size]
-    ends = np.flatnonzero(data == _NEWLINE) + 1
-    starts = np.concatenate(([0], ends))
+    starts = np.concatenate(([0], np.flatnonzero(data == _NEWLINE) + 1))
     first = starts[:-1]
-    # In the narrowest integers, several times faster; what a line of 256 tabs wraps to is looked at again.
+    # The narrowest integers are several times faster; lines whose count wraps (at 256) are counted again below.
     tabs = np.add.reduceat((data == _TAB).view(np.uint8), first, dtype=np.uint8)
-    flags, fine = _numbers(buffer, _after_name(buffer, first))
-    for at in np.flatnonzero(~(fine & (tabs >= _TABS))):
+    flags, valid = _read_numbers(buffer, _after_names(buffer, first))
+    for at in np.flatnonzero(~(valid & (tabs >= _TABS))):
         line = bytes(data[starts[at] : starts[at + 1]])
-        if not fine[at] or line.count(b"\t") < _TABS:
+        if not valid[at] or line.count(b"\t") < _TABS:
             raise RunFailed(f"{file}:{lines_before + at + 1}: not a SAM record: {line[:60]!r}")
     return starts, flags
 
 
-def _after_name(buffer: Bytes, starts: Ints) -> Ints:
-    """Return where the second field of each line begins; anywhere for one without such a field."""
+def _after_names(buffer: Bytes, starts: Ints) -> Ints:
+    """Return where the second field of each line begins (undefined for a line without one)."""
     width = 32
     while True:
         is_tab = _windows(buffer, width, starts).view(np.uint8).reshape(-1, width) == _TAB
@@ -169,28 +166,28 @@ def _after_name(buffer: Bytes, starts: Ints) -> Ints:
         width *= 2
 
 
-def _numbers(buffer: Bytes, begins: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the numbers that begin at some places, and which are numbers of at most _FLAG_DIGITS and a tab."""
+def _read_numbers(buffer: Bytes, begins: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Return the numbers at *begins*, and which of them are valid: up to _FLAG_DIGITS digits and a tab."""
     text = _windows(buffer, 8, begins).view("<u8")
     numbers = np.zeros(len(text), np.int64)
     ended = text & 0xFF == _TAB
-    fine = ~ended
+    valid = ~ended
     for _ in range(_FLAG_DIGITS):
         digit = (text & 0xFF).astype(np.int64) - _ZERO
-        fine &= ended | ((digit >= 0) & (digit <= 9))
+        valid &= ended | ((digit >= 0) & (digit <= 9))
         numbers = np.where(ended, numbers, numbers * 10 + digit)
         text = text >> np.uint64(8)
         ended |= text & 0xFF == _TAB
-    return numbers, fine & ended
+    return numbers, valid & ended
 
 
 def _windows(buffer: Bytes, width: int, starts: Ints) -> npt.NDArray[np.void]:
-    """Return a copy of the *width* bytes from each of *starts*, each as one item: a row of bytes is far slower."""
+    """Copy the *width* bytes from each of *starts*, each as one item (copying rows of bytes is far slower)."""
     return np.ndarray(len(buffer) - width + 1, f"V{width}", buffer, strides=1)[starts]
 
 
-def _whole_read(stream: BinaryIO, offset: int, size: int) -> int:
-    """Return the offset moved behind the further records of the read whose record ends at *offset*."""
+def _skip_read(stream: BinaryIO, offset: int, size: int) -> int:
+    """Return the offset after all records of the read whose primary record ends at *offset*."""
     if not 0 < offset < size:
         return offset
     back = min(offset, 1 << 16)
@@ -205,51 +202,53 @@ def _whole_read(stream: BinaryIO, offset: int, size: int) -> int:
     stream.seek(offset)
     for line in stream:
         fields = line.split(b"\t", 2)
-        # The next read may have the same name: its primary record begins it.
-        if fields[0] != name or not int(fields[1]) & SECONDARY_OR_SUPPLEMENTARY:
+        # The next read may have the same name; it begins with a primary record.
+        if fields[0] != name or _is_primary(fields[1]):
             break
         offset += len(line)
     return offset
 
 
 # ----------------------------------------------------------------------
-# Joins the SAM files of several instances: the input's order, one header, no copy through this process.
+# Joining the files of several instances, by sendfile(2)
 
-#: sendfile moves at most 2 GiB at once.
-_AT_ONCE = 1 << 30
+#: sendfile moves at most 2 GiB in one call.
+_SENDFILE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Bytes *start* … *end* - 1 of a file: the alignments of one share of the reads."""
+class ByteRange:
+    """Bytes *start* to *end* - 1 of a file: a header, or the alignments of one part of the reads."""
 
     file: Path
     start: int
     end: int
 
 
-def in_order(files: Sequence[Path], surveys: Sequence[Survey], shares: Sequence[Sequence[int]]) -> list[Piece]:
-    """Return the pieces of all *files* in input order.
+def in_input_order(
+    files: Sequence[Path], surveys: Sequence[Survey], shares: Sequence[Sequence[int]]
+) -> list[ByteRange]:
+    """Return the alignments of all *files* in input order.
 
-    *shares* says of each file which pieces of the input it holds, as their numbers in the file's order; the
-    surveys were made with the records of these. Raises RunFailed where the files differ in references.
+    *shares* are the numbers of the parts of the input that each file holds, in its order; the surveys were made
+    with these parts' records. Raises RunFailed if the files have different references.
     """
-    for file, found in zip(files, surveys, strict=True):
-        if found.references != surveys[0].references:
+    ranges = []
+    for file, result, share in zip(files, surveys, shares, strict=True):
+        if result.references != surveys[0].references:
             raise RunFailed(f"{file}: aligned to other references than {files[0]}")
-    pieces = []
-    for file, found, mine in zip(files, surveys, shares, strict=True):
-        start = found.header_bytes
-        for number, end in zip(mine, found.ends, strict=True):
-            pieces.append((number, Piece(file, start, end)))
-            start = end
-    return [piece for _, piece in sorted(pieces, key=lambda p: p[0])]
+        starts = (result.header_bytes, *result.ends)
+        ranges += [
+            (number, ByteRange(file, start, end))
+            for number, start, end in zip(share, starts[:-1], result.ends, strict=True)
+        ]
+    return [part for _, part in sorted(ranges, key=lambda numbered: numbered[0])]
 
 
-def described(header: bytes, command: str, note: str) -> bytes:
-    """Return *header* with *command* (empty: none) and *note* as what its last program (@PG) ran.
+def describe_program(header: bytes, command: str, note: str) -> bytes:
+    """Return *header* with *command* (empty: none) and *note* in its last @PG line.
 
-    The command that an instance of that program was started with names pipes, which say nothing afterwards.
+    They replace the command line of the aligner, which names pipes that no longer exist.
     """
     lines = header.splitlines(keepends=True)
     programs = [number for number, line in enumerate(lines) if line.startswith(b"@PG\t")]
@@ -258,81 +257,61 @@ def described(header: bytes, command: str, note: str) -> bytes:
         fields = [f for f in fields if not f.startswith((b"CL:", b"DS:"))]
     else:
         fields = [b"@PG", b"ID:firsttouch", b"PN:firsttouch"]
-    # No field of a header may hold a tab or a line's end.
-    more = {"CL": " ".join(command.split()), "DS": " ".join(note.split())}
-    fields += [f"{key}:{text}".encode(errors="replace") for key, text in more.items() if text]
+    # A field of a header holds neither tabs nor line ends.
+    texts = {"CL": " ".join(command.split()), "DS": " ".join(note.split())}
+    fields += [f"{key}:{text}".encode(errors="replace") for key, text in texts.items() if text]
     lines.insert(programs[-1] if programs else len(lines), b"\t".join(fields) + b"\n")
     return b"".join(lines)
 
 
-def write(header: Piece, pieces: Sequence[Piece], out: int) -> None:
-    """Write a header and the pieces to the file descriptor *out*: a file, or a pipe of a program."""
-    for file, group in _by_file([p for p in (header, *pieces) if p.start < p.end]):
+def concatenate(ranges: Iterable[ByteRange], out: int) -> None:
+    """Write *ranges* to the file descriptor *out*, a file or a pipe."""
+    for file, of_file in itertools.groupby((r for r in ranges if r.start < r.end), key=lambda r: r.file):
         with file.open("rb") as stream:
-            for piece in group:
-                _send(stream.fileno(), out, piece.start, piece.end)
-
-
-def _by_file(pieces: Sequence[Piece]) -> Iterator[tuple[Path, list[Piece]]]:
-    """Yield runs of pieces of the same file, neighbours made one."""
-    group: list[Piece] = []
-    for piece in pieces:
-        if group and group[-1].file != piece.file:
-            yield group[0].file, group
-            group = []
-        if group and group[-1].end == piece.start:
-            group[-1] = Piece(piece.file, group[-1].start, piece.end)
-        else:
-            group.append(piece)
-    if group:
-        yield group[0].file, group
-
-
-def _send(source: int, out: int, start: int, end: int) -> None:
-    while start < end:
-        sent = os.sendfile(out, source, start, min(end - start, _AT_ONCE))
-        if not sent:
-            raise RunFailed(f"an output became {end - start} bytes shorter while it was joined")
-        start += sent
+            for part in of_file:
+                at = part.start
+                while at < part.end:
+                    sent = os.sendfile(out, stream.fileno(), at, min(part.end - at, _SENDFILE_BYTES))
+                    if not sent:
+                        raise RunFailed(f"an output became {part.end - at} bytes shorter while it was joined")
+                    at += sent
 
 
 # ----------------------------------------------------------------------
-# Puts alignments back into the order of the reads, for aligners whose threads write as they finish.
-
-_LAST_OF_PAIR = 0x80
+# Restoring the order of the reads, for aligners whose threads write as they finish
 
 
 @dataclass
-class _Read:
-    """The lines (start, end, flag) of one read, or of both mates."""
+class _Template:
+    """The lines (start, end, flag) of one read or pair, *primary* of which are primary records."""
 
     primary: int = 0
     lines: list[tuple[int, int, int]] = field(default_factory=list)
 
 
-def restore(file: Path, header_bytes: int, names: Iterable[bytes], mates: int, made: Path) -> None:
-    """Write *file* to *made* with its alignments in the order of *names* (of reads, or of pairs).
+def restore_order(file: Path, header_bytes: int, names: Iterable[bytes], mates: int, restored: Path) -> None:
+    """Write *file* to *restored* with its alignments in the order of *names*, those of the templates.
 
-    A read's lines stay as they are, mate 1 first, its primary record before others. What has come too early is
-    remembered by its place in the file: the memory needed grows with how far the program's threads are apart.
-    Raises RunFailed for a read without its records, or records of a read that is not there.
+    Mate 1 comes first, and the primary record before other records of a mate. Records that come early are
+    remembered by their offsets: memory grows with the distance between the program's threads. Raises RunFailed
+    for a read that lacks records, and for records of other reads.
     """
-    with file.open("rb") as stream, made.open("wb") as out:
+    with file.open("rb") as stream, restored.open("wb") as out:
         out.write(stream.read(header_bytes))
-        size = stream.seek(0, 2)
+        size = stream.seek(0, os.SEEK_END)
         if size == header_bytes:
             return
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            waiting: dict[bytes, deque[_Read]] = {}
+            waiting: dict[bytes, deque[_Template]] = {}
             at = header_bytes
             for name in names:
-                while name not in waiting or waiting[name][0].primary < mates or _goes_on(data, at, name):
+                while name not in waiting or waiting[name][0].primary < mates or _continues(data, at, name):
                     if at >= size:
                         read = name.decode(errors="replace")
                         raise RunFailed(f"{file}: read {read} has no record, or too few")
-                    at = _take(data, at, waiting, mates)
+                    at = _remember(data, at, waiting, mates)
                 queue = waiting[name]
-                for start, end, _ in sorted(queue.popleft().lines, key=_place):
+                for start, end, _ in sorted(queue.popleft().lines, key=_sort_key):
                     out.write(data[start:end])
                 if not queue:
                     del waiting[name]
@@ -340,57 +319,57 @@ def restore(file: Path, header_bytes: int, names: Iterable[bytes], mates: int, m
                 raise RunFailed(f"{file}: has records of reads that it was not given")
 
 
-def _goes_on(data: mmap.mmap, at: int, name: bytes) -> bool:
-    """Tell whether the line at *at* is a further record of that read."""
-    if data[at : at + len(name)] != name:
+def _name_and_flag(data: mmap.mmap, at: int) -> tuple[bytes, int]:
+    name, flag = data[at : data.find(b"\t", data.find(b"\t", at) + 1)].split(b"\t")
+    return template_name(name), int(flag)
+
+
+def _continues(data: mmap.mmap, at: int, template: bytes) -> bool:
+    """Tell whether the line at *at* is a further record of *template*."""
+    if data[at : at + len(template)] != template:
         return False
-    found, flag = data[at : data.find(b"\t", data.find(b"\t", at) + 1)].split(b"\t")
-    return stem(found) == name and bool(int(flag) & SECONDARY_OR_SUPPLEMENTARY)
+    name, flag = _name_and_flag(data, at)
+    return name == template and not _is_primary(flag)
 
 
-def _take(data: mmap.mmap, at: int, waiting: dict[bytes, deque[_Read]], mates: int) -> int:
-    """Remember the line at *at*, and return where the next one begins."""
+def _remember(data: mmap.mmap, at: int, waiting: dict[bytes, deque[_Template]], mates: int) -> int:
+    """Remember the line at *at*; return where the next line begins."""
     end = data.find(b"\n", at) + 1
-    tab = data.find(b"\t", at)
-    name = stem(data[at:tab])
-    flag = int(data[tab + 1 : data.find(b"\t", tab + 1)])
+    name, flag = _name_and_flag(data, at)
     queue = waiting.setdefault(name, deque())
-    is_primary = not flag & SECONDARY_OR_SUPPLEMENTARY
-    # Reads of one name are told apart by their primary records.
-    if not queue or (is_primary and queue[-1].primary == mates):
-        queue.append(_Read())
-    queue[-1].primary += is_primary
+    # Primary records separate reads of the same name.
+    if not queue or (_is_primary(flag) and queue[-1].primary == mates):
+        queue.append(_Template())
+    queue[-1].primary += _is_primary(flag)
     queue[-1].lines.append((at, end, flag))
     return end
 
 
-def _place(line: tuple[int, int, int]) -> tuple[bool, bool, int]:
+def _sort_key(line: tuple[int, int, int]) -> tuple[bool, bool, int]:
     start, _, flag = line
-    return bool(flag & _LAST_OF_PAIR), bool(flag & SECONDARY_OR_SUPPLEMENTARY), start
+    return bool(flag & _LAST_OF_PAIR), not _is_primary(flag), start
 
 
 # ----------------------------------------------------------------------
-# SHA-256 of alignments: equal sums mean that two runs gave the same ones.
+# Checksums of alignments
 
-#: Properly paired, and the mate's strand.
-_MATES = 0x22
-#: Unmapped, first or last of its pair.
-_READ = 0xC4
-#: Tags with the places of other records.
-_PLACES = {b"XA:", b"SA:"}
+#: Flags that depend on the mate: properly paired, and the mate's strand.
+_MATE_FLAGS = 0x22
+#: Flags of the read itself: unmapped, first or last of its pair.
+_READ_FLAGS = 0xC4
+#: Tags that list the positions of other alignments.
+_POSITION_TAGS = {b"XA:", b"SA:"}
 _SCORE = re.compile(rb"\tAS:i:(-?\d+)")
-_ALONE = re.compile(rb"\tSM:i:(\d+)")
-_BLOCK_BYTES = 4 << 20
+_SINGLE_QUALITY = re.compile(rb"\tSM:i:(\d+)")
+_READ_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Two SHA-256 of the alignments of an output.
+class Checksums:
+    """Two SHA-256 of the alignments in an output.
 
-    *exact* covers every alignment line in order and no header line: equal sums mean the same alignments for
-    the same reads in the same order (timing and program lines aside). *common* covers what all scenarios of an
-    aligner have in common: the same, or for aligners that choose among equally good places, what is left
-    without these choices (see :func:`settled`): equal sums mean that no read fares worse.
+    *exact* covers every alignment line in order, without the header. *common* covers what all scenarios of an
+    aligner have in common: the same, or only what :func:`settled` keeps.
     """
 
     exact: str
@@ -398,89 +377,83 @@ class Sums:
 
 
 def settled(lines: Iterable[bytes], mates: int) -> Iterator[bytes]:
-    """Yield what of each read (or pair, with 2 *mates*) does not depend on choices among equally good places.
+    """Yield of each read (or pair, with 2 *mates*) what does not depend on a choice among equally good positions.
 
-    BWA-MEM chooses by the number of the read within its own run (a hash of it), and every instance counts from 0;
-    bwa samse and sampe draw lots. A mapping quality of 0 says that another place is as good. Where no primary
-    record has it, all records with a better one count with all their columns and tags, but for two things: columns
-    of the mate, which follow its own record, and lists of other places (XA, SA), whose order is chosen too. Else a
-    mate's choice may have led to the other's, and it only counts whether each is mapped and what the pair scores
-    (AS) together.
+    BWA-MEM chooses by a hash of the read's number in its run, and every instance counts from 0; bwa samse and
+    sampe draw random numbers. A mapping quality of 0 means that another position is as good. If no primary record
+    of the template has quality 0, all its records with a quality above 0 count, except for the columns of the
+    mate and for lists of other positions (XA, SA). Otherwise the choice of one mate may have led to that of the
+    other, and only each mate's mapped state and the pair's total score (AS) count.
     """
-    for fields in _together(lines, mates):
-        primary = [f for f in fields if not int(f[1]) & SECONDARY_OR_SUPPLEMENTARY]
-        if all(_quality(f) for f in primary):
-            kept = [(int(f[1]) & ~_MATES, *f[2:6], *_own(f)) for f in fields if _quality(f)]
-            yield b"%b\t%b\n" % (fields[0][0], repr(kept).encode())
+    for template in _templates(lines, mates):
+        name = template[0][0]
+        primary = [fields for fields in template if _is_primary(fields[1])]
+        if all(map(_quality, primary)):
+            kept = [(int(f[1]) & ~_MATE_FLAGS, *f[2:6], *_own_fields(f)) for f in template if _quality(f)]
+            yield b"%b\t%b\n" % (name, repr(kept).encode())
         else:
-            flags = [int(f[1]) & _READ for f in primary]
-            yield b"%b\t%b\t%d\n" % (fields[0][0], repr(flags).encode(), sum(map(_score, primary)))
+            flags = [int(fields[1]) & _READ_FLAGS for fields in primary]
+            score = sum(int(match[1]) for fields in primary if (match := _SCORE.search(fields[6])))
+            yield b"%b\t%b\t%d\n" % (name, repr(flags).encode(), score)
 
 
-def _own(fields: Sequence[bytes]) -> list[bytes]:
-    """Return the columns and tags behind the CIGAR string that tell of the record alone."""
-    # RNEXT, PNEXT and TLEN are of the mate.
-    return [f for f in fields[6].rstrip(b"\n").split(b"\t")[3:] if f[:3] not in _PLACES]
+def _own_fields(fields: Sequence[bytes]) -> list[bytes]:
+    """Return the fields after CIGAR that describe the record itself: not RNEXT, PNEXT, TLEN or other positions."""
+    return [f for f in fields[6].rstrip(b"\n").split(b"\t")[3:] if f[:3] not in _POSITION_TAGS]
 
 
-def _together(lines: Iterable[bytes], mates: int) -> Iterator[list[list[bytes]]]:
-    """Yield the lines, as fields, of one read or pair after the other."""
+def _templates(lines: Iterable[bytes], mates: int) -> Iterator[list[list[bytes]]]:
+    """Yield the lines, split into fields, of each read or pair."""
     held: list[list[bytes]] = []
     primary = 0
     for line in lines:
         fields = line.split(b"\t", 6)
-        is_primary = not int(fields[1]) & SECONDARY_OR_SUPPLEMENTARY
-        # Reads of one name may follow each other.
-        if held and (fields[0] != held[0][0] or (is_primary and primary == mates)):
+        # Reads of the same name may follow each other.
+        if held and (fields[0] != held[0][0] or (_is_primary(fields[1]) and primary == mates)):
             yield held
             held, primary = [], 0
         held.append(fields)
-        primary += is_primary
+        primary += _is_primary(fields[1])
     if held:
         yield held
 
 
 def _quality(fields: Sequence[bytes]) -> int:
-    """Return the mapping quality of the read by itself, where the record has it (SM): a mate may lend its own."""
-    alone = _ALONE.search(fields[6])
-    return int(alone[1] if alone else fields[4])
+    """Return the mapping quality; that of the read without its mate (SM) if the record states it."""
+    single = _SINGLE_QUALITY.search(fields[6])
+    return int(single[1] if single else fields[4])
 
 
-def _score(fields: Sequence[bytes]) -> int:
-    score = _SCORE.search(fields[6])
-    return int(score[1]) if score else 0
+def checksums(ranges: Sequence[ByteRange], *, settle: int | None) -> Checksums:
+    """Return the checksums of the alignments in *ranges*, in that order.
 
-
-def sums(pieces: Sequence[Piece], *, settle: int | None) -> Sums:
-    """Return the sums of all alignments in *pieces*, in that order.
-
-    *settle* is how many mates a read has where *common* is of what is settled, None where it is of all.
+    *settle* is the number of mates if *common* covers settled alignments, and None if it covers all.
     """
-    exact, sure = hashlib.sha256(), hashlib.sha256()
-    for piece in pieces:
+    exact, common = hashlib.sha256(), hashlib.sha256()
+    for part in ranges:
+        blocks = _updating(exact, _read_lines(part))
         if settle is None:
-            for block in _blocks_of_lines(piece):
-                exact.update(block)
-            continue
-        for text in settled(_lines(piece, exact), settle):
-            sure.update(text)
-    return Sums(exact.hexdigest(), sure.hexdigest() if settle else exact.hexdigest())
+            deque(blocks, maxlen=0)
+        else:
+            lines = itertools.chain.from_iterable(block.splitlines(keepends=True) for block in blocks)
+            for text in settled(lines, settle):
+                common.update(text)
+    return Checksums(exact.hexdigest(), exact.hexdigest() if settle is None else common.hexdigest())
 
 
-def _lines(piece: Piece, exact: hashlib._Hash) -> Iterator[bytes]:
-    """Yield the lines of a piece, which go into *exact* as well."""
-    for block in _blocks_of_lines(piece):
-        exact.update(block)
-        yield from block.splitlines(keepends=True)
+def _updating(digest: hashlib._Hash, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        digest.update(block)
+        yield block
 
 
-def _blocks_of_lines(piece: Piece) -> Iterator[bytes]:
-    """Yield a piece as blocks of whole lines."""
-    left = piece.end - piece.start
+def _read_lines(part: ByteRange) -> Iterator[bytes]:
+    """Yield a range in blocks of whole lines."""
+    left = part.end - part.start
     rest = b""
-    with piece.file.open("rb") as stream:
-        stream.seek(piece.start)
-        while left and (block := stream.read(min(left, _BLOCK_BYTES))):
+    with part.file.open("rb") as stream:
+        stream.seek(part.start)
+        while left and (block := stream.read(min(left, _READ_BYTES))):
             left -= len(block)
             end = block.rfind(b"\n") + 1
             if end:
