@@ -1,2 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets: references and reads, described by one TOML file each, fetched, checked and kept in a store."""
+"""Gets datasets: reference genomes and reads, each described by one TOML file in datasets/.
+
+In: the name of a dataset. Out: verified, decompressed FASTA and FASTQ files in the store (FIRSTTOUCH_DATA).
+``manifest`` validates the TOML files, ``fetch`` downloads and verifies, ``synthetic`` generates a genome and
+simulates reads, ``store`` keeps the files with their digests.
+
+Public: ``fetch.get``, ``fetch.verify``, ``fetch.state`` and ``fetch.LocalDataset``; ``manifest.load``,
+``manifest.available`` and ``manifest.mapped_fraction_min``; ``store.root``.
+"""

@@ -1,2 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aligners as data, FASTQ, feeding reads, SAM, and running an aligner under a scenario."""
+"""Runs genome aligners under placement scenarios, without changing their output.
+
+In: an aligner (a TOML file in aligners/), an index, FASTQ files and a scenario. Out: SAM or BAM files and records.
+
+The path of a read: ``fastq.inspect`` checks the files once and indexes where batches begin. ``feed`` divides
+the batches among the instances (StaticFeeder, DynamicFeeder, WeakScalingFeeder). One thread for each pipe gets
+the bytes of its parts from ``sources`` (plain or gzip files) and moves them with ``pipe_writer`` (splice) into
+the pipe that the aligner reads. ``launch.run`` starts the instances; ``sam`` surveys their SAM files, puts the
+alignments in input order under one header and computes checksums; ``outputs.Output`` delivers the result.
+
+Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.built``; ``fastq.inspect`` and ``fastq.Reads``;
+``launch.prepare``, ``launch.run``, ``launch.records``, ``launch.Work`` and ``launch.Result``; ``outputs.Output``;
+``feed.open_mates`` and ``feed.parts_between``; ``padded_fastq.block``; ``sam.survey`` and ``sam.settled``.
+"""
