@@ -8,13 +8,19 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from factories.processes import write_program
+from firsttouch import cli, paths
+from firsttouch.benchmarks import probe
+from firsttouch.benchmarks.cases import topology_of
 from firsttouch.datasets import fetch
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
+from firsttouch.systems.definition import load
 
 # A lock per worker: suites that run at the same time do not wait for each other's measurements.
 LOCK = Path(tempfile.mkdtemp(prefix="firsttouch-lock-"))
@@ -82,6 +88,67 @@ def golden():
     return read
 
 
+class Completed(NamedTuple):
+    """The exit status of a command, its output, and its messages."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run_cli(capsys):
+    """Returns a function that runs a command line in this process."""
+
+    def run(*argv):
+        capsys.readouterr()
+        try:
+            status = cli.main([str(word) for word in argv])
+        except SystemExit as end:
+            status = end.code
+        return Completed(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def native_probe():
+    """Returns the probe, built from this checkout."""
+    return probe.build(paths.ROOT / ".cache" / "probe")
+
+
+@pytest.fixture(scope="session")
+def opteron():
+    """Returns the topology of the published system amd-opteron: eight NUMA nodes of eight PUs."""
+    return topology_of(load("amd-opteron").facts)
+
+
+@pytest.fixture
+def data_store(tmp_path, monkeypatch):
+    """Sets FIRSTTOUCH_DATA to a folder of the test that need not exist, and returns it."""
+    monkeypatch.delenv("FIRSTTOUCH_DATASETS", raising=False)
+    monkeypatch.setenv("FIRSTTOUCH_DATA", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Returns a function that mounts a tmpfs of that size (as mount reads it) and returns its folder."""
+    folder = tmp_path / "small"
+
+    def mount(size):
+        folder.mkdir()
+        argv = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+        if os.geteuid() != 0 or subprocess.run(argv, check=False, capture_output=True).returncode != 0:
+            folder.rmdir()
+            pytest.skip("a tmpfs cannot be mounted here (needs root)")
+        return folder
+
+    yield mount
+    if folder.is_mount():
+        subprocess.run(["umount", folder], check=True)
+
+
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch):
     """Returns a function that puts a shell script before the real program of that name on PATH."""
@@ -89,9 +156,7 @@ def stand_in(tmp_path, monkeypatch):
 
     def make(name, script):
         folder.mkdir(exist_ok=True)
-        file = folder / name
-        file.write_text(f"#!/bin/sh\n{script}\n")
-        file.chmod(0o755)
+        file = write_program(folder / name, script)
         if not os.environ["PATH"].startswith(f"{folder}:"):
             monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         return file

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from firsttouch.benchmarks import probe
-from firsttouch.paths import ROOT
 
 from .guest import Guest
 
@@ -21,14 +20,10 @@ pytestmark = pytest.mark.emulated
 SHORT = ["--sanity", "--quiet"]
 
 
-@pytest.fixture(scope="module")
-def native() -> Path:
-    """The probe, built on this host; the guest sees it at the same path."""
-    return probe.build(ROOT / ".cache" / "probe")
-
-
-def run(guest: Guest, native: Path, *argv: str, status: int = 0, before: tuple[str, ...] = ()) -> dict[str, Any]:
-    done = guest.run([*before, native, *argv], timeout=600)
+def run(
+    guest: Guest, native_probe: Path, *argv: str, status: int = 0, before: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    done = guest.run([*before, native_probe, *argv], timeout=600)
     assert done.returncode == status, done.error_text
     return dict(json.loads(done.text))
 
@@ -61,19 +56,19 @@ machines = ["small", "memoryless", "cpuless", "restricted", "unequal", "offline"
 
 
 @pytest.mark.parametrize("guest", machines, indirect=True)
-def test_every_aspect_on_every_placement(guest: Guest, native: Path) -> None:
+def test_every_aspect_on_every_placement(guest: Guest, native_probe: Path) -> None:
     nodes, data = pu_nodes(guest), banks(guest)
-    topology = run(guest, native, "topology")["host"]
+    topology = run(guest, native_probe, "topology")["host"]
     assert [n["number"] for n in topology["numa_nodes"] if n["usable_pus"]] == nodes
     assert [n["number"] for n in topology["numa_nodes"] if n["data"]] == data
     assert tuple(map(tuple, topology["distances"])) == guest.machine.distances
 
-    latency = run(guest, native, "latency", *SHORT)
+    latency = run(guest, native_probe, "latency", *SHORT)
     check(guest, latency)
     assert [(r["pu_nodes"][0], r["banks"][0]) for r in latency["results"]] == [(n, b) for b in data for n in nodes]
 
     kernel = ("--kernels=triad", "--instructions=plain", "--interleave=first/all")
-    bandwidth = run(guest, native, "bandwidth", *SHORT, *kernel)
+    bandwidth = run(guest, native_probe, "bandwidth", *SHORT, *kernel)
     check(guest, bandwidth)
     sizes = sorted({1, 2, 4, len(nodes)} & set(range(1, len(nodes) + 1)))
     sets = [list(s) for size in sizes for s in combinations(nodes, size)]
@@ -82,7 +77,7 @@ def test_every_aspect_on_every_placement(guest: Guest, native: Path) -> None:
     assert {r["policy"] for r in bandwidth["results"] if len(r["banks"]) > 1} == {"interleave"}
 
     for aspect in ("contention", "loaded-latency"):
-        found = run(guest, native, aspect, *SHORT)
+        found = run(guest, native_probe, aspect, *SHORT)
         check(guest, found)
         assert {r["banks"][0] for r in found["results"]} == set(data)
         pus = sum(len(n["usable_pus"]) for n in topology["numa_nodes"])
@@ -95,36 +90,36 @@ def test_every_aspect_on_every_placement(guest: Guest, native: Path) -> None:
 
 
 @pytest.mark.parametrize("guest", ["restricted"], indirect=True)
-def test_what_the_cpuset_forbids(guest: Guest, native: Path) -> None:
+def test_what_the_cpuset_forbids(guest: Guest, native_probe: Path) -> None:
     for option in ("--pu-nodes=0", "--banks=2", "--interleave=1,2"):
-        done = guest.run([native, "bandwidth", *SHORT, option])
+        done = guest.run([native_probe, "bandwidth", *SHORT, option])
         assert (done.returncode, done.text) == (2, "")
         assert "that this process may use" in done.error_text
-    assert run(guest, native, "bandwidth", *SHORT, "--banks=3")["status"] == "complete"
+    assert run(guest, native_probe, "bandwidth", *SHORT, "--banks=3")["status"] == "complete"
 
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
-def test_huge_pages_of_one_bank(guest: Guest, native: Path) -> None:
+def test_huge_pages_of_one_bank(guest: Guest, native_probe: Path) -> None:
     pool = "/sys/devices/system/node/node2/hugepages/hugepages-2048kB/nr_hugepages"
     guest.run(["sh", "-c", f"echo 16 > {pool}"], check=True)
-    found = run(guest, native, "latency", "--pages=huge", "--sizes=8MiB", "--banks=2", "--pu-nodes=0")
+    found = run(guest, native_probe, "latency", "--pages=huge", "--sizes=8MiB", "--banks=2", "--pu-nodes=0")
     check(guest, found)
     assert [r["pages"]["huge_share"] for r in found["results"]] == [1]
-    done = guest.run([native, "latency", "--pages=huge", "--sizes=8MiB", "--banks=1,2"])
+    done = guest.run([native_probe, "latency", "--pages=huge", "--sizes=8MiB", "--banks=1,2"])
     assert (done.returncode, done.text) == (3, "")
     assert "needed on NUMA node 1, where 0 MiB can be had" in done.error_text
     guest.run(["sh", "-c", f"echo 0 > {pool}"], check=True)
 
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
-def test_pages_that_are_moved_away_are_an_error(guest: Guest, native: Path) -> None:
+def test_pages_that_are_moved_away_are_an_error(guest: Guest, native_probe: Path) -> None:
     """Somebody migrates the process, as numactl's migratepages does, while it measures."""
     options = "bandwidth --array-bytes=4MiB --banks=1 --pu-nodes=1 --interleave=none --kernels=triad --jsonl"
     # Several seconds, of which moving the pages takes less than one.
     repeat = "--min-repetitions=200 --max-repetitions=200 --pages=base"
     touched = "grep -q ' N1=[0-9][0-9][0-9][0-9]' /proc/$!/numa_maps"
     wait = f"while kill -0 $! && ! {touched}; do sleep 0.1; done"
-    script = f"{native} {options} {repeat} & {wait}; migratepages $! 1 3; wait $!"
+    script = f"{native_probe} {options} {repeat} & {wait}; migratepages $! 1 3; wait $!"
     done = guest.run(["sh", "-c", script], timeout=300)
     assert done.returncode == 1, done.error_text
     report = probe.parse(done.text)
@@ -133,11 +128,11 @@ def test_pages_that_are_moved_away_are_an_error(guest: Guest, native: Path) -> N
 
 
 @pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
-def test_the_thesis_placements_of_eight_nodes(guest: Guest, native: Path) -> None:
+def test_the_thesis_placements_of_eight_nodes(guest: Guest, native_probe: Path) -> None:
     """64, 224 and 560 placements (section 3.4), of which --prune measures one of those that are alike."""
     short = [*SHORT, "--kernels=copy", "--instructions=plain", "--interleave=none", "--prune"]
     for size, number in ((1, 64), (2, 224), (4, 560)):
-        found = run(guest, native, "bandwidth", *short, f"--set-sizes={size}")
+        found = run(guest, native_probe, "bandwidth", *short, f"--set-sizes={size}")
         check(guest, found)
         assert found["placements"] == number
         covered = [(tuple(r["pu_nodes"]), tuple(r["banks"])) for r in found["results"]]
@@ -155,29 +150,29 @@ def test_the_thesis_placements_of_eight_nodes(guest: Guest, native: Path) -> Non
 
 
 @pytest.mark.parametrize("guest", ["unequal"], indirect=True)
-def test_a_bank_full_of_page_cache_can_be_measured(guest: Guest, native: Path, tmp_path: Path) -> None:
+def test_a_bank_full_of_page_cache_can_be_measured(guest: Guest, native_probe: Path, tmp_path: Path) -> None:
     """So is every bank of a host that was at work; the kernel gives such memory at once."""
     with (tmp_path / "large").open("wb") as file:
         file.truncate(160 << 20)
     guest.run(["taskset", "-c", "2", "cp", tmp_path / "large", "/dev/null"], check=True, timeout=300)
     meminfo = guest.run(["cat", "/sys/devices/system/node/node1/meminfo"], check=True).text
     assert int(re.search(r"MemFree: *(\d+)", meminfo)[1]) < 16 << 10, meminfo
-    found = run(guest, native, "bandwidth", *SHORT, "--array-bytes=8MiB", "--banks=1", "--pu-nodes=1")
+    found = run(guest, native_probe, "bandwidth", *SHORT, "--array-bytes=8MiB", "--banks=1", "--pu-nodes=1")
     check(guest, found)
     assert found["most_memory_bytes"] >= 24 << 20
 
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
-def test_the_memory_limit_of_a_cgroup(guest: Guest, native: Path) -> None:
+def test_the_memory_limit_of_a_cgroup(guest: Guest, native_probe: Path) -> None:
     """Of 384 MiB on each bank 40 MiB may be taken: the probe takes less, and is not killed for more."""
     enter = (
         "mkdir -p $0 && echo 41943040 > $0/memory.max && echo 0 > $0/memory.swap.max; echo $$ > $0/cgroup.procs;"
     )
     limited = ("sh", "-c", f'{enter} exec "$@"', "/sys/fs/cgroup/probe")
     short = ("bandwidth", "--kernels=copy", "--banks=1", "--pu-nodes=1", "--max-repetitions=3")
-    found = run(guest, native, *short, before=limited)
+    found = run(guest, native_probe, *short, before=limited)
     check(guest, found)
     assert 8 << 20 < found["most_memory_bytes"] < 40 << 20
-    done = guest.run([*limited, native, *short, "--array-bytes=16MiB"])
+    done = guest.run([*limited, native_probe, *short, "--array-bytes=16MiB"])
     assert (done.returncode, done.text) == (3, "")
     assert "48 MiB are needed on NUMA node 1" in done.error_text

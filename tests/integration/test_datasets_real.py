@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real lambda dataset of Debian's bowtie2-examples, and synthetic ones with the real dwgsim."""
 
-import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from firsttouch.datasets.fetch import LocalDataset, get, verify
 from firsttouch.datasets.manifest import mapped_fraction_min
 from firsttouch.errors import FirstTouchError
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("data_store")]
 
 needs_lambda = pytest.mark.skipif(
     not Path("/usr/share/doc/bowtie2/examples/reads/reads_1.fq.gz").is_file(),
@@ -24,13 +23,6 @@ needs_dwgsim = pytest.mark.skipif(
 )
 needs_bwa = pytest.mark.skipif(shutil.which("bwa") is None, reason="bwa is not installed: apt-get install bwa")
 SMALL = {"genome_size": "200kB", "pairs": 3000, "read_length": 100, "seed": 5}
-
-
-@pytest.fixture(autouse=True)
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("FIRSTTOUCH_DATASETS", raising=False)
-    monkeypatch.setenv("FIRSTTOUCH_DATA", str(tmp_path / "store"))
-    return tmp_path / "store"
 
 
 def mapped_fraction(local: LocalDataset, tmp_path: Path) -> float:
@@ -63,7 +55,7 @@ def test_lambda_maps_as_the_manifest_says(tmp_path: Path) -> None:
 
 
 @needs_dwgsim
-def test_synthetic_has_what_was_asked_for(store: Path) -> None:
+def test_synthetic_has_what_was_asked_for(data_store: Path) -> None:
     local = get("synthetic", **SMALL)
     lines = local.reference.read_text().splitlines()
     assert sum(map(len, lines[1:])) == 200_000
@@ -117,27 +109,17 @@ def test_synthetic_maps_as_the_manifest_says(tmp_path: Path) -> None:
     assert mapped_fraction(local, tmp_path) >= mapped_fraction_min(local.expect, "bwa-mem")
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    argv = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(argv, check=False, capture_output=True).returncode != 0:
-        pytest.skip("a tmpfs cannot be mounted here (needs root)")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 @needs_dwgsim
 @pytest.mark.parametrize("foreseen", [True, False])
 def test_a_disk_that_fills_while_dwgsim_writes_is_seen(
-    small_disk: Path, monkeypatch: pytest.MonkeyPatch, foreseen: bool
+    small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, foreseen: bool
 ) -> None:
     # dwgsim itself ends with exit 0 then, and its reads are cut off.
-    monkeypatch.setenv("FIRSTTOUCH_DATA", str(small_disk))
+    folder = small_disk("1500k")
+    monkeypatch.setenv("FIRSTTOUCH_DATA", str(folder))
     if not foreseen:
         monkeypatch.setattr("firsttouch.datasets.synthetic.need_space", lambda *_: None)
     with pytest.raises(FirstTouchError, match="disk full"):
         get("synthetic", **(SMALL | {"pairs": 12_000}))
-    (place,) = (small_disk / "synthetic").iterdir()
+    (place,) = (folder / "synthetic").iterdir()
     assert not [path.name for path in place.iterdir() if path.suffix == ".fq"]

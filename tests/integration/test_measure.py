@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch.benchmarks import likwid, lmbench, probe
+from firsttouch.benchmarks import likwid, lmbench
 from firsttouch.host.topology import load
-from firsttouch.paths import ROOT
 from firsttouch.records import schema
 
 pytestmark = pytest.mark.integration
@@ -24,21 +23,15 @@ STORED = Path(__file__).parents[1] / "golden"
 NODE, BANK = HOST.cpu_nodes[0], HOST.memory_nodes[0]
 
 
-@pytest.fixture(scope="session")
-def native():
-    """Returns the probe, built from this checkout."""
-    return probe.build(ROOT / ".cache" / "probe")
-
-
 @pytest.fixture
-def measure(firsttouch, tmp_path, native):
+def measure(firsttouch, tmp_path, native_probe):
     """Returns a function that measures one aspect once, on one bank, and the file of its records."""
     file = tmp_path / "records.jsonl"
 
     def run(aspect, *more, environment=None):
         options = ["--repetitions=1", f"--records={file}", "--json", *more]
         options += [f"--banks={BANK}"] if aspect != "topology" else []
-        environment = {"FIRSTTOUCH_PROBE": str(native), "FIRSTTOUCH_EFFORT": "quick"} | (environment or {})
+        environment = {"FIRSTTOUCH_PROBE": str(native_probe), "FIRSTTOUCH_EFFORT": "quick"} | (environment or {})
         return firsttouch("measure", aspect, *options, **environment), file
 
     return run
@@ -178,9 +171,9 @@ def test_a_probe_that_is_not_built(measure, tmp_path):
         ('$native "$@" 2>&1 | head -c 1200; exit 0', "firsttouch-probe"),
     ],
 )
-def test_a_broken_probe(measure, native, tmp_path, script, reason):
+def test_a_broken_probe(measure, native_probe, tmp_path, script, reason):
     file = tmp_path / "probe"
-    file.write_text("#!/bin/sh\n" + script.replace("$native", str(native)) + "\n")
+    file.write_text("#!/bin/sh\n" + script.replace("$native", str(native_probe)) + "\n")
     file.chmod(0o755)
     done, _ = measure("contention", "--threads=1", environment={"FIRSTTOUCH_PROBE": str(file)})
     assert done.returncode in {1, 3}, done
@@ -188,7 +181,7 @@ def test_a_broken_probe(measure, native, tmp_path, script, reason):
     assert reason in done.stderr.splitlines()[-1], done
 
 
-def test_an_interrupted_probe_leaves_what_it_measured(native, tmp_path):
+def test_an_interrupted_probe_leaves_what_it_measured(native_probe, tmp_path):
     """What was measured before is in the file; nothing of what was cut short is, and the status says so."""
     file = tmp_path / "records.jsonl"
     argv = [
@@ -200,7 +193,7 @@ def test_an_interrupted_probe_leaves_what_it_measured(native, tmp_path):
     ]
     with subprocess.Popen(
         [*argv, f"--pu-nodes={NODE}"],
-        env={**os.environ, "FIRSTTOUCH_PROBE": str(native)},
+        env={**os.environ, "FIRSTTOUCH_PROBE": str(native_probe)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -34,19 +34,13 @@ CACHE = ROOT / ".cache"
 STORED = ROOT / "tests" / "golden"
 
 
-@pytest.fixture(scope="session")
-def native():
-    """Returns the probe, built from this checkout."""
-    return probe.build(CACHE / "probe")
-
-
 @pytest.fixture
-def run(native):
+def run(native_probe):
     """Returns a function that runs the probe and gives what is left of it; argv may begin with another program."""
 
     def call(*argv, before=()):
         return subprocess.run(
-            [*before, native, *argv],
+            [*before, native_probe, *argv],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -99,9 +93,9 @@ def test_topology_agrees_with_hwloc_read_by_python(run):
         assert nodes[node.index]["data"] == (node.index in HOST.memory_nodes)
 
 
-def test_a_machine_that_hwloc_makes_up_is_refused(native):
+def test_a_machine_that_hwloc_makes_up_is_refused(native_probe):
     environment = {**os.environ, "HWLOC_SYNTHETIC": "numa:2 pu:2"}
-    done = subprocess.run([native, "topology"], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([native_probe, "topology"], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert "another machine" in done.stderr
 
@@ -180,12 +174,12 @@ export HWLOC_COMPONENTS=linux,stop
 
 
 @pytest.mark.parametrize("tarball", sorted(STORED.glob("*.tar.bz2")), ids=lambda file: file.name)
-def test_the_probe_and_python_see_the_same_host(native, tmp_path, tarball):
+def test_the_probe_and_python_see_the_same_host(native_probe, tmp_path, tarball):
     if "nvidia" in tarball.name and not Path("/proc/driver").is_dir():
         pytest.skip("there is no /proc/driver to lay the GPUs' files over")
     with topology.fsroot_environment(tarball) as environment:
         root = environment["HWLOC_FSROOT"]
-        ours = document(beside(STORED_ROOT, native, "topology", root=root))["host"]
+        ours = document(beside(STORED_ROOT, native_probe, "topology", root=root))["host"]
         theirs = document(beside(STORED_ROOT, sys.executable, "-m", "firsttouch", "topology", "--json", root=root))
     banks = {n["number"]: (n["memory_bytes"], n["data"], sorted(n["usable_pus"])) for n in ours["numa_nodes"]}
     assert banks == {
@@ -204,7 +198,7 @@ def test_the_probe_and_python_see_the_same_host(native, tmp_path, tarball):
 
 
 @TWO_PUS
-def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads(native, tmp_path):
+def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads(native_probe, tmp_path):
     nodes = tmp_path / "sys/devices/system/node"
     for number in range(2):
         for name, text in (("cpulist", PUS[number]), ("cpumap", f"{1 << PUS[number]:x}"), ("distance", "10 10")):
@@ -213,7 +207,7 @@ def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads(native, tmp_path
         (nodes / f"node{number}/meminfo").write_text(f"Node {number} MemTotal: 4194304 kB\nMemFree: 4194304 kB\n")
     (nodes / "online").write_text("0-1\n")
     before = 'mount --bind "$nodes" /sys/devices/system/node\nexport HWLOC_COMPONENTS=linux,stop'
-    argv = [native, "contention", "--banks=0", "--array-bytes=1MiB", "--max-repetitions=2"]
+    argv = [native_probe, "contention", "--banks=0", "--array-bytes=1MiB", "--max-repetitions=2"]
     done = beside(before, *argv, "--threads=2", nodes=nodes)
     assert (done.returncode, "none here has two PUs" in done.stderr) == (3, True), done
     done = beside(before, *argv, nodes=nodes)
@@ -221,7 +215,7 @@ def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads(native, tmp_path
     assert {r["threads"] for r in json.loads(done.stdout)["results"]} == {1}
 
 
-def test_the_limit_of_a_cgroup_whose_path_is_long(native, tmp_path):
+def test_the_limit_of_a_cgroup_whose_path_is_long(native_probe, tmp_path):
     group = "".join(f"/{'pod' * 30}{i}" for i in range(8))
     assert len(group) > 700
     (tmp_path / f"fs{group}").mkdir(parents=True)
@@ -230,7 +224,7 @@ def test_the_limit_of_a_cgroup_whose_path_is_long(native, tmp_path):
         (tmp_path / f"fs{group}/{name}").write_text(f"{text}\n")
     (tmp_path / "group").write_text(f"0::{group}\n")
     before = 'mount --bind "$folder/fs" /sys/fs/cgroup\nmount --bind "$folder/group" /proc/$$/cgroup'
-    done = beside(before, native, "bandwidth", "--array-bytes=200MB", "--kernels=copy", folder=tmp_path)
+    done = beside(before, native_probe, "bandwidth", "--array-bytes=200MB", "--kernels=copy", folder=tmp_path)
     assert (done.returncode, "where 281 MiB can be had" in done.stderr) == (3, True), done
 
 
@@ -386,13 +380,13 @@ def test_a_kernel_without_numa(run):
 
 
 @pytest.fixture
-def started(native):
+def started(native_probe):
     """Returns a function that starts a probe that would take minutes, and waits for its first result."""
     running = []
 
     def start(*options):
         argv = [
-            native,
+            native_probe,
             "bandwidth",
             "--array-bytes=64MB",
             "--min-repetitions=1000",
@@ -440,9 +434,9 @@ def test_a_signal_ends_a_document_as_well(started):
     assert json.loads(out)["status"] == "partial"
 
 
-def test_a_killed_probe_leaves_its_lines(native):
+def test_a_killed_probe_leaves_its_lines(native_probe):
     argv = [
-        native,
+        native_probe,
         "latency",
         "--jsonl",
         "--sizes=4KiB,memory",
@@ -459,8 +453,8 @@ def test_a_killed_probe_leaves_its_lines(native):
 
 
 @TWO_PUS
-def test_a_thread_that_is_moved_is_an_error(native):
-    argv = [native, "bandwidth", "--array-bytes=8MB", "--min-repetitions=300", "--max-repetitions=300"]
+def test_a_thread_that_is_moved_is_an_error(native_probe):
+    argv = [native_probe, "bandwidth", "--array-bytes=8MB", "--min-repetitions=300", "--max-repetitions=300"]
     argv += [f"--banks={BANK}", f"--pu-nodes={NODE}", "--interleave=none", "--kernels=triad"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
@@ -485,9 +479,11 @@ def test_a_thread_that_is_moved_is_an_error(native):
     assert f"the thread of PU {PUS[1]} is not bound to it alone" in err
 
 
-def test_output_that_cannot_be_written(native):
+def test_output_that_cannot_be_written(native_probe):
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        done = subprocess.run([native, "topology"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [native_probe, "topology"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     assert done.returncode == 1
     assert "standard output cannot be written: No space left" in done.stderr
 
@@ -533,12 +529,14 @@ def test_a_build_that_cannot_be_is_one_line(firsttouch, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_the_command_runs_the_real_one(firsttouch, native, tmp_path):
+def test_the_command_runs_the_real_one(firsttouch, native_probe, tmp_path):
     file = tmp_path / "records.jsonl"
-    done = firsttouch("probe", "latency", "--sanity", "--json", "--records", file, FIRSTTOUCH_PROBE=str(native))
+    done = firsttouch(
+        "probe", "latency", "--sanity", "--json", "--records", file, FIRSTTOUCH_PROBE=str(native_probe)
+    )
     found = document(done)
     assert found["status"] == "complete"
     assert len(file.read_text().splitlines()) == found["count"]
     assert "latency NUMA node" in done.stderr
-    done = firsttouch("probe", "contention", "--sanity", FIRSTTOUCH_PROBE=str(native))
+    done = firsttouch("probe", "contention", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
     assert "total_bandwidth" in done.stdout

@@ -22,30 +22,16 @@ STORED = Path(__file__).parents[1] / "golden"
 XML = str(STORED / "lstopo_synthetic.xml")
 
 
-@pytest.fixture
-def run(capsys):
-    """Returns a function that runs a command and returns its status, output and messages."""
-
-    def main(*argv):
-        try:
-            status = cli.main(list(argv))
-        except SystemExit as end:
-            status = end.code
-        return status, *capsys.readouterr()
-
-    return main
-
-
 @pytest.mark.parametrize("command", cli.COMMANDS)
-def test_help_of_every_command(run, command):
-    status, out, err = run(command, "--help")
+def test_help_of_every_command(run_cli, command):
+    status, out, err = run_cli(command, "--help")
     assert (status, err) == (0, "")
     assert out.startswith(f"usage: firsttouch {command} ")
 
 
 @pytest.mark.parametrize("command", [c for c in cli.COMMANDS if c != "system"])
-def test_help_has_examples_that_can_be_parsed(run, command):
-    _, out, _ = run(command, "--help")
+def test_help_has_examples_that_can_be_parsed(run_cli, command):
+    _, out, _ = run_cli(command, "--help")
     lines = [li.strip() for li in out.split("examples:\n")[1].splitlines() if li.startswith("  firsttouch ")]
     assert lines
     for line in lines:
@@ -54,8 +40,8 @@ def test_help_has_examples_that_can_be_parsed(run, command):
         cli.parser([command]).parse_args(words[1:])
 
 
-def test_help_names_all_commands_and_statuses(run):
-    status, out, _ = run("--help")
+def test_help_names_all_commands_and_statuses(run_cli):
+    status, out, _ = run_cli("--help")
     assert status == 0
     assert {li.split()[0] for li in out.splitlines() if li.startswith("    ") and li[4] != " "} == set(
         cli.COMMANDS
@@ -63,8 +49,8 @@ def test_help_names_all_commands_and_statuses(run):
     assert "0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if" in out
 
 
-def test_version(run):
-    assert run("--version")[:2] == (0, f"firsttouch {cli.__version__}\n")
+def test_version(run_cli):
+    assert run_cli("--version")[:2] == (0, f"firsttouch {cli.__version__}\n")
 
 
 @pytest.mark.parametrize(
@@ -87,8 +73,8 @@ def test_version(run):
         ("measure", "weather"),
     ],
 )
-def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run, argv):
-    status, out, err = run(*argv)
+def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run_cli, argv):
+    status, out, err = run_cli(*argv)
     assert (status, out) == (2, "")
     assert "error: " in err.splitlines()[-1]
     assert "Traceback" not in err
@@ -114,8 +100,8 @@ def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run, argv):
         ("measure", "contention", "--threads", "100000"),
     ],
 )
-def test_bad_input_ends_with_2_and_one_line(run, argv):
-    status, out, err = run(*argv)
+def test_bad_input_ends_with_2_and_one_line(run_cli, argv):
+    status, out, err = run_cli(*argv)
     assert (status, out) == (2, "")
     assert err.startswith("firsttouch: error: ")
     assert err.count("\n") == 1
@@ -139,38 +125,38 @@ def test_bad_input_ends_with_2_and_one_line(run, argv):
         (OSError(28, "No space left on device"), 2, "firsttouch: error: No space left on device"),
     ],
 )
-def test_how_errors_end(run, monkeypatch, error, status, message):
+def test_how_errors_end(run_cli, monkeypatch, error, status, message):
     def fail(_):
         raise error
 
     monkeypatch.setattr(topology, "parse_xml", fail)
     monkeypatch.setattr("firsttouch.cli.topology.run", fail)
-    assert run("topology", "--xml", XML) == (status, "", message + "\n")
+    assert run_cli("topology", "--xml", XML) == (status, "", message + "\n")
 
 
-def test_topology_as_text_and_json(run):
-    status, out, err = run("topology", "--xml", XML)
+def test_topology_as_text_and_json(run_cli):
+    status, out, err = run_cli("topology", "--xml", XML)
     assert (status, err) == (0, "")
     assert "data may lie there" in out
-    status, out, _ = run("topology", "--xml", XML, "--json")
+    status, out, _ = run_cli("topology", "--xml", XML, "--json")
     document = json.loads(out)
     assert [n["index"] for n in document["numa_nodes"]] == list(range(8))
 
 
-def test_a_topology_is_compared_with_a_system(run):
-    status, out, err = run("topology", "--xml", XML, "--system", "intel-xeon")
+def test_a_topology_is_compared_with_a_system(run_cli):
+    status, out, err = run_cli("topology", "--xml", XML, "--system", "intel-xeon")
     assert (status, err) == (1, "firsttouch: error: this host has 8 NUMA nodes, intel-xeon has 4\n")
     assert "data may lie there" in out
-    assert run("topology", "--xml", XML, "--system", "none")[0] == 2
+    assert run_cli("topology", "--xml", XML, "--system", "none")[0] == 2
 
 
-def test_plan_as_text_and_json(run):
+def test_plan_as_text_and_json(run_cli):
     argv = ("plan", "--aligner", "bwa-mem", "--xml", XML, "--index-size", "0.5 GiB")
-    status, out, err = run(*argv)
+    status, out, err = run_cli(*argv)
     assert (status, err) == (0, "")
     assert "cannot be run: 16Inst_Original: instance 0 needs" in out
     text = out
-    status, out, _ = run(*argv, "--json")
+    status, out, _ = run_cli(*argv, "--json")
     assert status == 0
     document = json.loads(out)
     names = {s["name"] for s in document["scenarios"]}

@@ -1,47 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """`firsttouch data`: one JSON document on stdout, messages on stderr."""
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
+from factories.processes import run_parsed
 from firsttouch.cli import data
 from firsttouch.datasets import fetch, manifest
 from firsttouch.datasets.fetch import LocalDataset
 from firsttouch.datasets.synthetic import Options, options_of
 from firsttouch.errors import BadInput, Missing
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("data_store")]
 
 LOCAL = LocalDataset("x", Path("/s/x.fa"), (Path("/s/1.fq"), Path("/s/2.fq")), {"reads": 3}, ("x: a note",))
 DEFAULTS = {"genome_size": "50MB", "repeat_fraction": 0.4, "seed": 1, "pairs": 9, "read_length": 100}
 
 
-def run(*argv: str) -> int:
-    parser = argparse.ArgumentParser(prog="firsttouch")
-    data.register(parser.add_subparsers())
-    args = parser.parse_args(["data", *argv])
-    status: int = args.run(args)
-    return status
-
-
-@pytest.fixture(autouse=True)
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FIRSTTOUCH_DATASETS", raising=False)
-    monkeypatch.setenv("FIRSTTOUCH_DATA", str(tmp_path))
-
-
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("list") == 0
+    assert run_parsed("data", "list") == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(manifest.available()[0])
     assert next(line for line in lines if line.startswith("lambda")).split()[1:3] == ["absent", "package"]
 
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("list", "--json") == 0
+    assert run_parsed("data", "list", "--json") == 0
     found = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["datasets"]}
     assert found["lambda"]["expect"]["reads"] == 10_000
     assert (found["mix100"]["state"], found["mix100"]["reference"]) == ("absent", "grch38")
@@ -52,20 +38,20 @@ def test_json_is_one_document_and_notes_are_messages(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, command, lambda *_, **__: LOCAL)
-    assert run(command, "x", "--json") == 0
+    assert run_parsed("data", command, "x", "--json") == 0
     out, err = capsys.readouterr()
     document = json.loads(out)
     assert document["reads"] == ["/s/1.fq", "/s/2.fq"]
     assert document["notes"] == ["x: a note"]
     assert err == "firsttouch: note: x: a note\n"
-    assert run(command, "x") == 0
+    assert run_parsed("data", command, "x") == 0
     assert capsys.readouterr().out.split() == ["reference", "/s/x.fa", "reads", "/s/1.fq", "reads", "/s/2.fq"]
 
 
 def test_only_given_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
     monkeypatch.setattr(fetch, "get", lambda name, **given: seen.append((name, given)) or LOCAL)
-    run("get", "x", "--genome-size", "5MB", "--seed", "0", "--from", "a.fq", "b.fq")
+    run_parsed("data", "get", "x", "--genome-size", "5MB", "--seed", "0", "--from", "a.fq", "b.fq")
     ((name, given),) = seen  # type: ignore[misc]
     given.pop("progress")
     assert name == "x"
@@ -86,7 +72,7 @@ def test_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], monkeypatch
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        run("--help")
+        run_parsed("data", "--help")
     assert "firsttouch data get gcat --from" in capsys.readouterr().out
 
 

@@ -239,31 +239,26 @@ def test_what_the_disk_refuses_is_one_line(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def small_store(small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store on a tmpfs of 128 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    argv = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(argv, check=False, capture_output=True).returncode != 0:
-        pytest.skip("a tmpfs cannot be mounted here (needs root)")
+    folder = small_disk("128k")
     monkeypatch.setenv("FIRSTTOUCH_DATA", str(folder))
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    return folder
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_full_disk_says_so_and_leaves_no_half(data: Path, server: Server, small_disk: Path, told: bool) -> None:
+def test_a_full_disk_says_so_and_leaves_no_half(data: Path, server: Server, small_store: Path, told: bool) -> None:
     server.chunked = not told  # without a length the disk is full in the middle, not before
     remote(server)
     with pytest.raises(Missing, match=r"^disk full at") as caught:
         get("web")
     assert "\n" not in str(caught.value)
     assert (str(len(server.content)) in str(caught.value)) == told
-    assert "w.fq" not in leftovers(small_disk / "web")
+    assert "w.fq" not in leftovers(small_store / "web")
 
 
 def test_a_disk_too_small_for_the_unpacked_file_is_seen_before_the_download(
-    data: Path, server: Server, small_disk: Path
+    data: Path, server: Server, small_store: Path
 ) -> None:
     remote(server, extra="bytes_about = 1_000_000_000")
     with pytest.raises(Missing, match=r"the unpacked w\.fq needs 1000000000 bytes"):
@@ -271,11 +266,11 @@ def test_a_disk_too_small_for_the_unpacked_file_is_seen_before_the_download(
     assert server.asked == []
 
 
-def test_a_read_only_store_is_used_and_not_written(data: Path, tmp_path: Path, small_disk: Path) -> None:
+def test_a_read_only_store_is_used_and_not_written(data: Path, tmp_path: Path, small_store: Path) -> None:
     package(tmp_path / "package")
     local = get("pack")
     local.reads[0].chmod(0o600)  # another change time, so that it must be hashed
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_store)], check=True)
     assert get("pack") == verify("pack") == local
     manual()
     (tmp_path / "given").write_bytes(READS)
@@ -283,12 +278,12 @@ def test_a_read_only_store_is_used_and_not_written(data: Path, tmp_path: Path, s
         get("hand", from_files=[tmp_path / "given"])
 
 
-def test_unpacking_onto_a_full_disk_keeps_the_download(data: Path, server: Server, small_disk: Path) -> None:
+def test_unpacking_onto_a_full_disk_keeps_the_download(data: Path, server: Server, small_store: Path) -> None:
     server.content = gzip.compress(READS * 10)  # 3 kB packed, 700 kB unpacked
     remote(server)
     with pytest.raises(Missing, match=r"^disk full at"):
         get("web")
-    assert leftovers(small_disk / "web") == ["w.fq.part", "w.fq.part.json"]
+    assert leftovers(small_store / "web") == ["w.fq.part", "w.fq.part.json"]
 
 
 # ---------------------------------------------------------------------------- downloads

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch.benchmarks.cases import topology_of
 from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.numa_groups import Neighbours
 from firsttouch.scenarios.placement import plan
-from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.unit
 
@@ -61,11 +59,6 @@ def optimum(matrix, groups):
         return min(found)
 
     return least(tuple(range(len(matrix))), groups, len(matrix) - size * groups)
-
-
-@pytest.fixture(scope="module")
-def opteron():
-    return topology_of(load("amd-opteron").facts)
 
 
 @pytest.mark.parametrize("count", range(2, 9))

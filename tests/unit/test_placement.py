@@ -240,11 +240,6 @@ def test_any_number_of_instances_and_threads_by_name(topology, instances, thread
         check_numactl(topology, placement, policy)
 
 
-@pytest.fixture(scope="module")
-def opteron():
-    return topology_of(load("amd-opteron").facts)
-
-
 def numactl(plan_, name):
     return [" ".join(p.numactl) for p in plan_.scenario(name).placements]
 

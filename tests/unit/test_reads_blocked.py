@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories.fastq_files import GOOD, common, fastq, layout, packed, text, write
-from firsttouch import cli
 from firsttouch.errors import BadInput
 from firsttouch.genomics import padded_fastq
 from firsttouch.genomics.fastq import inspect
@@ -87,24 +86,16 @@ def test_records_that_do_not_fit(tmp_path):
     assert [f.name for f in tmp_path.iterdir()] == ["r.fq"]
 
 
-@pytest.fixture
-def run(capsys):
-    """Returns a function that runs the command: its status and what it printed."""
-
-    def main(*argv):
-        return cli.main(["reads", *map(str, argv)]), *capsys.readouterr()
-
-    return main
-
-
-def test_the_command_blocks(tmp_path, run):
+def test_the_command_blocks(tmp_path, run_cli):
     files = [write(tmp_path / f"{n}.fq.gz", packed(text(GOOD * 9))) for n in range(2)]
     outs = [tmp_path / "b1.fq", tmp_path / "b2.fq"]
-    status, out, err = run("block", *files, "-o", *outs, "--block-bytes", "1kB", "--reads-per-block", 9)
+    status, out, err = run_cli(
+        "reads", "block", *files, "-o", *outs, "--block-bytes", "1kB", "--reads-per-block", 9
+    )
     assert (status, out) == (0, f"{outs[0]}\n{outs[1]}\n")
     assert "--block-bytes 1000 --reads-per-block 9" in err
     assert all(unpadded(o.read_bytes()) == text(GOOD * 9) for o in outs)
-    status, out, _ = run("block", *files, "-o", *outs, "--json")
+    status, out, _ = run_cli("reads", "block", *files, "-o", *outs, "--json")
     assert json.loads(out) == {
         "files": [str(o) for o in outs],
         "records": 27,
@@ -114,24 +105,24 @@ def test_the_command_blocks(tmp_path, run):
     }
 
 
-def test_the_command_refuses(tmp_path, run):
+def test_the_command_refuses(tmp_path, run_cli):
     file = write(tmp_path / "r.fq", text(GOOD))
     for outs, reason in (
         ([tmp_path / "a", tmp_path / "b"], "2 output files, but the reads have 1 mates"),
         ([file], "this output is an input too"),
         ([tmp_path / "no" / "a"], "the folder of the output does not exist"),
     ):
-        status, out, err = run("block", file, "-o", *outs)
+        status, out, err = run_cli("reads", "block", file, "-o", *outs)
         assert (status, out) == (2, "")
         assert reason in err
         assert err.count("\n") == 1
     assert file.read_bytes() == text(GOOD)
 
 
-def test_the_command_checks(tmp_path, run):
+def test_the_command_checks(tmp_path, run_cli):
     one = write(tmp_path / "1.fq", text(GOOD, "\r\n"))
     two = write(tmp_path / "2.fq", packed(text(GOOD)[:-1]))
-    status, out, _ = run("check", one, two, "--batch-bases", 10, "--json")
+    status, out, _ = run_cli("reads", "check", one, two, "--batch-bases", 10, "--json")
     assert status == 0
     assert json.loads(out) == {
         "files": [
@@ -145,9 +136,9 @@ def test_the_command_checks(tmp_path, run):
         "batches": 2,
         "as_is": False,
     }
-    status, out, _ = run("check", one, "--batch-bases", 10)
+    status, out, _ = run_cli("reads", "check", one, "--batch-bases", 10)
     assert status == 0
     assert out.splitlines() == ["reads    3", "bases    7", "batches  1", f"{one}: CR LF"]
-    status, out, err = run("check", write(tmp_path / "bad.fq", b">s\nACGT\n"))
+    status, out, err = run_cli("reads", "check", write(tmp_path / "bad.fq", b">s\nACGT\n"))
     assert (status, out) == (2, "")
     assert "bad.fq:1: record 1 begins without @: this is FASTA" in err

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from dataclasses import replace
@@ -12,19 +11,11 @@ from pathlib import Path
 import pytest
 
 from factories.host_records import Machine
-from firsttouch.cli import report as command
+from factories.processes import run_parsed
 from firsttouch.errors import BadInput
 from firsttouch.records import schema
 
 pytestmark = pytest.mark.unit
-
-
-def call(*argv: str | Path) -> int:
-    parser = argparse.ArgumentParser()
-    command.register(parser.add_subparsers(required=True))
-    args = parser.parse_args(["report", *map(str, argv)])
-    status: int = args.run(args)
-    return status
 
 
 @pytest.fixture
@@ -40,7 +31,7 @@ def test_a_folder_of_records_becomes_a_report(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "deep" / "report"
-    assert call(results, "-o", out) == 0
+    assert run_parsed("report", results, "-o", out) == 0
     assert "contention, 2 threads" in capsys.readouterr().out
     assert (out / "index.html").is_file()
     assert [p.name for p in out.parent.iterdir()] == ["report"]
@@ -50,7 +41,7 @@ def test_a_folder_of_records_becomes_a_report(
 def test_json_is_the_only_thing_on_stdout(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(results, "-o", tmp_path / "report", "--json") == 0
+    assert run_parsed("report", results, "-o", tmp_path / "report", "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads((tmp_path / "report" / "summary.json").read_text())
 
@@ -58,7 +49,7 @@ def test_json_is_the_only_thing_on_stdout(
 def test_the_topology_is_taken_along(results: Path, tmp_path: Path) -> None:
     xml = tmp_path / "n1.xml"
     xml.write_text(Machine(1, 2).xml())
-    call(results, "-o", tmp_path / "report", "--xml", xml)
+    run_parsed("report", results, "-o", tmp_path / "report", "--xml", xml)
     assert (tmp_path / "report" / "topology.xml").read_text() == xml.read_text()
 
 
@@ -66,8 +57,8 @@ def test_an_earlier_report_is_replaced_as_a_whole(results: Path, tmp_path: Path)
     out = tmp_path / "report"
     xml = tmp_path / "n1.xml"
     xml.write_text(Machine(1, 2).xml())
-    call(results, "-o", out, "--xml", xml)
-    call(results / "a", "-o", out)
+    run_parsed("report", results, "-o", out, "--xml", xml)
+    run_parsed("report", results / "a", "-o", out)
     assert not (out / "topology.xml").exists()
     assert set(json.loads((out / "summary.json").read_text())["hosts"][0]["checks"]) == {"topology"}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["n1.xml", "report", "results"]
@@ -76,7 +67,7 @@ def test_an_earlier_report_is_replaced_as_a_whole(results: Path, tmp_path: Path)
 def test_a_link_to_the_latest_report_stays_a_link(results: Path, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "latest").symlink_to("one")
-    call(results, "-o", tmp_path / "latest")
+    run_parsed("report", results, "-o", tmp_path / "latest")
     assert (tmp_path / "latest").is_symlink()
     assert (tmp_path / "one" / "index.html").is_file()
 
@@ -87,25 +78,25 @@ def test_a_folder_with_anything_else_is_refused(results: Path, tmp_path: Path, s
     out.mkdir()
     (out / stranger).write_text("mine")
     with pytest.raises(BadInput, match="not an earlier report"):
-        call(results, "-o", out)
+        run_parsed("report", results, "-o", out)
     assert (out / stranger).read_text() == "mine"
 
 
 def test_a_report_with_a_note_beside_it_is_refused(results: Path, tmp_path: Path) -> None:
-    call(results, "-o", tmp_path / "report")
+    run_parsed("report", results, "-o", tmp_path / "report")
     (tmp_path / "report" / "notes.txt").write_text("mine")
     with pytest.raises(BadInput, match="it holds notes"):
-        call(results, "-o", tmp_path / "report")
+        run_parsed("report", results, "-o", tmp_path / "report")
 
 
 def test_a_failure_leaves_the_earlier_report_and_nothing_beside_it(results: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
-    call(results, "-o", out)
+    run_parsed("report", results, "-o", out)
     before = (out / "index.html").read_bytes()
     for file in results.rglob("records.jsonl"):
         file.write_text('{"schema": 1, "check": "half"\n')
     with pytest.raises(BadInput, match=r"records\.jsonl:1: not JSON"):
-        call(results, "-o", out)
+        run_parsed("report", results, "-o", out)
     assert (out / "index.html").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report", "results"]
 
@@ -121,7 +112,7 @@ def test_a_bad_line_is_named_and_the_others_are_reported(
     with bad.open("a") as out:
         out.write('{"schema": 1, "check": "half"\n')
     with pytest.raises(BadInput, match="1 records, files or folders, named above"):
-        call(tmp_path / "in", "-o", tmp_path / "out")
+        run_parsed("report", tmp_path / "in", "-o", tmp_path / "out")
     assert f"left out: {bad}:{len(measured) + 1}: not JSON" in capsys.readouterr().err
     for name in ("index.html", "summary.md", "summary.json"):
         assert f"{bad}:{len(measured) + 1}" in (tmp_path / "out" / name).read_text().replace("\\", "")
@@ -148,7 +139,7 @@ def test_bad_input_is_one_line_that_names_it(results: Path, tmp_path: Path) -> N
     ]
     for argv, reason in cases:
         with pytest.raises(BadInput, match=reason) as caught:
-            call(*argv)
+            run_parsed("report", *argv)
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "r").exists()
 
@@ -162,5 +153,5 @@ def test_a_disk_that_is_full_is_said_in_one_line(
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(BadInput, match="cannot be written: No space left on device"):
-        call(results, "-o", tmp_path / "report")
+        run_parsed("report", results, "-o", tmp_path / "report")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["results"]

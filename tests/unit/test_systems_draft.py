@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drafts from topologies made here, as files that load and say the same."""
 
-import argparse
 import json
 import subprocess
 import sys
@@ -11,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from factories.processes import run_parsed
 from firsttouch import paths
 from firsttouch.benchmarks import activate
-from firsttouch.cli import system as command
 from firsttouch.errors import BadInput, Missing
 from firsttouch.host.topology import Cache, NumaNode, Pu, Topology
 from firsttouch.systems import draft
@@ -141,12 +140,8 @@ def run(capsys, monkeypatch):
     monkeypatch.setattr(draft.topology_module, "of_this_host", lambda: topology([(0, 0, 2, 1, 2**32)]))
 
     def run(*argv):
-        parser = argparse.ArgumentParser()
-        command.register(parser.add_subparsers())
-        args = parser.parse_args(["system", *map(str, argv)])
-        status = args.run(args)
-        found = capsys.readouterr()
-        return status, found.out, found.err
+        status = run_parsed("system", *argv)
+        return status, *capsys.readouterr()
 
     return run
 
