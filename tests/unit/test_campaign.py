@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttouch import cli
+from firsttouch.cli import campaign as campaign_cli
 from firsttouch.cli import record_inputs
 from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, BadInput
 from firsttouch.fleet import campaigns, collect, state
@@ -288,6 +289,14 @@ class TestRunHere:
         assert shown() == [name for name in names if name != first]
         finish(campaign, "n1", *others)
         assert shown() == []
+
+    def test_the_overview_at_the_end_of_a_job_has_its_lines(self, tmp_path, capsys):
+        campaign = campaigns.create(planned(tmp_path / "c", only=["topology"]))
+        finish(campaign, "n1", "topology", ended="skipped")
+        campaign_cli._finish(campaign, running.Outcome(), alone=True)
+        lines = capsys.readouterr().err.splitlines()
+        assert "## Skipped" in lines
+        assert "- n1 topology: why" in lines
 
     def test_a_host_of_another_system_is_named_where_no_topology_is_planned(self, tmp_path, capsys):
         argv = ["campaign", "run", "validate", "--system", "amd-opteron", "--step", "bandwidth-1"]

@@ -188,7 +188,8 @@ def _finish(campaign: Campaign, outcome: Outcome, *, alone: bool) -> dict[str, A
     if alone:
         made = collect.collect(campaign)
         document["state"] = made.state.to_dict()
-        say(made.text)
+        for line in made.text.splitlines():
+            say(line)
         say(f"report: {campaign.folder / 'report' / 'index.html'}")
     return document
 
