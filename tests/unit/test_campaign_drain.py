@@ -15,7 +15,6 @@ case "$*" in
   *"show node n1"|*"show node n2") echo "NodeName=$4 State=${{STATE:-IDLE}} Reason=${{REASON:-}}";;
   *"show node "*) echo "Node $4 not found" >&2; exit 1;;
   *"show reservation burnin") echo "ReservationName=burnin StartTime=now Nodes=n1 State=ACTIVE";;
-  *"show hostnames n1") echo n1;;
   update*) {update} echo "$*" >>{updates};;
   *) exit 1;;
 esac"""

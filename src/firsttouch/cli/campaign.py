@@ -25,6 +25,7 @@ from firsttouch.fleet.run import Outcome, run
 from firsttouch.fleet.state import missing_of
 from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
+from firsttouch.judge.fleet_level import unfolded
 from firsttouch.judge.judging import MOST_PASSES
 from firsttouch.judge.verdict import STATUS, HostVerdict, exit_status
 from firsttouch.systems.definition import load, mismatch
@@ -306,16 +307,14 @@ def _again(campaign: Campaign, made: collect.Collected, args: argparse.Namespace
 
 
 def _hosts(given: str) -> list[str]:
-    """Return the hosts of --hosts, each once; raises BadInput for what Slurm does not take for hosts."""
+    """Return the hosts of --hosts, each once; raises BadInput for anything else."""
     try:
-        hosts = slurm.hostnames(given) if given.strip(" ,") else []
-    except RunFailed as error:
-        raise BadInput(f"--hosts {given}: {error}") from error
-    if not hosts:
-        raise BadInput(f"--hosts {given!r}: it names no host; hosts are written as Slurm does: n[1-8],m2")
+        hosts = unfolded(given)
+    except BadInput as error:
+        raise BadInput(f"--hosts: {error}") from error
     if odd := [host for host in hosts if not HOST.fullmatch(host)]:
         raise BadInput(f"--hosts {given!r}: {odd[0]!r} is not the name of a host")
-    return list(dict.fromkeys(hosts))
+    return hosts
 
 
 def collect_campaign(args: argparse.Namespace) -> int:

@@ -195,20 +195,16 @@ def node(name: str) -> Mapping[str, str]:
 
 def reserved(reservation: str) -> list[str]:
     """Return the hosts of a reservation; raises RunFailed if Slurm does not know it."""
+    from firsttouch.judge.fleet_level import unfolded  # noqa: PLC0415 - loads numpy
+
     argv = ["scontrol", "--oneliner", "show", "reservation", reservation]
     facts = map(_fields, _lines(argv, title=f"scontrol show reservation {reservation}"))
-    return [host for r in facts if r.get("ReservationName") == reservation for host in hostnames(r["Nodes"])]
+    return [host for r in facts if r.get("ReservationName") == reservation for host in unfolded(r["Nodes"])]
 
 
 def _fields(line: str) -> dict[str, str]:
     # Values may hold spaces (Reason=a b [user@time]); a value ends before the next KEY=.
     return {m[1]: m[2].strip() for m in re.finditer(r"(\w+)=(.*?)(?=\s\w+=|$)", line)}
-
-
-def hostnames(expression: str) -> list[str]:
-    """Return the hosts of an expression such as n[1-8]; raises RunFailed."""
-    lines = _lines(["scontrol", "show", "hostnames", expression], title="scontrol show hostnames")
-    return [line for line in lines if line]
 
 
 def run(argv: Sequence[str]) -> None:
