@@ -238,6 +238,12 @@ def test_commands_that_start_quickly_load_no_heavy_library(argv):
     )
 
 
+@pytest.mark.parametrize("module", ["cli.campaign", "cli.measure", "cli.run", "fleet.run"])
+def test_measurements_and_campaigns_do_without_reframe(module):
+    script = f"import sys, firsttouch.{module}; sys.exit('reframe' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
+
+
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_a_command_has_the_summary_that_help_shows_without_loading_it(command):
     described = cli.parser([command])._subparsers._group_actions[0]._choices_actions

@@ -7,8 +7,6 @@ import functools
 from dataclasses import dataclass
 from itertools import combinations
 
-from reframe.core.runtime import runtime
-
 from firsttouch.benchmarks import profiles as effort_module
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.genomics import aligners
@@ -131,6 +129,8 @@ def topology_of(facts: Facts) -> Topology:
 @functools.cache
 def system() -> System:
     """Return the system that ReFrame was started for."""
+    from reframe.core.runtime import runtime  # noqa: PLC0415 - campaigns and measurements do without ReFrame
+
     return load(runtime().system.name)
 
 
