@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from firsttouch.benchmarks import probe
 from firsttouch.errors import BadInput, CannotHere, Missing, RunFailed
+from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.records import schema
 
 pytestmark = pytest.mark.unit
@@ -265,3 +266,34 @@ def test_command_shows_percent_of_theoretical(fake, firsttouch, stand_in, tmp_pa
     shown = firsttouch("probe", "bandwidth")
     assert "theoretical bandwidth: 102.4 GB/s (SMBIOS)" in shown.stdout
     assert "% of theoretical" in shown.stdout
+
+
+def host_with(pus, nodes=(0,)):
+    """Returns a host with one NUMA node that has *pus*; data may lie on *nodes*."""
+    return Topology(
+        numa_nodes=(NumaNode(0, pus, 1 << 30),),
+        pus=tuple(Pu(pu, pu, 0, 0) for pu in pus),
+        caches=(),
+        distances={},
+        allowed_pus=frozenset(pus),
+        allowed_nodes=frozenset(nodes),
+    )
+
+
+def test_a_probe_that_sees_the_same_host_measures(fake):
+    fake("report")
+    records = list(probe.follow("bandwidth", host=host_with((0, 1)), say=lambda _: None))
+    assert records
+
+
+@pytest.mark.parametrize(
+    ("host", "difference"),
+    [
+        (host_with((0, 1, 2)), "NUMA node 0 has 0-1 usable PUs for the probe, 0-2 for lstopo"),
+        (host_with((0, 1), nodes=()), "NUMA node 0 has memory for the probe, no memory for lstopo"),
+    ],
+)
+def test_a_probe_that_sees_another_host_is_stopped(fake, host, difference):
+    fake("report; exec sleep 600")
+    with pytest.raises(RunFailed, match=f"firsttouch-probe and lstopo disagree about this host: {difference}"):
+        next(probe.follow("bandwidth", host=host, say=lambda _: None))

@@ -30,7 +30,7 @@ def latency(
     """Yield the curve (ns by bytes of a random cycle) of a PU of each of *nodes* on each of *banks*."""
     sets = [(node,) for node in nodes]
     for some, targets in _rows(host, sets, banks):
-        yield from _run("latency", [*_where(some, targets), "--sizes=curve"], repetitions, say)
+        yield from _run(host, "latency", [*_where(some, targets), "--sizes=curve"], repetitions, say)
 
 
 def bandwidth(
@@ -49,7 +49,7 @@ def bandwidth(
     kernels = f"--kernels={','.join(profiles.chosen().kernels)}"
     for some, targets in _rows(host, sets, banks):
         options = [*_where(some, targets), f"--set-sizes={len(some[0])}", kernels, f"--interleave={interleave}"]
-        yield from _run("bandwidth", options, repetitions, say)
+        yield from _run(host, "bandwidth", options, repetitions, say)
 
 
 def contention(
@@ -64,7 +64,7 @@ def contention(
             for number in threads:
                 programs.filling(host, bank, number)
         options = [*_where(some, targets), f"--threads={format_list(threads)}"]
-        yield from _run("contention", options, repetitions, say)
+        yield from _run(host, "contention", options, repetitions, say)
 
 
 def _rows(host: Topology, sets: Sequence[Nodes], banks: Sequence[int]) -> list[tuple[list[Nodes], list[int]]]:
@@ -80,13 +80,15 @@ def _where(sets: Sequence[Nodes], banks: Sequence[int]) -> list[str]:
     return [f"--pu-nodes={format_list({n for nodes in sets for n in nodes})}", f"--banks={format_list(banks)}"]
 
 
-def _run(aspect: str, options: Sequence[str], repetitions: int, say: probe.Say) -> Iterator[list[Record]]:
+def _run(
+    host: Topology, aspect: str, options: Sequence[str], repetitions: int, say: probe.Say
+) -> Iterator[list[Record]]:
     """Yield the records of one run of the probe while it is at work; what was stopped ends as an interruption."""
     chosen = profiles.chosen()
     least = max(LEAST, min(repetitions, chosen.repetitions))
     most = max(least, min(MOST, chosen.repetitions))
     passes = [f"--min-repetitions={least}", f"--max-repetitions={most}"]
-    running = probe.follow(aspect, [*options, *passes, *programs.probe_options(aspect)], say=say)
+    running = probe.follow(aspect, [*options, *passes, *programs.probe_options(aspect)], host=host, say=say)
     while True:
         try:
             found = next(running)

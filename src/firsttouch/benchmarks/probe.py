@@ -20,6 +20,7 @@ from typing import Any, cast
 from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed
 from firsttouch.execution.process_runner import child, signal_name
 from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
 from firsttouch.paths import ROOT
 from firsttouch.records.file_lock import locked
 from firsttouch.records.schema import Record, software
@@ -193,10 +194,13 @@ def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report
             return cast(Report, end.value)
 
 
-def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Generator[list[Record], None, Report]:
+def follow(
+    aspect: str, options: Sequence[str] = (), *, host: Topology | None = None, say: Say = print
+) -> Generator[list[Record], None, Report]:
     """Run the probe as :func:`run` does, yield records while it is at work, and return its report.
 
-    A probe that says nothing for SILENCE seconds hangs: it is stopped, and RunFailed says so.
+    A probe that prints nothing for SILENCE seconds is stopped, and so is one that sees other NUMA nodes, PUs or
+    memory than *host*, which the options were chosen by: both raise RunFailed.
     """
     argv = [str(program()), aspect, *options, "--jsonl"]
     lines: list[str] = []
@@ -210,7 +214,7 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
             probe = stack.enter_context(child(argv, stdout=out, stderr=write_end))
         finally:
             os.close(write_end)
-        printed = _Printed(out)
+        printed = _Printed(out, host)
         for line in _lines(read_end, probe):
             if line:
                 lines.append(line)
@@ -231,6 +235,20 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
     if report.status == "failed":
         raise RunFailed(f"{NAME}: {report.reason}")
     return report
+
+
+def disagreement(host: Topology, printed: Mapping[str, Any]) -> str:
+    """Return the first difference between *host* and the probe's description of it, or an empty string."""
+    seen = {int(node["number"]): node for node in printed.get("numa_nodes", [])}
+    for number in sorted({*seen, *host.cpu_nodes, *host.memory_nodes}):
+        node = seen.get(number, {"usable_pus": [], "data": False})
+        pus = (format_list(node["usable_pus"]) or "no", format_list(host.usable_pus(number)) or "no")
+        if tuple(node["usable_pus"]) != host.usable_pus(number):
+            return f"NUMA node {number} has {pus[0]} usable PUs for the probe, {pus[1]} for lstopo"
+        if node["data"] != (number in host.memory_nodes):
+            can = ("no memory", "memory")
+            return f"NUMA node {number} has {can[node['data']]} for the probe, {can[not node['data']]} for lstopo"
+    return ""
 
 
 def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
@@ -255,8 +273,8 @@ def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
 class _Printed:
     """The probe's standard output, a file that it is still writing to: its own place in it must not move."""
 
-    def __init__(self, file: int) -> None:
-        self.file = file
+    def __init__(self, file: int, host: Topology | None) -> None:
+        self.file, self.host = file, host
         self.place = self.number = 0
         self.version = ""
 
@@ -271,6 +289,8 @@ class _Printed:
             data_of = _object(line.decode(errors="replace"), self.number)
             if self.number == 1:
                 self.version = str(data_of.get("probe", ""))
+                if self.host and (difference := disagreement(self.host, data_of.get("host", {}))):
+                    raise RunFailed(f"{NAME} and lstopo disagree about this host: {difference}")
             elif data_of.get("type") == "result" and not data_of.get("partial"):
                 found.append(_result(data_of, self.number).record(self.version))
         return found
