@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -23,8 +24,12 @@ _MESSAGE = re.compile(r"^### (?:`([^`]+)`|`` (.+?) ``)$", re.MULTILINE)
 _MADE = (
     "reports/out",
     "reframe/systems/NAME.yaml",
+    "datasets/NAME.toml",
+    "src/firsttouch/genomics/aligners/NAME.toml",
     "reframe/nearest.py",
     "reframe/systems/lab.yaml",
+    "reframe/systems/rome.yaml",
+    "reframe/systems/example.yaml",
     "reframe/systems/myhosts.yaml",
 )
 
@@ -65,6 +70,35 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     named = set(re.findall(rf"(?<![\w/.-])((?:{tops})/[\w./-]*\w)", text))
     missing = [n for n in named if not n.startswith(_MADE) and not list(ROOT.glob(n)) and "." in Path(n).name]
     assert missing == [f for f in missing if f.endswith(".sif")]
+
+
+def test_the_gains_in_the_readme_are_those_of_the_replay(firsttouch) -> None:
+    """Each row: aligner and reads, system, default time, scenario, its time, speed-up."""
+    command = "firsttouch advise --replay reports/published/lenis2017_execution_times.csv"
+    text = documented.README.read_text(encoding="utf-8")
+    assert command in text
+    shown = re.findall(
+        r"^\| ([\w-]+), (\w+) \| ([\w-]+) \| ([\d.]+) s \| (\w+) \| ([\d.]+) s \| ([\d.]+) \|$", text, re.M
+    )
+    assert len(shown) == 4
+    printed = firsttouch(*command.split()[1:]).stdout.splitlines()
+    rows = {tuple(line.split()[:3]): line.split()[3:7] for line in printed}
+    for aligner, dataset, system, default, scenario, time, gain in shown:
+        chosen, seconds, over_best, over_default = rows[aligner, system, dataset]
+        assert (chosen, seconds, over_best, over_default) == (scenario, time, "1.000", gain)
+        assert f"{float(default) / float(seconds):.2f}" == gain
+
+
+def test_the_picture_of_the_readme_is_drawn_from_the_published_times() -> None:
+    (name,) = re.findall(r"^!\[.+\]\((docs/\S+)\)$", documented.README.read_text(encoding="utf-8"), re.MULTILINE)
+    drawn = re.findall(r">([^<>]+)</text>", (ROOT / name).read_text(encoding="utf-8"))
+    sys.path.insert(0, str(ROOT / "docs" / "extensions"))
+    try:
+        import picture  # noqa: PLC0415 - a program of the manual, not of a package
+    finally:
+        sys.path.pop(0)
+    assert drawn == re.findall(r">([^<>]+)</text>", picture.svg())
+    assert "2.57x" in drawn
 
 
 def test_pages_name_commands_that_there_are() -> None:
