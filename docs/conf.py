@@ -20,8 +20,16 @@ myst_heading_anchors = 4
 highlight_language = "text"
 
 html_theme = "furo"
+html_theme_options = {
+    "light_css_variables": {
+        "sidebar-caption-font-size": "0.875rem",
+        "toc-font-size": "0.875rem",
+        "toc-title-font-size": "0.875rem",
+    }
+}
 html_title = "firsttouch"
 html_math_renderer = "mathml"
+templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["report.css", "manual.css"]
 html_use_index = False
