@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of a simulated fleet: hosts of four NUMA nodes with a few faults, for the examples in the manual.
 
-As a program, ``python docs/extensions/simulated.py before|after FILE`` writes the records of the campaign before
-or after the firmware update as JSON lines.
+``python docs/extensions/simulated.py FILE`` writes the records of the first eight hosts as JSON lines.
 """
 
 from __future__ import annotations
@@ -99,6 +98,6 @@ def _faults(host: int, check: str, bank: int, elapsed: float, *, updated: bool) 
 
 
 if __name__ == "__main__":
-    chosen = records(AFTER, updated=True) if sys.argv[1] == "after" else records()
-    Path(sys.argv[2]).parent.mkdir(parents=True, exist_ok=True)
-    schema.append(Path(sys.argv[2]), chosen)
+    file = Path(sys.argv[1])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    schema.append(file, [record for record in records() if record.host <= _name(8)])

@@ -24,11 +24,16 @@ from firsttouch.genomics.aligners import aligner
 
 pytestmark = pytest.mark.integration
 
+#: Systems whose hosts are not here.
+SITE = "--system (amd-opteron|rome)"
 #: File of tests -> commands -> the test that runs the same, of other numbers of hosts or another system at most.
 COVERED = {
     "integration/test_documented_commands.py": {
         r"make test": "test_every_command_is_run_somewhere",  # a part of it, at least
         r"make run": "test_make_run",
+    },
+    "integration/test_setup.py": {
+        r"make setup": "test_a_second_run_does_nothing",
     },
     "integration/test_settings.py": {
         r"\. \.venv/bin/activate": "test_a_fresh_shell_with_the_environment_activated",
@@ -40,7 +45,8 @@ COVERED = {
         r"sbatch slurm/characterize.*": "test_characterize_measures_the_four_aspects_of_one_host",
         r"sbatch -N 8 slurm/validate.*": "test_validate_judges_every_host_inside_one_job",
         r"sbatch --array=1-8 slurm/strategy.*": "test_strategy_is_spread_over_hosts_and_each_scenario_runs_once",
-        r"firsttouch validate .*": "test_job_line_and_command_agree_on_a_host_that_fails_and_is_drained",
+        r"sbatch slurm/strategy\.sbatch": "test_a_strategy_without_options_skips_aligners_that_are_not_installed",
+        rf"firsttouch validate {SITE} .*": "test_job_line_and_command_agree_on_a_host_that_fails_and_is_drained",
     },
     "slurm/test_slurm_sequences.py": {
         r"firsttouch campaign submit .*": "test_hosts_with_a_domain_are_validated_drained_and_unhealthy",
@@ -53,7 +59,7 @@ COVERED = {
         r"firsttouch report --compare before/ after/ .*": "test_slower_memory_is_found_and_nothing_else",
     },
     "unit/test_verdict_fleet.py": {
-        r"firsttouch baseline .*": "test_json_has_all",
+        rf"firsttouch baseline {SITE} .*": "test_json_has_all",
     },
     "containers/test_containers_image.py": {
         r"make images( IMAGE=\w+)?": "test_checksum_and_packages_lie_beside_it",
@@ -97,6 +103,7 @@ PARTS = (
     "spack-env",
     "tests/golden",
     "tests/emulated",
+    "docs/extensions",
 )
 ALL = [command for page in PAGES for command in documented.commands(page)]
 

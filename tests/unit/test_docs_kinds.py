@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/explanation/figures.md names every figure, table and section that a report can hold, and nothing else."""
+"""docs/reference/report-contents.md names every figure, table and section of a report, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,12 +30,8 @@ PAGES = ("The page of a few hosts", "The page of a fleet", "Two campaigns compar
 
 def documented(page: str) -> list[str]:
     """Return the names in the table of a page."""
-    text = (
-        (ROOT / "docs" / "explanation" / "figures.md")
-        .read_text(encoding="utf-8")
-        .split("## All that a report holds\n", 1)[1]
-    )
-    part = text.split(f"### {page}\n", 1)[1].split("\n### ", 1)[0]
+    text = (ROOT / "docs" / "reference" / "report-contents.md").read_text(encoding="utf-8")
+    part = text.split(f"## {page}\n", 1)[1].split("\n## ", 1)[0]
     return re.findall(r"^\| (?!name \||---)(.+?) \|", part, re.MULTILINE)
 
 

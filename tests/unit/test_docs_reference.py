@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference pages of the manual name every variable, key, placeholder and field that the program has."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from documented import ROOT
+from firsttouch.datasets import manifest
+from firsttouch.genomics import aligners
+from firsttouch.judge import causes
+from firsttouch.records.schema import Record
+from firsttouch.report import openmetrics
+from firsttouch.scenarios import policies
+
+pytestmark = pytest.mark.unit
+
+#: Folders whose programs read environment variables.
+USERS = ("src", "slurm", "setup", "spack-env", "tests/emulated")
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def words(text: str) -> set[str]:
+    """Return what a page shows as code, and the parts of dotted keys."""
+    code = re.findall(r"`([^`\n]+)`", text)
+    return {*code, *(part for shown in code for part in re.split(r"[.:, \[\]{}]+", shown))}
+
+
+def section(page: str, heading: str) -> set[str]:
+    """Return the words of one part of a page: up to the next heading of its level."""
+    text = (REFERENCE / page).read_text(encoding="utf-8")
+    return words(text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0])
+
+
+def keys(schema: Any) -> Iterator[str]:
+    """Yield every key that a JSON schema allows."""
+    if isinstance(schema, Mapping):
+        properties = schema.get("properties", {})
+        yield from properties
+        for name, below in schema.items():
+            for value in below.values() if name in {"properties", "$defs"} else [below]:
+                yield from keys(value)
+    elif isinstance(schema, list):
+        for below in schema:
+            yield from keys(below)
+
+
+SYSTEM = json.loads((ROOT / "src" / "firsttouch" / "systems" / "schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("heading", "schema"),
+    [
+        ("System files", SYSTEM),
+        ("Aligner files", aligners.SCHEMA),
+        ("Dataset files", {"properties": manifest._FILE | manifest._OPTIONS | manifest._EXPECT}),
+        ("Policies", policies.SCHEMA),
+    ],
+)
+def test_every_key_of_a_data_file_is_described(heading: str, schema: Mapping[str, Any]) -> None:
+    known = set(keys(schema))
+    assert len(known) > 5
+    assert known - section("data-files.md", heading) == set()
+
+
+def test_every_key_and_placeholder_of_a_cause_is_described() -> None:
+    described = section("data-files.md", "Causes")
+    text = (ROOT / "src" / "firsttouch" / "judge" / "causes.toml").read_text(encoding="utf-8")
+    assert set(causes._KEYS) - described == set()
+    assert set(re.findall(r"\{\w+\}", re.sub(r"^#.*|^when.*", "", text, flags=re.MULTILINE))) - described == set()
+
+
+def test_every_placeholder_of_an_aligner_is_described() -> None:
+    described = section("data-files.md", "Aligner files")
+    folder = ROOT / "src" / "firsttouch" / "genomics" / "aligners"
+    shown = {p for file in folder.glob("*.toml") for p in re.findall(r"\{\w+\}", file.read_text(encoding="utf-8"))}
+    assert len(shown) > 6
+    assert shown - described == set()
+
+
+def test_every_kind_of_dataset_and_what_it_needs_is_described() -> None:
+    needed = {key for keys, _ in manifest._KINDS.values() for key in keys}
+    assert {*manifest._KINDS, *needed} - section("data-files.md", "Dataset files") == set()
+
+
+def test_every_environment_variable_is_described() -> None:
+    listed = subprocess.run(
+        ["git", "grep", "-ohE", "FIRSTTOUCH_[A-Z_]+", "--", *USERS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    used = set(listed.stdout.split())
+    assert len(used) > 15
+    page = Path(REFERENCE, "environment.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert used - described == set()
+    assert {name for name in described if name.startswith("FIRSTTOUCH_")} - used == set()
+
+
+def test_every_field_of_a_record_is_described() -> None:
+    assert {f.name for f in fields(Record)} - section("results.md", "Records") == set()
+
+
+def test_every_metric_family_that_is_no_measurement_is_described() -> None:
+    source = Path(openmetrics.__file__).read_text(encoding="utf-8")
+    families = set(re.findall(r'\.add\(\s*"(\w+)"', source))
+    assert len(families) > 4
+    described = section("results.md", "metrics.prom")
+    assert [f for f in families if not any(shown.startswith(f"firsttouch_{f}") for shown in described)] == []
