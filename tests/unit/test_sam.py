@@ -87,6 +87,22 @@ def test_pieces_join_to_the_whole(tmp_path, block, *, extras, cuts, names, rng):
     )
 
 
+def test_the_checksums_of_a_reference_hold_for_the_same_alignments_only(tmp_path):
+    line = "r\t0\tc\t1\t60\t4M\t*\t0\t0\tACGT\tFFFF\tAS:i:4"
+    pieces = []
+    for name, text in (("same", line), ("other", line.replace("ACGT", "AGGT"))):
+        file = tmp_path / name
+        file.write_text(f"{text}\n")
+        pieces.append(sam.ByteRange(file, 0, file.stat().st_size))
+    same, other = ([piece] for piece in pieces)
+    settled = sam.checksums(same, settle=1)
+    assert settled.common != settled.exact
+    reference = sam.Checksums(settled.exact, "as the reference has it")
+    assert sam.checksums(same, settle=1, reference=reference) == reference
+    assert sam.checksums(other, settle=1, reference=reference) == sam.checksums(other, settle=1)
+    assert sam.checksums(same, settle=None, reference=reference).common == settled.exact
+
+
 @pytest.mark.parametrize(
     ("header", "expected"),
     [

@@ -218,8 +218,9 @@ class ReferenceRun(FirstTouchCheck):
 
     @property
     def sha256(self) -> str:
-        """Checksum of what the alignments must all have in common."""
-        return str(self._records()[0].parameters["common_sha256"])
+        """The checksums of the alignments, as ``--expect-sha256`` takes them."""
+        parameters = self._records()[0].parameters
+        return f"{parameters['common_sha256']},{parameters['alignments_sha256']}"
 
 
 class ScenarioCheck(FirstTouchCheck):

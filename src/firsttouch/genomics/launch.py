@@ -39,7 +39,7 @@ class Work:
 
     *dynamic*: dynamic load balancing instead of a static division. *per_thread*: reads (pairs) for each thread,
     repeated if there are too few; 0: all reads are aligned once. *counted*: every instance runs under perf stat.
-    *summed*: the alignments' checksums are computed.
+    *summed*: the alignments' checksums are computed; if they are those of *reference*, faster.
     """
 
     aligner: Aligner
@@ -49,6 +49,7 @@ class Work:
     per_thread: int = 0
     counted: bool = False
     summed: bool = False
+    reference: sam.Checksums | None = None
 
     def argv(self, template: Sequence[str], threads: int, files: Sequence[str | None], scratch: Path) -> list[str]:
         """Return the argv of one step that reads *files* (by mate)."""
@@ -250,7 +251,7 @@ def _gather(
     ranges = sam.in_input_order(parts, surveys, [[number for number, _ in share] for share in shares])
     if work.summed:
         settle = work.reads.mates if work.aligner.same == "settled" else None
-        alignments = replace(alignments, sums=sam.checksums(ranges, settle=settle))
+        alignments = replace(alignments, sums=sam.checksums(ranges, settle=settle, reference=work.reference))
     return alignments, sam.ByteRange(parts[0], 0, surveys[0].header_bytes), ranges
 
 

@@ -424,27 +424,27 @@ def _quality(fields: Sequence[bytes]) -> int:
     return int(single[1] if single else fields[4])
 
 
-def checksums(ranges: Sequence[ByteRange], *, settle: int | None) -> Checksums:
+def checksums(ranges: Sequence[ByteRange], *, settle: int | None, reference: Checksums | None = None) -> Checksums:
     """Return the checksums of the alignments in *ranges*, in that order.
 
-    *settle* is the number of mates if *common* covers settled alignments, and None if it covers all.
+    *settle* is the number of mates if *common* covers settled alignments, and None if it covers all. Settling
+    takes thirty times as long as hashing, and is not repeated for the same alignments as those of *reference*.
     """
-    exact, common = hashlib.sha256(), hashlib.sha256()
+    digest = hashlib.sha256()
     for part in ranges:
-        blocks = _updating(exact, _read_lines(part))
-        if settle is None:
-            deque(blocks, maxlen=0)
-        else:
-            lines = itertools.chain.from_iterable(block.splitlines(keepends=True) for block in blocks)
-            for text in settled(lines, settle):
-                common.update(text)
-    return Checksums(exact.hexdigest(), exact.hexdigest() if settle is None else common.hexdigest())
-
-
-def _updating(digest: hashlib._Hash, blocks: Iterable[bytes]) -> Iterator[bytes]:
-    for block in blocks:
-        digest.update(block)
-        yield block
+        for block in _read_lines(part):
+            digest.update(block)
+    exact = digest.hexdigest()
+    if settle is None:
+        return Checksums(exact, exact)
+    if reference is not None and reference.exact == exact:
+        return reference
+    common = hashlib.sha256()
+    for part in ranges:
+        lines = itertools.chain.from_iterable(block.splitlines(keepends=True) for block in _read_lines(part))
+        for text in settled(lines, settle):
+            common.update(text)
+    return Checksums(exact, common.hexdigest())
 
 
 def _read_lines(part: ByteRange) -> Iterator[bytes]:
