@@ -19,7 +19,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from firsttouch import units
+from firsttouch import paths, units
 from firsttouch.errors import BadInput
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Document:
 
         A schema's ``description`` completes the sentence "VALUE is not ...". Beyond JSON Schema there are the
         keywords ``quantity`` (a dimension of :data:`firsttouch.units.UNITS`), ``percent`` (the sign: "negative" or
-        "positive") and ``regex``. Files of the package are validated once: importing the validator takes longer
+        "positive") and ``regex``. Files of the checkout are validated once: importing the validator takes longer
         than most commands.
         """
         stamp = _stamp(self.file)
@@ -93,9 +93,9 @@ class Document:
 
 
 def _stamp(file: str | Path) -> Path | None:
-    """Return where the digest of a validated file of this package is cached, beside Python's own cache."""
+    """Return where the digest of a validated file of the package or its checkout is cached."""
     path = Path(file)
-    inside = path.is_relative_to(Path(__file__).parent)
+    inside = path.is_relative_to(paths.ROOT)
     return path.parent / "__pycache__" / f"{path.name}.checked" if inside else None
 
 
