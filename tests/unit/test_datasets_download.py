@@ -11,7 +11,6 @@ import pytest
 
 from factories.http_server import Server, serving
 from firsttouch.datasets import fetch as module
-from firsttouch.datasets import store
 from firsttouch.datasets.fetch import download
 from firsttouch.errors import Missing, RunFailed
 
@@ -187,7 +186,7 @@ def test_a_password_is_in_no_message(server: Server, part: Path) -> None:
     with pytest.raises(Missing, match="the server answered 404") as caught:
         download(url, part, lambda *_: None)
     download(url, part, lambda *_: None)
-    messages = [str(caught.value), store.version_path(part).read_text()]
+    messages = [str(caught.value), module.version_path(part).read_text()]
     with pytest.raises(Missing, match=r"^cannot reach 127\.0\.0\.1:1 for http://127") as caught:
         download("http://some@body:secret@127.0.0.1:1/x.gz", part, lambda *_: None)
     assert not [m for m in (*messages, str(caught.value)) if "secret" in m]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of fetched datasets, and the streams that are written to it."""
+"""The store: the folder of fetched datasets, and the streams of bytes that are written to it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from firsttouch.records import atomic_files, file_lock
 from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
-# Streams of bytes on their way into the store: unpacked, cut, counted and hashed in one pass.
+# Streams of bytes: decompressed, cut, counted and hashed in one pass
 
-#: Called with what is being done, the bytes done so far and the bytes in all (None: not known).
+#: Called with the name of the work, the bytes done and the total bytes (None: unknown).
 Progress = Callable[[str, int, int | None], None]
 
 _CHUNK = 1 << 18
 
 
 class Corrupt(Exception):
-    """Bytes that are not what they should be; the text is the reason, in one line."""
+    """Unexpected bytes; the text is the reason, in one line."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a pass over a file found."""
+    """Facts of a file that was written."""
 
     digests: dict[str, str]  #: algorithm -> hex digest
     size: int  #: bytes
@@ -46,45 +46,50 @@ class Facts:
 
 
 def read(path: Path, what: str, progress: Progress) -> Iterator[bytes]:
-    """Yield the bytes of *path*, reporting them as *what*; raises RunFailed where it cannot be read."""
-    done = 0
+    """Yield the bytes of *path*, with progress as *what*; raises RunFailed if it cannot be read."""
     try:
         with path.open("rb") as file:
             total = os.fstat(file.fileno()).st_size
-            while chunk := file.read(_CHUNK):
-                done += len(chunk)
-                progress(what, done, total)
-                yield chunk
+            yield from counted(iter(lambda: file.read(_CHUNK), b""), what, total, progress)
     except OSError as error:
         raise RunFailed(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def gunzip(chunks: Iterable[bytes], *, partial: bool = False, tail_ignored: bool = False) -> Iterator[bytes]:
-    """Yield *chunks* unpacked where they are gzip, and as they are where they are not.
+def counted(chunks: Iterable[bytes], what: str, total: int, progress: Progress) -> Iterator[bytes]:
+    """Yield *chunks*, with progress as *what* in bytes of *total*."""
+    done = 0
+    for chunk in chunks:
+        done += len(chunk)
+        progress(what, done, total)
+        yield chunk
 
-    *partial*: the stream may end early. *tail_ignored*: bytes after the last member that are not gzip are
-    dropped (razip appends its index there), which only a checksum of the unpacked data makes safe.
-    Raises Corrupt.
+
+def gunzip(chunks: Iterable[bytes], *, partial: bool = False, tail_ignored: bool = False) -> Iterator[bytes]:
+    """Yield *chunks* decompressed if they are gzip, else unchanged.
+
+    *partial*: the stream may end early. *tail_ignored*: bytes that follow the last member and are not gzip are
+    dropped (razip appends its index there), which is safe only with a checksum of the decompressed data. Raises
+    Corrupt.
     """
     member = zlib.decompressobj(wbits=31)
-    begun = ended = plain = False  # this member has begun; one before it has ended; not gzip at all
-    for i, piece in enumerate(chunks):
+    begun = ended = plain = False  # the current member has begun; an earlier one has ended; the data are not gzip
+    for number, piece in enumerate(chunks):
         chunk = piece
-        plain = plain or (i == 0 and chunk[:2] != b"\x1f\x8b")
+        plain = plain or (number == 0 and chunk[:2] != b"\x1f\x8b")
         if plain:
             yield chunk
             continue
         while chunk:
             if ended and not begun and not (chunk := chunk.lstrip(b"\0")):
-                break  # zero padding between or after members is allowed
+                break  # zero padding is allowed between and after members
             try:
                 data = member.decompress(chunk)
             except zlib.error as error:
-                if ended and not begun:
-                    if tail_ignored:
-                        return
-                    raise Corrupt("bytes that are not gzip follow the gzip data") from None
-                raise Corrupt(f"corrupt gzip data ({error})") from None
+                if begun or not ended:
+                    raise Corrupt(f"corrupt gzip data ({error})") from None
+                if tail_ignored:
+                    return
+                raise Corrupt("bytes that are not gzip follow the gzip data") from None
             begun = True
             if data:
                 yield data
@@ -97,18 +102,18 @@ def gunzip(chunks: Iterable[bytes], *, partial: bool = False, tail_ignored: bool
 
 
 def cut_reads(chunks: Iterable[bytes], first: int | None, truncate: int | None) -> Iterator[bytes]:
-    """Yield the *first* reads of a FASTQ stream, each with its first *truncate* bases (None: all).
+    """Yield the *first* reads of a FASTQ stream, each cut to its first *truncate* bases (None: all).
 
-    Blank lines at the end are dropped, and every line is ended, as aligners are fed.
-    Raises Corrupt where the stream ends before or inside a record that was asked for.
+    Blank lines at the end are dropped, and every line gets its newline. Raises Corrupt if the stream ends before
+    or inside a requested record.
     """
     rest = b""
     kept = 0
-    for chunk in _ended(chunks):
+    for chunk in _trimmed(chunks):
         lines = (rest + chunk).split(b"\n")
-        whole = (len(lines) - 1) // 4 * 4
-        rest = b"\n".join(lines[whole:])
-        del lines[whole if first is None else min(whole, 4 * (first - kept)) :]
+        complete = (len(lines) - 1) // 4 * 4
+        rest = b"\n".join(lines[complete:])
+        del lines[complete if first is None else min(complete, 4 * (first - kept)) :]
         if truncate:
             bases, qualities = ([line.rstrip(b"\r") for line in lines[part::4]] for part in (1, 3))
             if list(map(len, bases)) != list(map(len, qualities)):
@@ -125,8 +130,8 @@ def cut_reads(chunks: Iterable[bytes], first: int | None, truncate: int | None) 
         raise Corrupt("the last read is incomplete")
 
 
-def _ended(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield a FASTQ stream without blank lines at its end, and with the newline of its last line."""
+def _trimmed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield a FASTQ stream without blank lines at its end, and with a newline after its last line."""
     held, lines = b"", 0
     for chunk in chunks:
         text = held + chunk
@@ -135,23 +140,36 @@ def _ended(chunks: Iterable[bytes]) -> Iterator[bytes]:
         lines += kept.count(b"\n")
         yield kept
     if lines:
-        # A read without a base ends with an empty line.
+        # A read without bases ends with an empty line.
         yield b"\n" * max(1, min(held.count(b"\n"), 4 - lines % 4))
 
 
-def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable[str] = ()) -> Facts:
-    """Write *chunks*, a FASTA (role "reference") or FASTQ ("reads") text, to *target* and say what it is.
+class _Digests:
+    """Digests of a stream by several algorithms."""
 
-    Digests are sha256 and those in *algorithms*. Raises Corrupt where the text is not whole.
+    def __init__(self, algorithms: Iterable[str]) -> None:
+        # Some archives publish MD5. It protects against accidents here, not against attackers.
+        self._digests = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
+
+    def update(self, chunk: bytes) -> None:
+        for digest in self._digests.values():
+            digest.update(chunk)
+
+    def hex(self) -> dict[str, str]:
+        return {name: digest.hexdigest() for name, digest in self._digests.items()}
+
+
+def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable[str] = ()) -> Facts:
+    """Write *chunks*, a FASTA (role "reference") or FASTQ ("reads") text, to *target*; return its facts.
+
+    Digests are SHA-256 and those of *algorithms*. Raises Corrupt if the text is not complete.
     """
-    # md5 is what some archives publish; it guards against accidents here, not against an attacker.
-    digests = {name: hashlib.new(name, usedforsecurity=False) for name in {"sha256", *algorithms}}
+    digests = _Digests({"sha256", *algorithms})
     size = contigs = 0
     head = last = b""
     with target.open("wb") as file:
         for chunk in chunks:
-            for digest in digests.values():
-                digest.update(chunk)
+            digests.update(chunk)
             if role == "reference":
                 contigs += chunk.count(b"\n>") + ((last or b"\n") == b"\n" and chunk[:1] == b">")
             size += len(chunk)
@@ -159,17 +177,16 @@ def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable
             file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
-    hexes = {name: digest.hexdigest() for name, digest in digests.items()}
     if role == "reads":
-        return Facts(hexes, size, *_check_fastq(target))
+        return Facts(digests.hex(), size, *_check_fastq(target))
     if head != b">":
         raise Corrupt("not a FASTA file: it does not begin with '>'")
-    return Facts(hexes, size, contigs)
+    return Facts(digests.hex(), size, contigs)
 
 
 def _check_fastq(file: Path) -> tuple[int, int]:
-    """Return how many reads *file* holds and the length of the first; raises Corrupt where it is not FASTQ."""
-    from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 - as NumPy, it is slow to import
+    """Return the number of reads in *file* and the length of the first; raises Corrupt if it is not FASTQ."""
+    from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
     try:
         reads = inspect([file])
@@ -184,19 +201,16 @@ def _check_fastq(file: Path) -> tuple[int, int]:
 
 def digests_of(path: Path, algorithms: Iterable[str], what: str, progress: Progress) -> dict[str, str]:
     """Return the hex digests of the file *path*, by algorithm."""
-    digests = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
+    digests = _Digests(algorithms)
     for chunk in read(path, what, progress):
-        for digest in digests.values():
-            digest.update(chunk)
-    return {name: digest.hexdigest() for name, digest in digests.items()}
+        digests.update(chunk)
+    return digests.hex()
 
 
 # ----------------------------------------------------------------------
-# The store: the folder where datasets land, what is known of each file in it, and who may write.
-#
-# It is FIRSTTOUCH_DATA, or store/ in the manifest's folder. Every dataset has a folder of its own (a generated
-# one a folder for each set of options), with the files, a lock and state.json, which records of every file its
-# digest and where it is from. Files appear in it by renaming only.
+# The store is FIRSTTOUCH_DATA, or store/ in the manifest's folder. Each dataset has a folder in it (a generated
+# dataset one for each set of options), with the files, a lock, and state.json: each file's digest and origin.
+# Files appear in it by renaming only.
 
 
 class NoRoom(Missing):
@@ -204,7 +218,7 @@ class NoRoom(Missing):
 
 
 def root() -> Path:
-    """Return the store's folder (which may not exist yet)."""
+    """Return the store's folder, which may not exist yet."""
     named = os.environ.get("FIRSTTOUCH_DATA")
     return Path(named).absolute() if named else manifest.folder() / "store"
 
@@ -216,16 +230,16 @@ class Place:
     folder: Path
 
     def path(self, name: str) -> Path:
-        """Return where the file *name* is or will be."""
+        """Return the path of the file *name*, which may not exist yet."""
         return self.folder / name
 
     @property
     def state_path(self) -> Path:
-        """Where the records of this place are."""
+        """The file with this folder's records."""
         return self.folder / "state.json"
 
     def record(self, name: str) -> dict[str, Any]:
-        """Return what is recorded of the file *name* ({}: nothing); raises BadInput on a damaged record."""
+        """Return the record of the file *name*, or {}; raises BadInput for a damaged record."""
         try:
             entry = json.loads(self.state_path.read_text(encoding="utf-8")).get(name, {})
             return {key: entry[key] for key in ("recipe", "sha256", "from", "stamp")} if entry else {}
@@ -244,7 +258,7 @@ class Place:
         self._write(file.name, {"recipe": file.recipe, "sha256": sha256, "from": origin})
 
     def untouched(self, file: DataFile) -> bool:
-        """Say whether *file* lies here and nothing wrote to it since it was hashed last.
+        """Tell whether *file* is here and has not been written to since it was hashed.
 
         The kernel sets the change time at every write, and no program can set it back.
         """
@@ -252,7 +266,7 @@ class Place:
         return entry.get("recipe") == file.recipe and path.is_file() and entry["stamp"] == _stamp(path)
 
     def intact(self, file: DataFile, progress: Progress) -> bool:
-        """Say whether *file* lies here with the content that was recorded; call it with the place locked."""
+        """Tell whether *file* is here with the recorded content; the caller holds the lock."""
         if self.untouched(file):
             return True
         entry, path = self.record(file.name), self.path(file.name)
@@ -273,13 +287,13 @@ class Place:
 
     @contextmanager
     def temporary(self) -> Iterator[Path]:
-        """Give a new empty folder inside this one, removed at the end."""
+        """Yield a new empty folder inside this one, which is removed at the end."""
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".tmp-") as name:
             yield Path(name)
 
     @contextmanager
     def locked(self, progress: Progress) -> Iterator[None]:
-        """Make this place, wait until no other process writes here, and clear what a killed one left."""
+        """Create this folder, lock it against other processes, and remove what killed ones left."""
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             message = f"waiting for another process that writes {self.folder}"
@@ -297,23 +311,12 @@ def _stamp(path: Path) -> list[int]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write *value* to *path* so that a reader sees the old content or the new, never a part."""
+    """Write *value* to *path* atomically."""
     atomic_files.write(path, json.dumps(value, indent=1) + "\n")
 
 
-def version_path(part: Path) -> Path:
-    """Return the file that says of what the download *part* is the beginning."""
-    return part.with_name(part.name + ".json")
-
-
-def discard(part: Path) -> None:
-    """Remove the download *part* and what is known of it."""
-    part.unlink(missing_ok=True)
-    version_path(part).unlink(missing_ok=True)
-
-
 def need_space(folder: Path, need: int, what: str) -> None:
-    """Raise NoRoom where *folder*'s disk has not *need* bytes left for *what*."""
+    """Raise NoRoom if the disk of *folder* has less than *need* bytes left for *what*."""
     free = shutil.disk_usage(folder).free
     if free < need:
         raise NoRoom(
@@ -324,7 +327,7 @@ def need_space(folder: Path, need: int, what: str) -> None:
 
 @contextmanager
 def writing(folder: Path, need: int | None = None) -> Iterator[None]:
-    """Turn what the system says of writing into *folder* into one line; *need*: bytes in all, if known."""
+    """Turn an OSError of writing into *folder* into NoRoom or Missing; *need*: total bytes, if known."""
     try:
         yield
     except OSError as error:
