@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest: one TOML file per dataset, validated when it is read.
+"""Manifests of datasets: one TOML file each, validated when it is read.
 
-The folder is FIRSTTOUCH_DATASETS, or datasets/ of the checkout that the package runs from.
+They lie in the folder FIRSTTOUCH_DATASETS, or in datasets/ of the checkout that the package runs from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from firsttouch.errors import BadInput, Missing
 UNPINNED = "unpinned"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
 
-#: kind of source -> (keys that its manifest must have, the key of a file that says where it is from).
+#: kind of source -> (required keys of its manifest, the key of a file that names its source)
 _KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "package": (("package",), "path"),
     "url": ((), "url"),
@@ -39,7 +39,8 @@ _EXPECT = {
     "read_length": _COUNT,
     "contigs": _COUNT,
     "batch_bases": _COUNT,
-    # One for every aligner, or a table of aligners and "others". (A keyword for numbers holds for numbers only.)
+    # One number for all aligners, or a table of aligners with "others". (JSON schema applies a keyword for numbers
+    # to numbers only.)
     "mapped_fraction_min": _FRACTION
     | {"type": ["number", "object"], "required": ["others"], "additionalProperties": _FRACTION},
 }
@@ -68,22 +69,22 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a dataset as it lies in the store (always unpacked)."""
+    """One file of a dataset as it lies in the store, decompressed."""
 
     role: str  #: "reference" or "reads"
     name: str
-    source: str = ""  #: where it is from: a path, a URL, or a file of the parent dataset
+    source: str = ""  #: a path, a URL, or the name of a file of the parent dataset
     checksum: str = UNPINNED  #: "sha256:HEX" or "md5:HEX" of the stored file, or UNPINNED
-    packed_checksum: str | None = None  #: the same of the file as it is downloaded
+    packed_checksum: str | None = None  #: the same of the file as it is published
     why_unpinned: str | None = None
-    bytes_about: int | None = None  #: bytes of the stored file, to see beforehand whether there is room
-    first_bytes: int | None = None  #: download no more than so many bytes
-    first_reads: int | None = None  #: keep no more than so many reads
-    truncate: int | None = None  #: keep so many bases of every read, from its 5' end
+    bytes_about: int | None = None  #: bytes of the stored file, to check the free space before
+    first_bytes: int | None = None  #: download at most this number of bytes
+    first_reads: int | None = None  #: keep at most this number of reads
+    truncate: int | None = None  #: keep this number of bases of every read, from its 5' end
 
     @property
     def recipe(self) -> str:
-        """All that decides the file's content: a stored file made by another recipe is not this one."""
+        """All that determines the file's content; a stored file with another recipe is another file."""
         source = without_login(self.source)
         return f"{source} {self.checksum} {self.packed_checksum} {self.first_reads} {self.truncate}"
 
@@ -95,44 +96,43 @@ class Dataset:
     name: str
     title: str
     kind: str  #: package, url, manual, derived or generated
-    source: str  #: who made the data and where that is published
+    source: str  #: who made the data, and the publication
     files: tuple[DataFile, ...]
-    #: Facts that checks compare with: reads (of each file), reads_about (a rounded figure), read_length (bases),
-    #: contigs, batch_bases (of an aligner's batch, suited to the set's size) and mapped_fraction_min (see the
-    #: function of that name).
+    #: Expected facts: reads (of each file), reads_about (a rounded figure), read_length (bases), contigs,
+    #: batch_bases (of an aligner's batch, suited to the dataset's size), mapped_fraction_min (see that function).
     expect: dict[str, Any]
-    reference: str | None = None  #: the dataset that holds the reference, where this one holds only reads
+    reference: str | None = None  #: the dataset with the reference, if this one has only reads
     package: str | None = None
-    how: str | None = None  #: how to obtain what cannot be downloaded
-    parent: str | None = None  #: the dataset that this one is derived from
-    options: dict[str, Any] = field(default_factory=dict)  #: what a generated one can be asked for
+    how: str | None = None  #: how to obtain data that cannot be downloaded
+    parent: str | None = None  #: the dataset from which this one is derived
+    options: dict[str, Any] = field(default_factory=dict)  #: the default options of a generated dataset
 
 
 def without_login(url: str) -> str:
-    """Return *url* without a user's name and password, as messages and records show it."""
+    """Return *url* without user name and password, for messages and records."""
     return re.sub(r"^(https?://)[^/?#]*@", r"\1", url)
 
 
 def mapped_fraction_min(expect: Mapping[str, Any], aligner: str) -> float:
-    """Return the part of the reads (0 to 1) that *aligner* maps at least, after a dataset's *expect*.
+    """Return the least fraction of the reads that *aligner* maps, by a dataset's *expect*.
 
-    It tells another genome's index or reads from the right ones, and is no judgement of the aligner.
+    It detects an index or reads of another genome; it does not judge the aligner.
     """
     least = expect.get("mapped_fraction_min", 0.0)
     return float(least.get(aligner, least["others"]) if isinstance(least, Mapping) else least)
 
 
 def folder() -> Path:
-    """Return the manifest's folder; raises Missing where there is none."""
+    """Return the folder of the manifests; raises Missing if it does not exist."""
     named = os.environ.get("FIRSTTOUCH_DATASETS")
-    found = Path(named) if named else paths.ROOT / "datasets"
-    if not found.is_dir():
-        raise Missing(f"no dataset manifest at {found}: set FIRSTTOUCH_DATASETS to the folder of the TOML files")
-    return found
+    path = Path(named) if named else paths.ROOT / "datasets"
+    if not path.is_dir():
+        raise Missing(f"no dataset manifest at {path}: set FIRSTTOUCH_DATASETS to the folder of the TOML files")
+    return path
 
 
 def load(name: str) -> Dataset:
-    """Return the dataset *name*; raises BadInput where it is unknown or its file is wrong."""
+    """Return the dataset *name*; raises BadInput if it is unknown or its file is invalid."""
     dataset, document = _read(name)
     for key in ("reference", "parent"):
         other = getattr(dataset, key)
@@ -141,7 +141,7 @@ def load(name: str) -> Dataset:
         if not (folder() / f"{other}.toml").is_file():
             raise document.error(f"{key}: no dataset {other!r}", key)
         linked = _read(other)[0]
-        # One step only, so that no chain of datasets can come back to where it began.
+        # One step only, so that links between datasets cannot form a cycle.
         if key == "reference" and (linked.reference or linked.kind == "derived"):
             raise document.error(f"reference: {other!r} holds no reference of its own", key)
         if key == "parent" and linked.kind in ("derived", "generated"):
@@ -156,14 +156,14 @@ def _read(name: str) -> tuple[Dataset, Document]:
     where = folder()
     path = where / f"{name}.toml"
     if not _NAME.match(name) or not path.is_file():
-        known = ", ".join(sorted(p.stem for p in where.glob("*.toml"))) or "none"
-        raise BadInput(f"no dataset {name!r} in {where}: known are {known}")
+        names = ", ".join(sorted(p.stem for p in where.glob("*.toml"))) or "none"
+        raise BadInput(f"no dataset {name!r} in {where}: known are {names}")
     document = parse_toml(read_text(path), path)
     return _dataset(document, path), document
 
 
 def available() -> tuple[list[Dataset], list[BadInput]]:
-    """Return all datasets, by name, and what is wrong with the files that describe none."""
+    """Return all datasets, sorted by name, and the errors of invalid files."""
     datasets, errors = [], []
     for path in sorted(folder().glob("*.toml")):
         try:
@@ -194,44 +194,36 @@ def _dataset(document: Document, path: Path) -> Dataset:
     return Dataset(name=path.stem, files=tuple(files), expect=data.get("expect", {}), **rest)
 
 
+def _table(required: dict[str, Any], optional: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of a table with these keys and no others."""
+    return {
+        "type": "object",
+        "properties": required | optional,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
 def _schema(kind: str) -> dict[str, Any]:
     """Return the JSON schema of a manifest of *kind*."""
     keys, source_key = _KINDS[kind]
-    sources = {entry_key for _, entry_key in _KINDS.values() if entry_key} - {source_key}
-    properties: dict[str, Any] = {
-        "title": _TEXT,
-        "kind": {"enum": list(_KINDS)},
-        "source": _TEXT,
-        "expect": {"type": "object", "properties": _EXPECT, "additionalProperties": False},
-    }
-    required = ["title", "kind", "source", *keys]
-    for key in keys:
-        properties[key] = _TEXT
+    required: dict[str, Any] = {"title": _TEXT, "kind": {"enum": list(_KINDS)}, "source": _TEXT}
+    required |= dict.fromkeys(keys, _TEXT)
+    optional: dict[str, Any] = {"expect": _table({}, _EXPECT)}
     if kind == "generated":
-        properties["options"] = {
-            "type": "object",
-            "properties": _OPTIONS,
-            "required": list(_OPTIONS),
-            "additionalProperties": False,
-        }
-    else:
-        properties["reference"] = _TEXT
-        properties["file"] = {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "properties": {key: value for key, value in _FILE.items() if key not in sources},
-                "required": ["role", "name", *([source_key] if source_key else [])],
-                "additionalProperties": False,
-            },
-        }
-        required.append("file")
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        return _table(required | {"options": _table(_OPTIONS, {})}, optional)
+    of_file = ["role", "name", *([source_key] if source_key else [])]
+    of_other_kinds = {key for _, key in _KINDS.values() if key} - {source_key}
+    file = _table(
+        {key: _FILE[key] for key in of_file},
+        {key: schema for key, schema in _FILE.items() if key not in of_other_kinds.union(of_file)},
+    )
+    required["file"] = {"type": "array", "minItems": 1, "items": file}
+    return _table(required, optional | {"reference": _TEXT})
 
 
 def _check_schema(document: Document) -> None:
-    """Raise BadInput where *document* has a key or a value that a manifest of its kind cannot have."""
+    """Raise BadInput for a key or a value that a manifest of its kind cannot have."""
     kind = document.data.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise document.error(f"kind must be one of {', '.join(_KINDS)}", "kind")
@@ -246,7 +238,7 @@ def _is_url(text: str) -> bool:
 
 
 def _check_sense(document: Document, files: list[DataFile]) -> None:
-    """Raise BadInput where the keys are right one by one but say nothing sensible together."""
+    """Raise BadInput for keys that are valid alone but contradict each other."""
     for i, file in enumerate(files):
         reason = None
         pinned = file.checksum != UNPINNED or file.packed_checksum is not None
