@@ -449,9 +449,9 @@ def _local(request: _Request, reference: LocalDataset | None) -> LocalDataset:
         for file in files
         if file.why_unpinned
     ]
-    paths = {
-        role: [place.path(file.name) for file in files if file.role == role] for role in ("reference", "reads")
-    }
+    paths: dict[str, list[Path]] = {"reference": [], "reads": []}
+    for file in files:
+        paths[file.role].append(place.path(file.name))
     return LocalDataset(
         name=request.dataset.name,
         reference=reference.reference if reference else paths["reference"][0],

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated datasets: a random genome, and reads that dwgsim simulates of it."""
+"""Generates datasets: a random genome, and reads of it simulated by dwgsim."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,29 +20,28 @@ from firsttouch.execution.process_runner import child, follow
 from firsttouch.units import parse_bytes
 
 # ----------------------------------------------------------------------
-# A random genome with repeats, the same bytes for the same options on every host.
+# A random genome with repeats, with the same bytes for the same options on every host.
 #
-# Aligners slow down on repeats, and their indexes get the cache behaviour of a real genome only with them:
-# families of interspersed repeats (lengths as those of Alu, of SINE-VNTR-Alu and of full L1 elements) are
-# copied all over the genome, forward and reverse, each copy with a divergence of its own of up to 20 %, mostly
-# a small one, so that some reads have several places as in a real genome.
+# Repeats slow aligners down and give their indexes the cache behaviour of a real genome. Families of interspersed
+# repeats, as long as Alu, SINE-VNTR-Alu and full L1 elements, are copied all over the genome, forward and reverse.
+# Each copy diverges by up to 20 %, most by little: some reads align to several positions, as in a real genome.
 
 _Bytes = npt.NDArray[np.uint8]
 
 LINE = 80  #: bases per FASTA line
-_BLOCK = 50_000 * LINE  # bases made at once: bounds the memory
-_CONTIG = 64_000_000  # bases of a contig at most
-_FAMILIES = ((300, 24), (1_500, 12), (6_000, 4))  # (length, how many families)
-_DIVERGENCE = 0.2  # the greatest; half of the copies have less than a quarter of it
+_BLOCK = 50_000 * LINE  # bases generated at once, which bounds the memory
+_CONTIG = 64_000_000  # maximum bases of a contig
+_FAMILIES = ((300, 24), (1_500, 12), (6_000, 4))  # (length in bases, number of families)
+_DIVERGENCE = 0.2  # maximum; half of the copies have less than a quarter of it
 
-# A byte of the generator is four bases.
+# Four bases for each byte of the generator
 _FOUR = np.frombuffer(b"ACGT", np.uint8)[(np.arange(256)[:, None] >> np.array([0, 2, 4, 6])) & 3]
 _COMPLEMENT = np.arange(256, dtype=np.uint8)
 _COMPLEMENT[np.frombuffer(b"ACGT", np.uint8)] = np.frombuffer(b"TGCA", np.uint8)
 
 
 class _Random:
-    """Draws from the raw output of PCG64: NumPy keeps that stream for ever, its distributions it may change."""
+    """Random numbers from the raw output of PCG64, which NumPy keeps stable, unlike its distributions."""
 
     def __init__(self, seed: int) -> None:
         self._bits = np.random.PCG64(seed)
@@ -51,7 +50,7 @@ class _Random:
         return np.atleast_1d(self._bits.random_raw(count)).astype("<u8")
 
     def bases(self, count: int) -> _Bytes:
-        """Return *count* of A, C, G and T."""
+        """Return *count* bases (A, C, G or T)."""
         bases: _Bytes = _FOUR[self._raw(count // 32 + 1).view(np.uint8)].reshape(-1)[:count]
         return bases
 
@@ -63,11 +62,11 @@ class _Random:
 def fasta(size: int, repeat_fraction: float, seed: int) -> Iterator[bytes]:
     """Yield the FASTA text of a genome of *size* bases, *repeat_fraction* of them in repeats.
 
-    It has contigs chr1, chr2, … of equal sizes (to one base) of at most 64 million bases.
+    Its contigs chr1, chr2, … have equal sizes (to one base) of at most 64 million bases.
     """
     random = _Random(seed)
     families = [random.bases(length) for length, count in _FAMILIES for _ in range(count)]
-    # The same number of bases from every class of families: the shorter, the more copies.
+    # Every length of families contributes the same number of bases: short families have more copies.
     weights = np.array([1 / (length * count) for length, count in _FAMILIES for _ in range(count)])
     cumulated = np.cumsum(weights / weights.sum())
     contigs = -(-size // _CONTIG)
@@ -87,7 +86,7 @@ def _block(
     families: list[_Bytes],
     cumulated: npt.NDArray[np.float64],
 ) -> _Bytes:
-    """Return *size* bases: copies of *families* at random places between unique sequence."""
+    """Return *size* bases: copies of *families* at random positions in unique sequence."""
     copies: list[_Bytes] = []
     left = round(size * repeat_fraction)
     unique = random.bases(size - left)
@@ -108,7 +107,7 @@ def _block(
 
 
 def _lines(bases: _Bytes) -> bytes:
-    """Return *bases* in lines of LINE bases, the last one perhaps shorter."""
+    """Return *bases* as FASTA lines of LINE bases; the last line may be shorter."""
     whole = len(bases) // LINE * LINE
     lines = np.full((whole // LINE, LINE + 1), ord("\n"), np.uint8)
     lines[:, :LINE] = bases[:whole].reshape(-1, LINE)
@@ -117,17 +116,17 @@ def _lines(bases: _Bytes) -> bytes:
 
 
 # ----------------------------------------------------------------------
-# Synthetic datasets: a genome of our own and reads of it by dwgsim, each made once per set of options.
+# Synthetic datasets, generated once for each set of options
 
 GENOME = "genome.fa"
 READS = ("reads_1.fq", "reads_2.fq")
-_ERROR_RATE = "0.01"  # per base, about that of the sequencers of the seeds' reads
-_INSERT = 500  # bases from end to end of a pair, dwgsim's default, given so that it stays
+_ERROR_RATE = "0.01"  # per base, about that of the sequencers of the other datasets
+_INSERT = 500  # bases from end to end of a pair; dwgsim's default, fixed here
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a synthetic dataset can be asked for; raises BadInput on what cannot be made."""
+    """The options of a synthetic dataset; raises BadInput for a value out of range."""
 
     genome_size: int  #: bases
     repeat_fraction: float
@@ -144,27 +143,27 @@ class Options:
 
     @property
     def tag(self) -> str:
-        """A folder's name that other options do not have."""
+        """A folder name that is unique for these options."""
         return f"g{self.genome_size}-r{self.repeat_fraction!r}-s{self.seed}-p{self.pairs}-l{self.read_length}"
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """The files that are made, the reference first."""
+        """The files of the dataset, the reference first."""
         genome = DataFile("reference", GENOME, source=f"genome {self.tag}")
         return (genome, *(DataFile("reads", name, source=f"dwgsim {self.tag}") for name in READS))
 
     @property
     def expect(self) -> dict[str, int | float]:
-        """Facts of the files that are made."""
+        """The facts expected of the files."""
         return {"reads": self.pairs, "read_length": self.read_length}
 
 
 def options_of(defaults: dict[str, Any], given: dict[str, Any]) -> Options:
-    """Return *defaults* with what is *given*; sizes may be texts such as ``50MB`` (a base is a byte)."""
-    known = [item.name for item in fields(Options)]
+    """Return *defaults* updated with *given*; sizes may be texts such as ``50MB`` (a base is a byte)."""
+    names = [item.name for item in fields(Options)]
     for name in given:
-        if name not in known:
-            raise BadInput(f"no option {name!r}: known are {', '.join(known)}")
+        if name not in names:
+            raise BadInput(f"no option {name!r}: known are {', '.join(names)}")
     values = defaults | given
     size = values.pop("genome_size")
     try:
@@ -177,33 +176,31 @@ def options_of(defaults: dict[str, Any], given: dict[str, Any]) -> Options:
 
 
 def make(place: Place, options: Options, progress: Progress) -> None:
-    """Make what *place* lacks of the dataset with *options*; raises Missing (dwgsim, disk) or RunFailed."""
+    """Generate the files that *place* lacks; raises Missing (dwgsim, disk) or RunFailed."""
     program = shutil.which("dwgsim")
     if program is None:
         raise Missing("dwgsim, which makes the reads, is not on this host: apt-get install dwgsim")
-    # dwgsim ends with exit 0 on a full disk, so the room is checked before, and its output after.
+    # dwgsim exits with 0 on a full disk: the space is checked before, and its output afterwards.
     text = 2 * options.pairs * (2 * options.read_length + 80)
     need_space(place.folder, options.genome_size * 81 // 80 + text * 3 // 2, "the synthetic dataset")
     genome, *reads = options.files
     if not place.intact(genome, progress):
         with place.temporary() as folder:
-            text_chunks = fasta(options.genome_size, options.repeat_fraction, options.seed)
-            what = f"making {GENOME}"
-            made = _counted(text_chunks, what, options.genome_size * 81 // 80, progress)
-            facts = store.write(made, folder / GENOME, "reference")
+            chunks = fasta(options.genome_size, options.repeat_fraction, options.seed)
+            chunks = store.counted(chunks, f"making {GENOME}", options.genome_size * 81 // 80, progress)
+            facts = store.write(chunks, folder / GENOME, "reference")
             place.keep(folder / GENOME, genome, facts.digests["sha256"], "firsttouch")
     if not all(place.intact(file, progress) for file in reads):
         with place.temporary() as folder:
             argv = _argv(program, options, place.path(GENOME), folder / "sim")
             _simulate(argv, folder, progress)
             for i, file in enumerate(reads, start=1):
-                packed = _output(folder / "sim", i)
-                facts = _unpack(packed, folder / file.name, options, progress)
+                facts = _unpack(_output(folder / "sim", i), folder / file.name, options, progress)
                 place.keep(folder / file.name, file, facts.digests["sha256"], " ".join(argv[:-2]))
 
 
 def _argv(program: str, options: Options, genome: Path, prefix: Path) -> list[str]:
-    """Return dwgsim's argv: the real Illumina pairs, no random reads, per-end FASTQ only."""
+    """Return dwgsim's argv for Illumina pairs without random reads, one FASTQ file per end."""
     length = str(options.read_length)
     return [
         *(program, "-z", str(options.seed), "-N", str(options.pairs), "-1", length, "-2", length),
@@ -213,7 +210,7 @@ def _argv(program: str, options: Options, genome: Path, prefix: Path) -> list[st
 
 
 def _simulate(argv: list[str], folder: Path, progress: Progress) -> None:
-    """Run dwgsim, showing its output grow; raises RunFailed with its last line."""
+    """Run dwgsim, with the size of its output as progress; raises RunFailed with its last line."""
     log = folder / "dwgsim.log"
 
     def report() -> None:
@@ -238,7 +235,7 @@ def _output(prefix: Path, end: int) -> Path:
 
 
 def _unpack(packed: Path, target: Path, options: Options, progress: Progress) -> store.Facts:
-    """Unpack a file of dwgsim and check that it is all that was asked for."""
+    """Decompress a file of dwgsim, and check the number and length of its reads."""
     chunks = store.gunzip(store.read(packed, f"unpacking {target.name}", progress))
     try:
         facts = store.write(chunks, target, "reads")
@@ -250,15 +247,6 @@ def _unpack(packed: Path, target: Path, options: Options, progress: Progress) ->
             f"not {options.pairs} of {options.read_length}"
         )
     return facts
-
-
-def _counted(chunks: Iterable[bytes], what: str, total: int, progress: Progress) -> Iterator[bytes]:
-    """Yield *chunks*, reporting their bytes."""
-    done = 0
-    for chunk in chunks:
-        done += len(chunk)
-        progress(what, done, total)
-        yield chunk
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:
