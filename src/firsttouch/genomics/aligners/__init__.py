@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aligners, one TOML file each: how to index, to align and to find the version. No code names one."""
+"""Aligners as data: one TOML file each says how to index, to align and to find the version."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from firsttouch.tools import run_tool
 from firsttouch.units import parse_bytes
 
 # ----------------------------------------------------------------------
-# What an aligner's TOML file may say, and what its argv templates hold.
+# The TOML file of an aligner, and the placeholders of its argv templates
 
-#: What is equal between scenarios: each line, or what :func:`firsttouch.genomics.sam.settled` keeps of it.
+#: What all scenarios have in common: every alignment, or what :func:`firsttouch.genomics.sam.settled` keeps.
 SAME = ("exact", "settled")
 _WORDS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
 _STEPS = {"type": "array", "items": _WORDS, "minItems": 1}
@@ -56,14 +56,14 @@ SCHEMA: dict[str, Any] = _table(
     },
     {"debian": _WORD, "homepage": {"type": "string", "pattern": r"^https?://\S+$"}},
 )
-#: The placeholders of the read files, by mate.
+#: Placeholders of the read files, by mate.
 MATES = ("reads", "reads2")
-#: Those for programs that read no pipe but their standard input: one read file, or both of a pair in turn.
+#: Placeholders, with their mates, for programs that read pipes only as standard input.
 STDIN = {"stdin": (0,), "interleaved": (0, 1)}
 
 
 def read(text: str, file: str) -> dict[str, Any]:
-    """Return what an aligner's TOML *text* says; raises BadInput naming *file*, the line and what is wrong."""
+    """Return the content of an aligner's TOML *text*; raises BadInput naming *file*, line and fault."""
     document = documents.parse_toml(text, file)
     document.check(SCHEMA)
     data: dict[str, Any] = document.data
@@ -73,7 +73,7 @@ def read(text: str, file: str) -> dict[str, Any]:
 
 
 def fields(template: Sequence[str]) -> list[str]:
-    """Return the placeholders of an argv template; raises ValueError where braces do not match."""
+    """Return the placeholders of an argv template; raises ValueError for braces that do not match."""
     parsed = [part for argument in template for part in string.Formatter().parse(argument)]
     if odd := [field for _, field, spec, conversion in parsed if spec or conversion]:
         raise ValueError(f"{{{odd[0]}}} stands alone, without : or !")
@@ -81,14 +81,14 @@ def fields(template: Sequence[str]) -> list[str]:
 
 
 def mates_placeholder(template: Sequence[str]) -> tuple[int, ...]:
-    """Return which read files (0, 1) a step reads."""
+    """Return the mates (0, 1) whose reads a step reads."""
     used = fields(template)
     named = {mate for mate, name in enumerate(MATES) if name in used}
     return tuple(sorted(named.union(*(mates for name, mates in STDIN.items() if name in used))))
 
 
 def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield (table, key, what is wrong) of values that are right by themselves but say nothing sensible."""
+    """Yield (table, key, reason) for values that match the schema but cannot work."""
     try:
         groups = re.compile(data["version"]["pattern"]).groups
         if groups != 1:
@@ -100,42 +100,43 @@ def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             parse_bytes(data["memory"][key])
         except BadInput as error:
             yield "memory", key, str(error)
-    for reason in _wrong_steps([data["index"]["argv"]], {"index", "reference"}, needed={"index", "reference"}):
+    required = {"index", "reference"}
+    for reason in _wrong_placeholders([data["index"]["argv"]], allowed=required, required=required):
         yield "index", "argv", reason
     align = data["align"]
-    batches = {"batch_bases"} if "batch_bases" in align else set()
-    known = {"index", "threads", "scratch", *batches, *(["size"] if "large" in data["index"] else [])}
+    required = {"index", "threads", *(["batch_bases"] if "batch_bases" in align else [])}
+    allowed = required | {"scratch", *(["size"] if "large" in data["index"] else [])}
     for key, mates, stdin in (("single", MATES[:1], "stdin"), ("paired", MATES, "interleaved")):
-        wrong = itertools.chain(
-            _wrong_steps(align[key], {*known, *mates, stdin}, needed={"index", "threads", *batches}),
+        for reason in itertools.chain(
+            _wrong_placeholders(align[key], allowed=allowed.union(mates, [stdin]), required=required),
             _wrong_reads(align[key], len(mates)),
-        )
-        yield from (("align", key, reason) for reason in wrong)
+        ):
+            yield "align", key, reason
 
 
-def _wrong_steps(steps: Sequence[Sequence[str]], known: set[str], *, needed: set[str]) -> Iterator[str]:
-    """Yield what is wrong with the placeholders of argv templates that run one after the other."""
-    found: set[str] = set()
+def _wrong_placeholders(steps: Sequence[Sequence[str]], *, allowed: set[str], required: set[str]) -> Iterator[str]:
+    """Yield the faults of the placeholders in argv templates that run one after the other."""
+    used: set[str] = set()
     for step in steps:
         try:
-            used = fields(step)
+            in_step = set(fields(step))
         except ValueError as error:
             yield f"{error} in {' '.join(step)}"
             return
-        found.update(used)
-        if unknown := sorted(set(used) - known):
-            yield f"unknown placeholder {{{unknown[0]}}} in {' '.join(step)}: known are {_names(known)}"
-    if lacking := needed - found:
+        used |= in_step
+        if unknown := sorted(in_step - allowed):
+            yield f"unknown placeholder {{{unknown[0]}}} in {' '.join(step)}: known are {_names(allowed)}"
+    if lacking := required - used:
         yield f"no step has {_names(lacking)}"
 
 
 def _wrong_reads(steps: Sequence[Sequence[str]], mates: int) -> Iterator[str]:
-    """Yield what is wrong with how the steps read their *mates* read files (1 or 2)."""
+    """Yield the faults of how the steps read their *mates* read files (1 or 2)."""
     covered: set[int] = set()
     for step in steps:
         used = [field for field in fields(step) if field in {*MATES, *STDIN}]
         covered.update(mates_placeholder(step))
-        # A pipe is read once.
+        # A pipe can be read once.
         if twice := [field for field in used if used.count(field) > 1]:
             yield f"a step can read {{{twice[0]}}} once only: {' '.join(step)}"
         if not STDIN.keys().isdisjoint(used) and len(used) > 1:
@@ -149,7 +150,7 @@ def _names(placeholders: set[str]) -> str:
 
 
 # ----------------------------------------------------------------------
-# The aligners, one TOML file each: how to index, to align and to find the version. No code knows their names.
+# Aligners
 
 Steps = tuple[tuple[str, ...], ...]
 
@@ -158,17 +159,14 @@ Steps = tuple[tuple[str, ...], ...]
 class Aligner:
     """An aligner as its TOML file describes it.
 
-    *package* is its package in Debian (empty: Debian has none) and *origin* says how to get the program.
-    *index_files* are suffixes of the index's prefix, to which an index of 64-bit offsets adds *index_large*
-    (empty: there is one kind only). *single* and *paired* are argv templates, run one after the other: the
-    last one's standard output is the SAM.
+    *package* is its Debian package (empty: none), and *origin* says how to get the program. *index_files* are the
+    suffixes of the index files; an index with 64-bit offsets adds *index_large* (empty: there is only one kind).
+    *single* and *paired* are the argv templates of the steps; the last step writes SAM to its standard output.
 
-    *in_order*: with any number of threads, the output has the reads in the order of the input. *same*: see
-    :data:`schema.SAME`. The output depends on where batches begin: a batch ends with the first record (pair) at
-    which its bases reach *batch_bases*, the text of its records of the first file reaches *batch_bytes*, and their
-    number is a multiple of *batch_reads* (0: no condition; with all 0, it does not depend on them).
-    *instance_bytes* and *thread_bytes* are what an instance and each of its threads need of memory beside the
-    index.
+    *in_order*: the output keeps the order of the input with any number of threads. *same* is one of SAME. The
+    output depends on where batches begin, by the conditions *batch_bases*, *batch_reads* and *batch_bytes* (see
+    :class:`firsttouch.genomics.fastq.BatchRule`; all 0: it does not). *instance_bytes* and *thread_bytes* are the
+    memory of an instance and of each of its threads in addition to the index.
     """
 
     name: str
@@ -191,15 +189,15 @@ class Aligner:
     thread_bytes: int
 
     def steps(self, mates: int) -> Steps:
-        """Return the argv templates for one read file, or two of a pair, in the order in which they run."""
+        """Return the argv templates for single (1) or paired (2) reads, in the order in which they run."""
         return self.paired if mates == 2 else self.single
 
     def mates_of(self, template: Sequence[str]) -> tuple[int, ...]:
-        """Return which read files (0, 1) a step reads, each of them once."""
+        """Return the mates (0, 1) whose reads a step reads."""
         return mates_placeholder(template)
 
     def on_stdin(self, template: Sequence[str]) -> bool:
-        """Tell whether a step reads its standard input: the records of its mates, in turn where it has two."""
+        """Tell whether a step reads its reads, interleaved if paired, from standard input."""
         return not STDIN.keys().isdisjoint(fields(template))
 
     def argv(
@@ -214,9 +212,9 @@ class Aligner:
     ) -> list[str]:
         """Return the argv of one step.
 
-        *reads* are the read files (or pipes) by mate, None where the step does not read that one; *scratch* is a
-        folder of the instance's own, for what one step leaves to the next. Raises KeyError for a read file that
-        the step needs and that is None; a step that reads its standard input needs none.
+        *reads* are the read files or pipes by mate, None for a mate that the step does not read or reads from
+        standard input. *scratch* is a folder of the instance for files that one step leaves to the next. Raises
+        KeyError if a read file that the step needs is None.
         """
         values = {"index": str(index), "threads": str(threads), "batch_bases": str(batch_bases)}
         values |= {"scratch": str(scratch), "size": "l" if self._is_large(index) else "s"}
@@ -225,12 +223,12 @@ class Aligner:
         return [a.format(**values) for a in template]
 
     def index_paths(self, index: Path) -> list[Path]:
-        """Return the files that the index with that prefix has, or should have."""
+        """Return the files of the index with that prefix, whether they exist or not."""
         large = self.index_large if self._is_large(index) else ""
         return [Path(f"{index}{suffix}{large}") for suffix in self.index_files]
 
     def index_bytes(self, index: Path) -> int:
-        """Return the size of the index with that prefix (bytes); raises BadInput naming the first absent file."""
+        """Return the size (bytes) of the index with that prefix; raises BadInput naming the first missing file."""
         files = self.index_paths(index)
         for file in files:
             if not file.is_file():
@@ -238,28 +236,28 @@ class Aligner:
         return sum(file.stat().st_size for file in files)
 
     def _is_large(self, index: Path) -> bool:
-        """Tell whether only a large index has that prefix: programs that know both take the small one first."""
+        """Tell whether only a large index exists; programs prefer the small one."""
         first = f"{index}{self.index_files[0]}"
         return bool(self.index_large) and not Path(first).is_file() and Path(first + self.index_large).is_file()
 
     def need(self, index_bytes: int) -> Need:
-        """Return what one instance needs of memory."""
+        """Return the memory that an instance needs."""
         return Need(index_bytes, self.instance_bytes, self.thread_bytes)
 
     def version(self) -> str:
-        """Return the installed program's version; raises Missing, or RunFailed where it does not say one."""
+        """Return the installed program's version; raises Missing, or RunFailed if it does not print one."""
         self._require(self.program)
         try:
             done = run_tool(self.version_argv)
         except RunFailed as error:
             raise RunFailed(f"{' '.join(self.version_argv)} does not say its version: {error}") from error
-        found = re.search(self.version_pattern, done.stdout + done.stderr)
-        if not found:
+        match = re.search(self.version_pattern, done.stdout + done.stderr)
+        if not match:
             raise RunFailed(f"{' '.join(self.version_argv)} does not say its version")
-        return found[1]
+        return match[1]
 
     def _require(self, *programs: str) -> None:
-        """Raise Missing, saying where to get the aligner, for the first of *programs* that is not on PATH."""
+        """Raise Missing, with the aligner's origin, for the first of *programs* that is not on PATH."""
         for program in programs:
             if shutil.which(program) is None:
                 raise Missing(f"'{program}' is not on PATH: {self.origin}")
@@ -275,14 +273,14 @@ class Aligner:
 
 
 def _origin(data: Mapping[str, Any]) -> str:
-    """Return how to get the program, as the end of a message."""
+    """Return how to install the program, as the end of a message."""
     if "debian" in data:
         return f"`make setup` installs it (Debian: apt-get install {data['debian']})"
     return "install it" + (f" from {data['homepage']}" if "homepage" in data else "")
 
 
 def parse(name: str, text: str, file: str) -> Aligner:
-    """Return the aligner that a TOML text describes; raises BadInput naming *file*, the line and what is wrong."""
+    """Return the aligner that a TOML text describes; raises BadInput naming *file*, line and fault."""
     data = read(text, file)
     align: Mapping[str, Any] = data["align"]
     return Aligner(
@@ -308,14 +306,14 @@ def parse(name: str, text: str, file: str) -> Aligner:
 
 
 def names() -> list[str]:
-    """Return the names of all aligners, in order."""
+    """Return the names of all aligners, sorted."""
     files = (f.name for f in resources.files(__name__).iterdir())
     return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
 
 
 @functools.cache
 def aligner(name: str) -> Aligner:
-    """Return the aligner of that name; raises BadInput that lists the others, or says what its file lacks."""
+    """Return the aligner *name*; raises BadInput for an unknown name or an invalid file."""
     if name not in names():
         raise BadInput(f"no aligner '{name}': there are {', '.join(names())}")
     file = resources.files(__name__) / f"{name}.toml"
@@ -323,20 +321,20 @@ def aligner(name: str) -> Aligner:
 
 
 def aligners() -> dict[str, Aligner]:
-    """Return all aligners by name; raises BadInput for the first file that is wrong."""
+    """Return all aligners by name; raises BadInput for the first invalid file."""
     return {name: aligner(name) for name in names()}
 
 
 # ----------------------------------------------------------------------
-# Indexes: built once per aligner, version and reference, and kept beside the datasets.
+# Indexes, built once for each aligner, version and reference
 
 
 def built(aligner: Aligner, reference: Path, store: Path, *, say: Callable[[str], None] = print) -> Path:
-    """Return the prefix of *aligner*'s index of the FASTA file *reference* below *store*; build it if need be.
+    """Return the prefix of *aligner*'s index of the FASTA file *reference* in *store*, and build it if needed.
 
-    The folder's name holds the aligner's version and the reference's checksum, so that an index of another
-    genome or program is never taken. Two at once build it once; a killed build leaves nothing that counts. An
-    index that lacks a file is built again.
+    The folder's name has the aligner's version and the reference's checksum, which excludes an index of another
+    genome or program. A lock prevents concurrent builds, and a killed build leaves no index. An index that lacks a
+    file is built again. *say* gets progress messages. Raises Missing or RunFailed.
     """
     name = f"{aligner.name}-{aligner.version()}-{atomic_files.digest(reference)[:16]}"
     folder = store / name
