@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Slurm of six hosts for all tests of this folder, and what a test needs of a campaign."""
+"""One Slurm of six hosts for all tests of this folder, and the sites that submit campaigns to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from firsttouch.genomics.aligners import aligner
 from firsttouch.systems import draft
 
 REFERENCES = {
-    # What every host has, and what none of these has.
+    # What every host has, and what none of them has.
     "sound": "{check: topology, source: order, metric: numa_nodes, fact: numa_nodes, tolerance: {lower: -1 %}}",
     "larger": "{check: topology, source: order, metric: pus, value: 4096, tolerance: {lower: -3 %}}",
     "rated": "{check: bandwidth, source: x, metric: copy_bandwidth, value: 20 GB/s, tolerance: {lower: -10 %}}",
@@ -35,21 +35,21 @@ def slurm() -> Iterator[cluster.Slurm]:
         pytest.skip(f"no Slurm: {why}")
     # Sockets' paths are short.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    made = cluster.Slurm(folder / "slurm", 6, full=2)
+    site_slurm = cluster.Slurm(folder / "slurm", 6, full=2)
     (folder / "small").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", folder / "small"], check=True)
     try:
-        made.up()
-        yield made
+        site_slurm.up()
+        yield site_slurm
     finally:
-        made.down()
+        site_slurm.down()
         subprocess.run(["umount", "--lazy", folder / "small"], check=False)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
 def systems(slurm: cluster.Slurm) -> Path:
-    """A folder with the systems of REFERENCES, which are this machine otherwise."""
+    """A folder with the systems of REFERENCES; otherwise they are this machine."""
     folder = slurm.folder / "systems"
     folder.mkdir()
     for name, reference in REFERENCES.items():
@@ -62,7 +62,7 @@ def systems(slurm: cluster.Slurm) -> Path:
 
 @pytest.fixture
 def site(slurm: cluster.Slurm, tmp_path: Path, systems: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """A user's folder of results, and all hosts idle and nobody's; a test's jobs are gone afterwards."""
+    """A user's site with its own results; afterwards the test's jobs are cancelled and all hosts are idle."""
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(systems))
     yield Site(slurm, tmp_path, systems)
@@ -77,9 +77,17 @@ def site(slurm: cluster.Slurm, tmp_path: Path, systems: Path, monkeypatch: pytes
     )
 
 
+@pytest.fixture(scope="session")
+def probe_cache(slurm: cluster.Slurm) -> Path:
+    """The real probe's output, for shim.py."""
+    folder = slurm.folder / "probe"
+    folder.mkdir()
+    return folder
+
+
 @pytest.fixture
-def shimmed(site: Site, tmp_path: Path) -> Site:
-    """The same with rates of the test's: see shim.py and Site.rates."""
+def shimmed(site: Site, tmp_path: Path, probe_cache: Path) -> Site:
+    """The same with shim.py for the probe: see Site.rates and Site.hold."""
     folder = tmp_path / "shim"
     folder.mkdir()
     probe = tmp_path / "probe"
@@ -87,13 +95,14 @@ def shimmed(site: Site, tmp_path: Path) -> Site:
     probe.chmod(0o755)
     real = str(Path(sys.executable).with_name("firsttouch-probe"))
     site.env |= {"FIRSTTOUCH_PROBE": str(probe), "FIRSTTOUCH_SHIM": str(folder), "FIRSTTOUCH_SHIM_PROBE": real}
+    site.env["FIRSTTOUCH_SHIM_CACHE"] = str(probe_cache)
     site.rates()
     return site
 
 
 @pytest.fixture(scope="session")
 def store(slurm: cluster.Slurm) -> Path:
-    """A store of datasets with lambda and its index, so that no host has to make them."""
+    """A store of datasets with lambda and its index, so that no host has to build them."""
     folder = slurm.folder / "data"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FIRSTTOUCH_DATA", str(folder))
@@ -104,6 +113,6 @@ def store(slurm: cluster.Slurm) -> Path:
 
 @pytest.fixture
 def aligning(site: Site, store: Path) -> Site:
-    """The same with a dataset at hand."""
+    """A site with the dataset store."""
     site.env["FIRSTTOUCH_DATA"] = str(store)
     return site

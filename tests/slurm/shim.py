@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for the probe: what the real one printed once, with the rates that a test gives each host.
+"""Stands in for the probe: the real one's output, with the bandwidth and at the time that a test wants.
 
-FIRSTTOUCH_SHIM names a folder. It holds factors.json (host -> share of the rate, default 1) and what the real
-probe printed for each list of arguments, so that it runs once for all hosts. Rates are 20 GB/s, noise is 1 %.
+FIRSTTOUCH_SHIM names a test's folder. Its factors.json has each host's share of the bandwidth (default 1); rates
+are 20 GB/s, noise is 1 %. While the folder has a file ``hold.HOST``, no measurement on that host ends.
+FIRSTTOUCH_SHIM_CACHE names a folder with the real probe's output by arguments, so that it runs once for all tests.
 """
 
 import fcntl
@@ -13,15 +14,20 @@ import random
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 RATE = 20.0
 
 
 def main() -> int:
-    folder, argv = Path(os.environ["FIRSTTOUCH_SHIM"]), sys.argv[1:]
-    file = folder / hashlib.sha256("\0".join(argv).encode()).hexdigest()
-    with (folder / "lock").open("w") as lock:
+    folder, cache, argv = (
+        Path(os.environ["FIRSTTOUCH_SHIM"]),
+        Path(os.environ["FIRSTTOUCH_SHIM_CACHE"]),
+        sys.argv[1:],
+    )
+    file = cache / hashlib.sha256("\0".join(argv).encode()).hexdigest()
+    with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():
             done = subprocess.run(
@@ -30,9 +36,11 @@ def main() -> int:
             if done.returncode:
                 return done.returncode
             file.write_bytes(done.stdout)
+    host = socket.gethostname().partition(".")[0]
+    while (folder / f"hold.{host}").exists():
+        time.sleep(0.1)
     chance = random.SystemRandom()
-    factors = json.loads((folder / "factors.json").read_text())
-    factor = factors.get(socket.gethostname().partition(".")[0], 1)
+    factor = json.loads((folder / "factors.json").read_text()).get(host, 1)
     for text in file.read_text().splitlines():
         line = json.loads(text)
         if line.get("unit") == "GB/s":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user sees of the cluster: submitting, and what came of a campaign."""
+"""A user's view of the cluster: submitting jobs, and the results of campaigns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import cluster
 
 from firsttouch.fleet import campaigns, state
 
-#: A file system with as little room as this serves as the full one.
+#: Size of the small file system that tests fill.
 SMALL = "256k"
 
 
 class Site:
-    """A user's view: the cluster, the environment of the jobs, and where campaigns come to be."""
+    """The cluster, the environment of the jobs, and the folder of the campaigns."""
 
     def __init__(self, slurm: cluster.Slurm, folder: Path, systems: Path) -> None:
         self.slurm, self.folder = slurm, folder
@@ -43,7 +43,7 @@ class Site:
         return state.state(campaigns.read(self.campaign(name)))
 
     def lines(self, name: str, host: str) -> list[dict[str, str]]:
-        """Return what a host wrote down of its steps."""
+        """Return the lines of a host's journal."""
         file = self.campaign(name) / "hosts" / host / "steps.jsonl"
         whole = file.read_text().split("\n")[:-1] if file.exists() else []
         return [json.loads(line) for line in whole]
@@ -58,8 +58,18 @@ class Site:
         self.slurm.until(is_begun, f"{host} to begin {step}")
 
     def rates(self, **factors: float) -> None:
-        """Give hosts their share of the bandwidth, as the shim tells it (1 where none is given)."""
+        """Give hosts a share of the bandwidth (default 1); needs the shim."""
         (Path(self.env["FIRSTTOUCH_SHIM"]) / "factors.json").write_text(json.dumps(factors))
+
+    def hold(self, *hosts: str) -> None:
+        """Let no measurement on *hosts* end until they are released; needs the shim."""
+        for host in hosts:
+            (Path(self.env["FIRSTTOUCH_SHIM"]) / f"hold.{host}").touch()
+
+    def release(self, *hosts: str) -> None:
+        """Let measurements on *hosts* end."""
+        for host in hosts:
+            (Path(self.env["FIRSTTOUCH_SHIM"]) / f"hold.{host}").unlink()
 
     def verdicts(self) -> dict[str, str]:
         """Return the word in the verdict file of each host."""
@@ -76,8 +86,8 @@ class Site:
 
     def collected(self, job: str, state: str = "COMPLETED") -> str:
         """Wait for the end of the job that collects after *job*, and return what it printed."""
-        said = "".join(file.read_text() for file in self.slurm.folder.glob(f"{job}_*.out"))
-        (number,) = re.findall(r"job (\d+) will collect", said)
+        output = "".join(file.read_text() for file in self.slurm.folder.glob(f"{job}_*.out"))
+        (number,) = re.findall(r"job (\d+) will collect", output)
         assert self.slurm.ends(number)[number][0] == state
         (log,) = self.folder.rglob(f"log/collect-{number}.out")
         return log.read_text()

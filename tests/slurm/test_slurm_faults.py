@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was finished stays, what was not is listed with the reason, and submitting again does only that."""
+"""Finished steps stay, others are listed with the reason, and a new submission runs only these."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from firsttouch.records import schema
 
 pytestmark = pytest.mark.slurm
 
-#: Two steps, the second of which takes some seconds.
+#: Two steps; tests hold the second one, a measurement.
 STEPS = ("--step", "topology", "--step", "latency-0")
 
 
@@ -26,36 +26,31 @@ def _missing(site: Site, name: str) -> dict[str, str]:
 
 
 def _resumed(site: Site, name: str, job: str) -> None:
-    """Check that *job* did what was missing of a campaign, and nothing else."""
+    """Check that *job* ran the missing steps of a campaign, and nothing else."""
     assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
-    found = site.state(name)
-    assert found.whole
-    lines = [line for host in found.hosts for line in site.lines(name, host)]
+    campaign = site.state(name)
+    assert campaign.whole
+    lines = [line for host in campaign.hosts for line in site.lines(name, host)]
     assert [line["state"] for line in lines if line["step"] == "topology"] == ["began", "done"]
     assert len(schema.collect([site.campaign(name) / "hosts"])) > 3
 
 
-def test_died_cancelled_timed_out_and_requeued(site: Site) -> None:
-    """Four fates on three hosts at once: dying takes Slurm its time to notice."""
+def test_died_cancelled_timed_out_and_requeued(shimmed: Site) -> None:
+    """Three fates on three hosts at once, because Slurm takes its time to notice two of them."""
+    site = shimmed
+    fates = {"cancelled": "n1", "late": "n2", "died": "n3"}
+    site.hold(*fates.values())
     jobs = {}
-    for host, fate in (("n1", "cancelled"), ("n2", "late"), ("n3", "died")):
+    for fate, host in fates.items():
         options = (f"--nodelist={host}", "--no-requeue", "slurm/characterize.sbatch", "--campaign", fate, *STEPS)
         jobs[fate] = site.sbatch(*options)
+    for fate, host in fates.items():
         site.begun(fate, host, "latency-0")
-        if fate == "cancelled":
-            site.slurm.ask("scancel", jobs[fate])
-        elif fate == "late":
-            # The shortest limit there is takes up to half a minute to be looked at: the step must last longer.
-            os.kill(_pid_of(site, fate), signal.SIGSTOP)
-            site.slurm.ask("scontrol", "update", f"jobid={jobs[fate]}", "timelimit=0")
-        else:
-            site.slurm.kill(host)
+    site.slurm.ask("scancel", jobs["cancelled"])
+    # Slurm looks at time limits every half minute.
+    site.slurm.ask("scontrol", "update", f"jobid={jobs['late']}", "timelimit=0")
+    site.slurm.kill("n3")
     again = {"cancelled": _again(site, "n1", "cancelled", jobs)}
-
-    assert site.slurm.ends(jobs["late"])[jobs["late"]][0] == "TIMEOUT"
-    assert "TIMEOUT (its time limit)" in _missing(site, "late")["latency-0"]
-    assert set(_missing(site, "late")) == {"latency-0"}
-    again["late"] = site.sbatch("--nodelist=n2", "slurm/characterize.sbatch", "--campaign", "late")
 
     assert site.slurm.ends(jobs["died"])[jobs["died"]][0] == "NODE_FAIL"
     lost = _missing(site, "died")
@@ -66,34 +61,32 @@ def test_died_cancelled_timed_out_and_requeued(site: Site) -> None:
     assert done.stdout.index("## Missing") < done.stdout.index("NODE_FAIL")
     page = (site.campaign("died") / "report" / "index.html").read_text()
     assert "its host died" in page
+    site.release("n3")
     site.slurm.revive("n3")
     again["died"] = site.sbatch("--nodelist=n3", "slurm/characterize.sbatch", "--campaign", "died")
+
+    assert site.slurm.ends(jobs["late"])[jobs["late"]][0] == "TIMEOUT"
+    assert "TIMEOUT (its time limit)" in _missing(site, "late")["latency-0"]
+    assert set(_missing(site, "late")) == {"latency-0"}
+    site.release("n2")
+    again["late"] = site.sbatch("--nodelist=n2", "slurm/characterize.sbatch", "--campaign", "late")
     for name, job in again.items():
         _resumed(site, name, job)
 
 
 def _again(site: Site, host: str, name: str, jobs: dict[str, str]) -> str:
-    """Check what is told of a cancelled job, and submit its campaign again."""
+    """Check the reason of a cancelled job, and submit its campaign again."""
     assert site.slurm.ends(jobs[name])[jobs[name]][0] == "CANCELLED"
     lost = _missing(site, name)
     assert set(lost) == {"latency-0"}
     assert "CANCELLED (somebody cancelled it)" in lost["latency-0"]
+    site.release(host)
     return site.sbatch(f"--nodelist={host}", "slurm/characterize.sbatch", "--campaign", name)
 
 
-def _pid_of(site: Site, campaign: str) -> int:
-    """Return the process of the campaign's program that measures latency."""
-    (pid,) = subprocess.run(
-        ["pgrep", "-f", f"campaign run characterize --campaign {campaign} "],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    children = subprocess.run(["pgrep", "-P", pid], capture_output=True, text=True, check=True).stdout.split()
-    return int(children[0])
-
-
-def test_a_requeued_job_goes_on_where_it_was(site: Site) -> None:
+def test_a_requeued_job_goes_on_where_it_was(shimmed: Site) -> None:
+    site = shimmed
+    site.hold("n1")
     job = site.sbatch("--nodelist=n1", "slurm/characterize.sbatch", *STEPS)
     name = f"characterize-{job}"
     site.begun(name, "n1", "latency-0")
@@ -102,6 +95,7 @@ def test_a_requeued_job_goes_on_where_it_was(site: Site) -> None:
         lambda: site.slurm.ask("squeue", "-h", "-j", job, "-o", "%T").strip() == "PENDING", "the queue"
     )
     assert "latency-0" in _missing(site, name)
+    site.release("n1")
     site.slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now")
     _resumed(site, name, job)
 
@@ -116,10 +110,10 @@ def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: 
     ends = site.slurm.ends(job)
     assert sorted(state for state, _ in ends.values()) == ["COMPLETED", "NODE_FAIL"]
     left = site.state(name)
-    # Its step is free again when Slurm has missed the host, which may be after the others have ended.
+    # Its step is free again when Slurm misses the host, which may be after the others have ended.
     if not left.whole:
         assert len(left.gaps) == 1
-        # Of a step that it held and had not begun, only how the jobs ended is known.
+        # Of a step that the host held and had not begun, only the end of its job is known.
         assert "NODE_FAIL" in left.gaps[0].reason
         more = site.sbatch("slurm/strategy.sbatch", "--campaign", name)
         assert site.slurm.ends(more) == {more: ("COMPLETED", "0:0")}
@@ -127,16 +121,18 @@ def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: 
     assert len({r.parameters["scenario"] for r in done}) == len(left.campaign.steps)
 
 
-def test_two_campaigns_at_once_do_not_touch_each_other(site: Site) -> None:
+def test_two_campaigns_at_once_do_not_touch_each_other(shimmed: Site) -> None:
+    site = shimmed
     jobs = [site.sbatch("slurm/characterize.sbatch", "--step", "topology", "--step", "contention") for _ in "ab"]
     for job in jobs:
         assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
-        found = site.state(f"characterize-{job}")
-        assert found.whole
-        assert {line["job"] for line in site.lines(f"characterize-{job}", found.hosts[0])} == {job}
+        campaign = site.state(f"characterize-{job}")
+        assert campaign.whole
+        assert {line["job"] for line in site.lines(f"characterize-{job}", campaign.hosts[0])} == {job}
 
 
-def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(site: Site) -> None:
+def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(shimmed: Site) -> None:
+    site = shimmed
     small = site.slurm.folder.parent / "small"
     folder = small / "campaign"
     # The latency curve has more records than there is room for.
@@ -155,16 +151,19 @@ def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(site: Site
     assert site.slurm.ends(again) == {again: ("COMPLETED", "0:0")}, site.slurm.said(again)
 
 
-def test_ctrl_c_is_a_reason_and_the_campaign_goes_on(site: Site) -> None:
+def test_ctrl_c_is_a_reason_and_the_campaign_goes_on(shimmed: Site) -> None:
+    site = shimmed
     # A process in the background ignores the signal, and so would what it starts.
     argv = ["env", "--default-signal=INT", sys.executable, "-m", "firsttouch"]
     argv += ["campaign", "run", "characterize", "--campaign", "mine"]
+    host = os.uname().nodename
+    site.hold(host)
     env = {**site.slurm.env, **site.env}
     process = subprocess.Popen([*argv, *STEPS], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    host = os.uname().nodename
     site.begun("mine", host, "latency-0")
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
+    site.release(host)
     assert "it was stopped (Ctrl-C" in _missing(site, "mine")["latency-0"]
     done = site.call("campaign", "run", "characterize", "--campaign", "mine")
     assert done.returncode == 0, done.stderr

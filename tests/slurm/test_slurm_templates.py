@@ -152,15 +152,21 @@ def test_a_slow_host_does_not_change_what_is_recommended(aligning: Site, stand_i
         assert choice["title"].endswith("2 hosts")
 
 
-def test_two_measurements_on_a_host_wait_for_each_other(site: Site) -> None:
-    """Whatever their folders for temporary files are: the lock is the host's."""
+def test_two_measurements_on_a_host_wait_for_each_other(shimmed: Site) -> None:
+    """The lock is the host's, whatever the folders for temporary files are."""
+    site = shimmed
+    site.hold("n1")
     run = "firsttouch measure latency --pu-nodes 0 --banks 0 --repetitions 1 --records"
     root = Path(sys.executable).parent
     both = [f"mkdir {name}; TMPDIR=$PWD/{name} {root}/{run} {name}/records.jsonl &" for name in ("a", "b")]
     script = "unset FIRSTTOUCH_LOCK; " + " ".join(both) + " wait %1 && wait %2"
     job = site.sbatch("--nodelist=n1", "--exclusive", f"--chdir={site.folder}", "--wrap", script)
+    waiting = "waiting for another run on this host to end: process "
+    output = site.slurm.folder / f"{job}_4294967294.out"
+    site.slurm.until(lambda: output.exists() and waiting in output.read_text(), "one to wait")
+    site.release("n1")
     assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
-    assert site.slurm.said(job).count("waiting for another run on this host to end: process ") == 1
+    assert site.slurm.said(job).count(waiting) == 1
     first, second = (schema.read(site.folder / name / "records.jsonl") for name in ("a", "b"))
     assert first
     assert second
