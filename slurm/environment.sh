@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# What every job script here begins with: finds the checkout, its virtual environment and what programs come from.
-# The script itself was copied away by Slurm, so the checkout is where sbatch was called, or FIRSTTOUCH_ROOT.
+# Sourced by every job script: finds the checkout, its virtual environment and the backend of the programs.
+# Slurm runs a copy of the script, so the checkout is FIRSTTOUCH_ROOT or the folder in which sbatch was called.
 root=${FIRSTTOUCH_ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}
 firsttouch=(firsttouch)
-# What the first message has to name: a job's author sees no second one.
-folders="FIRSTTOUCH_ROOT names the checkout; FIRSTTOUCH_OUT (results) and FIRSTTOUCH_DATA (datasets) name folders of yours"
+# Part of every error message: all variables at once, because each failed job reports one error only.
+folders="FIRSTTOUCH_ROOT names the checkout; FIRSTTOUCH_OUT (results) and FIRSTTOUCH_DATA (datasets) name your own folders"
 if [[ -x $root/.venv/bin/firsttouch ]]; then
     if ! "$root/.venv/bin/firsttouch" --version &>/dev/null; then
-        echo "firsttouch: error: $root/.venv does not run here: was it moved? Call 'make setup' in $root; $folders" >&2
+        echo "firsttouch: error: $root/.venv does not run here: was it moved? Run 'make setup' in $root; $folders" >&2
         exit 3
     fi
     out=${FIRSTTOUCH_OUT:-$root/reports/out}
@@ -18,13 +18,13 @@ if [[ -x $root/.venv/bin/firsttouch ]]; then
     fi
     export PATH="$root/.venv/bin:$PATH"
 elif ! command -v firsttouch >/dev/null; then
-    echo "firsttouch: error: there is no $root/.venv: call sbatch in the checkout after 'make setup'; $folders" >&2
+    echo "firsttouch: error: $root/.venv does not exist: call sbatch in the checkout after 'make setup'; $folders" >&2
     exit 3
 fi
-# BACKEND=apptainer|spack: the programs of an image (FIRSTTOUCH_IMAGE) or of a view (FIRSTTOUCH_VIEW).
-# shellcheck disable=SC2034  # the scripts use it
+# BACKEND=apptainer|spack: the programs come from an image (FIRSTTOUCH_IMAGE) or a view (FIRSTTOUCH_VIEW).
+# shellcheck disable=SC2034  # used by the scripts
 backend=(${BACKEND:+--backend "$BACKEND"})
-# One task per host. numactl alone places the threads: srun would bind them a second time.
+# One task per host, without srun's binding: numactl places the threads.
 if ((${SLURM_JOB_NUM_NODES:-1} > 1)); then
     firsttouch=(srun --ntasks-per-node=1 --whole --cpu-bind=none --kill-on-bad-exit=0 --wait=0 "${firsttouch[@]}")
 fi

@@ -65,7 +65,7 @@ def test_a_fail_dies_with_the_reason(check, tmp_path):
 def test_an_age_makes_a_verdict_necessary(check, tmp_path):
     assert check() == (0, "")
     status, said = check("60")
-    assert (status, "no verdict about this host" in said) == (1, True)
+    assert (status, "no verdict of this host" in said) == (1, True)
     write(tmp_path, "pass", age=120)
     assert check() == (0, "")
     status, said = check("60")
@@ -88,7 +88,7 @@ def test_slurms_name_is_found_on_a_host_with_a_domain(check, tmp_path):
 def test_what_is_no_verdict(check, tmp_path, text):
     (tmp_path / socket.gethostname()).write_text(text)
     status, said = check()
-    assert (status, "is no verdict" in said) == (1, True)
+    assert (status, "is not a verdict" in said) == (1, True)
 
 
 def test_an_age_that_is_none(check):
