@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the Apptainer images of this folder (`make images`), a SHA-256 and an SPDX list of packages beside each.
 
-Two stages: the build image has the toolchain and makes /opt/firsttouch, a run image is a base without one, the
-packages that it needs (packages.toml) and that folder. What does not change is kept in .cache/images.
+A build has two stages. The build image (build.def) has the toolchain and builds /opt/firsttouch. A run image
+(run.def.j2 with images.toml) is a base without a toolchain, its packages (packages.toml) and that folder. Parts
+that did not change are kept in .cache/images.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import sbom
 from debian import CannotBuild, call, root
+from definitions import definition
 from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen
 
 from firsttouch.execution import build_info, host_lock
@@ -32,29 +34,34 @@ from firsttouch.records import atomic_files
 
 ROOT = HERE.parent
 STORE = ROOT / ".cache" / "images"
-#: What the images are made of, of the checkout.
+#: Folders of the checkout that the images are built from.
 PARTS = ("src", "probe", "datasets", "reframe", "reports", "setup", "containers", "spack-env")
-#: And what was made or fetched there.
-MADE = {"datasets": ("store",), "reports": ("out",)}
+#: Generated or downloaded parts of these folders, which are left out.
+GENERATED = {"datasets": ("store",), "reports": ("out",)}
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 EXAMPLES = """
 examples:
-  make images                                         # all, of Debian's packages
+  make images                                         # all images, with Debian's packages
   make images IMAGE=membench
-  containers/images.py --base docker://debian:12      # with internet: the base from a registry of images
-  containers/images.py --base /data/debian.sif        # the base handed in; packages from its own apt sources
+  containers/images.py --base docker://debian:12      # base image from a registry (needs internet)
+  containers/images.py --base /data/debian.sif        # base image from a file; packages from its own apt sources
   containers/images.py --spack airgap --mirror /data/mirror   # programs built by Spack, without a network
+  containers/images.py --definition aligners          # print the definition file of a run image
   containers/images.py aligners --spack debian --mirror /data/mirror --only bwa,snap-berkeley
   apptainer run containers/firsttouch.sif topology"""
 
 
 def main() -> int:
-    """Build what the command line asks for; 3 where something needed is missing or fails."""
+    """Build the images that the command line names; return 3 if a requirement is missing or a build fails."""
     args = _parser().parse_args()
     start = time.monotonic()
-    # A terminated build cleans up as an interrupted one does.
+    # A terminated build cleans up like an interrupted one.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        if args.definition:
+            for name in map(_checked, args.images):
+                print(definition(name), end="")
+            return 0
         programs = chosen(args)
         with alone(start):
             for number, name in enumerate(args.images, start=1):
@@ -67,27 +74,30 @@ def main() -> int:
         print(f"images: error: {error.filename or args.output}: {error.strerror or error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
-        print("images: interrupted; what was built before is kept", file=sys.stderr)
+        print("images: interrupted; the images that were built before are kept", file=sys.stderr)
         return 130
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("images", nargs="*", default=list(IMAGES), metavar="IMAGE", help=f"of {', '.join(IMAGES)}")
-    made.add_argument("--base", default="", help="base of both stages (default: Debian's, of this host's mirror)")
-    add_options(made)
-    made.add_argument(
-        "-o", "--output", type=Path, default=HERE, help="folder of the images (default: containers/)"
+    parser.add_argument("images", nargs="*", default=list(IMAGES), metavar="IMAGE", help=f"of {', '.join(IMAGES)}")
+    parser.add_argument(
+        "--base", default="", help="base image of both stages (default: Debian from this host's mirror)"
     )
-    return made
+    parser.add_argument("--definition", action="store_true", help="print the definitions instead of building")
+    add_options(parser)
+    parser.add_argument(
+        "-o", "--output", type=Path, default=HERE, help="folder for the images (default: containers/)"
+    )
+    return parser
 
 
 @contextmanager
 def alone(start: float) -> Iterator[None]:
-    """Hold the lock of STORE, which builds share, and remove what a killed build left there."""
+    """Hold the lock of STORE, which all builds share, and remove the leftovers of killed builds."""
     STORE.mkdir(parents=True, exist_ok=True)
     lock = os.open(STORE, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -104,18 +114,24 @@ def alone(start: float) -> Iterator[None]:
         os.close(lock)
 
 
-def build(name: str, output: Path, programs: Programs, *, base: str, start: float) -> Path:
-    """Build one image and return its file; raises CannotBuild."""
+def _checked(name: str) -> str:
+    """Return the name of an image; raises CannotBuild for other names."""
     if name not in IMAGES:
         raise CannotBuild(f"there is no image '{name}': there are {', '.join(IMAGES)}")
+    return name
+
+
+def build(name: str, output: Path, programs: Programs, *, base: str, start: float) -> Path:
+    """Build one image and return its file; raises CannotBuild."""
+    _checked(name)
     if shutil.which("apptainer") is None:
         raise CannotBuild("apptainer is not on PATH")
     output.mkdir(parents=True, exist_ok=True)
     packages = programs.debian(name)
-    found = build_info.of(ROOT, programs.target)
-    build_image = _build_image(found, programs, base, start)
+    origin = build_info.of(ROOT, programs.target)
+    build_image = _build_image(origin, programs, base, start)
     run_base = base or str(_root(packages, start))
-    say(f"{name}: the run image, of {run_base}", start)
+    say(f"{name}: building the run image on {run_base}", start)
     image = output / f"{name}.sif"
     with (
         tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder,
@@ -126,52 +142,55 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
             "build": str(build_image),
             "checkout": str(ROOT),
             "packages": " ".join(packages),
-            "version": found.version,
-            "revision": found.revision or "unknown",
-            "source": found.source,
-            "machine": found.machine,
-            "target": found.target,
+            "version": origin.version,
+            "revision": origin.revision or "unknown",
+            "source": origin.source,
+            "machine": origin.machine,
+            "target": origin.target,
             "profile": programs.label,
             "spack_lock": programs.locked(build_image, name),
             "programs": " ".join(programs.expected(name)),
         }
-        _apptainer(HERE / f"{name}.def", partial, arguments, Path(folder))
-    _describe(image, found.version, start)
+        file = Path(folder) / f"{name}.def"
+        file.write_text(definition(name), encoding="utf-8")
+        _apptainer(file, partial, arguments, Path(folder))
+    _describe(image, origin.version, start)
     return image
 
 
-def _build_image(found: build_info.Origin, programs: Programs, base: str, start: float) -> Path:
-    """Return the build image, a folder: of this state of the checkout, programs, base and target."""
+def _build_image(origin: build_info.Origin, programs: Programs, base: str, start: float) -> Path:
+    """Return the folder of the build image for this state of the checkout, programs, base and target."""
     packages = programs.build()
-    state = (found.source, build_info.files_digest(ROOT / "spack-env"), programs, base, packages)
+    state = (origin.source, build_info.files_digest(ROOT / "spack-env"), programs, base, packages)
     key = hashlib.sha256(repr(state).encode()).hexdigest()[:16]
     kind = f"build-{programs.profile}-{programs.target}"
-    made = STORE / f"{kind}-{key}"
-    if made.is_dir():
-        say(f"the build image is there: {made.name}", start)
-        return made
+    image = STORE / f"{kind}-{key}"
+    if image.is_dir():
+        say(f"reusing the build image {image.name}", start)
+        return image
     wheels = _wheels(start)
     build_base = base or str(_root(packages, start))
-    say(f"the build image, of {build_base}: firsttouch {found.version} {found.revision} for {found.target}", start)
+    software = f"firsttouch {origin.version} {origin.revision} for {origin.target}"
+    say(f"building the build image on {build_base}: {software}", start)
     with tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder:
         checkout = Path(folder) / "checkout"
         _copy(checkout, wheels)
-        (checkout / "REVISION").write_text(found.revision + "\n", encoding="utf-8")
+        (checkout / "REVISION").write_text(origin.revision + "\n", encoding="utf-8")
         arguments = {
             **_based(build_base),
             "checkout": str(checkout),
             "packages": " ".join(packages),
-            "target": found.target,
+            "target": origin.target,
             "profile": programs.profile,
             "images": " ".join(programs.all()),
         }
         options = ("--sandbox", *programs.binds(STORE))
         _apptainer(HERE / "build.def", Path(folder) / "image", arguments, Path(folder), *options)
-        (Path(folder) / "image").rename(made)
+        (Path(folder) / "image").rename(image)
     for old in STORE.glob(f"{kind}-*"):
-        if old != made:
+        if old != image:
             shutil.rmtree(old, ignore_errors=True)
-    return made
+    return image
 
 
 def _root(packages: Sequence[str], start: float) -> Path:
@@ -180,34 +199,36 @@ def _root(packages: Sequence[str], start: float) -> Path:
 
 
 def _based(base: str) -> dict[str, str]:
-    """Return the arguments of a definition file for a base: AGENT://NAME, or a file or folder."""
-    agent, found, name = base.partition("://")
-    return {"bootstrap": agent, "base": name} if found else {"bootstrap": "localimage", "base": base}
+    """Return the build arguments for a base: AGENT://NAME, or a file or folder."""
+    agent, separator, name = base.partition("://")
+    return {"bootstrap": agent, "base": name} if separator else {"bootstrap": "localimage", "base": base}
 
 
 def _wheels(start: float) -> Path:
-    """Return the folder with Python's packages, of the versions and checksums that are locked."""
+    """Return the folder of the Python packages that setup/requirements.lock pins."""
     lock = ROOT / "setup" / "requirements.lock"
     version = PACKAGES["debian"]["python"]
     key = hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
-    made = STORE / f"wheels-{version}-{platform.machine()}-{key}"
-    if made.is_dir():
-        return made
-    say(f"Python's packages for Python {version}, of setup/requirements.lock", start)
+    folder = STORE / f"wheels-{version}-{platform.machine()}-{key}"
+    if folder.is_dir():
+        return folder
+    say(f"downloading the Python packages of setup/requirements.lock for Python {version}", start)
     platforms = [f"--platform=manylinux_2_{n}_{platform.machine()}" for n in (36, 34, 31, 28, 27, 24, 17, 12, 5)]
-    with atomic_files.replacing(made) as folder:
-        folder.mkdir()
+    with atomic_files.replacing(folder) as partial:
+        partial.mkdir()
         argv = [sys.executable, "-m", "pip", "download", "-q", "--require-hashes", "--no-deps"]
         argv += ["--only-binary=:all:", f"--python-version={version}", *platforms, "-r", str(lock)]
-        call(*argv, "-d", folder)
-    return made
+        call(*argv, "-d", partial)
+    return folder
 
 
 def _copy(checkout: Path, wheels: Path) -> None:
-    """Copy what an image is made of, and nothing that was made or fetched here."""
+    """Copy the parts of the checkout that an image is built from."""
     for part in PARTS:
         if (ROOT / part).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "*.sif*", "*.pyc", "local.yaml", *MADE.get(part, ()))
+            ignored = shutil.ignore_patterns(
+                "__pycache__", "*.sif*", "*.pyc", "local.yaml", *GENERATED.get(part, ())
+            )
             shutil.copytree(ROOT / part, checkout / part, ignore=ignored)
     for name in FILES:
         shutil.copy2(ROOT / name, checkout / name)
@@ -215,12 +236,12 @@ def _copy(checkout: Path, wheels: Path) -> None:
 
 
 def _apptainer(definition: Path, image: Path, arguments: dict[str, str], scratch: Path, *options: str) -> None:
-    """Build *image*; its %test is part of it. Raises CannotBuild with what the build said last."""
-    given = [f"--build-arg={key}={value}" for key, value in arguments.items()]
+    """Build *image* and run its %test. Raises CannotBuild with the last lines of the build's log."""
+    build_args = [f"--build-arg={key}={value}" for key, value in arguments.items()]
     log = STORE / f"{definition.stem}.log"
     env = {**os.environ, "APPTAINER_TMPDIR": str(scratch), "APPTAINER_CACHEDIR": str(STORE / "apptainer")}
-    argv = ["apptainer", "build", "--fakeroot", *options, *given, str(image), str(definition)]
-    # An interrupted Apptainer leaves what runs in its %post to itself.
+    argv = ["apptainer", "build", "--fakeroot", *options, *build_args, str(image), str(definition)]
+    # An interrupted Apptainer does not end the processes of its %post.
     with log.open("wb") as out, host_lock.no_process_left():
         done = subprocess.run(
             argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False
@@ -233,19 +254,20 @@ def _apptainer(definition: Path, image: Path, arguments: dict[str, str], scratch
 def _describe(image: Path, version: str, start: float) -> None:
     """Write the checksum and the list of packages beside the image."""
     sha256 = atomic_files.digest(image)
-    # A root that lacks capabilities can only start an image without any.
+    # Root without capabilities can only start an image without privileges.
     options = ["--no-privs"] if os.geteuid() == 0 else []
     listing = call("apptainer", "--silent", "exec", *options, "--cleanenv", image, "/bin/sh", "-c", sbom.LISTING)
-    found = sbom.packages(listing)
-    sbom.write(image.with_name(f"{image.name}.spdx.json"), sbom.document(image, sha256, found, version))
+    packages = sbom.packages(listing)
+    sbom.write(image.with_name(f"{image.name}.spdx.json"), sbom.document(image, sha256, packages, version))
     image.with_name(f"{image.name}.sha256").write_text(f"{sha256}  {image.name}\n", encoding="ascii")
     say(
-        f"{image}: {image.stat().st_size / 1e6:.0f} MB, {sbom.kinds(found)} packages, sha256 {sha256[:16]}…", start
+        f"{image}: {image.stat().st_size / 1e6:.0f} MB, {sbom.kinds(packages)} packages, sha256 {sha256[:16]}…",
+        start,
     )
 
 
 def say(text: str, start: float) -> None:
-    """Tell what is being done, with the seconds since the beginning."""
+    """Print a progress message with the seconds since *start*."""
     print(f"images: [{time.monotonic() - start:4.0f} s] {text}", file=sys.stderr, flush=True)
 
 

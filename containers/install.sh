@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs firsttouch and its probe from the checkout that this script is in.
+# Installs firsttouch and its probe from the checkout that contains this script.
 #   containers/install.sh PREFIX PYTHON TARGET
-# PREFIX/bin gets the programs, PREFIX/share/firsttouch what they read (systems, datasets, checks). TARGET is the
-# instruction set that the rest of PREFIX is built for, by archspec's name. Python's packages are those of
-# setup/requirements.lock: from the folder wheels/ of the checkout where it is there, else from the network.
+# Programs go to PREFIX/bin, their data (systems, datasets, checks) to PREFIX/share/firsttouch. TARGET is archspec's
+# name of the instruction set that the rest of PREFIX is built for. The Python packages of setup/requirements.lock come
+# from the folder wheels/ of the checkout if it exists, else from the network.
 set -euo pipefail
 umask 022
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -30,9 +30,9 @@ wheels=$root/wheels
 if [[ ! -d $wheels ]]; then
     wheels=$work/wheels
     "${pip[@]}" download --require-hashes --no-deps --only-binary :all: -r "$share/setup/requirements.lock" \
-        -d "$wheels" >"$work/log" 2>&1 || fail "Python's packages cannot be had: no network, and no folder wheels/"
+        -d "$wheels" >"$work/log" 2>&1 || fail "the Python packages cannot be downloaded: no network, and no folder wheels/"
 fi
-# Of all that is locked, only what running needs is installed.
+# Install the run-time packages only, not all that are locked.
 for what in "hatchling editables" "-e $share"; do
     # shellcheck disable=SC2086  # words
     "${pip[@]}" install --no-index --find-links "$wheels" --no-build-isolation $what >"$work/log" 2>&1 ||
@@ -40,7 +40,7 @@ for what in "hatchling editables" "-e $share"; do
 done
 "$prefix/venv/bin/python" -m firsttouch.benchmarks.activate >/dev/null
 "$prefix/venv/bin/python" -m firsttouch.execution.build_info "$root" "$share/origin.json" "$target"
-"${pip[@]}" uninstall -y pip setuptools >"$work/log" 2>&1 || fail "pip cannot be taken out again"
+"${pip[@]}" uninstall -y pip setuptools >"$work/log" 2>&1 || fail "pip cannot be uninstalled"
 for program in firsttouch reframe; do
     ln -sf "../venv/bin/$program" "$prefix/bin/$program"
 done

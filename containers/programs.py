@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an image's programs come from: Debian's packages, or Spack by a profile of spack-env/."""
+"""The source of an image's programs: Debian packages, or Spack with a profile of spack-env/."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from sources import Wrong  # noqa: E402
 
 PACKAGES = tomllib.loads((HERE / "packages.toml").read_text(encoding="utf-8"))
 IMAGES = tuple(PACKAGES["images"])
-#: Where the build image sees what is handed in.
+#: Paths of the bound folders inside the build image.
 _SPACK, _RECIPES, _MIRROR = "/mnt/spack", "/mnt/recipes", "/mnt/mirror"
-#: And where Spack builds: packages hold this path, so that it is the same in a run image.
+#: Spack's prefix. Packages contain this path, so it is the same in the build image and in the run images.
 _BUILT = "/opt/spack"
 
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs of images: *profile* of spack-env/ (none: Debian's), *target* by archspec's name.
+    """The programs of the images.
 
-    *spack*, *recipes* and *mirror* are folders (None: not needed); *only* names packages of Spack, empty: all.
+    *profile* is one of spack-env/, or none for Debian packages; *target* is archspec's name of the instruction
+    set. *spack*, *recipes* and *mirror* are folders, or None if not needed. *only* limits the Spack packages.
     """
 
     profile: str
@@ -45,41 +46,41 @@ class Programs:
 
     @property
     def label(self) -> str:
-        """The profile as images are labelled with it."""
+        """The profile as it appears in the labels of an image."""
         return "debian packages" if self.profile == "none" else f"spack {self.profile}"
 
     def debian(self, image: str) -> list[str]:
-        """Return the packages of Debian that a run image has."""
+        """Return the Debian packages of a run image."""
         kinds = PACKAGES["images"][image] if self.profile == "none" else ["spack"]
         return [*PACKAGES["packages"]["base"], *(p for kind in kinds for p in PACKAGES["packages"][kind])]
 
     def build(self) -> list[str]:
-        """Return the packages of Debian that the build image has."""
+        """Return the Debian packages of the build image."""
         kinds = ["build"] if self.profile == "none" else ["build", "spack-build"]
         return [p for kind in kinds for p in PACKAGES["packages"][kind]]
 
     def of(self, image: str) -> list[str]:
-        """Return the packages of Spack that an image has."""
+        """Return the Spack packages of an image."""
         if self.profile == "none":
             return []
         without = stack.left_out(self.target)
-        every = [p for kind in PACKAGES["images"][image] for p in PACKAGES["spack"][kind] if p not in without]
-        return [p for p in every if not self.only or p in self.only]
+        packages = [p for kind in PACKAGES["images"][image] for p in PACKAGES["spack"][kind] if p not in without]
+        return [p for p in packages if not self.only or p in self.only]
 
     def expected(self, image: str) -> list[str]:
-        """Return the programs that an image must have."""
+        """Return the programs that must be in an image."""
         if self.profile == "none":
             return [p for kind in PACKAGES["images"][image] for p in PACKAGES["programs"][kind]]
         return [program for p in self.of(image) for program in PACKAGES["spack-programs"].get(p, ())]
 
     def all(self) -> list[str]:
-        """Return IMAGE=PACKAGE:… for each image, for spack.sh (to Apptainer a comma is the end of an argument)."""
+        """Return IMAGE=PACKAGE:… for each image, for spack.sh: Apptainer ends build arguments at commas."""
         return [f"{image}={':'.join(self.of(image))}" for image in IMAGES]
 
     def binds(self, store: Path) -> list[str]:
-        """Return Apptainer's options that show the build image what is handed in, and what was built before.
+        """Return Apptainer options that bind the given folders and the programs built so far into the build image.
 
-        That is kept in *store*: a change of firsttouch alone builds nothing again.
+        Built programs are kept in *store*, so a change to firsttouch alone does not rebuild them.
         """
         if self.profile == "none":
             return []
@@ -90,21 +91,23 @@ class Programs:
         return [*read, f"--bind={kept}:{_BUILT}"]
 
     def locked(self, build_image: Path, image: str) -> str:
-        """Return the SHA-256 of the spack.lock that an image's programs are of; ``none`` without Spack."""
+        """Return the SHA-256 of the spack.lock of an image's programs; ``none`` without Spack."""
         file = build_image / "opt/programs" / image / "spack.lock"
         return atomic_files.digest(file) if file.is_file() else "none"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose where programs come from."""
-    parser.add_argument("--spack", choices=stack.PROFILES, help="programs built by Spack, with this profile")
+    """Add the options that choose the source of the programs."""
+    parser.add_argument("--spack", choices=stack.PROFILES, help="build the programs with Spack and this profile")
     parser.add_argument("--mirror", type=Path, help="directory of sources, filled by spack-env/stack.py mirror")
-    parser.add_argument("--only", type=stack.names, default=[], metavar="NAME,...", help="of Spack's packages")
-    parser.add_argument("--target", help="instruction set, by archspec's name (default: any of this machine's)")
+    parser.add_argument(
+        "--only", type=stack.names, default=[], metavar="NAME,...", help="limit the Spack packages"
+    )
+    parser.add_argument("--target", help="instruction set by archspec's name (default: generic)")
 
 
 def chosen(args: argparse.Namespace) -> Programs:
-    """Return what the command line chose; raises CannotBuild for what is missing or does not fit."""
+    """Return the programs that the command line chose; raises CannotBuild if options are missing or contradict."""
     try:
         return _chosen(args)
     except Wrong as error:
@@ -121,9 +124,9 @@ def _chosen(args: argparse.Namespace) -> Programs:
     stack.check_spack(args.spack)
     target = stack.target(argparse.Namespace(target=args.target, system=None))
     stack.family(target)
-    known = {p for packages in PACKAGES["spack"].values() for p in packages}
-    if unknown := set(args.only) - known:
-        raise CannotBuild(f"no image has {', '.join(sorted(unknown))}: there are {', '.join(sorted(known))}")
+    available = {p for packages in PACKAGES["spack"].values() for p in packages}
+    if unknown := set(args.only) - available:
+        raise CannotBuild(f"no image has {', '.join(sorted(unknown))}: there are {', '.join(sorted(available))}")
     if args.spack != "online" and (args.mirror is None or not args.mirror.is_dir()):
         raise CannotBuild("without a network sources come from a mirror: --mirror DIR (spack-env/stack.py mirror)")
     given = (os.environ["SPACK_ROOT"], os.environ.get("SPACK_PACKAGES"), args.mirror)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of what is in an image, as SPDX 2.3 in JSON: Debian's packages, Python's, Spack's, and firsttouch."""
+"""The contents of an image as SPDX 2.3 in JSON: packages of Debian, Python and Spack, and firsttouch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from firsttouch.records import atomic_files
 
-#: Run inside an image: prints one line for each package, its fields separated by tabs.
+#: A script to run inside an image. It prints one package per line, with fields separated by tabs.
 LISTING = r"""
 command -v dpkg-query >/dev/null &&
     dpkg-query -W -f 'deb\t${source:Package}\t${Package}\t${Version}\t${Architecture}\n'
@@ -30,7 +30,7 @@ true
 
 @dataclass(frozen=True)
 class Package:
-    """A package: *kind* as package URLs call it (deb, pypi; spack for Spack's), its name and version."""
+    """A package. *kind* is the type in package URLs (deb, pypi), or spack."""
 
     kind: str
     name: str
@@ -39,19 +39,19 @@ class Package:
 
 
 def packages(listing: str) -> list[Package]:
-    """Return the packages that LISTING printed."""
-    found = []
+    """Return the packages in the output of LISTING."""
+    entries = []
     for line in listing.splitlines():
         fields = line.split("\t")
         if fields[0] == "spack" and (match := re.fullmatch(r"(.+)-([0-9][^-]*|[0-9].*)-[a-z0-9]{32}", fields[1])):
-            found.append(Package("spack", match[1], match[2]))
+            entries.append(Package("spack", match[1], match[2]))
         elif len(fields) == 5:
-            found.append(Package(fields[0], fields[2], fields[3], fields[4]))
-    return sorted(set(found), key=lambda p: (p.kind, p.name, p.version))
+            entries.append(Package(fields[0], fields[2], fields[3], fields[4]))
+    return sorted(set(entries), key=lambda p: (p.kind, p.name, p.version))
 
 
-def document(image: Path, sha256: str, found: Iterable[Package], version: str) -> dict[str, Any]:
-    """Return the SPDX document of *image*, whose one root package is firsttouch's image itself."""
+def document(image: Path, sha256: str, contents: Iterable[Package], version: str) -> dict[str, Any]:
+    """Return the SPDX document of *image*. The image is its root package and contains *contents*."""
     root = {
         **_entry("SPDXRef-image", image.name, version),
         "packageFileName": image.name,
@@ -59,7 +59,7 @@ def document(image: Path, sha256: str, found: Iterable[Package], version: str) -
         "primaryPackagePurpose": "CONTAINER",
     }
     entries = [root]
-    for number, package in enumerate(found, start=1):
+    for number, package in enumerate(contents, start=1):
         entry = _entry(f"SPDXRef-{number}", package.name, package.version)
         if package.kind != "spack":
             vendor = "debian/" if package.kind == "deb" else ""
@@ -90,24 +90,24 @@ def document(image: Path, sha256: str, found: Iterable[Package], version: str) -
     }
 
 
-def write(file: Path, made: dict[str, Any]) -> None:
-    """Write the document."""
-    atomic_files.write(file, json.dumps(made, indent=1) + "\n")
+def write(file: Path, document: dict[str, Any]) -> None:
+    """Write an SPDX document."""
+    atomic_files.write(file, json.dumps(document, indent=1) + "\n")
 
 
-def kinds(found: Sequence[Package]) -> str:
-    """Return how many packages of each kind there are, in words."""
+def kinds(contents: Sequence[Package]) -> str:
+    """Return the number of packages of each kind, in words."""
     names = {"deb": "Debian's", "pypi": "Python's", "spack": "Spack's"}
-    counts = {k: sum(p.kind == k for p in found) for k in names}
+    counts = {k: sum(p.kind == k for p in contents) for k in names}
     return ", ".join(f"{count} of {names[kind]}" for kind, count in counts.items() if count)
 
 
 def _entry(identifier: str, name: str, version: str) -> dict[str, Any]:
-    said = "NOASSERTION"
-    licences = {"licenseConcluded": said, "licenseDeclared": said, "copyrightText": said}
-    common = {"downloadLocation": said, "filesAnalyzed": False, **licences}
+    unknown = "NOASSERTION"
+    licences = {"licenseConcluded": unknown, "licenseDeclared": unknown, "copyrightText": unknown}
+    common = {"downloadLocation": unknown, "filesAnalyzed": False, **licences}
     return {"SPDXID": identifier, "name": name, "versionInfo": version, **common}
 
 
-def _relation(one: str, kind: str, other: str) -> dict[str, str]:
-    return {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
+def _relation(element: str, kind: str, related: str) -> dict[str, str]:
+    return {"spdxElementId": element, "relationshipType": kind, "relatedSpdxElement": related}

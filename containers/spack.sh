@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds programs with Spack in the %post of the build image (build.def), and puts those of each run image apart.
+# Builds programs with Spack in the %post of the build image (build.def), in one folder for each run image.
 #   containers/spack.sh PROFILE TARGET IMAGE=PACKAGE:PACKAGE...
-# PROFILE is one of spack-env/profiles, or none: then the programs are Debian's packages, and the folders stay empty.
-# Spack, its recipes and the mirror of sources are bound in at /mnt; only the profile online uses the network.
+# PROFILE is one of spack-env/profiles, or none: the programs are then Debian packages, and the folders stay empty.
+# Spack, its recipes and the mirror of sources are bound at /mnt. Only the profile online uses the network.
 set -euo pipefail
 profile=$1 target=$2
 shift 2
@@ -14,7 +14,7 @@ checkout=$(cd "$(dirname "$0")/.." && pwd)
 offline=(unshare --net)
 if [[ $profile == online ]]; then offline=(); fi
 wanted=$(printf '%s\n' "${@#*=}" | tr ':' '\n' | sort -u | paste -sd,)
-# Spack's solver, and what stack.py reads its files with.
+# Spack's solver, and the libraries of stack.py.
 python3 -m venv /opt/solver
 /opt/solver/bin/pip --disable-pip-version-check install -q --no-index --find-links "$checkout/wheels" \
     clingo PyYAML archspec

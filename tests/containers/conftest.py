@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import apptainer_package
 import pytest
@@ -29,20 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.containers)
             if "image" in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.timeout(900))
-
-
-def module(name: str, folder: Path) -> ModuleType:
-    """Load a module of a folder that is no package (containers/, spack-env/)."""
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
 
 
 @pytest.fixture(scope="session")

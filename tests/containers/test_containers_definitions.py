@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The definition files and what builds them, without building."""
+"""The definition files and the scripts that build them, without building."""
 
 from __future__ import annotations
 
@@ -7,58 +7,76 @@ import argparse
 import json
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
-from conftest import CONTAINERS, module
+from conftest import CONTAINERS
+from factories.processes import load_script
 from firsttouch import paths
 from firsttouch.genomics.aligners import aligner, aligners
 
-DEFINITIONS = sorted(CONTAINERS.glob("*.def"))
 PACKAGES = tomllib.loads((CONTAINERS / "packages.toml").read_text())
-RUN = [d for d in DEFINITIONS if d.stem != "build"]
+RUN = tuple(PACKAGES["images"])
+DEFINITIONS = ("build", *RUN)
 
 
-def sections(definition):
-    """The text of each section by its first word ('apprun bwa' by both)."""
-    found, name = {}, ""
-    for line in definition.read_text().splitlines():
+def definition_of(image):
+    """Return the text of a definition file."""
+    if image == "build":
+        return (CONTAINERS / "build.def").read_text()
+    return load_script("definitions", CONTAINERS).definition(image)
+
+
+def sections(image):
+    """Return the text of each section by its first word ('apprun bwa' by both)."""
+    texts, name = {}, ""
+    for line in definition_of(image).splitlines():
         if line.startswith("%"):
             name = line.removeprefix("%").strip()
-        found[name] = found.get(name, "") + line + "\n"
-    return found
+        texts[name] = texts.get(name, "") + line + "\n"
+    return texts
 
 
 def test_every_image_has_a_definition():
-    assert {d.stem for d in RUN} == set(PACKAGES["images"])
+    described = tomllib.loads((CONTAINERS / "images.toml").read_text())
+    assert set(described["image"]) == set(RUN)
+    assert set(described["test"]) == {kind for kinds in PACKAGES["images"].values() for kind in kinds}
 
 
-@pytest.mark.parametrize("definition", RUN, ids=lambda d: d.stem)
-def test_a_run_image_is_whole(definition):
-    found = sections(definition)
-    assert definition.read_text().count("Stage:") == 2
-    assert "/opt/firsttouch" in found["files from build"]
-    assert {"test", "help", "runscript", "labels", "environment"} <= set(found)
-    labels = re.findall(r"org\.firsttouch\.(\w+) \{\{ (\w+) \}\}", found["labels"])
+def test_a_definition_is_printed_for_a_build_by_hand():
+    argv = [sys.executable, CONTAINERS / "images.py", "--definition", "aligners"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == definition_of("aligners")
+
+
+@pytest.mark.parametrize("image", RUN)
+def test_a_run_image_is_whole(image):
+    texts = sections(image)
+    assert definition_of(image).count("Stage:") == 2
+    assert f"/opt/programs/{image} /opt/spack" in texts["files from build"]
+    assert {"test", "help", "runscript", "labels", "environment"} <= set(texts)
+    labels = re.findall(r"org\.firsttouch\.(\w+) \{\{ (\w+) \}\}", texts["labels"])
     assert {name for name, _ in labels} >= {"version", "revision", "source", "machine", "target", "spack_lock"}
     assert all(name == argument for name, argument in labels)
-    apps = {name.split()[1] for name in found if name.startswith("apprun ")}
+    apps = {name.split()[1] for name in texts if name.startswith("apprun ")}
     assert apps
-    assert apps == {name.split()[1] for name in found if name.startswith("apphelp ")}
+    assert apps == {name.split()[1] for name in texts if name.startswith("apphelp ")}
 
 
-@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda d: d.stem)
-def test_one_command_that_fails_is_a_test_that_fails(definition):
-    """Apptainer's shell goes on behind it otherwise."""
-    assert sections(definition)["test"].splitlines()[1].strip() == "set -e"
+@pytest.mark.parametrize("image", DEFINITIONS)
+def test_one_command_that_fails_is_a_test_that_fails(image):
+    """Without set -e, Apptainer's shell continues after the command."""
+    assert sections(image)["test"].splitlines()[1].strip() == "set -e"
 
 
 def test_an_image_has_every_module(tmp_path):
     """And neither datasets nor reports that were made here."""
-    images = module("images", CONTAINERS)
+    images = load_script("images", CONTAINERS)
     (tmp_path / "wheels").mkdir()
     images._copy(tmp_path / "checkout", tmp_path / "wheels")
     there = {f.relative_to(tmp_path / "checkout") for f in (tmp_path / "checkout").rglob("*")}
@@ -68,15 +86,15 @@ def test_an_image_has_every_module(tmp_path):
     assert not there & {Path("datasets/store"), Path("reports/out"), Path("reframe/systems/local.yaml")}
 
 
-@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda d: d.stem)
-def test_no_definition_names_a_host(definition):
-    """Neither a mirror of packages nor a registry of images: they are arguments."""
-    assert "://" not in definition.read_text()
+@pytest.mark.parametrize("image", DEFINITIONS)
+def test_no_definition_names_a_host(image):
+    """Package mirrors and image registries are arguments."""
+    assert "://" not in definition_of(image)
 
 
-@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda d: d.stem)
-def test_what_builds_the_images_gives_every_argument(definition):
-    text = definition.read_text()
+@pytest.mark.parametrize("image", DEFINITIONS)
+def test_what_builds_the_images_gives_every_argument(image):
+    text = definition_of(image)
     wanted = set(re.findall(r"\{\{ (\w+) \}\}", text))
     source = (CONTAINERS / "images.py").read_text()
     assert wanted
@@ -102,8 +120,8 @@ def test_spack_builds_what_the_images_name():
 
 
 def options(*argv):
-    """What the command line chooses."""
-    programs = module("programs", CONTAINERS)
+    """Return the programs that a command line chooses."""
+    programs = load_script("programs", CONTAINERS)
     parser = argparse.ArgumentParser()
     programs.add_options(parser)
     return programs.chosen(parser.parse_args([str(a) for a in argv]))
@@ -111,7 +129,7 @@ def options(*argv):
 
 @pytest.fixture
 def clones(tmp_path, monkeypatch):
-    """Clones of Spack and of its recipes, as far as is looked before anything is built; and a mirror."""
+    """Stubs of the clones of Spack and its recipes, as checked before a build, and a mirror."""
     for name in ("spack/bin", "recipes/repos", "mirror"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "spack" / "bin" / "spack").touch()
@@ -121,30 +139,30 @@ def clones(tmp_path, monkeypatch):
 
 
 def test_programs_of_spack(clones):
-    found = options("--spack", "airgap", "--mirror", clones / "mirror", "--only", "bwa,stream")
-    assert found.binds(clones / "store") == [
+    programs = options("--spack", "airgap", "--mirror", clones / "mirror", "--only", "bwa,stream")
+    assert programs.binds(clones / "store") == [
         f"--bind={clones}/spack:/mnt/spack:ro",
         f"--bind={clones}/recipes:/mnt/recipes:ro",
         f"--bind={clones}/mirror:/mnt/mirror:ro",
-        f"--bind={clones}/store/spack-airgap-{found.target}:/opt/spack",
+        f"--bind={clones}/store/spack-airgap-{programs.target}:/opt/spack",
     ]
-    assert found.all() == ["aligners=bwa", "membench=stream", "firsttouch=bwa:stream"]
-    assert found.expected("firsttouch") == ["bwa", "stream"]
-    assert found.target == {"x86_64": "x86_64_v3", "aarch64": "armv8.2a"}[os.uname().machine]
-    assert not {"bwa", "gcc", "g++"} & set(found.debian("aligners"))
+    assert programs.all() == ["aligners=bwa", "membench=stream", "firsttouch=bwa:stream"]
+    assert programs.expected("firsttouch") == ["bwa", "stream"]
+    assert programs.target == {"x86_64": "x86_64_v3", "aarch64": "armv8.2a"}[os.uname().machine]
+    assert not {"bwa", "gcc", "g++"} & set(programs.debian("aligners"))
 
 
 def test_packages_without_a_build_for_the_target_are_in_no_image(clones):
-    found = options("--spack", "airgap", "--mirror", clones / "mirror", "--target", "neoverse_n1")
-    assert found.of("aligners") == ["bwa", "bowtie2", "snap-berkeley"]
+    programs = options("--spack", "airgap", "--mirror", clones / "mirror", "--target", "neoverse_n1")
+    assert programs.of("aligners") == ["bwa", "bowtie2", "snap-berkeley"]
 
 
 def test_programs_of_debian(tmp_path):
-    found = options()
-    assert found.all() == ["aligners=", "membench=", "firsttouch="]
-    assert (found.profile, found.binds(tmp_path), found.target) == ("none", [], os.uname().machine)
-    assert {"bwa", "samtools"} <= set(found.debian("aligners"))
-    assert found.locked(tmp_path, "aligners") == "none"
+    programs = options()
+    assert programs.all() == ["aligners=", "membench=", "firsttouch="]
+    assert (programs.profile, programs.binds(tmp_path), programs.target) == ("none", [], os.uname().machine)
+    assert {"bwa", "samtools"} <= set(programs.debian("aligners"))
+    assert programs.locked(tmp_path, "aligners") == "none"
 
 
 @pytest.mark.parametrize(
@@ -160,34 +178,34 @@ def test_programs_of_debian(tmp_path):
 )
 @pytest.mark.usefixtures("clones")
 def test_what_cannot_be_built_is_said_before(argv, reason):
-    with pytest.raises(module("debian", CONTAINERS).CannotBuild, match=reason):
+    with pytest.raises(load_script("debian", CONTAINERS).CannotBuild, match=reason):
         options(*argv)
 
 
 def test_clones_that_are_not_there(clones, monkeypatch):
     monkeypatch.delenv("SPACK_PACKAGES")
-    with pytest.raises(module("debian", CONTAINERS).CannotBuild, match="SPACK_PACKAGES names no clone"):
+    with pytest.raises(load_script("debian", CONTAINERS).CannotBuild, match="SPACK_PACKAGES names no clone"):
         options("--spack", "airgap", "--mirror", clones / "mirror")
     monkeypatch.setenv("SPACK_ROOT", str(clones))
-    with pytest.raises(module("debian", CONTAINERS).CannotBuild, match="SPACK_ROOT names no clone"):
+    with pytest.raises(load_script("debian", CONTAINERS).CannotBuild, match="SPACK_ROOT names no clone"):
         options("--spack", "online")
 
 
 def test_a_listing_becomes_spdx(tmp_path):
-    sbom = module("sbom", CONTAINERS)
+    sbom = load_script("sbom", CONTAINERS)
     listing = (
         "deb\tbwa\tbwa\t0.7.17-7+b2\tamd64\n"
         "pypi\tpolars\tpolars\t1.20.0\t\n"
         "spack\tsnap-berkeley-2.0.3-mgzq4ajabcdefghijklmnopqrstuvwxy\n"
         "nonsense\n"
     )
-    found = sbom.packages(listing)
-    assert [(p.kind, p.name, p.version) for p in found] == [
+    packages = sbom.packages(listing)
+    assert [(p.kind, p.name, p.version) for p in packages] == [
         ("deb", "bwa", "0.7.17-7+b2"),
         ("pypi", "polars", "1.20.0"),
         ("spack", "snap-berkeley", "2.0.3"),
     ]
-    sbom.write(tmp_path / "x.json", sbom.document(tmp_path / "x.sif", "0" * 64, found, "0.1.0"))
+    sbom.write(tmp_path / "x.json", sbom.document(tmp_path / "x.sif", "0" * 64, packages, "0.1.0"))
     document = json.loads((tmp_path / "x.json").read_text())
     purls = [r["referenceLocator"] for p in document["packages"] for r in p.get("externalRefs", [])]
     assert purls == ["pkg:deb/debian/bwa@0.7.17-7+b2?arch=amd64", "pkg:pypi/polars@1.20.0"]
@@ -195,6 +213,6 @@ def test_a_listing_becomes_spdx(tmp_path):
 
 
 def test_bases_are_given_to_apptainer():
-    images = module("images", CONTAINERS)
+    images = load_script("images", CONTAINERS)
     assert images._based("docker://debian:12") == {"bootstrap": "docker", "base": "debian:12"}
     assert images._based("/data/debian.sif") == {"bootstrap": "localimage", "base": "/data/debian.sif"}

@@ -17,15 +17,15 @@ import pytest
 import yaml
 from archspec import cpu
 
-from conftest import module
+from factories.processes import load_script
 from firsttouch import __version__, paths
 from firsttouch.systems.definition import available
 
 SPACK = paths.ROOT / "spack-env"
 PROFILES = ("online", "airgap", "debian")
 RECIPES = sorted((SPACK / "repo").rglob("package.py"))
-sources = module("sources", SPACK)
-stack = module("stack", SPACK)
+sources = load_script("sources", SPACK)
+stack = load_script("stack", SPACK)
 DESCRIBED = yaml.safe_load((SPACK / "spack.yaml").read_text())["spack"]
 SPECS = {spec.split("@")[0]: spec.split("@")[1].split()[0] for spec in DESCRIBED["specs"]}
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import CONTAINERS, module
+from conftest import CONTAINERS
+from factories.processes import load_script
 from firsttouch import paths
 from firsttouch.execution import build_info
 from firsttouch.records import atomic_files
@@ -18,7 +19,7 @@ from firsttouch.records import atomic_files
 @pytest.fixture
 def images(tmp_path, monkeypatch):
     """The module that builds images, with a store of the test's own."""
-    loaded = module("images", CONTAINERS)
+    loaded = load_script("images", CONTAINERS)
     monkeypatch.setattr(loaded, "STORE", tmp_path / "store")
     return loaded
 
