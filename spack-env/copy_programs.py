@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by ``spack python`` on an environment: takes what some of its packages need to run, and no compiler.
+"""Copies the run-time files of some packages of an environment, without a compiler. Run by ``spack python``.
 
-``copy_programs.py FOLDER PACKAGE...`` makes FOLDER/store, the packages' prefixes with those of their libraries,
-placed as in Spack's own store, and FOLDER/view/bin, links to the packages' programs. Moved to where the store's
-parent is, it works without Spack.
+``copy_programs.py FOLDER PACKAGE...`` creates FOLDER/store, with the prefixes of the packages and their libraries
+as in Spack's store, and FOLDER/view/bin, with links to the packages' programs. Moved to the parent of Spack's
+store, it works without Spack.
 """
 
 import shutil
@@ -15,18 +15,18 @@ import spack.store
 
 
 def main():
-    """Copy what the command line names."""
+    """Copy the packages named on the command line."""
     folder, names = Path(sys.argv[1]), set(sys.argv[2:])
     store = Path(spack.store.STORE.root)
     roots = [spec for spec in spack.environment.active_environment().concrete_roots() if spec.name in names]
     if lacking := names - {spec.name for spec in roots}:
         sys.exit(f"stack: not in the environment: {', '.join(sorted(lacking))}")
     needed = {
-        one.prefix: one
+        spec.prefix: spec
         for root in roots
-        for one in root.traverse(deptype=("link", "run"))
-        # The host's, or the base's of an image.
-        if not one.external
+        for spec in root.traverse(deptype=("link", "run"))
+        # External packages belong to the host or to the base of an image.
+        if not spec.external
     }
     for prefix in needed:
         shutil.copytree(prefix, folder / "store" / Path(prefix).relative_to(store), symlinks=True)

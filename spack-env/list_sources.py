@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by ``spack python`` on an environment: writes the lock file of all its sources, patches included."""
+"""Writes the lock file of all sources of an environment, with patches. Run by ``spack python``."""
 
 import sys
 from pathlib import Path
@@ -12,26 +12,26 @@ from sources import Source, write
 
 
 def sources(package):
-    """Yield what a package is built from, as far as Spack fetches it."""
+    """Yield the sources of a package that Spack fetches."""
     version = str(package.version)
     for stage in package.stage:
         fetcher = stage.default_fetcher
         digest = getattr(fetcher, "digest", None)
-        # A file: address is a part of the recipes themselves.
+        # A file: address is part of the recipe.
         if digest and not fetcher.url.startswith("file:"):
             path = stage.mirror_layout.digest_path or stage.mirror_layout.path
             yield Source(package.name, version, digest, fetcher.url, path)
 
 
 def main():
-    """Write the lock file that the command line names."""
-    found = []
+    """Write the lock file named on the command line."""
+    all_sources = []
     for spec in spack.environment.active_environment().all_specs():
         if spec.external or not spec.package.has_code or spec.is_develop:
             continue
-        found += sources(spec.package)
-    write(Path(sys.argv[1]), found)
-    print(f"stack: {sys.argv[1]}: {len(set(found))} sources", file=sys.stderr)
+        all_sources += sources(spec.package)
+    write(Path(sys.argv[1]), all_sources)
+    print(f"stack: {sys.argv[1]}: {len(set(all_sources))} sources", file=sys.stderr)
 
 
 if __name__ == "__main__":

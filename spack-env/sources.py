@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sources.lock: every source by version, SHA-256 and upstream URL, and a mirror that holds them for Spack."""
+"""sources.lock (version, SHA-256 and upstream URL of each source), and the mirror that Spack reads them from."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 LOCK = Path(__file__).resolve().with_name("sources.lock")
-#: Seconds without a byte after which a server is given up.
+#: Seconds without a byte after which a download is aborted.
 PATIENCE = 60
 
 
 class Wrong(Exception):
-    """What is wrong, in one line; *status* is the exit status (2: input, 3: missing here)."""
+    """An error of one line; *status* is the exit status (2: bad input, 3: missing on this host)."""
 
     def __init__(self, reason: str, *, status: int = 2) -> None:
         super().__init__(reason)
@@ -30,7 +30,7 @@ class Wrong(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """A file that a recipe builds from (or patches with): *path* is where it lies in a mirror of Spack."""
+    """A source file or patch of a recipe; *path* is its place in a mirror of Spack."""
 
     name: str
     version: str
@@ -40,8 +40,8 @@ class Source:
 
 
 def read(lock: Path) -> list[Source]:
-    """Return the sources of a lock file (one JSON object a line); raises Wrong with the line that is none."""
-    found = []
+    """Return the sources of a lock file (one JSON object per line); raises Wrong with the line that is wrong."""
+    sources = []
     try:
         lines = lock.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -54,8 +54,8 @@ def read(lock: Path) -> list[Source]:
         except (ValueError, TypeError) as error:
             raise Wrong(f"{lock}:{number}: no source: {error}") from error
         _check(source, f"{lock}:{number}")
-        found.append(source)
-    return found
+        sources.append(source)
+    return sources
 
 
 def _check(source: Source, where: str) -> None:
@@ -77,11 +77,11 @@ def write(lock: Path, sources: Sequence[Source]) -> None:
 
 
 def fill(lock: Path, mirror: Path, given: Path | None, only: Sequence[str], *, say: Callable[[str], None]) -> int:
-    """Put every source of *lock* into *mirror*, verified, and return 0, or 1 where some are missing.
+    """Put every source of *lock* into *mirror* and verify it. Return 0, or 1 if some are missing.
 
-    The files come from the directory *given* (known by their checksums, whatever they are called), or by
-    download. What is in the mirror already is verified again: a file with another checksum is replaced. Raises
-    Wrong where a name in *only* is none of the lock's, or where the directory is not there.
+    The files come from the directory *given*, where checksums identify them, or by download. Files that are
+    already in the mirror are verified again and replaced if their checksum is wrong. Raises Wrong for a name in
+    *only* that the lock does not contain, and for a missing directory.
     """
     sources = read(lock)
     if unknown := set(only) - {source.name for source in sources}:

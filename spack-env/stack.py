@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the whole stack with Spack: one environment, made for a profile and a target.
+"""Builds all programs with Spack, in one environment for a profile and a target.
 
-  online   a site with internet: recipes and sources come from where they are published
-  airgap   a site without: SPACK_PACKAGES is a clone of the recipes, --mirror a directory that `mirror` filled
-  debian   a developer's Debian 12: as airgap, and what the distribution has is not built again
+  online   a site with internet: downloads recipes and sources from their publishers
+  airgap   a site without: SPACK_PACKAGES is a clone of the recipes, --mirror a directory filled by `mirror`
+  debian   a developer's Debian 12: like airgap, but reuses the distribution's packages instead of building them
 
-SPACK_ROOT is a clone of Spack at tag v1.1.0, SPACK_PACKAGES one of spack-packages at tag v2026.03.0. Spack needs
-the Python package clingo: SPACK_PYTHON is an interpreter that has it (default: the one that runs this).
+SPACK_ROOT is a clone of Spack at tag v1.1.0, SPACK_PACKAGES a clone of spack-packages at tag v2026.03.0. Spack
+needs the Python package clingo. SPACK_PYTHON is an interpreter that has it (default: the one that runs this).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PROFILES = ("online", "airgap", "debian")
 SPACK = "1.1"
-#: What stands for the path of this checkout in the lock files that are kept.
+#: Placeholder for the path of this checkout in the lock files that are kept.
 CHECKOUT = "$FIRSTTOUCH_ROOT"
 EXAMPLES = """
 examples:
-  spack-env/stack.py mirror /data/mirror                      # where there is internet: download and verify
-  spack-env/stack.py mirror /data/mirror --from /media/usb    # tarballs that were handed in, whatever their names
+  spack-env/stack.py mirror /data/mirror                      # with internet: download and verify
+  spack-env/stack.py mirror /data/mirror --from /media/usb    # tarballs from a folder, under any name
   spack-env/stack.py install --profile airgap --mirror /data/mirror --system amd-opteron
   spack-env/stack.py spack --profile debian -- find -l        # any command of Spack on the environment
   spack-env/stack.py install --profile debian --only bwa,snap-berkeley
@@ -40,7 +40,7 @@ examples:
 
 
 def main() -> int:
-    """Run one command and return its exit status: Spack's own, 2 for bad input, 3 for what is missing."""
+    """Run one command. Return Spack's exit status, 2 for bad input, or 3 for a missing requirement."""
     args = _parser().parse_args()
     try:
         return int(args.run(args))
@@ -55,31 +55,39 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     for name, run, text in (
-        ("concretize", concretize, "decide on every package, and write the profile's lock file"),
-        ("install", install, "concretize where need be, and build all (or the packages named)"),
-        ("audit", audit, "let Spack check our recipes"),
-        ("lock", lock, "write sources.lock from what is concretized"),
+        ("concretize", concretize, "concretize every package, and write the profile's lock file"),
+        ("install", install, "concretize if necessary, and build all packages or those named"),
+        ("audit", audit, "check this project's recipes with Spack"),
+        ("lock", lock, "write sources.lock from the concretized packages"),
         ("spack", spack, "run another command of Spack on the environment (after --)"),
     ):
-        made = commands.add_parser(name, help=text)
-        made.add_argument("--profile", choices=PROFILES, default="online", help="default: online")
-        chosen = made.add_mutually_exclusive_group()
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--profile", choices=PROFILES, default="online", help="default: online")
+        chosen = command.add_mutually_exclusive_group()
         chosen.add_argument("--system", help="build for the hosts of this system (targets.yaml)")
-        chosen.add_argument("--target", help="build for this target, as archspec calls it")
-        made.add_argument("--mirror", type=Path, help="directory of sources (default: .cache/mirror)")
-        made.add_argument("--prefix", type=Path, help="where all is installed (default: .cache/spack)")
-        made.add_argument(
-            "--only", type=names, default=[], metavar="NAME,...", help="these packages, not all of the stack"
+        chosen.add_argument("--target", help="build for this target, by archspec's name")
+        command.add_argument("--mirror", type=Path, help="directory of sources (default: .cache/mirror)")
+        command.add_argument("--prefix", type=Path, help="installation folder (default: .cache/spack)")
+        command.add_argument("--only", type=names, default=[], metavar="NAME,...", help="limit to these packages")
+        command.add_argument(
+            "--site", type=Path, metavar="FILE", help="packages.yaml with the packages that this site already has"
         )
-        made.add_argument("--site", type=Path, metavar="FILE", help="packages.yaml of what this site has already")
-        made.add_argument("--locks", type=Path, default=HERE, help="where lock files are kept (default: here)")
-        made.add_argument("words", nargs="*", metavar="WORD", help="packages, or Spack's own arguments")
-        made.set_defaults(run=run)
-    made = commands.add_parser("mirror", help="fill a directory with the sources of sources.lock, and verify them")
-    made.add_argument("directory", type=Path)
-    made.add_argument("--from", dest="source", type=Path, help="take the files from here, not from the network")
-    made.add_argument("--only", action="append", default=[], metavar="NAME", help="only this package (repeatable)")
-    made.set_defaults(run=lambda a: fill(LOCK, a.directory, a.source, a.only, say=_say))
+        command.add_argument(
+            "--locks", type=Path, default=HERE, help="folder of the lock files (default: spack-env/)"
+        )
+        command.add_argument("words", nargs="*", metavar="WORD", help="packages, or arguments of Spack")
+        command.set_defaults(run=run)
+    command = commands.add_parser(
+        "mirror", help="fill a directory with the sources of sources.lock, and verify them"
+    )
+    command.add_argument("directory", type=Path)
+    command.add_argument(
+        "--from", dest="source", type=Path, help="take the files from this directory instead of the network"
+    )
+    command.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="only this package (repeatable)"
+    )
+    command.set_defaults(run=lambda a: fill(LOCK, a.directory, a.source, a.only, say=_say))
     return top
 
 
@@ -96,7 +104,7 @@ def concretize(args: argparse.Namespace) -> int:
 
 
 def install(args: argparse.Namespace) -> int:
-    """Install all, or the packages named with what they need."""
+    """Install all packages, or the named ones with their dependencies."""
     folder = environment(args)
     if not (folder / "spack.lock").exists() and (status := concretize(args)):
         return status
@@ -108,7 +116,7 @@ def install(args: argparse.Namespace) -> int:
 
 
 def audit(args: argparse.Namespace) -> int:
-    """Check our recipes with Spack's own audit."""
+    """Check this project's recipes with Spack's audit."""
     recipes = sorted(p.parent.name for p in (HERE / "repo").rglob("package.py"))
     return _spack(
         args, environment(args), ["audit", "packages", *(f"firsttouch.{n}" for n in map(_dashed, recipes))]
@@ -116,38 +124,38 @@ def audit(args: argparse.Namespace) -> int:
 
 
 def lock(args: argparse.Namespace) -> int:
-    """Write sources.lock: every source of what is concretized, by version, sha256 and upstream URL."""
+    """Write sources.lock: version, SHA-256 and upstream URL of each source of the concretized packages."""
     return _spack(args, environment(args), ["python", str(HERE / "list_sources.py"), str(args.locks / LOCK.name)])
 
 
 def spack(args: argparse.Namespace) -> int:
     """Run any command of Spack on the environment."""
     if not args.words:
-        raise Wrong("no command of Spack: give it after --")
+        raise Wrong("the command of Spack is missing: give it after --")
     return _spack(args, environment(args), args.words)
 
 
 def environment(args: argparse.Namespace) -> Path:
-    """Write the environment of *args* and return its folder; what is there already stays as it is."""
-    wanted = target(args)
+    """Write the environment of *args* and return its folder. An unchanged environment is not written again."""
+    target_name = target(args)
     described = yaml.safe_load((HERE / "spack.yaml").read_text(encoding="utf-8"))
-    made = described["spack"]
-    without = left_out(wanted)
-    known = {spec.split("@")[0] for spec in made["specs"]}
-    if unknown := set(args.only) - known:
-        raise Wrong(f"not in spack.yaml: {', '.join(sorted(unknown))} (there are {', '.join(sorted(known))})")
-    chosen = (set(args.only) or known) - set(without)
-    made["specs"] = [spec for spec in made["specs"] if spec.split("@")[0] in chosen]
+    content = described["spack"]
+    without = left_out(target_name)
+    available = {spec.split("@")[0] for spec in content["specs"]}
+    if unknown := set(args.only) - available:
+        raise Wrong(f"not in spack.yaml: {', '.join(sorted(unknown))} (there are {', '.join(sorted(available))})")
+    chosen = (set(args.only) or available) - set(without)
+    content["specs"] = [spec for spec in content["specs"] if spec.split("@")[0] in chosen]
     for name, why in without.items():
-        _say(f"without {name} on {family(wanted)}: {why}")
+        _say(f"without {name} on {family(target_name)}: {why}")
     prefix = (args.prefix or ROOT / ".cache" / "spack").absolute()
-    folder = prefix / f"{args.profile}-{wanted}"
-    made["include"] = [*_site(args.site), str(HERE / "profiles" / args.profile)]
-    made["packages"]["all"]["require"] = [f"target={wanted}"]
-    made["view"] = {"default": {"root": str(folder / "view"), "link": "roots"}}
+    folder = prefix / f"{args.profile}-{target_name}"
+    content["include"] = [*_site(args.site), str(HERE / "profiles" / args.profile)]
+    content["packages"]["all"]["require"] = [f"target={target_name}"]
+    content["view"] = {"default": {"root": str(folder / "view"), "link": "roots"}}
     if "firsttouch" in chosen:
-        made["develop"] = {"firsttouch": {"path": str(ROOT), "spec": "firsttouch@=0.1.0"}}
-    made["config"] |= {
+        content["develop"] = {"firsttouch": {"path": str(ROOT), "spec": "firsttouch@=0.1.0"}}
+    content["config"] |= {
         "install_tree": {"root": str(prefix / "store")},
         "build_stage": [str(prefix / "stage")],
         "source_cache": str(prefix / "sources"),
@@ -159,16 +167,16 @@ def environment(args: argparse.Namespace) -> Path:
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         file.write_text(text, encoding="utf-8")
         (folder / "spack.lock").unlink(missing_ok=True)
-        if (kept := _kept(args)) and kept.exists():
-            locked = kept.read_text(encoding="utf-8").replace(CHECKOUT, str(ROOT))
-            (folder / "spack.lock").write_text(locked, encoding="utf-8")
+        if (lock_file := _kept(args)) and lock_file.exists():
+            lock_text = lock_file.read_text(encoding="utf-8").replace(CHECKOUT, str(ROOT))
+            (folder / "spack.lock").write_text(lock_text, encoding="utf-8")
     return folder
 
 
 def _kept(args: argparse.Namespace) -> Path | None:
-    """Return the lock file of a profile and target: what was decided once is built everywhere.
+    """Return the kept lock file of a profile and target, which makes all sites build the same packages.
 
-    A part of the stack, and a site's own packages, are decided on by themselves (None).
+    Return None for a part of the packages and for a site with packages of its own.
     """
     if args.only or args.site:
         return None
@@ -176,25 +184,25 @@ def _kept(args: argparse.Namespace) -> Path | None:
 
 
 def names(text: str) -> list[str]:
-    """Return the names of a list with commas."""
+    """Return the names of a comma-separated list."""
     return [name for name in text.split(",") if name]
 
 
 def _site(file: Path | None) -> list[str]:
-    """Return a site's own configuration; raises Wrong where it is none of packages."""
+    """Return the files of a site's own configuration; raises Wrong if *file* is not a packages.yaml."""
     if file is None:
         return []
     try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise Wrong(f"{file}: {' '.join(str(error).split())}") from error
-    if not isinstance(found, dict) or list(found) != ["packages"]:
+    if not isinstance(content, dict) or list(content) != ["packages"]:
         raise Wrong(f"{file}: not one section 'packages:' with externals, as `spack external find` writes it")
     return [str(file.absolute())]
 
 
 def target(args: argparse.Namespace) -> str:
-    """Return the target's name of --target, of --system, or the default of this host's architecture."""
+    """Return the target of --target or --system, or the default of this host's architecture."""
     if args.target:
         return str(args.target)
     systems, default = _targets()["systems"], _targets()["default"]
@@ -209,19 +217,19 @@ def target(args: argparse.Namespace) -> str:
 
 
 def _targets() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((HERE / "targets.yaml").read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = yaml.safe_load((HERE / "targets.yaml").read_text(encoding="utf-8"))
+    return content
 
 
 def left_out(name: str) -> dict[str, str]:
-    """Return the packages that have no build for a target, and why."""
-    found: dict[str, str] = _targets()["leave_out"].get(family(name), {})
-    return found
+    """Return the reason for each package that cannot be built for a target."""
+    content: dict[str, str] = _targets()["leave_out"].get(family(name), {})
+    return content
 
 
 def family(name: str) -> str:
-    """Return the architecture of a target; raises Wrong where archspec knows none of that name."""
-    import archspec.cpu  # noqa: PLC0415  (comes with ReFrame; `mirror` does without)
+    """Return the architecture of a target; raises Wrong if archspec does not know the target."""
+    import archspec.cpu  # noqa: PLC0415  (`mirror` runs without archspec)
 
     if name not in archspec.cpu.TARGETS:
         raise Wrong(f"'{name}' is no target that archspec knows")
@@ -233,7 +241,7 @@ def _dashed(module: str) -> str:
 
 
 def check_spack(profile: str) -> Path:
-    """Return Spack's program; raises Wrong where it, or the recipes that a profile takes, are not handed in."""
+    """Return Spack's program; raises Wrong if its clone, or the clone of the recipes, is missing."""
     program = Path(os.environ.get("SPACK_ROOT", ""), "bin", "spack")
     if not os.environ.get("SPACK_ROOT") or not program.is_file():
         raise Wrong("SPACK_ROOT names no clone of Spack (git clone -b v1.1.0 …/spack)", status=3)
@@ -243,11 +251,11 @@ def check_spack(profile: str) -> Path:
 
 
 def _spack(args: argparse.Namespace, folder: Path, words: list[str]) -> int:
-    """Run Spack on the environment, apart from any configuration of this user or host."""
+    """Run Spack on the environment, without the configuration of this user or host."""
     program = check_spack(args.profile)
     prefix = folder.parent
     python = os.environ.get("SPACK_PYTHON", sys.executable)
-    # Spack would otherwise build or download its solver first.
+    # Without clingo, Spack would first build or download it.
     solver = subprocess.run([python, "-c", "import clingo"], capture_output=True, check=False).returncode == 0
     own = prefix / "config"
     own.mkdir(parents=True, exist_ok=True)
@@ -262,8 +270,8 @@ def _spack(args: argparse.Namespace, folder: Path, words: list[str]) -> int:
     }
     version = subprocess.run([program, "--version"], env=env, capture_output=True, text=True, check=False).stdout
     if not version.startswith(f"{SPACK}."):
-        found = version.split(" ")[0].strip() or "that does not run"
-        raise Wrong(f"{program} is Spack {found}, not {SPACK}", status=3)
+        actual = version.split(" ")[0].strip() or "that does not run"
+        raise Wrong(f"{program} is Spack {actual}, not {SPACK}", status=3)
     return subprocess.run([program, "-C", own, "-e", folder, *words], env=env, check=False).returncode
 
 

@@ -11,7 +11,7 @@ from spack_repo.builtin.build_systems.generic import Package
 class Firsttouch(Package):
     """Validates NUMA hosts and finds the placement that makes a memory-bound program fast."""
 
-    # The environment's `develop` section takes the checkout as it is; without it, this is what it holds in Git.
+    # The environment's `develop` section uses the checkout as it is. Without it, this version is the state in Git.
     git = Path(__file__).resolve().parents[6].as_uri()
 
     license("Apache-2.0")

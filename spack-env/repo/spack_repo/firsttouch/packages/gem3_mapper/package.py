@@ -23,7 +23,7 @@ class Gem3Mapper(AutotoolsPackage):
     parallel = False
 
     def flag_handler(self, name, flags):
-        # It defines globals in headers, which GCC 10 and newer link no more by themselves.
+        # Its headers define globals, which GCC 10 and newer no longer merge by default.
         if name == "cflags":
             flags.append("-fcommon")
         return (flags, None, None)

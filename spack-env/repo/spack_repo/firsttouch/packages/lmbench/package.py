@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: F403, F405, D102, ARG002
-"""lmbench, of its last release: Spack's recipe takes whatever a fork's branch holds today."""
+"""lmbench's last release. Spack's recipe builds the current state of a fork's branch."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ class Lmbench(MakefilePackage):
     parallel = False
 
     def edit(self, spec, prefix):
-        # Its makefile asks for a file of a version control that no release has.
+        # Its makefile needs a file of a version control system that releases do not contain.
         mkdirp("SCCS")
         touch(join_path("SCCS", "s.ChangeSet"))
         rpc = spec["libtirpc"]
@@ -38,6 +38,6 @@ class Lmbench(MakefilePackage):
     def install(self, spec, prefix):
         mkdirp(prefix.bin)
         for program in Path("bin", "linux").iterdir():
-            # The rest are libraries and objects.
+            # The others are libraries and objects.
             if program.suffix == "" and program.is_file():
                 install(str(program), prefix.bin)

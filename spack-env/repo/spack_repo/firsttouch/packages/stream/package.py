@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: F403, F405, D102
-"""STREAM, of the author's own file and checksum: Spack's recipe takes whatever a fork's branch holds today."""
+"""STREAM from the author's file, by checksum. Spack's recipe builds the current state of a fork's branch."""
 
 from spack.package import *
 from spack_repo.builtin.build_systems.generic import Package
@@ -30,7 +30,7 @@ class Stream(Package):
     def install(self, spec, prefix):
         mkdirp(prefix.bin)
         size, passes = (spec.variants[name].value for name in ("stream_array_size", "ntimes"))
-        # Static arrays of more than 2 GiB are out of the default model's reach.
+        # The default code model cannot address static arrays of more than 2 GiB.
         model = ["-mcmodel=medium"] if spec.satisfies("target=x86_64:") else []
         openmp = [self.compiler.openmp_flag] if spec.satisfies("+openmp") else []
         Executable(spack_cc)(
