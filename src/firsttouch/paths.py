@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the checkout keeps systems, tables and results, and what the environment changes about it."""
+"""The folders of systems, tables and results, in the checkout or from the environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from firsttouch.errors import BadInput
 
 #: The checkout that this package is installed from (``pip install -e``).
 ROOT = Path(__file__).resolve().parents[2]
-#: The system files that come with firsttouch, and those drafted for this host.
+#: System files: those shipped with firsttouch, and drafts for this host.
 SYSTEMS = ROOT / "reframe" / "systems"
 #: ReFrame's configuration file.
 SETTINGS = ROOT / "reframe" / "settings.py"
@@ -20,14 +20,14 @@ TABLES = ROOT / "reports" / "published"
 
 #: The name under which any host can be used.
 LOCAL = "local"
-#: What ReFrame takes as the name of a system or a partition.
+#: ReFrame's rule for names of systems and partitions.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 
 
 def systems() -> tuple[Path, ...]:
-    """Return the folders of system files, first match first: those in FIRSTTOUCH_SYSTEMS, then ours.
+    """Return the folders of system files in search order: those in FIRSTTOUCH_SYSTEMS, then SYSTEMS.
 
-    FIRSTTOUCH_SYSTEMS holds folders with colons between them; one that does not exist raises BadInput.
+    FIRSTTOUCH_SYSTEMS is a colon-separated list. Raises BadInput for a folder that does not exist.
     """
     extra = [Path(f) for f in os.environ.get("FIRSTTOUCH_SYSTEMS", "").split(":") if f]
     for folder in extra:
@@ -37,5 +37,5 @@ def systems() -> tuple[Path, ...]:
 
 
 def results() -> Path:
-    """Return the folder below which ReFrame writes: reports/out/ of the checkout, or FIRSTTOUCH_OUT."""
+    """Return the folder that ReFrame writes to: FIRSTTOUCH_OUT, or reports/out/ of the checkout."""
     return Path(os.environ.get("FIRSTTOUCH_OUT") or ROOT / "reports" / "out").absolute()

@@ -1,2 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running programs: one process runner, placement and its verification, the host lock, backends."""
+"""Run programs under a placement, and verify the placement.
+
+In: jobs (argv, placement, threads, output files). Out: how each job ended, and the placement that the kernel
+reports. Public: ``process_runner`` (``run_together`` for measured programs, ``child`` for others),
+``placement_check``, ``host_lock``, ``counters`` (perf), ``backends`` (native, Apptainer, Spack) and
+``build_info``, which identifies the copies of firsttouch in images and views.
+"""

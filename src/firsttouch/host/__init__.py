@@ -1,2 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host is: its topology, CPU sets and cgroup limits, and whether it is emulated."""
+"""What this host is.
+
+In: /proc, /sys and lstopo's XML, of this host or stored. Out: a :class:`~firsttouch.host.topology.Topology`.
+Public: ``topology`` (``load``, ``of_this_host``, ``parse_xml``), ``cpusets`` (CPU lists, cgroup limits, kernel
+settings of the memory management) and ``emulation`` (host names, and whether the host is emulated).
+"""

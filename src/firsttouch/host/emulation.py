@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host is called, and whether an emulator made it up: its placement is real then, its speed is not.
+"""The name of this host, and whether it is emulated: then its placements are real, but its speeds are not.
 
-A virtual machine is not: its memory and its PUs are a real host's, and what it reaches is what its users get.
+A virtual machine counts as real, because its users get the speeds that are measured in it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 #: The manufacturer in the firmware of the machines of tests/emulated/.
 MANUFACTURER = "firsttouch"
-#: How QEMU calls a processor that it emulates, where it was not told to call it otherwise.
+#: QEMU's default name of a processor that it emulates.
 EMULATED_PROCESSOR = "QEMU TCG CPU"
-#: The name of one host, which neither Slurm nor a file system takes for anything else.
+#: The name of a host, safe to use in Slurm's options and in file names.
 HOST = re.compile(r"[^\W_][\w.-]*", re.ASCII)
 
 
@@ -32,16 +32,16 @@ def short_name(name: str) -> str:
 
 
 def name_among(name: str, names: Collection[str]) -> str:
-    """Return the name that a host has among *names*: its own, or the short one that stands there instead."""
+    """Return the name of a host as it stands in *names*: with or without its domain."""
     short = short_name(name)
     return short if name not in names and short in names else name
 
 
 @functools.cache
 def emulator(root: Path = Path("/")) -> str:
-    """Return which emulator made up the host whose files are below *root*, or an empty string for a real one.
+    """Return the emulator of the host whose sys/ and proc/ are in *root*, or an empty string for a real host.
 
-    Only the host itself says so, in its firmware's name of the machine or of its processor: no setting does.
+    The firmware's name of the machine, or the processor's name, decides; there is no setting.
     """
     firmware = root / "sys" / "class" / "dmi" / "id"
     if _text(firmware / "sys_vendor") == MANUFACTURER:

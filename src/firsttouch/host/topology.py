@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topology of a host, as hwloc reports it: of this host, of an XML file, or of a stored file system root."""
+"""The topology that hwloc reports: of this host, of an XML file, or of a stored file-system root."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from firsttouch.tools import run_tool
 from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
-# Stored file-system roots of other hosts (sys/ and proc/), in a folder or in a tarball.
+# Stored file-system roots (sys/ and proc/) of other hosts, as folders or tarballs.
 
 
 @contextlib.contextmanager
 def fsroot_environment(fsroot: Path | None) -> Iterator[dict[str, str]]:
-    """Give the environment in which hwloc sees *fsroot* and nothing else: no cpuid, no PCI of this host.
+    """Yield the environment variables that let hwloc read *fsroot* only, and no cpuid or PCI of this host.
 
-    *fsroot* is a folder with sys/ in it or a tarball of one, as hwloc-gather-topology makes it, which is
-    unpacked for as long as the context lasts. None is this host: hwloc needs nothing. Raises BadInput.
+    *fsroot* is a folder that contains sys/, or a tarball of one as hwloc-gather-topology writes it, which is
+    unpacked while the context lasts. None is this host: no variables. Raises BadInput.
     """
     if fsroot is None:
         yield {}
@@ -69,7 +69,7 @@ def _unpack(tarball: Path, folder: Path) -> None:
                 if _stays_inside(member, folder.resolve()):
                     member.mode = 0o700 if member.isdir() else 0o600
                     stored.extract(member, folder)
-    except KeyError as error:  # tarfile's word for a hard link to what is not in the tarball
+    except KeyError as error:  # tarfile raises it for a hard link whose target is missing
         reason = f"{member.name} is a hard link to {member.linkname}, which is not in it"
         raise BadInput(f"not a whole tarball: {reason}", file=tarball) from error
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
@@ -82,10 +82,10 @@ def _unpack(tarball: Path, folder: Path) -> None:
 
 
 def _stays_inside(member: tarfile.TarInfo, folder: Path) -> bool:
-    """Tell whether *member* is a file, folder or link that, after those before it, leads nowhere outside *folder*.
+    """Tell whether *member* is a file, folder or link that stays inside *folder*, given the members before it.
 
-    Others are devices, and links to something of the host that the root was gathered on. The module's own
-    filters are newer than Debian 12's Python (3.11.2).
+    Devices and links out of the stored root are left out. tarfile's extraction filters would do it, but are newer
+    than Debian 12's Python (3.11.2).
     """
     place = folder / member.name
     if ".." in place.parts:
@@ -94,7 +94,7 @@ def _stays_inside(member: tarfile.TarInfo, folder: Path) -> bool:
         climbs = list(Path(member.linkname).parts)
         while climbs and climbs[0] == "..":
             del climbs[0]
-        if ".." in climbs:  # would follow what may yet become a link itself
+        if ".." in climbs:  # a later member may turn the part before it into a link
             return False
         target = place.parent.resolve() / member.linkname
     elif member.islnk():
@@ -107,28 +107,27 @@ def _stays_inside(member: tarfile.TarInfo, folder: Path) -> bool:
 
 
 # ----------------------------------------------------------------------
-# The topology of a host: NUMA nodes, PUs, memory, distances, caches, and what this process may use.
+# The topology: NUMA nodes, PUs, memory, distances, caches, and what this process may use (thesis section 3.2).
 #
-# Read from hwloc's XML (version 2 or 3 of the format), which lstopo writes for this host, for a stored /sys
-# (HWLOC_FSROOT) or for another machine's file: thesis section 3.2, the first of the four aspects.
+# It is read from hwloc's XML, version 2 or 3, which lstopo writes for this host or for a stored root.
 
-#: hwloc subtypes (each with CXL- before it as well) of memory of a device: never used for a program's data.
+#: hwloc's subtypes (also with CXL- before them) of device memory, which is never used for a program's data.
 DEVICE_MEMORY = frozenset(p + kind for kind in ("GPUMemory", "NVIDIAGPUMemory", "SPM") for p in ("", "CXL-"))
 ORDINARY_MEMORY = frozenset({"", "DRAM"})
-#: hwloc's types of processor caches. Its MemCache is none: it lies in front of a bank, and is as large as memory.
+#: hwloc's types of processor caches. MemCache is left out: it caches a bank, and is as large as memory.
 _CACHES = frozenset(f"L{level}Cache" for level in range(1, 6))
 _NUMBER = re.compile(r"[0-9]{1,19}")
-#: hwloc's own trees are about twenty deep; deeper ones than this are damaged or hostile.
+#: hwloc's trees are about 20 deep; deeper ones than this are damaged or hostile.
 _DEEPEST = 100
 #: The firmware's distances are bytes (ACPI's SLIT); anything above this is damaged.
 _FARTHEST = 65535
-#: Seconds for lstopo, which needs one or two: a FIFO in a stored root would let it wait for ever.
+#: Time limit for lstopo in seconds. It needs one or two, but would wait for ever on a FIFO in a stored root.
 _PATIENCE = 300
 
 
 @dataclass(frozen=True)
 class Pu:
-    """A hardware thread: its number, and the numbers of its core, package and NUMA node in this topology."""
+    """A PU (hardware thread) with the numbers of its core, package and NUMA node in this topology."""
 
     index: int
     core: int
@@ -138,9 +137,9 @@ class Pu:
 
 @dataclass(frozen=True)
 class NumaNode:
-    """A NUMA node as the kernel numbers it; *pus* are its own, *memory_bytes* is 0 for a memoryless one.
+    """A NUMA node by its kernel number, with its PUs; *memory_bytes* is 0 for a memoryless one.
 
-    *huge_bytes* of them are set aside as huge pages (hugetlbfs): no ordinary allocation gets those.
+    *huge_bytes* of its memory are reserved as huge pages (hugetlbfs) and not available to ordinary allocations.
     """
 
     index: int
@@ -161,13 +160,13 @@ class Cache:
 
 @dataclass(frozen=True)
 class Topology:
-    """A host as hwloc sees it.
+    """A host as hwloc reports it.
 
-    *distances* maps (from, to) NUMA node to the firmware's relative latency (10 is local), empty where the
-    firmware tells none. *allowed_pus* and *allowed_nodes* are what the observed process may use;
-    *memory_limit_bytes* its cgroup's limit, or None. *here* says that it is the host that this process runs on.
-    *left_out* are the NUMA nodes that /sys has and hwloc does not, with their memory (bytes). *file* is where the
-    topology comes from, None for this host.
+    *distances* maps pairs (from, to) of NUMA nodes to the firmware's relative latency (10 is local); it is empty
+    if the firmware reports none. *allowed_pus* and *allowed_nodes* are those that the observed process may use,
+    *memory_limit_bytes* is its cgroup's limit or None. *here* is true for the host that this process runs on.
+    *left_out* maps NUMA nodes that are in /sys but not in hwloc's topology to their memory (bytes). *file* is the
+    source, None for this host.
     """
 
     numa_nodes: tuple[NumaNode, ...]
@@ -183,7 +182,7 @@ class Topology:
     file: Path | None = field(default=None, compare=False)
 
     def node(self, index: int) -> NumaNode:
-        """Return the NUMA node of that number; raises BadInput where there is none."""
+        """Return the NUMA node *index*; raises BadInput if it does not exist."""
         if index in self._by_index:
             return self._by_index[index]
         have = ",".join(str(n.index) for n in self.numa_nodes)
@@ -194,7 +193,7 @@ class Topology:
         return {n.index: n for n in self.numa_nodes}
 
     def usable_pus(self, node: int) -> tuple[int, ...]:
-        """Return the PUs of a NUMA node that may be used: first PUs of all cores, then the second ones."""
+        """Return the PUs of a NUMA node that may be used: the first of each core, then the second ones."""
         return self._usable.get(node, ())
 
     @functools.cached_property
@@ -225,23 +224,23 @@ class Topology:
 
     @functools.cached_property
     def data_nodes(self) -> tuple[int, ...]:
-        """The :attr:`memory_nodes` where a program's data go unless somebody asks for others.
+        """The :attr:`memory_nodes` that hold a program's data by default.
 
-        High-bandwidth, persistent and CXL memory is left out, unless it is all there is or has PUs of its own.
+        High-bandwidth, persistent and CXL memory is left out, unless its node has PUs or there is no other memory.
         """
         memory = [self.node(n) for n in self.memory_nodes]
         return tuple(n.index for n in memory if n.subtype in ORDINARY_MEMORY or n.pus) or self.memory_nodes
 
     def distance(self, origin: int, target: int) -> int:
-        """Return the firmware's distance; where it tells none, Linux's 10 to itself and 20 to others."""
+        """Return the firmware's distance, or Linux's default: 10 to the node itself, 20 to others."""
         return self.distances.get((origin, target), 10 if origin == target else 20)
 
     def last_cache_bytes(self) -> int:
-        """Return the size of the largest cache that one PU reaches (bytes), 0 where none is known."""
+        """Return the size (bytes) of the largest cache that one PU reaches, 0 if unknown."""
         return max((c.size_bytes for c in self.caches), default=0)
 
     def remarks(self) -> list[str]:
-        """Return what of the host no scenario uses because the kernel and hwloc describe it badly."""
+        """Return a line for each part of the host that no scenario uses because its description is wrong."""
         remarks = []
         if self.left_out:
             lost, listed = sum(self.left_out.values()), sum(n.memory_bytes for n in self.numa_nodes)
@@ -280,7 +279,7 @@ class Topology:
 
 
 def parse_xml(text: str, *, file: str | Path | None = None) -> Topology:
-    """Return the topology of an hwloc XML document; raises BadInput (naming *file*) where it is none."""
+    """Return the topology of an hwloc XML document; raises BadInput, naming *file*, for anything else."""
     try:
         root = ET.fromstring(text)  # noqa: S314
     except ET.ParseError as error:
@@ -302,8 +301,8 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     if not reader.nodes or not reader.pus:
         raise BadInput("it is without NUMA nodes or without PUs")
     for kind, numbers in (("PU", [p[0] for p in reader.pus]), ("NUMANode", [n[0] for n in reader.nodes])):
-        if twice := sorted(n for n, count in Counter(numbers).items() if count > 1):
-            raise BadInput(f"{kind} {twice[0]} is there more than once")
+        if repeated := sorted(n for n, count in Counter(numbers).items() if count > 1):
+            raise BadInput(f"{kind} {repeated[0]} is there more than once")
     online = frozenset(pu for pu, _, _ in reader.pus)
     owner = reader.owners()
     return Topology(
@@ -335,7 +334,7 @@ class _Reader:
         kind = element.get("type", "")
         cpuset = parse_hwloc(element.get("cpuset") or "0x0")
         if kind == "PU":
-            # Without a Core object (hidden by a hypervisor) every PU is a core of its own.
+            # A hypervisor may hide the Core objects: then each PU counts as a core.
             index = _number(element)
             self.pus.append((index, core if core >= 0 else 1_000_000 + index, package))
         elif kind == "NUMANode":
@@ -344,17 +343,17 @@ class _Reader:
         elif kind in _CACHES and element.get("cache_type") in {"0", "1"}:
             self.caches.append(Cache(_count(element, "depth"), _count(element, "cache_size"), cpuset))
         if kind in {"Package", "Core"}:
-            # Kernel numbers of cores repeat between packages, so cores are counted here.
+            # The kernel's core numbers repeat between packages, so cores are numbered here.
             self.groups += 1
             package, core = (self.groups, core) if kind == "Package" else (package, self.groups)
         for child in element.findall("object"):
             self.walk(child, package, core, depth + 1)
 
     def owners(self) -> dict[int, int]:
-        """Return the NUMA node of each PU.
+        """Return the one NUMA node that the kernel assigns to each PU.
 
-        hwloc attaches high-bandwidth, CXL and device memory to the PUs near it, but for the kernel a PU has
-        one NUMA node: the narrowest, ordinary (DRAM) before others, then the lowest number.
+        hwloc also attaches high-bandwidth, CXL and device memory to nearby PUs. Ordinary memory (DRAM) comes
+        first, then the node with fewest PUs, then the lowest number.
         """
         ranked = sorted(self.nodes, key=lambda n: (n[3] not in ORDINARY_MEMORY, len(n[1]), n[0]))
         owner: dict[int, int] = {}
@@ -366,13 +365,13 @@ class _Reader:
 
 
 def _huge(element: ET.Element) -> int:
-    """Return the bytes of a NUMA node that are huge pages: its pages of all sizes but the smallest."""
+    """Return the bytes of a NUMA node that are reserved as huge pages: all page sizes but the smallest."""
     pages = [(_count(t, "size"), _count(t, "count")) for t in element.findall("page_type")]
     return sum(size * count for size, count in sorted(pages)[1:])
 
 
 def _number(element: ET.Element) -> int:
-    """Return the kernel's number of a PU or NUMA node."""
+    """Return the kernel's number of a PU or NUMA node; raises BadInput."""
     text = element.get("os_index", "")
     if not (_NUMBER.fullmatch(text) and int(text) < TOO_HIGH):
         raise BadInput(f"{element.get('type')} of number '{text}'")
@@ -380,7 +379,7 @@ def _number(element: ET.Element) -> int:
 
 
 def _count(element: ET.Element, name: str) -> int:
-    """Return an attribute that counts something, 0 where it is absent."""
+    """Return a numeric attribute, 0 if it is absent; raises BadInput."""
     text = element.get(name, "0")
     if not _NUMBER.fullmatch(text):
         of = " ".join(filter(None, (element.get("type", element.tag), element.get("os_index"))))
@@ -394,7 +393,7 @@ def _allowed(machine: ET.Element, name: str) -> frozenset[int]:
 
 def _distances(root: ET.Element) -> dict[tuple[int, int], int]:
     for matrix in root.findall("distances2"):
-        # Kind 5 (from the OS, a latency) is the firmware's SLIT; others are measured or added by a user.
+        # NUMALatency is the firmware's SLIT; other matrices were measured or added by a user.
         if matrix.get("type") != "NUMANode" or matrix.get("name", "NUMALatency") != "NUMALatency":
             continue
         order = [int(i) for e in matrix.findall("indexes") for i in (e.text or "").split()]
@@ -418,7 +417,7 @@ def _lstopo(environment: Mapping[str, str], fsroot: Path | None) -> str:
     if program is None:
         raise Missing("lstopo is not on PATH: install hwloc (Debian: apt-get install hwloc)")
     argv = [program, "--of", "xml", "--disallowed"]
-    # The kernel and numactl count the memory of NVIDIA's GPUs as NUMA nodes; hwloc hides them unless it is asked.
+    # The kernel and numactl count NVIDIA GPU memory as NUMA nodes; hwloc hides these nodes by default.
     env = {**os.environ, "HWLOC_HIDE_ERRORS": "2", "HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES": "1", **environment}
     try:
         done = run_tool(argv, env=env, timeout=_PATIENCE)
@@ -431,7 +430,7 @@ def _lstopo(environment: Mapping[str, str], fsroot: Path | None) -> str:
 
 
 def _of_root(fsroot: Path | None) -> Topology:
-    """Return the topology of a stored file-system root or of this host, compared with its /sys."""
+    """Return the topology of a stored file-system root or of this host, with the nodes that hwloc leaves out."""
     with fsroot_environment(fsroot) as environment:
         root = Path(environment.get("HWLOC_FSROOT", "/"))
         topology = parse_xml(_lstopo(environment, fsroot), file=fsroot)
@@ -443,19 +442,22 @@ def _of_root(fsroot: Path | None) -> Topology:
 def of_this_host() -> Topology:
     """Return this host's topology, restricted to what this process may use."""
     host = _of_root(None)
-    mine = cpusets.of_this_process()
+    limits = cpusets.of_this_process()
     return replace(
         host,
-        allowed_pus=host.allowed_pus & mine.pus,
-        allowed_nodes=host.allowed_nodes & mine.numa_nodes,
-        memory_limit_bytes=mine.memory_bytes,
+        allowed_pus=host.allowed_pus & limits.pus,
+        allowed_nodes=host.allowed_nodes & limits.numa_nodes,
+        memory_limit_bytes=limits.memory_bytes,
         info={**host.info, **cpusets.memory_settings()},
         here=True,
     )
 
 
 def load(*, xml: Path | None = None, fsroot: Path | None = None) -> Topology:
-    """Return the topology of an hwloc XML file, a stored file-system root, or (by default) this host."""
+    """Return the topology of an hwloc XML file, a stored file-system root or, by default, this host.
+
+    Raises BadInput for input that is not a topology, Missing without lstopo.
+    """
     if xml is not None:
         try:
             require_regular(xml)

@@ -1,2 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios: policies, NUMA groups, the layout of instances, and what fits into memory."""
+"""Which placement scenarios a host offers.
+
+In: a topology, policies.toml and the memory that an instance needs. Out: a plan of scenarios, each with its
+placements. Public: ``placement`` (``plan``, ``Scenario``, ``Placement``), ``policies`` and ``memory_fit.Need``.
+``layout`` and ``numa_groups`` divide the PUs for ``placement``.
+"""

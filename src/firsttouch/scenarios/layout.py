@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways to divide a host's usable PUs, and the NUMA nodes beside them, among equal instances."""
+"""Divide a host's usable PUs and NUMA nodes among equal instances."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host.topology import Topology
 from firsttouch.scenarios.numa_groups import Neighbours
 
-#: Thread counts of the scaling study as parts of all PUs: 8, 16, 32, 48 and 64 of 64 (thesis section 5.2.1).
+#: Thread counts of the scaling study in eighths of all PUs: 8, 16, 32, 48 and 64 of 64 (thesis section 5.2.1).
 SCALING_EIGHTHS = (1, 2, 4, 6, 8)
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one instance gets: PUs, best first, their NUMA nodes, and those for data."""
+    """The resources of one instance: PUs, best first, their NUMA nodes, and the NUMA nodes for its data."""
 
     pus: tuple[int, ...]
     cpu_nodes: tuple[int, ...]
@@ -28,8 +28,9 @@ class Share:
 class Layout:
     """The ways to divide a topology's usable PUs among instances.
 
-    Raises BadInput where the topology leaves no PU or no memory to use, or *threads* is not 1 … its PUs. Data go
-    to :attr:`Topology.data_nodes`, or with *all_memory* to all :attr:`Topology.memory_nodes`.
+    *threads* limits the threads in total (default: all usable PUs). Data go to :attr:`Topology.data_nodes`, or
+    with *all_memory* to all :attr:`Topology.memory_nodes`. Raises BadInput if no PU or no memory may be used, or
+    if *threads* is out of range.
     """
 
     def __init__(self, topology: Topology, threads: int | None, *, all_memory: bool = False) -> None:
@@ -49,7 +50,7 @@ class Layout:
         self._groups: dict[int, list[tuple[int, ...]]] = {}
         self._node = {pu: n for n, pus in self.pus.items() for pu in pus}
         self._core = {p.index: p.core for p in topology.pus}
-        #: How many PUs of its core come before a PU: 0 for the first hardware thread of each.
+        #: The rank of a PU within its core, 0 for the first.
         self._rank: dict[int, int] = {}
         seen = Counter[int]()
         for pu in (p for pus in self.pus.values() for p in pus):
@@ -72,10 +73,10 @@ class Layout:
                 yield self._shares(instances, threads), threads
 
     def division(self, instances: int, threads: int | None, *, bound: bool = True) -> tuple[list[Share], int]:
-        """Return the shares of any number of *instances* of *threads* threads each, None for all usable PUs.
+        """Return the shares of *instances* with *threads* threads each (None: all usable PUs), and the threads.
 
-        Each has PUs of its own, or (not *bound*) everything. Raises CannotHere where the host cannot carry them,
-        with the reason.
+        *bound* instances share no PU; others may each use everything. Raises CannotHere with the reason if the
+        host has no room for them.
         """
         if threads is None and self.total % instances:
             raise CannotHere(f"the {self.total} PUs that may be used do not divide into {instances} equal parts")
@@ -103,10 +104,10 @@ class Layout:
         return sorted(n for n in fewer | more if n <= self.threads)
 
     def _shares(self, instances: int, threads: int | None = None) -> list[Share]:
-        """Return the instances' shares: of *threads* PUs each, or of all that there are for each.
+        """Return the instances' shares of *threads* PUs each, by default as many as possible.
 
-        Instances are equal: what one could have more than the others stays idle. More instances than NUMA
-        nodes are a multiple of them.
+        Instances are equal, so PUs that do not divide evenly stay idle. More instances than NUMA nodes are a
+        multiple of them.
         """
         nodes = tuple(self.pus)
         if instances > len(nodes):
@@ -117,7 +118,7 @@ class Layout:
         return [self._share(self._merge(g)[:threads], self._nearest(g)) for g in self._groups[instances]]
 
     def _packed(self, instances: int, threads: int) -> list[Share]:
-        """Return shares of *threads* PUs of one NUMA node each, dealt out in turn while a node has PUs left."""
+        """Return shares of *threads* PUs within one NUMA node, dealt out in turn while a node has PUs left."""
         turns = [(turn, n) for n, pus in self.pus.items() for turn in range(len(pus) // threads)]
         counts = Counter(n for _, n in sorted(turns)[:instances])
         return [
@@ -130,34 +131,34 @@ class Layout:
         return Share(pus, tuple(sorted({self._node[p] for p in pus})), banks)
 
     def _merge(self, group: Sequence[int]) -> tuple[int, ...]:
-        """Return the PUs of a group, whole cores first and taking turns over its NUMA nodes.
+        """Return the PUs of a group, the first of each core first, alternating between its NUMA nodes.
 
-        So a part of them is spread over the group, and no core is shared while another one idles.
+        The first PUs are thus spread over the group, and no core is shared while another one idles.
         """
         ranked = [(self._rank[p], i, n) for n in group for i, p in enumerate(self.pus[n])]
         return tuple(self.pus[n][i] for _, i, n in sorted(ranked))
 
     def _nearest(self, group: Sequence[int]) -> tuple[int, ...]:
-        """Return the group's NUMA nodes that have memory, or the nearest one where none has."""
+        """Return the group's NUMA nodes that have memory, or the nearest node with memory."""
         own = tuple(n for n in group if n in self.banks)
         if own:
             return own
         return (min(self.banks, key=lambda bank: (sum(self._fallback(n, bank) for n in group), bank)),)
 
     def _fallback(self, node: int, bank: int) -> int:
-        """Return how far *bank* is from *node* for the kernel, which takes the nearest where *node* has none.
+        """Return the distance of *bank* in the kernel's fallback order of *node*, a node without memory.
 
-        Of two at the same distance it takes one without PUs, then one with a higher number (Linux,
-        mm/page_alloc.c, find_next_best_node): the order that --localalloc follows as well.
+        At equal distance the kernel prefers a bank without PUs, then a higher number (Linux, mm/page_alloc.c,
+        find_next_best_node). --localalloc follows the same order.
         """
         return self.topology.distance(node, bank) + int(bank < node) + int(bank in self.pus)
 
 
 def _split(core: Mapping[int, int], pus: Sequence[int], parts: int, size: int) -> list[tuple[int, ...]]:
-    """Split the PUs of one NUMA node into *parts* of *size* PUs that share few cores.
+    """Split the PUs of one NUMA node, best first, into *parts* of *size* PUs that share few cores.
 
-    The PUs come best first, so that those that are left over are second hardware threads where there are any.
-    Neighbours stay together, unless parts of whole cores share fewer.
+    Left-over PUs are the last ones, second hardware threads if there are any. Neighbouring PUs stay together
+    unless parts made of whole cores share fewer cores.
     """
     kept = sorted(pus[: parts * size], key=lambda p: (core[p], p))
     runs = [kept[i * size : (i + 1) * size] for i in range(parts)]
@@ -169,7 +170,7 @@ def _split(core: Mapping[int, int], pus: Sequence[int], parts: int, size: int) -
 
 
 def _whole_cores(core: Mapping[int, int], pus: Sequence[int], size: int) -> list[list[int]]:
-    """Divide *pus* into parts of *size*, largest cores first: the small ones fill up what is left."""
+    """Divide *pus* into parts of *size*, largest cores first, so that small cores fill the gaps."""
     by_core: dict[int, list[int]] = {}
     for pu in pus:
         by_core.setdefault(core[pu], []).append(pu)
@@ -183,7 +184,7 @@ def _whole_cores(core: Mapping[int, int], pus: Sequence[int], size: int) -> list
                 own.clear()
         cores = [own for own in cores if own]
         if missing := size - len(chunk):
-            # The rest of the core stands where it stood, and goes to the next part.
+            # The rest of the core keeps its place in the order and goes to the next part.
             chunk += cores[0][:missing]
             del cores[0][:missing]
         chunks.append(chunk)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the memory of a host suffices for a scenario, with the arithmetic where it does not."""
+"""Check that a scenario fits into the memory of a host."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.units import format_bytes
 
-#: Part of a bank that is the kernel's own. On the stored host of the thesis's kind (hwloc's 64amd64-4s2n4ca2co)
-#: 3.2 to 3.9 % of each bank are neither free nor cached files (its sys/devices/system/node/node*/meminfo).
+#: Part of a bank that the kernel uses. On a host like the thesis's (hwloc's 64amd64-4s2n4ca2co), 3.2 to 3.9 % of
+#: each bank are neither free nor cached files (sys/devices/system/node/node*/meminfo).
 KERNEL_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Need:
-    """Memory (bytes) that one instance needs: its replica of the index and the program's own buffers."""
+    """Memory (bytes) that one instance needs: its copy of the index and the program's buffers."""
 
     index_bytes: int = 0
     instance_bytes: int = 0
@@ -30,21 +30,21 @@ class Need:
 
 
 def bank_bytes(topology: Topology, node: int) -> int:
-    """Return what programs can have of a NUMA node's memory: without huge pages and the kernel's share."""
-    found = topology.node(node)
-    return max(0, int((found.memory_bytes - found.huge_bytes) * (1 - KERNEL_SHARE)))
+    """Return the bytes of a NUMA node that programs can use: without huge pages and the kernel's share."""
+    bank = topology.node(node)
+    return max(0, int((bank.memory_bytes - bank.huge_bytes) * (1 - KERNEL_SHARE)))
 
 
 def shortage(topology: Topology, banks: Sequence[Sequence[int]], need: Need, threads: int, *, even: bool) -> str:
     """Return why the memory does not suffice, with the arithmetic, or an empty string.
 
-    *banks* are the NUMA nodes of each instance's data; those that several instances have are divided among
-    them. With *even* an instance puts the same share on each of its banks, so the smallest one decides: a full
-    bank's share goes elsewhere, and that is no longer the placement. Otherwise their sum counts.
+    *banks* are the NUMA nodes of each instance's data; instances that share a bank share its memory equally. With
+    *even*, an instance puts the same amount on each of its banks, so the smallest bank decides. Otherwise the sum
+    of its banks counts.
 
-    Several instances must leave room for one copy of the index file as well: all read it through the kernel's
-    page cache, which keeps one copy for the host, on the same banks; and where a bank is full, the kernel takes
-    another bank before it drops cached files (sysctl vm.zone_reclaim_mode is 0).
+    Several instances must also leave room for one copy of the index file, because all read it through the page
+    cache on the same banks. If a bank is full, the kernel takes another bank before it drops cached files
+    (sysctl vm.zone_reclaim_mode is 0).
     """
     each = need.of(threads)
     parts = f"index {format_bytes(need.index_bytes)} + {format_bytes(each - need.index_bytes)} of buffers"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups of neighbouring NUMA nodes, chosen by the distance matrix.
 
-The firmware's numbering says nothing about neighbourhood: on the thesis's Opteron the NUMA nodes 0 and 3 are
-two hops apart (distance 22) while 0 and 2 are one (16).
+Node numbers do not reflect distance: on the thesis's Opteron, NUMA nodes 0 and 3 are two hops apart (distance 22),
+0 and 2 only one (16).
 """
 
 from __future__ import annotations
@@ -20,25 +20,23 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-#: Up to this many NUMA nodes all groupings are weighed (of 16 within about a second); more take exchanges.
+#: Up to this many NUMA nodes the best grouping is found exactly (16 nodes take about a second).
 EXACT = 16
 _NEVER = 1 << 62
 
 
 class Neighbours:
-    """The NUMA nodes of a topology that are to be grouped, and what each pair of them costs."""
+    """The NUMA nodes to group, and the cost of each pair."""
 
     def __init__(self, topology: Topology, nodes: Sequence[int]) -> None:
         self._nodes = sorted(nodes)
         self._cost = _costs(topology, self._nodes)
 
     def groups(self, count: int) -> list[tuple[int, ...]]:
-        """Return *count* disjoint groups of equally many NUMA nodes, each as close together as possible.
+        """Return *count* disjoint groups of equal size with the smallest sum of distances within the groups.
 
-        The cost is the sum of the distances within the groups, the least there is for up to EXACT nodes; among
-        equals, NUMA nodes of one package stay together, then low numbers come first. Nodes beyond a multiple of
-        *count* are left out. More nodes are grouped greedily, then improved by exchanges until none helps, which
-        need not find the least.
+        Ties prefer NUMA nodes of one package, then low numbers. Nodes beyond a multiple of *count* are left out.
+        More than EXACT nodes are grouped greedily and improved by exchanges, which may miss the minimum.
         """
         if count == 1:
             return [tuple(self._nodes)]
@@ -49,7 +47,7 @@ class Neighbours:
 
 
 def _best(cost: list[list[int]], groups: int) -> Sequence[Sequence[int]]:
-    """Return the cheapest groups: each set of nodes that is left over is solved once (Bellman's principle)."""
+    """Return the cheapest groups by dynamic programming over the set of nodes that are left."""
     size = len(cost) // groups
     least = min(cost[a][b] for a, b in combinations(range(len(cost)), 2)) * size * (size - 1) // 2
 
@@ -64,7 +62,7 @@ def _best(cost: list[list[int]], groups: int) -> Sequence[Sequence[int]]:
         first, rest = free[0], free[1:]
         best: tuple[float, tuple[tuple[int, ...], ...]] = (math.inf, ())
         for own, group in sorted((within((first, *o)), (first, *o)) for o in combinations(rest, size - 1)):
-            # The cheapest pairs of all bound what the other groups cost at least.
+            # The other groups cost at least as much as if all their pairs were the cheapest pair.
             if own + (wanted - 1) * least >= best[0]:
                 break
             after, tail = solve(tuple(n for n in rest if n not in group), wanted - 1)
@@ -75,8 +73,8 @@ def _best(cost: list[list[int]], groups: int) -> Sequence[Sequence[int]]:
 
 
 def _improved(cost: list[list[int]], groups: int) -> Sequence[Sequence[int]]:
-    """Return groups that grow greedily from their lowest node and are then improved by exchanges."""
-    import numpy as np  # noqa: PLC0415 (hosts with so many NUMA nodes are rare, and it takes a while to load)
+    """Return groups that are grown greedily from their lowest node and improved by exchanges."""
+    import numpy as np  # noqa: PLC0415 (slow to load, and such hosts are rare)
 
     matrix = np.array(cost)
     size = len(matrix) // groups
@@ -96,10 +94,10 @@ def _improved(cost: list[list[int]], groups: int) -> Sequence[Sequence[int]]:
 
 
 def _exchange(cost: Array, pools: list[Array], groups: int) -> None:
-    """Exchange single nodes between two *pools* while that lowers the cost; those behind *groups* cost nothing."""
+    """Exchange single nodes between two *pools* while it lowers the cost; pools from *groups* on cost nothing."""
     import numpy as np  # noqa: PLC0415
 
-    # What a node costs beside all members of each pool: kept up to date, so that no exchange has to add them up.
+    # The cost of each node with all members of each pool, updated at each exchange.
     beside = np.array([cost[pool].sum(axis=0) if i < groups else 0 * cost[0] for i, pool in enumerate(pools)])
 
     def helps(own: int, nodes: Array, pool: Array | int, others: Array) -> Array:
@@ -138,9 +136,9 @@ def _exchange(cost: Array, pools: list[Array], groups: int) -> None:
 
 
 def _costs(topology: Topology, nodes: Sequence[int]) -> list[list[int]]:
-    """Return the distance of every pair both ways, plus a handicap for different packages; 0 to itself.
+    """Return for each pair the distance both ways plus a penalty for different packages; 0 to itself.
 
-    The handicap is so small that no number of pairs adds up to a step of the distance.
+    The penalty is too small for any number of pairs to outweigh a difference in distance.
     """
     packages: dict[int, set[int]] = {n: set() for n in nodes}
     for pu in topology.pus:
