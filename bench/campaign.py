@@ -95,8 +95,8 @@ def run(slurm: PartlyUp, env: dict[str, str], hosts: int, awake: int, campaigns:
     for number in range(1, hosts):
         replay(one, campaign.host(f"n{number}"))
     with timed(f"collect {hosts} hosts, without figures"):
-        said = slurm.ask("firsttouch", "campaign", "collect", "replayed", "--no-figures", env=env, check=False)
-    print(said.splitlines()[2])
+        output = slurm.ask("firsttouch", "campaign", "collect", "replayed", "--no-figures", env=env, check=False)
+    print(output.splitlines()[2])
     with timed(f"collect {hosts} hosts, with figures"):
         slurm.ask("firsttouch", "campaign", "collect", "replayed", env=env, check=False)
     with timed(f"validate {hosts} hosts"):

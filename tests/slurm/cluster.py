@@ -145,7 +145,7 @@ class Slurm(Daemons):
         """Submit and return the job's number."""
         return self.ask("sbatch", "--parsable", f"--output={self.folder}/%A_%a.out", *argv, env=env).strip()
 
-    def said(self, job: str, element: str = "4294967294") -> str:
+    def output(self, job: str, element: str = "4294967294") -> str:
         """Return what a job printed."""
         return (self.folder / f"{job}_{element}.out").read_text()
 
@@ -160,8 +160,8 @@ class Slurm(Daemons):
         return self._rows(job)
 
     def _rows(self, job: str) -> dict[str, tuple[str, str]]:
-        said = self.ask("sacct", "-nPX", "-j", job, "-o", "JobID,State,ExitCode").splitlines()
-        return {row[0]: (row[1].split(" ")[0], row[2]) for row in (line.split("|") for line in said)}
+        lines = self.ask("sacct", "-nPX", "-j", job, "-o", "JobID,State,ExitCode").splitlines()
+        return {row[0]: (row[1].split(" ")[0], row[2]) for row in (line.split("|") for line in lines)}
 
     def node(self, host: str) -> dict[str, str]:
         """Return what scontrol says of a host."""

@@ -27,7 +27,7 @@ def _missing(site: Site, name: str) -> dict[str, str]:
 
 def _resumed(site: Site, name: str, job: str) -> None:
     """Check that *job* ran the missing steps of a campaign, and nothing else."""
-    assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
+    assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.output(job)
     campaign = site.state(name)
     assert campaign.whole
     lines = [line for host in campaign.hosts for line in site.lines(name, host)]
@@ -125,7 +125,7 @@ def test_two_campaigns_at_once_do_not_touch_each_other(shimmed: Site) -> None:
     site = shimmed
     jobs = [site.sbatch("slurm/characterize.sbatch", "--step", "topology", "--step", "contention") for _ in "ab"]
     for job in jobs:
-        assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.said(job)
+        assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.output(job)
         campaign = site.state(f"characterize-{job}")
         assert campaign.whole
         assert {line["job"] for line in site.lines(f"characterize-{job}", campaign.hosts[0])} == {job}
@@ -139,8 +139,8 @@ def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(shimmed: S
     (small / "filler").write_bytes(b"\0" * (int(SMALL[:-1]) * 1024 - 44 * 1024))
     job = site.sbatch("slurm/characterize.sbatch", "--campaign", folder, *STEPS, "--repetitions", 1)
     state, code = site.slurm.ends(job)[job]
-    assert (state, code) == ("FAILED", "3:0"), site.slurm.said(job)
-    assert f"{folder}: its file system is full; what was finished before is kept" in site.slurm.said(job)
+    assert (state, code) == ("FAILED", "3:0"), site.slurm.output(job)
+    assert f"{folder}: its file system is full; what was finished before is kept" in site.slurm.output(job)
     done = site.call("campaign", "collect", folder, "--no-figures", "--json")
     (small / "filler").unlink()
     done = site.call("campaign", "collect", folder)
@@ -148,7 +148,7 @@ def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(shimmed: S
     assert "the file system of the results is full" in done.stdout
     assert {r.check for r in schema.collect([folder / "hosts"])} == {"topology"}
     again = site.sbatch("slurm/characterize.sbatch", "--campaign", folder)
-    assert site.slurm.ends(again) == {again: ("COMPLETED", "0:0")}, site.slurm.said(again)
+    assert site.slurm.ends(again) == {again: ("COMPLETED", "0:0")}, site.slurm.output(again)
 
 
 def test_ctrl_c_is_a_reason_and_the_campaign_goes_on(shimmed: Site) -> None:

@@ -121,14 +121,14 @@ def test_a_busy_host_is_neither_failed_nor_drained(shimmed: Site) -> None:
     argv = ("--nodelist=n2", "slurm/validate.sbatch", "--system", "rated", "--step", "bandwidth-1", "--drain")
     with _busy(site.slurm, "n2", 8):
         job = site.sbatch(*argv, "--campaign", "busy")
-        assert site.slurm.ends(job)[job][0] == "FAILED", site.slurm.said(job)
-    assert "PUs are busy with something else: looking again" in site.slurm.said(job)
+        assert site.slurm.ends(job)[job][0] == "FAILED", site.slurm.output(job)
+    assert "PUs are busy with something else: looking again" in site.slurm.output(job)
     assert site.verdicts()["n2"] == "invalid"
     assert "DRAIN" not in site.slurm.node("n2")["State"]
     # Left alone, it is measured again, and is as slow.
     job = site.sbatch(*argv, "--campaign", "busy")
-    assert site.slurm.ends(job)[job] == ("FAILED", "1:0"), site.slurm.said(job)
-    assert "measuring again what is outside or unsure: bandwidth-1" in site.slurm.said(job)
+    assert site.slurm.ends(job)[job] == ("FAILED", "1:0"), site.slurm.output(job)
+    assert "measuring again what is outside or unsure: bandwidth-1" in site.slurm.output(job)
     assert site.verdicts()["n2"] == "fail"
     assert "DRAIN" in site.slurm.node("n2")["State"]
 
@@ -149,7 +149,7 @@ def test_a_host_in_a_reservation_is_drained_by_the_jobs_in_it(site: Site) -> Non
     try:
         job = site.sbatch("--reservation=burnin", "--nodelist=n4", *trial)
         assert site.slurm.ends(job)[job] == ("FAILED", "1:0")
-        assert "n4 is drained: " in site.slurm.said(job)
+        assert "n4 is drained: " in site.slurm.output(job)
         assert "DRAIN" in site.slurm.node("n4")["State"]
         site.slurm.ask("scontrol", "update", "nodename=n4", "state=resume")
         judged = ("validate", "--system", "larger", site.campaign("burnin"), "--drain", "--dry-run")
@@ -173,11 +173,11 @@ def test_records_that_were_removed_are_measured_again(site: Site) -> None:
     assert states == ["began", "done", "lost", "began", "done"]
 
 
-def test_a_checkout_that_is_none_or_was_moved_is_said(site: Site, tmp_path: Path) -> None:
+def test_a_checkout_that_is_none_or_was_moved_is_named(site: Site, tmp_path: Path) -> None:
     job = site.sbatch(f"--chdir={tmp_path}", f"--export=ALL,FIRSTTOUCH_ROOT={tmp_path}", "slurm/validate.sbatch")
     assert site.slurm.ends(job) == {job: ("FAILED", "3:0")}
-    said = site.slurm.said(job)
-    assert all(name in said for name in ("FIRSTTOUCH_ROOT", "FIRSTTOUCH_OUT", "FIRSTTOUCH_DATA"))
+    output = site.slurm.output(job)
+    assert all(name in output for name in ("FIRSTTOUCH_ROOT", "FIRSTTOUCH_OUT", "FIRSTTOUCH_DATA"))
     done = site.call("campaign", "collect", f"validate-{job}")
     assert done.returncode == 2
     assert f"job {job} FAILED with 3:0" in done.stderr
