@@ -29,8 +29,8 @@ def test_drain_only_when_asked_and_never_somebody_elses(site: Site) -> None:
 
     done = site.call(*judged)
     assert done.returncode == 1, done.stderr
-    assert "n2 is left alone: somebody else has it DRAIN: fan of psu 2" in done.stdout
-    assert "n3 is left alone: somebody else has it FAIL: to be looked at" in done.stdout
+    assert "n2 is left alone, because it is DRAIN: fan of psu 2" in done.stdout
+    assert "n3 is left alone, because it is FAIL: to be looked at" in done.stdout
     assert host("n1")["State"] == "IDLE+DRAIN"
     assert host("n1")["Reason"].startswith("firsttouch: pus")
     assert host("n2")["Reason"].startswith("fan of psu 2")

@@ -79,7 +79,7 @@ def _again(site: Site, host: str, name: str, jobs: dict[str, str]) -> str:
     assert site.slurm.ends(jobs[name])[jobs[name]][0] == "CANCELLED"
     lost = _missing(site, name)
     assert set(lost) == {"latency-0"}
-    assert "CANCELLED (somebody cancelled it)" in lost["latency-0"]
+    assert "CANCELLED (a user cancelled it)" in lost["latency-0"]
     site.release(host)
     return site.sbatch(f"--nodelist={host}", "slurm/characterize.sbatch", "--campaign", name)
 

@@ -89,7 +89,7 @@ def test_without_references_the_fleets_verdict_reaches_files_nhc_and_drain(shimm
 
 @contextlib.contextmanager
 def _busy(slurm: cluster.Slurm, host: str, pus: int) -> Iterator[None]:
-    """Let *pus* of a host's PUs be busy with something else, as far as /proc/stat tells."""
+    """Let /proc/stat of a host show *pus* busy PUs."""
     file, ended = slurm.folder / f"stat.{host}", threading.Event()
     before = file.read_text()
 
@@ -122,13 +122,13 @@ def test_a_busy_host_is_neither_failed_nor_drained(shimmed: Site) -> None:
     with _busy(site.slurm, "n2", 8):
         job = site.sbatch(*argv, "--campaign", "busy")
         assert site.slurm.ends(job)[job][0] == "FAILED", site.slurm.output(job)
-    assert "PUs are busy with something else: looking again" in site.slurm.output(job)
+    assert "PUs are busy with other programs: looking again" in site.slurm.output(job)
     assert site.verdicts()["n2"] == "invalid"
     assert "DRAIN" not in site.slurm.node("n2")["State"]
     # Left alone, it is measured again, and is as slow.
     job = site.sbatch(*argv, "--campaign", "busy")
     assert site.slurm.ends(job)[job] == ("FAILED", "1:0"), site.slurm.output(job)
-    assert "measuring again what is outside or unsure: bandwidth-1" in site.slurm.output(job)
+    assert "measuring suspect steps again: bandwidth-1" in site.slurm.output(job)
     assert site.verdicts()["n2"] == "fail"
     assert "DRAIN" in site.slurm.node("n2")["State"]
 
@@ -153,7 +153,7 @@ def test_a_host_in_a_reservation_is_drained_by_the_jobs_in_it(site: Site) -> Non
         assert "DRAIN" in site.slurm.node("n4")["State"]
         site.slurm.ask("scontrol", "update", "nodename=n4", "state=resume")
         judged = ("validate", "--system", "larger", site.campaign("burnin"), "--drain", "--dry-run")
-        assert "n4 is left alone: somebody else has it" in site.call(*judged).stdout
+        assert "n4 is left alone, because it is " in site.call(*judged).stdout
         assert "would run: scontrol update nodename=n4" in site.call(*judged, "--reservation", "burnin").stdout
     finally:
         site.slurm.until(lambda: not site.slurm.ask("squeue", "-h").strip(), "the end of all jobs")

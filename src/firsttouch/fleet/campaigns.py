@@ -238,7 +238,7 @@ def read(folder: Path) -> Campaign:
     try:
         return _campaign(json.loads(file.read_bytes()), folder)
     except FileNotFoundError as error:
-        raise BadInput("no campaign: there is no campaign.json in it", file=folder) from error
+        raise BadInput("no campaign: it has no campaign.json", file=folder) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"not a campaign: {error}", file=file) from error
 
@@ -248,7 +248,7 @@ def _campaign(data: Any, folder: Path) -> Campaign:
     if data.pop("schema") != SCHEMA:
         raise ValueError("it is of another version of firsttouch")
     if data["kind"] not in KINDS:
-        raise ValueError(f"there is no kind {data['kind']!r}")
+        raise ValueError(f"unknown kind {data['kind']!r}")
     steps = tuple(Step(s["name"], tuple(_list_of(str, s["argv"]))) for s in _list_of(dict, data.pop("steps")))
     for step in steps:
         if not isinstance(step.name, str) or not _STEP.fullmatch(step.name):

@@ -62,7 +62,7 @@ def plan(verdict: HostVerdict, source: str, reservation: str = "") -> Drain:
     if taken := sorted(states & _TAKEN):
         why = f": {reason}" if reason else ""
         hint = "; --reservation names one of yours" if set(taken) <= _RESERVED and not reservation else ""
-        return Drain((), f"{node} is left alone: somebody else has it {'+'.join(taken)}{why}{hint}")
+        return Drain((), f"{node} is left alone, because it is {'+'.join(taken)}{why}{hint}")
     origin = f"; {source}"[: _LONGEST // 2]
     text = f"{OURS}{verdict.reason()}"[: _LONGEST - len(origin)] + origin
     text = re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", text)

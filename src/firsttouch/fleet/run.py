@@ -290,7 +290,7 @@ class _Runner:
             if busy < kernel_settings.BUSY:
                 return True
             if pause is not None:
-                self.say(f"{self.host}: {busy:.1f} PUs are busy with something else: looking again in {pause} s")
+                self.say(f"{self.host}: {busy:.1f} PUs are busy with other programs: looking again in {pause} s")
                 time.sleep(pause)
         return False
 
@@ -310,9 +310,7 @@ class _Runner:
             if any(s.name != "topology" for s in suspect) and not self.is_quiet():
                 self.say(f"{self.host}: other programs keep it busy: suspect metrics are not measured again")
                 break
-            self.say(
-                f"{self.host}: measuring again what is outside or unsure: {', '.join(s.name for s in suspect)}"
-            )
+            self.say(f"{self.host}: measuring suspect steps again: {', '.join(s.name for s in suspect)}")
             if (lease := self.leases.take(self.host)) is None:
                 break
             with lease:

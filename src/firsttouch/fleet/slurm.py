@@ -94,7 +94,7 @@ class Ended:
 _MEANINGS = {
     "NODE_FAIL": "its host died",
     "TIMEOUT": "its time limit",
-    "CANCELLED": "somebody cancelled it",
+    "CANCELLED": "a user cancelled it",
     "PREEMPTED": "another job took its host",
     "REQUEUED": "it was put back into the queue",
     "OUT_OF_MEMORY": "it used more memory than it had",
