@@ -458,7 +458,7 @@ def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
     )
     why += f" ({' and '.join(limits) or 'any value'}; {reference.source}), {count} repetition{'s' * (count > 1)}"
     if weighed is not None:
-        why += f"; {sprt.told(weighed)}"
+        why += f"; {sprt.certainty_text(weighed)}"
     elif word == "suspect":
         why += f"; outside in {outside} of {count} repetitions"
     if word == "pass" and 2 * sum(good[i] for i in kept) >= count and reference.line:

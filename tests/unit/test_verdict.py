@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firsttouch.documents import parse_yaml
 from firsttouch.judge import verdict_file
 from firsttouch.judge.judging import judge, undecided
 from firsttouch.judge.verdict import exit_status, worst
 from firsttouch.records.schema import Record, append
-from firsttouch.systems import definition, document
+from firsttouch.systems import definition
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +37,7 @@ def system_of(tmp_path, *entries):
     data = {"name": "s", "description": "x", "hostnames": ["x"], "facts": facts, "references": list(entries)}
     data["partitions"] = [{"name": "p", "scheduler": "local"}]
     path = tmp_path / "s.yaml"
-    return definition.build(document.parse(json.dumps(data), path), path=path)
+    return definition.build(parse_yaml(json.dumps(data), path), path=path)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from firsttouch.cli import validate
 from firsttouch.judge import samples_table
 from firsttouch.judge.fleet_level import learn
 from firsttouch.judge.judging import Undescribed, judge, judged
-from firsttouch.judge.sprt import Groups, stable
+from firsttouch.judge.sprt import Groups
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import Record, append, from_frame, to_frame
 
@@ -220,11 +220,6 @@ def test_tables_may_come_in_any_parts(seed, size):
 def lines(records):
     """Returns records as they are written."""
     return [json.dumps(r.to_dict(), sort_keys=True) for r in records]
-
-
-def test_more_hosts_than_fit_into_a_digit_of_the_order():
-    keys = np.random.default_rng(1).integers(0, 1 << 20, 5000).astype(np.int32)
-    assert np.array_equal(stable(keys), np.argsort(keys, kind="stable"))
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), min_size=1, max_size=20))

@@ -13,7 +13,7 @@ from firsttouch.cli import options, record_inputs
 from firsttouch.errors import BadInput, Missing
 from firsttouch.judge import baseline
 from firsttouch.judge.fleet_level import LOSS, folded, unfolded
-from firsttouch.judge.samples_table import Passes, of_hosts
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.systems import definition as systems
 from firsttouch.systems.definition import load
@@ -84,11 +84,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _of_hosts(passes: Passes, text: str) -> Passes:
+def _of_hosts(passes: SamplesTable, text: str) -> SamplesTable:
     unknown = sorted((names := set(unfolded(text))) - set(passes.hosts))
     if unknown:
         raise BadInput(f"--hosts: no record of {folded(unknown[:_LISTED])}")
-    return of_hosts(passes, names)
+    return passes.of_hosts(names)
 
 
 def _document(found: baseline.Baseline, system: str, hosts: int, loss: float) -> dict[str, Any]:

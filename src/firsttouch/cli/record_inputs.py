@@ -21,7 +21,7 @@ from firsttouch.fleet import collect
 from firsttouch.fleet.state import State, state
 from firsttouch.host.emulation import name_among
 from firsttouch.judge import samples_table
-from firsttouch.judge.samples_table import Passes
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import schema
 from firsttouch.records.schema import Record, Unread
 from firsttouch.records.store import Sources, batches, find
@@ -82,7 +82,7 @@ class Gathered:
     def _measured(self) -> list[Record]:
         return [r for seen in self.campaigns for r in collect.measured(seen)]
 
-    def passes(self, system: str | None = None) -> Passes:
+    def passes(self, system: str | None = None) -> SamplesTable:
         """Return the passes of all records, of one *system* only where it is named."""
         self.systems.clear()
         return samples_table.of_frames(self._counted(self._frames(samples_table.READ)), system)
@@ -179,7 +179,7 @@ def _run_reports(path: Path) -> list[Path]:
     return [path] if path.suffix == ".json" and path.is_file() and reframe_run.is_report(path) else []
 
 
-def of_system(paths: Sequence[Path], system: System) -> tuple[Passes, Gathered]:
+def of_system(paths: Sequence[Path], system: System) -> tuple[SamplesTable, Gathered]:
     """Return the passes of *system* among *paths*, and tell how many records are of others.
 
     Raises BadInput where there is none.

@@ -14,7 +14,7 @@ from firsttouch.cli.record_inputs import Gathered
 from firsttouch.errors import BadInput
 from firsttouch.fleet.state import Gap
 from firsttouch.judge.judging import Judged, Judging, Undescribed, judged
-from firsttouch.judge.samples_table import Passes, split
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
 from firsttouch.report import pages as report_pages
@@ -43,7 +43,7 @@ def report_of(
     kept = [path for path in paths if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
     found = given.gather(kept)
     passes = found.passes()
-    if described is not None and described.name not in {*split(passes), *found.missing_of}:
+    if described is not None and described.name not in {*passes.by_system(), *found.missing_of}:
         raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
     if len({*passes.hosts, *passes.settings, *found.missing}) <= few:
         return _of_few(found, passes, described, advice, topology_xml), found.tell_unread
@@ -66,7 +66,7 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
         found = given.gather([path])
         passes = found.passes()
         found.refuse_unread()
-        columns.append(passes if system is None else split(passes, system)[system])
+        columns.append(passes if system is None else passes.by_system(system)[system])
         if not columns[-1].hosts:
             raise found.nothing()
     compared = fleet_comparison.compare(*columns)
@@ -76,14 +76,14 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
     )
 
 
-def _judged(passes: Passes, described: System | None, found: Gathered) -> list[Judged]:
+def _judged(passes: SamplesTable, described: System | None, found: Gathered) -> list[Judged]:
     """Return the verdicts of each system's hosts; what is missing of campaigns is missing of their system."""
-    missing, parts = found.missing_of, split(passes)
+    missing, parts = found.missing_of, passes.by_system()
     unread = found.unread_of((), any_host=False)
     fleets = []
     for name in sorted({*parts, *missing}):
         judging = described if described is not None and described.name == name else _judging(name)
-        part = parts[name] if name in parts else split(passes, name)[name]
+        part = parts[name] if name in parts else passes.by_system(name)[name]
         lost = {host: list(reasons) for host, reasons in missing.get(name, {}).items()}
         for host in unread.keys() & {*part.hosts, *lost}:
             lost.setdefault(host, []).extend(unread[host])
@@ -98,7 +98,11 @@ def _judging(name: str) -> Judging:
 
 
 def _of_few(
-    found: Gathered, passes: Passes, described: System | None, advice: list[dict[str, object]], xml: str | None
+    found: Gathered,
+    passes: SamplesTable,
+    described: System | None,
+    advice: list[dict[str, object]],
+    xml: str | None,
 ) -> Callable[[Path], Summary]:
     records = found.records()
     problems = _problems(found)

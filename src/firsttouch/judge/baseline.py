@@ -12,7 +12,7 @@ from typing import Any
 from firsttouch.errors import BadInput
 from firsttouch.judge import samples_table
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Level, divided, level
-from firsttouch.judge.samples_table import Case, Passes
+from firsttouch.judge.samples_table import Case, SamplesTable
 from firsttouch.judge.verdict import case_name
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
@@ -83,7 +83,7 @@ def baseline(records: Iterable[Record], system: System, *, loss: float = LOSS) -
     return learnt(samples_table.of_records(records), system, loss=loss)
 
 
-def learnt(passes: Passes, system: System, *, loss: float = LOSS) -> Baseline:
+def learnt(passes: SamplesTable, system: System, *, loss: float = LOSS) -> Baseline:
     """Learn as :func:`baseline` does, of passes in columns."""
     alike: dict[str, list[int]] = {}
     for number, one in enumerate(passes.cases):

@@ -236,7 +236,7 @@ def _half(ordered: Floats) -> tuple[float, float]:
 
 
 def _locations(found: Groups, error: float) -> Floats:
-    return found.of(lambda rows: _location(rows, error))
+    return found.apply(lambda rows: _location(rows, error))
 
 
 def _location(rows: Floats, error: float) -> Floats:

@@ -16,7 +16,7 @@ from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.judge import samples_table, sprt
 from firsttouch.judge.causes import Signs, causes
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, Divided, divided, level
-from firsttouch.judge.samples_table import Case, Passes
+from firsttouch.judge.samples_table import Case, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import ORDER, Finding, HostVerdict, Word, compared, natural
 from firsttouch.records.schema import Better, Record
@@ -186,7 +186,7 @@ def reason_for(
     limits += [f"at most {maximum:.4g}"] if maximum is not None else []
     text = compared(values, reference, f"{' and '.join(limits) or 'any value'}; {reference.source}")
     if evidence is not None:
-        text += f"; {sprt.told(evidence)}"
+        text += f"; {sprt.certainty_text(evidence)}"
         fine = evidence <= 0
     else:
         low = sum(minimum is not None and v < minimum for v in values)
@@ -264,7 +264,7 @@ class Judged:
     the worse one are suspect, as nothing tells which group is right (see :meth:`notes` for lines to print).
     """
 
-    passes: Passes
+    passes: SamplesTable
     system: Judging
     expected: Sequence[tuple[Reference | None, Reference | None]]
     words: NDArray[np.uint8]
@@ -373,8 +373,7 @@ class Judged:
     def groups(self, host: str) -> NDArray[np.intp]:
         """Return the groups of a host, by case."""
         number = self.number.get(host)
-        begins, order = self.passes.of_host
-        return order[:0] if number is None else order[begins[number] : begins[number + 1]]
+        return np.empty(0, dtype=np.intp) if number is None else self.passes.groups_of_host(number)
 
     def of(self, host: str) -> HostVerdict:
         """Return the verdict of one host with all that it rests on."""
@@ -428,7 +427,7 @@ class Judged:
         """Return why no pass of a group's newest session counts."""
         known = self.passes
         if not known.valid[part.stop - 1]:
-            return known.reasons[known.reason[part.stop - 1]] or _NO_PLACEMENT
+            return known.rows["reason"][part.stop - 1] or _NO_PLACEMENT
         busy = known.busy(slice(group, group + 1))
         return _DISTURBED.format(busy=0 if busy is None else busy.max())
 
@@ -451,7 +450,11 @@ def judge(
 
 
 def judged(
-    passes: Passes, system: Judging, *, missing: Mapping[str, Sequence[str]] | None = None, fleet: bool = True
+    passes: SamplesTable,
+    system: Judging,
+    *,
+    missing: Mapping[str, Sequence[str]] | None = None,
+    fleet: bool = True,
 ) -> Judged:
     """Return the verdicts of *passes*, all of *system*, in columns; without *fleet*, only references judge."""
     total = len(passes.counts)
@@ -465,7 +468,7 @@ def judged(
         one = _One(case, passes, where, told, fleet=fleet)
         one.judge()
         words[where], by[where], evidence[where], change[where] = one.words, one.by, one.evidence, one.change
-        more[where], now[passes.passes(where)] = one.more, one.now
+        more[where], now[passes.rows_of(where)] = one.more, one.now
         expected.append((told, one.fleet))
         if one.divided is not None:
             divisions[number] = one.divided
@@ -475,10 +478,12 @@ def judged(
 class _One:
     """One case of all hosts that have it, and the verdict of each: what :class:`Judged` holds of all cases."""
 
-    def __init__(self, case: Case, passes: Passes, where: slice, told: Reference | None, *, fleet: bool) -> None:
+    def __init__(
+        self, case: Case, passes: SamplesTable, where: slice, told: Reference | None, *, fleet: bool
+    ) -> None:
         self.case, self.told = case, told
         self.hosts = passes.host[where]
-        part = passes.passes(where)
+        part = passes.rows_of(where)
         self.every = Groups(passes.value[part], passes.counts[where])
         self.valid, self.session = passes.valid[part], passes.session(where)
         self.busy = None if case.exact else passes.busy(where)
@@ -614,7 +619,7 @@ def undecided(host_records: Iterable[Record], system: Judging, most: int = MOST_
     result = judged(samples_table.of_records(host_records, system.name), system, fleet=False)
     passes, cases = result.passes, {}
     for group, number in enumerate(passes.case.tolist()):
-        part = passes.passes(slice(group, group + 1))
+        part = passes.rows_of(slice(group, group + 1))
         word, evidence = ORDER[result.words[group]], float(result.evidence[group])
         count = int(np.count_nonzero(result.counts_now[part]))
         unsure = word == "suspect" or sprt.PASS_AT < evidence < sprt.FAIL_AT
@@ -643,5 +648,5 @@ def undecided_cases(found: Judged, host: str, most: int = MOST_PASSES) -> dict[s
 
 def _is_disturbed(result: Judged, group: int) -> bool:
     """Tell whether a group is invalid only because others kept its host busy."""
-    part = result.passes.passes(slice(group, group + 1))
+    part = result.passes.rows_of(slice(group, group + 1))
     return ORDER[result.words[group]] == "invalid" and bool(result.passes.valid[part].any())

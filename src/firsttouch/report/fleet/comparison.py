@@ -17,7 +17,7 @@ from tabulate import tabulate
 
 import firsttouch
 from firsttouch.judge.fleet_level import LOSS
-from firsttouch.judge.samples_table import Case, Passes
+from firsttouch.judge.samples_table import Case, SamplesTable
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import natural
 from firsttouch.report.document import DOCUMENT, SCHEMA
@@ -104,7 +104,7 @@ class Comparison:
     cases_after: Sequence[str]
 
 
-def compare(before: Passes, after: Passes) -> Comparison:
+def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
     """Compare the valid passes of two campaigns."""
     second = {_key(case): number for number, case in enumerate(after.cases)}
     names = {name: i for i, name in enumerate(after.hosts)}
@@ -172,7 +172,7 @@ def _key(case: Case) -> str:
     )
 
 
-def _levels(passes: Passes, case: int) -> tuple[np.ndarray, Floats]:
+def _levels(passes: SamplesTable, case: int) -> tuple[np.ndarray, Floats]:
     """Return the hosts of a case and the median of each one's valid passes."""
     known, hosts = passes.good([case])
     return hosts, known.medians()

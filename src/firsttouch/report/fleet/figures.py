@@ -58,7 +58,7 @@ MARKS = {sign: word for word, sign in _SIGNS.items() if sign} | {"-": "not measu
 
 def legend() -> dict[str, Any]:
     """Return what a template says of the map's colours and signs."""
-    return {"steps": STEPS, "marks": MARKS, "surest": sprt.told(sprt.FAIL_AT)}
+    return {"steps": STEPS, "marks": MARKS, "surest": sprt.certainty_text(sprt.FAIL_AT)}
 
 
 def heat(ranks: Ranks) -> Heat | None:
@@ -221,7 +221,7 @@ def _outlier(ranks: Ranks, group: int, change: float, reference: Reference) -> s
     judged = ranks.judged
     value = quantity(reference.value * (1 + change), judged.passes.cases[judged.passes.case[group]].unit)
     evidence = float(judged.evidence[group])
-    certain = f", {sprt.told(evidence)}" if np.isfinite(evidence) else ""
+    certain = f", {sprt.certainty_text(evidence)}" if np.isfinite(evidence) else ""
     word = ORDER[judged.words[group]]
     return f"{judged.passes.hosts[judged.passes.host[group]]} {value} ({100 * change:+.1f} %, {word}{certain})"
 

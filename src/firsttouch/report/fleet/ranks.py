@@ -162,7 +162,7 @@ def _parts(one: Judged) -> Iterator[pl.DataFrame]:
     for begin in range(0, len(known.cases), _CASES):
         cases = range(begin, min(begin + _CASES, len(known.cases)))
         where = slice(known.groups(cases[0]).start, known.groups(cases[-1]).stop)
-        part = known.passes(where)
+        part = known.rows_of(where)
         numbers = known.case[where]
         word = np.where((one.by[where] == 2) & (one.words[where] == 0), len(ORDER), one.words[where])
         yield pl.DataFrame(
