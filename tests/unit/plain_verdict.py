@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the verdict as one would write them down, a value at a time: what judging in columns has to equal.
+"""The rules of the verdict written down a value at a time: judging in columns must give the same.
 
-Slow (a fleet of 10,000 hosts takes seconds per metric) and without numpy, so that it shares nothing with what it
-is compared to but the constants.
+It is slow (a fleet of 10,000 hosts takes seconds per metric) and has its own constants and formulas.
+It shares only the data classes, the texts and the causes with the code that it checks.
 """
 
 import datetime
@@ -16,14 +16,23 @@ from itertools import pairwise
 
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
-from firsttouch.judge import sprt
 from firsttouch.judge.causes import Signs, causes
-from firsttouch.judge.fleet_level import _BEYOND, _DOUBT, _NORMAL, _TWICE, _WITHIN, FEWEST_HOSTS, LOSS, Level
-from firsttouch.judge.samples_table import _BESIDE, GAP
-from firsttouch.judge.sprt import _LEAST_ERROR, _MOST, _VALUES, PASS_AT
+from firsttouch.judge.fleet_level import Level
 from firsttouch.judge.verdict import ORDER, Finding, HostVerdict
 from firsttouch.systems.facts import PARAMETERS
 from firsttouch.systems.references import Reference
+
+# The test: evidence that fails and that passes, the most that a repetition adds, and what a sample is reduced to.
+FAIL_AT, PASS_AT = math.log((1 - 2e-3) / 1e-7), -math.log((1 - 1e-7) / 2e-3)
+MOST = FAIL_AT / 5 * (1 + 1e-9)
+CHANGED = -PASS_AT / 2
+LEAST_ERROR, VALUES = 0.05, 96
+# What is learnt of a fleet: the loss to detect, the fewest hosts, and standard deviations.
+LOSS, FEWEST_HOSTS, TWICE = 0.05, 5, 5
+BEYOND, WITHIN, DOUBT, NORMAL = 4.0, 4.3, 1 / 16, 0.6745
+# Milliseconds without a record that end a session, and parameters that name a case beside those of references.
+GAP = 3_600_000
+BESIDE = ("effort", "division", "reads")
 
 
 def weight(losses, limit, error):
@@ -32,13 +41,13 @@ def weight(losses, limit, error):
     *losses* are fractions of what is expected (above 0: worse); the *error* is the relative standard deviation
     of one pass, or what takes its place (see :func:`fitted`).
     """
-    gain = 2 * limit / max(error, _LEAST_ERROR * limit) ** 2
+    gain = 2 * limit / max(error, LEAST_ERROR * limit) ** 2
     return sum(_bounded(gain * (loss - limit)) for loss in losses)
 
 
 def reach(limit, error):
     """Return the loss from which on a pass adds no more evidence."""
-    return limit + _MOST * max(error, _LEAST_ERROR * limit) ** 2 / (2 * limit)
+    return limit + MOST * max(error, LEAST_ERROR * limit) ** 2 / (2 * limit)
 
 
 def fitted(losses, error, loss):
@@ -47,7 +56,7 @@ def fitted(losses, error, loss):
     *error* is their standard deviation, far ones aside. What is returned is that of a normal distribution of which
     a pass would tell as much; None where no number of passes would tell.
     """
-    normal = statistics.NormalDist(0, max(error, _LEAST_ERROR * loss / 2))
+    normal = statistics.NormalDist(0, max(error, LEAST_ERROR * loss / 2))
     sample = _summed([*losses, *(normal.inv_cdf((i + 0.5) / 32) for i in range(32))])
     mirrored = [(-x, share) for x, share in sample]
     best, gain = (0.0, loss / normal.stdev**2)
@@ -65,14 +74,14 @@ def fitted(losses, error, loss):
 
 
 def _bounded(evidence):
-    return min(max(evidence, PASS_AT), _MOST)
+    return min(max(evidence, PASS_AT), MOST)
 
 
 def _summed(values):
     """Return (value, share) of a sample; those at the ends, which matter most, one by one."""
     ordered = sorted(values)
-    ends = _VALUES // 4
-    if len(ordered) <= _VALUES:
+    ends = VALUES // 4
+    if len(ordered) <= VALUES:
         return [(v, 1 / len(ordered)) for v in ordered]
     inner, size = (ordered[ends:-ends], math.ceil((len(ordered) - 2 * ends) / (2 * ends)))
     parts = [[v] for v in (*ordered[:ends], *ordered[-ends:])]
@@ -99,7 +108,7 @@ def learn(passes, better, loss=LOSS):
     levels = {host: _location(values, error or 0.0) for host, values in found.items()}
     centre, scale = _half(sorted(levels.values()))
     for _ in range(3):
-        beyond = max(_BEYOND * scale * _few(len(levels)), loss / 2)
+        beyond = max(BEYOND * scale * _few(len(levels)), loss / 2)
         good = [host for host, level in levels.items() if abs(level - centre) <= beyond]
         pooled = [v for host in good for v in found[host]]
         own = _deviation([levels[host] - centre for host in good]) if error is None else error
@@ -107,7 +116,7 @@ def learn(passes, better, loss=LOSS):
         scale = _deviation([levels[host] - centre for host in good])
     typical = statistics.median(len(found[host]) for host in good)
     spread = 0.0 if error is None else _spread({host: found[host] for host in good}, own)
-    wanted = max(loss, 2 * _WITHIN * spread)
+    wanted = max(loss, 2 * WITHIN * spread)
     centre, moving, fitted, wanted = _centred(pooled, centre, own * _few(len(good)), better, wanted)
     steady = spread / math.sqrt(len(good))
     return Level(
@@ -119,7 +128,7 @@ def learn(passes, better, loss=LOSS):
         hosts=len(good),
         passes=len(pooled) / len(good),
         outliers={host: level / centre - 1 for host, level in levels.items() if host not in set(good)},
-        more_passes=max(0, math.ceil(typical * ((moving / (wanted * _DOUBT)) ** 2 - 1))),
+        more_passes=max(0, math.ceil(typical * ((moving / (wanted * DOUBT)) ** 2 - 1))),
     )
 
 
@@ -157,7 +166,7 @@ def _half(ordered):
     size = len(ordered) // 2 + 1
     begin = min(range(len(ordered) - size + 1), key=lambda i: ordered[i + size - 1] - ordered[i])
     first, last = (ordered[begin], ordered[begin + size - 1])
-    return ((first + last) / 2, (last - first) / 2 / _NORMAL)
+    return ((first + last) / 2, (last - first) / 2 / NORMAL)
 
 
 def _location(values, error):
@@ -171,13 +180,13 @@ def _location(values, error):
 
 
 def _deviation(differences):
-    return statistics.median(map(abs, differences)) / _NORMAL
+    return statistics.median(map(abs, differences)) / NORMAL
 
 
 def _error(found):
     """Return the standard deviation of a pass, by differences of neighbours; None where few were repeated."""
     steps = [b - a for values in found.values() for a, b in pairwise(values)]
-    if sum(len(values) > 1 for values in found.values()) < _TWICE:
+    if sum(len(values) > 1 for values in found.values()) < TWICE:
         return None
     return _deviation(steps) / math.sqrt(2)
 
@@ -294,7 +303,7 @@ def _absent(fleet, mine):
 
 def _case(record):
     known = PARAMETERS.get(record.check)
-    names = record.parameters if known is None else (*known, *_BESIDE)
+    names = record.parameters if known is None else (*known, *BESIDE)
     return {name: record.parameters[name] for name in names if name in record.parameters}
 
 
@@ -401,7 +410,7 @@ def _finding(passes, system, seen, fleet=None, other=None):
         grouped = reference is fleet and other is not None and word == "fail"
         if grouped and _by_reference(valid, other, seen, now)[1] != "fail":
             word = "suspect"
-            why += "; the host is of the worse one of two groups of hosts"
+            why += "; the host is in the worse of two groups of hosts"
         found.append(replace(make(values, reference, word, why, weighed), more=more))
     return max(found, key=lambda f: ORDER.index(f.verdict))
 
@@ -422,13 +431,13 @@ def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
     kept = [i for i in range(len(valid)) if not (bad[i] and busy[i] >= BUSY)]
     sessions = [seen.session(_instant(valid[i])) for i in kept]
     if now not in sessions:
-        why = f"disturbed: {max(busy):.2g} PUs were busy with something else; measure it again"
+        why = f"disturbed: other processes used {max(busy):.2g} PUs; measure it again"
         return ((), "invalid", why, None, 1)
     weighed = None
     if exact:
         begin = len(kept) - 1
     elif sides := _sides([valid[i].value for i in kept], better, reference):
-        begins = [_newest(side, sessions, sprt.CHANGED) for side in sides]
+        begins = [_newest(side, sessions, CHANGED) for side in sides]
         weighed, begin = max(
             ((sum(side[b:]), b) for side, b in zip(sides, begins, strict=True)), key=lambda m: m[0]
         )
@@ -441,9 +450,9 @@ def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
     if exact:
         word = "fail" if outside else "pass"
     elif weighed is not None:
-        word = "fail" if weighed >= sprt.FAIL_AT else "suspect" if weighed > 0 else "pass"
+        word = "fail" if weighed >= FAIL_AT else "suspect" if weighed > 0 else "pass"
         if word == "suspect":
-            more = min(999, max(1, math.ceil(count * (sprt.FAIL_AT - weighed) / max(weighed, 1e-9))))
+            more = min(999, max(1, math.ceil(count * (FAIL_AT - weighed) / max(weighed, 1e-9))))
     else:
         word = "fail" if outside == count > 1 else "suspect" if 2 * outside >= count else "pass"
         if word == "suspect":
@@ -458,7 +467,7 @@ def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
     )
     why += f" ({' and '.join(limits) or 'any value'}; {reference.source}), {count} repetition{'s' * (count > 1)}"
     if weighed is not None:
-        why += f"; {sprt.certainty_text(weighed)}"
+        why += f"; {_certainty(weighed)}"
     elif word == "suspect":
         why += f"; outside in {outside} of {count} repetitions"
     if word == "pass" and 2 * sum(good[i] for i in kept) >= count and reference.line:
@@ -468,6 +477,11 @@ def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
         shown = "over 998" if more == 999 else str(more)
         why += f"; {shown} more repetition{' decides' if more == 1 else 's decide'}"
     return (values, word, why, weighed, more)
+
+
+def _certainty(evidence):
+    share = 100 / (1 + math.exp(-abs(evidence)))
+    return f"{'over 99.9999' if share > 99.9999 else f'{share:.{4 if share > 99.99 else 2}f}'} % sure"
 
 
 def _newest(evidence, sessions, least):

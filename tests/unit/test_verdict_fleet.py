@@ -290,7 +290,7 @@ class TestBusy:
         found = {v.host: v for v in judge(records, system_of(tmp_path))}
         bad = found.pop("n7")
         assert (bad.verdict, bad.more, bad.causes) == ("invalid", 1, ())
-        assert "disturbed: 2 PUs were busy with something else" in bad.line()
+        assert "disturbed: other processes used 2 PUs" in bad.line()
         assert {v.verdict for v in found.values()} == {"pass"}
 
     def test_a_good_pass_stays_good_and_another_one_later_decides(self, tmp_path):
@@ -364,7 +364,9 @@ class TestWords:
         other = {"check": "contention", "metric": "total_bandwidth"}
         records = [*rates(100.0), *(r for i in range(3) for r in rates(1.0, **other, parameters={"bank": i}))]
         (found,) = judge(records, system)
-        assert "nothing judges 3 of 4 measured metrics; this pass rests on less than half of them" in found.line()
+        assert (
+            "nothing judges 3 of 4 measured metrics; this pass is based on less than half of them" in found.line()
+        )
 
     def test_without_a_system_its_references_are_not_said_to_be_missing(self, tmp_path):
         (found,) = judge(rates(1.0), Undescribed("s"))
@@ -392,7 +394,7 @@ class TestDivided:
         assert (found["n7"].verdict, found["n8"].verdict) == ("fail", "fail")
         assert {found[f"n{i}"].verdict for i in (0, 2, 38)} == {"pass"}
         assert {found[f"n{i}"].verdict for i in (1, 3, 39)} == {"suspect"}
-        assert "the worse one of two groups of hosts" in found["n1"].line()
+        assert "the worse of two groups of hosts" in found["n1"].line()
 
     @pytest.mark.parametrize("hosts", [8, 20, 300])
     def test_hosts_that_differ_evenly_are_one_group(self, hosts):

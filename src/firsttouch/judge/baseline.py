@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learns a system's references of a fleet's records, and puts them into the system's file."""
+"""Learns a system's references from a fleet's records, and writes them into the system's file."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from firsttouch.judge.verdict import case_name
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
 from firsttouch.systems.facts import METRICS, PARAMETERS
-from firsttouch.systems.references import Reference
 
+#: The lines around learnt references. A later run finds the block by them, and blocks of earlier versions too.
 BEGIN = "  # Learnt by `firsttouch baseline`, which writes these lines anew: do not change them."
 END = "  # End of what was learnt."
-#: A reference that finds only losses larger than so many times the one that is asked for hides it.
+#: A reference that detects only losses larger than this many times the requested one is not written.
 _LARGEST = 2.0
-#: A list without an entry, and what it becomes.
+#: The line before the list of references, empty or not.
 _EMPTY, _LIST = "references: []", "references:"
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """What is to be expected in one case: the parameters that name it, a case of it, and the fleet's level."""
+    """A learnt reference: the parameters that name its case, a sample of the case, and the fleet's level."""
 
     case: Mapping[str, Any]
     sample: Case
@@ -37,121 +37,120 @@ class Learnt:
 
     @property
     def name(self) -> str:
-        """The metric, with what tells its case from others."""
+        """The metric with the parameters of its case."""
         return case_name(self.sample.check, self.sample.metric, self.case)
 
     def line(self) -> str:
         """Return the reference as an item of the list in the system's file."""
-        one, level = self.sample, self.level
-        value = f"{level.value:.6g}" if one.unit == "1" else f'"{level.value:.6g} {one.unit}"'
+        sample, level = self.sample, self.level
+        value = f"{level.value:.6g}" if sample.unit == "1" else f'"{level.value:.6g} {sample.unit}"'
         share = f"{100 * level.limit:.3f} %"
-        sides = {"lower": f"-{share}"} if one.better != "lower" else {}
-        sides |= {"upper": share} if one.better != "higher" else {}
-        source = (
-            f"fleet of {level.hosts} hosts, {level.passes:.1f} passes each, {datetime.date.today().isoformat()}"
-        )
+        sides = {"lower": f"-{share}"} if sample.better != "lower" else {}
+        sides |= {"upper": share} if sample.better != "higher" else {}
+        today = datetime.date.today().isoformat()
         fields = {
-            "check": one.check,
-            "metric": one.metric,
+            "check": sample.check,
+            "metric": sample.metric,
             "parameters": json.dumps(dict(self.case)),
             "value": value,
             "tolerance": json.dumps(sides),
             "error": f'"{100 * level.error:.4f} %"',
-            "source": json.dumps(source),
+            "source": f'"fleet of {level.hosts} hosts, {level.passes:.1f} repetitions each, {today}"',
         }
         return "- {" + ", ".join(f"{k}: {v}" for k, v in fields.items() if v != "{}") + "}"
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What was learnt of a fleet; *not_learnt* are cases with the reason, *outliers* (case, share) by host."""
+    """References, cases *not_learnt* with the reason, and *outliers* (case, relative difference) by host."""
 
     learnt: tuple[Learnt, ...]
     not_learnt: Mapping[str, str]
     outliers: Mapping[str, Sequence[tuple[str, float]]]
 
     def weak(self, loss: float) -> dict[str, float]:
-        """Return the references that do not find *loss* but only a larger one, with that, by their names."""
-        return {one.name: 2 * one.level.limit for one in self.learnt if 2 * one.level.limit > loss * 1.001}
+        """Return, by name, the smallest loss that each reference detects if that is more than *loss*."""
+        return {r.name: 2 * r.level.limit for r in self.learnt if 2 * r.level.limit > loss * 1.001}
 
 
 def baseline(records: Iterable[Record], system: System, *, loss: float = LOSS) -> Baseline:
-    """Learn of each case of *records* what good hosts reach, and how to find hosts that lose a share of it.
+    """Learn references from *records*: what good hosts reach, with limits that detect *loss* (a fraction).
 
-    *system* is without what was learnt before; what it has a reference of its own for is left to that.
+    *system* is without earlier learnt references. Its own references stay: no other is learnt for their cases.
     """
     return learnt(samples_table.of_records(records), system, loss=loss)
 
 
-def learnt(passes: SamplesTable, system: System, *, loss: float = LOSS) -> Baseline:
-    """Learn as :func:`baseline` does, of passes in columns."""
+def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Baseline:
+    """Learn as :func:`baseline` does, from a table of samples."""
     alike: dict[str, list[int]] = {}
-    for number, one in enumerate(passes.cases):
-        if one.metric in METRICS.get(one.check, ()):
-            key = json.dumps([one.check, one.metric, _case(one)], sort_keys=True)
+    for number, case in enumerate(samples.cases):
+        if case.metric in METRICS.get(case.check, ()):
+            key = json.dumps([case.check, case.metric, _parameters(case)], sort_keys=True)
             alike.setdefault(key, []).append(number)
-    found, not_learnt = [], {}
+    references, not_learnt = [], {}
     outliers: dict[str, list[tuple[str, float]]] = {}
-    for numbers in _ends_of_curves(list(alike.values()), passes.cases):
-        sample = passes.cases[numbers[0]]
-        known, hosts = passes.good(numbers)
-        if not len(known):
+    for numbers in _ends_of_curves(list(alike.values()), samples.cases):
+        sample = samples.cases[numbers[0]]
+        good, hosts = samples.good(numbers)
+        if not len(good):
             continue
-        case = _case(sample)
-        names = [passes.hosts[h] for h in hosts]
-        reached = level(known, names, sample.better, loss)
-        why = _why_not(reached, sample, case, len(known), system)
-        if not why and (two := divided(known, names, sample.better)) is not None:
-            why = f"two groups of hosts, say which one is right with --hosts: {two.text(sample.unit)}"
+        names = [samples.hosts[h] for h in hosts]
+        reached = level(good, names, sample.better, loss)
+        why = _why_not(reached, sample, len(good), system)
+        if not why and (two := divided(good, names, sample.better)) is not None:
+            why = f"two groups of hosts, name the right one with --hosts: {two.text(sample.unit)}"
         elif not why and reached is not None and 2 * reached.limit > _LARGEST * loss:
-            why = f"good hosts differ too much: only a loss of {200 * reached.limit:.0f} % would be seen"
+            why = f"good hosts differ too much: only a loss of {200 * reached.limit:.0f} % would be detected"
         if reached is None or why:
-            not_learnt[case_name(sample.check, sample.metric, case)] = why
+            not_learnt[case_name(sample.check, sample.metric, _parameters(sample))] = why
             continue
-        found.append(Learnt(case, sample, reached))
+        references.append(Learnt(_parameters(sample), sample, reached))
         for host, share in reached.outliers.items():
-            outliers.setdefault(host, []).append((found[-1].name, share))
-    return Baseline(tuple(found), not_learnt, outliers)
+            outliers.setdefault(host, []).append((references[-1].name, share))
+    return Baseline(tuple(references), not_learnt, outliers)
 
 
-def _case(case: Case) -> dict[str, Any]:
+def _parameters(case: Case) -> dict[str, Any]:
+    """Return the parameters of a case that a reference may name."""
     return {k: case.parameters[k] for k in PARAMETERS[case.check] if k in case.parameters}
 
 
 def _ends_of_curves(alike: Sequence[Sequence[int]], cases: Sequence[Case]) -> list[Sequence[int]]:
-    """Return the cases; of a curve over sizes its ends: between them, a small shift of a cache's edge is a lot."""
+    """Return the cases, but only the ends of a curve over sizes: at a cache's edge, hosts differ."""
     sizes: dict[str, list[tuple[int, Sequence[int]]]] = {}
-    found = []
+    kept = []
     for numbers in alike:
         case = cases[numbers[0]]
         if (size := case.parameters.get("size_bytes")) is None:
-            found.append(numbers)
+            kept.append(numbers)
         else:
-            rest = {k: v for k, v in _case(case).items() if k != "size_bytes"}
+            rest = {k: v for k, v in _parameters(case).items() if k != "size_bytes"}
             key = json.dumps([case.check, case.metric, rest], sort_keys=True)
             sizes.setdefault(key, []).append((size, numbers))
     for curve in sizes.values():
         ordered = [numbers for _, numbers in sorted(curve, key=lambda c: c[0])]
-        found += ordered if len(ordered) == 1 else [ordered[0], ordered[-1]]
-    return found
+        kept += ordered if len(ordered) == 1 else [ordered[0], ordered[-1]]
+    return kept
 
 
-def _why_not(reached: Level | None, sample: Case, case: Mapping[str, Any], hosts: int, system: System) -> str:
+def _why_not(reached: Level | None, sample: Case, hosts: int, system: System) -> str:
     """Return why there is no reference of a case, or an empty string."""
-    own: Reference | None = system.reference(sample.check, sample.metric, case)
-    if own is not None and len(own.parameters) >= len(case):
+    parameters = _parameters(sample)
+    own = system.reference(sample.check, sample.metric, parameters)
+    if own is not None and len(own.parameters) >= len(parameters):
         return f"the system's file has a reference of its own for it (line {own.line})"
     if reached is None and hosts < FEWEST_HOSTS:
         return f"{hosts} hosts have it, {FEWEST_HOSTS} are needed"
     if reached is None:
         return "its values are not above 0"
     if reached.more_passes:
-        return f"its passes differ too much: {reached.more_passes} more of each host are needed"
+        return f"its repetitions differ too much: {reached.more_passes} more of each host are needed"
     return ""
 
 
 def without(text: str) -> str:
-    """Return the text of a system's file without what was learnt before."""
+    """Return the text of a system's file without the references that were learnt before."""
     lines = text.split("\n")
     if BEGIN not in lines or END not in lines:
         return text
@@ -162,8 +161,11 @@ def without(text: str) -> str:
     return "\n".join([*lines[:begin], *lines[end + 1 :]])
 
 
-def put(text: str, found: Baseline) -> str:
-    """Return the text of a system's file, :func:`without` what was learnt before, with *found*'s references."""
+def put(text: str, learnt: Baseline) -> str:
+    """Return the text of a system's file, :func:`without` earlier learnt references, with those of *learnt*.
+
+    Raises BadInput if the file's own references are on one line.
+    """
     lines = text.rstrip("\n").split("\n")
     begin = next((i for i, line in enumerate(lines) if line.startswith(_LIST)), None)
     if begin is None:
@@ -171,11 +173,13 @@ def put(text: str, found: Baseline) -> str:
         begin = len(lines) - 1
     rest = lines[begin].removeprefix(_LIST).split("#")[0].strip()
     if rest not in {"", "[]"}:
-        raise BadInput("its references are on one line: give each a line of its own, that others can be added")
+        raise BadInput(
+            "its references are on one line: write each on a separate line, so that others can be added"
+        )
     if rest:
         lines[begin] = _LIST
     # First in the list, indented as the others are.
     after = next((line for line in lines[begin + 1 :] if line.lstrip().startswith("- ")), "  - ")
     indent = after[: len(after) - len(after.lstrip())] if rest == "" else "  "
-    block = [BEGIN, *(indent + one.line() for one in found.learnt), END]
+    block = [BEGIN, *(indent + reference.line() for reference in learnt.learnt), END]
     return "\n".join([*lines[: begin + 1], *block, *lines[begin + 1 :]]) + "\n"

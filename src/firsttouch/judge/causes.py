@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names the cause of a bad verdict where the signature shows it, by the rules of causes.toml."""
+"""Names the cause of a bad verdict if its findings show the cause's signature, by the rules of causes.toml."""
 
 from __future__ import annotations
 
 import functools
 import statistics
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 from firsttouch.judge.verdict import Finding
 from firsttouch.systems.facts import Facts
 
-#: Sizes that fit every processor's first cache, and that fit none.
+#: Sizes in bytes: up to the first fits every processor's first cache, from the second on no cache fits.
 _CACHE, _MEMORY = 32 << 10, 32 << 20
-#: A share is that of a missing memory channel within this, or a quarter of a channel's share where that is less.
+#: A share is that of a missing memory channel within this, or within a quarter of a channel's share if that is
+#: less.
 _NEAR = 0.03
-#: What the others have at least where only some of the groups are meant.
+#: The least share of all other groups if a condition is about some of the groups.
 _HEALTHY = 0.97
 _KEYS = frozenset(
-    {
+    [
         "count",
         "is",
         "setting",
@@ -36,13 +37,13 @@ _KEYS = frozenset(
         "share",
         "channels",
         "alike",
-    }
+    ]
 )
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A cause: its *name*, the *text* that tells it, and the conditions that must all hold."""
+    """A cause: its *name*, the *text* that explains it, and the conditions that must all hold."""
 
     name: str
     text: str
@@ -50,69 +51,81 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Place:
-    """What rules look at of a finding: its NUMA nodes and their relation, its size, what is left of the value.
+class _Place:
+    """Where a finding was measured: NUMA nodes, bank, their relation, and the size in bytes.
 
-    *bad*: its verdict is no pass.
+    *left* is the share of the expected value (1: all of it, below: worse), *bad* whether the verdict is not a
+    pass.
     """
 
     nodes: Sequence[int]
     bank: Any
-    relation: str
     size: int
     left: float | None
     bad: bool
 
+    @property
+    def relation(self) -> str:
+        if len(self.nodes) != 1 or self.bank is None:
+            return "?"
+        return "local" if self.nodes[0] == self.bank else "remote"
+
+    def key(self, by: str) -> str:
+        """Return the group of the place: its bank, its NUMA node, or the pair of both."""
+        if self.relation == "?":
+            return ""
+        if by == "pair":  # a link has two directions
+            return " and ".join(map(str, sorted({self.nodes[0], self.bank})))
+        return str(self.bank if by == "bank" else self.nodes[0])
+
 
 @dataclass(frozen=True)
 class Signs:
-    """What the rules look at: findings with what is expected, and counts and settings of the host by metric."""
+    """The input of the rules: findings, the host's counts and settings by metric, and its system's facts."""
 
     findings: Sequence[Finding]
     values: Mapping[str, float]
     facts: Facts | None
 
     @functools.cached_property
-    def places(self) -> Mapping[str, Sequence[Place]]:
-        """The findings with values, by check."""
-        found: dict[str, list[Place]] = {}
-        for finding in self.findings:
-            if finding.values:
-                found.setdefault(finding.check, []).append(_place(finding))
-        return found
+    def places(self) -> Mapping[str, Sequence[_Place]]:
+        """The places of the findings with values, by check."""
+        places: dict[str, list[_Place]] = {}
+        for f in self.findings:
+            if f.values:
+                nodes, bank, size = f.case.get("pu_nodes", ()), f.case.get("bank"), f.case.get("size_bytes", 0)
+                places.setdefault(f.check, []).append(_Place(nodes, bank, size, _left(f), f.verdict != "pass"))
+        return places
 
 
 @functools.cache
 def rules() -> tuple[Rule, ...]:
     """Return the rules of causes.toml, in their order."""
     data = tomllib.loads((resources.files(__package__) / "causes.toml").read_text(encoding="utf-8"))
-    found = []
     for entry in data["cause"]:
         for condition in entry["when"]:
             if unknown := set(condition) - _KEYS:
                 raise ValueError(f"causes.toml: {entry['name']}: unknown keys {sorted(unknown)}")
-        found.append(Rule(entry["name"], entry["text"], tuple(entry["when"])))
-    return tuple(found)
+    return tuple(Rule(entry["name"], entry["text"], tuple(entry["when"])) for entry in data["cause"])
 
 
 def causes(signs: Signs) -> list[str]:
-    """Return the causes whose signature *signs* show, each as ``name: what shows it``, the likeliest first."""
-    found: dict[str, str] = {}
+    """Return the causes whose signature *signs* show, each as ``name: evidence``, the likeliest first."""
+    texts: dict[str, str] = {}
     for rule in rules():
-        told: dict[str, Any] | None = {}
+        fields: dict[str, Any] = {}
         for condition in rule.when:
-            one = _holds(condition, signs)
-            if one is None:
-                told = None
+            values = _holds(condition, signs)
+            if values is None:
                 break
-            told = {**one, **(told or {})}
-        if told is not None:
-            found.setdefault(rule.name, f"{rule.name}: {rule.text.format(**told)}")
-    return list(found.values())
+            fields = {**values, **fields}
+        else:
+            texts.setdefault(rule.name, f"{rule.name}: {rule.text.format(**fields)}")
+    return list(texts.values())
 
 
 def _holds(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
-    """Return what a condition that holds has to tell, None for one that does not."""
+    """Return the fields that a condition gives to the text of its rule, None if it does not hold."""
     if "count" in condition:
         return _count(condition["count"], condition["is"], signs)
     if "slow" in condition:
@@ -125,63 +138,70 @@ def _holds(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
     return _groups(condition, signs)
 
 
-def _count(
-    metric: Literal["numa_nodes", "pus"], how: Literal["fewer", "more", "one", "halved"], signs: Signs
-) -> dict[str, Any] | None:
-    found = signs.values.get(metric)
-    if found is None or signs.facts is None:
+def _count(metric: str, relation: str, signs: Signs) -> dict[str, Any] | None:
+    """Return the fields of a condition on the host's number of NUMA nodes or PUs."""
+    count = signs.values.get(metric)
+    if count is None or signs.facts is None:
         return None
-    expected = int(getattr(signs.facts, metric))
+    expected, threads = int(getattr(signs.facts, metric)), signs.facts.threads_per_core
     holds = {
-        "fewer": found < expected,
-        "more": found > expected,
-        "one": found == 1 < expected,
-        "halved": signs.facts.threads_per_core > 1 and found * signs.facts.threads_per_core == expected,
-    }[how]
-    if not holds:
-        return None
-    return {"found": int(found), "expected": expected, "which": _lost_nodes(int(found), signs)}
+        "fewer": count < expected,
+        "more": count > expected,
+        "one": count == 1 < expected,
+        "halved": threads > 1 and count * threads == expected,
+    }[relation]
+    return {"found": int(count), "expected": expected, "which": _lost_nodes(int(count), signs)} if holds else None
 
 
 def _lost_nodes(count: int, signs: Signs) -> str:
-    """Return which NUMA nodes are missing as a text, where the metrics of the other ones show it."""
+    """Return which NUMA nodes are missing, if the metrics of the other ones show it."""
     seen = {n for places in signs.places.values() for p in places for n in p.nodes}
     lost = sorted(set(signs.facts.numa_node_numbers if signs.facts else ()) - seen)
     if len(seen) != count or not lost:
         return ""
-    one = len(lost) == 1
-    return f"NUMA node{'' if one else 's'} {', '.join(map(str, lost))} {'is' if one else 'are'} missing: "
+    numbers = ", ".join(map(str, lost))
+    return f"NUMA node {numbers} is missing: " if len(lost) == 1 else f"NUMA nodes {numbers} are missing: "
 
 
 def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
-    grouped: dict[str, list[tuple[float, bool]]] = {}
-    for place in _chosen(condition, signs):
-        if place.left is not None and (key := _key(condition["by"], place)):
-            grouped.setdefault(key, []).append((place.left, place.bad))
-    low, high = condition["share"]
-    middles = {key: statistics.median(share for share, _ in mine) for key, mine in grouped.items()}
-    meant = {}
-    for key, mine in grouped.items():
-        shares, bad = [share for share, _ in mine], sum(is_bad for _, is_bad in mine)
+    """Return the fields of a condition on the shares of groups of metrics."""
+    relation, size, by = condition.get("relation"), condition.get("size"), condition["by"]
+    grouped: dict[str, list[_Place]] = {}
+    for place in signs.places.get(condition["check"], ()):
         if (
-            low <= middles[key] < high
-            # What is slow has to be found slow: a median of few noisy passes shows no cause.
-            and (high > 1 or 2 * bad >= len(mine))
-            and (not condition.get("channels") or _lacks_channel(middles[key], key, signs.facts))
-            and max(shares) - min(shares) <= condition.get("alike", float("inf"))
+            relation in {None, place.relation}
+            and (size != "cache" or 0 < place.size <= _CACHE)
+            and (size != "memory" or place.size >= _MEMORY)
+            and place.left is not None
+            and (key := place.key(by))
         ):
-            meant[key] = middles[key]
-    if condition["groups"] != "all" and any(m < _HEALTHY for key, m in middles.items() if key not in meant):
-        return None
-    holds = {"one": len(meant) == 1 < len(grouped), "some": 0 < len(meant) < len(grouped), "all": bool(meant)}
-    if not holds[condition["groups"]] or (condition["groups"] == "all" and len(meant) < len(grouped)):
+            grouped.setdefault(key, []).append(place)
+    low, high = condition["share"]
+    shares = {key: [p.left for p in places if p.left is not None] for key, places in grouped.items()}
+    medians = {key: statistics.median(values) for key, values in shares.items()}
+    meant = {
+        key: median
+        for key, median in medians.items()
+        if low <= median < high
+        # A slow group must be judged slow: the median of a few noisy repetitions shows no cause.
+        and (high > 1 or 2 * sum(p.bad for p in grouped[key]) >= len(grouped[key]))
+        and (not condition.get("channels") or _lacks_channel(median, key, signs.facts))
+        and max(shares[key]) - min(shares[key]) <= condition.get("alike", float("inf"))
+    }
+    if condition["groups"] == "all":
+        holds = bool(meant) and len(meant) == len(grouped)
+    else:
+        few = len(meant) == 1 if condition["groups"] == "one" else bool(meant)
+        healthy = all(median >= _HEALTHY for key, median in medians.items() if key not in meant)
+        holds = few and len(meant) < len(grouped) and healthy
+    if not holds:
         return None
     key = min(meant, key=lambda k: meant[k])
-    return {condition["by"]: key, "share": f"{meant[key]:.0%}"}
+    return {by: key, "share": f"{meant[key]:.0%}"}
 
 
 def _lacks_channel(share: float, bank: str, facts: Facts | None) -> bool:
-    """Tell whether a share of the bandwidth of *bank* is that of one or two memory channels fewer than it has."""
+    """Return whether *share* of the bandwidth of *bank* is that with one or two memory channels fewer."""
     if facts is None or facts.memory is None or not facts.memory.channels_per_package:
         return any(abs(share - (c - 1) / c) <= min(_NEAR, 1 / (4 * c)) for c in (2, 3, 4, 6, 8, 12))
     packages = dict(zip(map(str, facts.numa_node_numbers), facts.package_of_numa_node, strict=True))
@@ -189,40 +209,11 @@ def _lacks_channel(share: float, bank: str, facts: Facts | None) -> bool:
     nodes = sum(p == package for p in packages.values()) if package is not None else 1
     channels = max(1, facts.memory.channels_per_package // nodes)
     near = min(_NEAR, 1 / (4 * channels))
-    return any(abs(share - (channels - gone) / channels) <= near for gone in (1, 2) if gone < channels)
-
-
-def _chosen(condition: Mapping[str, Any], signs: Signs) -> Iterator[Place]:
-    relation, size = condition.get("relation", ""), condition.get("size", "")
-    for place in signs.places.get(condition["check"], ()):
-        if (
-            relation in {"", place.relation}
-            and (size != "cache" or 0 < place.size <= _CACHE)
-            and (size != "memory" or place.size >= _MEMORY)
-        ):
-            yield place
-
-
-def _place(finding: Finding) -> Place:
-    nodes, bank = finding.case.get("pu_nodes", ()), finding.case.get("bank")
-    local = len(nodes) == 1 and nodes[0] == bank
-    remote = len(nodes) == 1 and bank is not None and nodes[0] != bank
-    relation = "local" if local else "remote" if remote else "?"
-    return Place(
-        nodes, bank, relation, finding.case.get("size_bytes", 0), _left(finding), finding.verdict != "pass"
-    )
-
-
-def _key(by: str, place: Place) -> str:
-    if len(place.nodes) != 1 or place.bank is None:
-        return ""
-    if by == "pair":  # a link has two directions
-        return " and ".join(map(str, sorted({place.nodes[0], place.bank})))
-    return str(place.bank if by == "bank" else place.nodes[0])
+    return any(abs(share - (channels - lost) / channels) <= near for lost in (1, 2) if lost < channels)
 
 
 def _left(finding: Finding) -> float | None:
-    """Return what is left of what is expected of a metric (1: all of it, below: worse)."""
+    """Return the share of the expected value that a metric reaches (1: all of it, below: worse)."""
     if finding.reference is None or not finding.reference.value:
         return None
     share = statistics.median(finding.values) / finding.reference.value

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the majority of a fleet's hosts reach of one metric, how far good hosts differ, and which ones are no such.
+"""The level that most hosts of a fleet reach for a metric, the spread among good hosts, and the outliers.
 
-Robust by construction: it starts from the shortest half of the hosts (P. J. Rousseeuw, Least median of squares
-regression, 1984), so that up to half of the hosts may be bad, and in any direction.
+The estimate starts from the shortest half of the hosts (P. J. Rousseeuw, Least median of squares regression,
+1984), so up to half of the hosts may be bad, in any direction.
 """
 
 from __future__ import annotations
@@ -20,37 +20,36 @@ from firsttouch.judge import sprt
 from firsttouch.judge.sprt import Floats, Groups
 from firsttouch.records.schema import Better
 
-#: Fewer hosts than these say nothing about a fleet.
+#: The fewest hosts of a fleet from which a level is learnt.
 FEWEST_HOSTS = 5
-#: The loss that has to be found.
+#: The loss that must be detected.
 LOSS = 0.05
-#: Standard deviations beyond which a host is no good one, and within which good hosts have to be of the limit:
-#: of a million good ones, as many as 1 lie beyond 4.9.
+#: Standard deviations beyond which a host is an outlier, and those between the level and the limit: of a million
+#: good hosts, one is beyond 4.9.
 _BEYOND = 4.0
 _WITHIN = 4.3
-#: The value's doubt may be as large a share of the loss that has to be found.
+#: The largest standard error of the level, as a share of the loss that must be detected.
 _DOUBT = 1 / 16
 #: Median of the absolute value of a standard normal variable.
 _NORMAL = 0.6745
-#: A range of hosts that is longer is a mistake.
+#: The most hosts of a range: a longer one is a mistake.
 _MOST_HOSTS = 100_000
-#: As many hosts measured twice tell the error of a pass from the difference between hosts.
+#: The fewest hosts measured twice that separate the error of a repetition from the difference between hosts.
 _TWICE = 5
-#: A fleet is divided where its hosts form two groups of which the larger one has less than this share of them:
-#: which of the two is right is not known then. A fleet that may be divided has at least so many hosts, a group has
-#: so many and this share of all.
+#: A fleet is divided if its hosts form two groups and the larger one has less than this share: nothing shows which
+#: group is right. The fewest hosts of a divided fleet, and of a group, and the least share of a group follow.
 _MAJORITY, _FEWEST_DIVIDED, _FEWEST, _SHARE = 0.6, 8, 3, 0.1
-#: The groups' medians are apart by this part of the value at least, and by so many standard deviations within a
-#: group (more where hosts are few).
+#: The least distance of the groups' medians: as a share of the value, and in standard deviations within a group
+#: (more if there are few hosts).
 _APART, _FAR, _FAR_OF_FEW = LOSS / 2, 6.0, 1500.0
 
 
 @dataclass(frozen=True)
 class Divided:
-    """A metric of which a fleet's hosts form two groups, neither of them a clear majority.
+    """A metric in which a fleet's hosts form two groups, neither of them a clear majority.
 
-    *better* and *worse* are the names of hosts, *values* what each group reaches, in the metric's unit. Where
-    neither direction is better, the larger group is first.
+    *better* and *worse* are names of hosts, *values* the median of each group in the metric's unit. If neither
+    direction is better, the larger group is first.
     """
 
     better: Sequence[str]
@@ -59,11 +58,11 @@ class Divided:
 
     @property
     def apart(self) -> float:
-        """The difference as a share of what the better group reaches."""
+        """The difference as a share of the better group's median."""
         return abs(self.values[1] / self.values[0] - 1)
 
     def text(self, unit: str) -> str:
-        """Return the groups as a text without the metric's name; *unit* is that of the values."""
+        """Return both groups as text without the metric's name; *unit* is that of the values."""
         of_unit = "" if unit == "1" else f" {unit}"
         groups = zip((self.better, self.worse), self.values, strict=True)
         texts = [f"{len(hosts)} hosts at {value:.4g}{of_unit} ({folded(hosts)})" for hosts, value in groups]
@@ -71,7 +70,7 @@ class Divided:
 
 
 def folded(hosts: Sequence[str]) -> str:
-    """Return host names as Slurm writes them, ``n[1-8],m2``, or one by one where they cannot be written so."""
+    """Return host names as Slurm writes them, ``n[1-8],m2``, or one by one if that is not possible."""
     try:
         return str(NodeSet.fromlist(list(hosts), resolver=RESOLVER_NOGROUP))
     except NodeSetException:
@@ -79,7 +78,7 @@ def folded(hosts: Sequence[str]) -> str:
 
 
 def unfolded(text: str) -> list[str]:
-    """Return the host names of a list such as ``n[1-8],m2``; raises BadInput where it is none."""
+    """Return the host names of a list such as ``n[1-8],m2``; raises BadInput for anything else."""
     if any(int(end) - int(begin) > _MOST_HOSTS for begin, end in re.findall(r"(\d{1,18})-(\d{1,18})", text)):
         raise BadInput(f"{text}: more than {_MOST_HOSTS} hosts")
     try:
@@ -91,16 +90,16 @@ def unfolded(text: str) -> list[str]:
     return hosts
 
 
-def divided(passes: Groups, hosts: Sequence[str], better: Better) -> Divided | None:
-    """Return the two groups that hosts form, None where most hosts are alike or nothing can be said.
+def divided(samples: Groups, hosts: Sequence[str], better: Better) -> Divided | None:
+    """Return the two groups that hosts form, None if most hosts are alike or there are too few.
 
-    The largest gap between hosts' medians divides them, if the groups are clearly apart. A clear minority is set
-    aside (these are outliers), and the others are looked at again. Of simulated fleets of 8 to 1000 hosts that
-    differ by a normal deviation, 4 of 79,000 were taken for divided.
+    The largest gap between the hosts' medians divides them, if the groups are clearly apart. A clear minority is
+    set aside (outliers), and the rest is searched again. Of 79,000 simulated fleets of 8 to 1000 hosts with
+    normally distributed levels, 4 were taken for divided.
     """
-    if len(passes) < _FEWEST_DIVIDED or passes.values.min() <= 0:
+    if len(samples) < _FEWEST_DIVIDED or samples.values.min() <= 0:
         return None
-    levels = passes.medians()
+    levels = samples.medians()
     order = np.argsort(levels, kind="stable")
     ordered = levels[order]
     begin, end = 0, len(ordered)
@@ -115,10 +114,9 @@ def divided(passes: Groups, hosts: Sequence[str], better: Better) -> Divided | N
         if values[1] - values[0] < max(far, _APART * values[1]):
             return None
         if max(len(low), len(high)) < _MAJORITY * count:
-            names = (
-                [hosts[i] for i in order[begin:middle].tolist()],
-                [hosts[i] for i in order[middle:end].tolist()],
-            )
+            names = [
+                [hosts[i] for i in order[part].tolist()] for part in (slice(begin, middle), slice(middle, end))
+            ]
             first = 0 if better == "lower" or (better == "neither" and len(low) > len(high)) else 1
             return Divided(sorted(names[first]), sorted(names[1 - first]), (values[first], values[1 - first]))
         begin, end = (begin, middle) if len(low) > len(high) else (middle, end)
@@ -127,13 +125,13 @@ def divided(passes: Groups, hosts: Sequence[str], better: Better) -> Divided | N
 
 @dataclass(frozen=True)
 class Level:
-    """A metric of a fleet: the *value* that good hosts reach, in the metric's unit.
+    """The *value* that good hosts of a fleet reach for a metric, in the metric's unit.
 
-    A host is no good one beyond the relative difference *limit*; *error* is that of one pass (see
-    :func:`firsttouch.judge.sprt.fitted`). *spread* is the relative standard deviation of good hosts' own
-    levels, *doubt* that of *value*. *hosts* are as many good ones with so many *passes* each on average,
-    *outliers* the others with their relative differences from the value. *more_passes* per host are missing until
-    the value is known well enough.
+    All other figures but counts are relative to it: *limit* is the difference beyond which a host is bad, *error*
+    that of one repetition (see :func:`firsttouch.judge.sprt.fitted`), *spread* the standard deviation among good
+    hosts, *doubt* the standard error of *value*. *hosts* is the number of good hosts, *passes* their mean number
+    of repetitions, *outliers* the other hosts with their differences. *more_passes* is how many more repetitions
+    of each host are needed to know the value well enough.
     """
 
     value: float
@@ -147,50 +145,50 @@ class Level:
     more_passes: int
 
 
-def learn(passes: Mapping[str, Sequence[float]], better: Better, loss: float = LOSS) -> Level | None:
-    """Return the level of a metric from its *passes* by host, and how to find a *loss* of it.
+def learn(samples: Mapping[str, Sequence[float]], better: Better, loss: float = LOSS) -> Level | None:
+    """Return the level of a metric from the *samples* of each host, with a limit that detects *loss* (a fraction).
 
-    None for too few hosts, or for values of which none can be a share (0 or less).
+    None for fewer than :data:`FEWEST_HOSTS` hosts, and for values of 0 or less.
     """
-    mine = {host: values for host, values in passes.items() if len(values)}
-    if not mine:
+    of_host = {host: values for host, values in samples.items() if len(values)}
+    if not of_host:
         return None
-    values = np.concatenate([np.asarray(v, dtype=float) for v in mine.values()])
-    return level(Groups(values, np.array([len(v) for v in mine.values()])), list(mine), better, loss)
+    values = np.concatenate([np.asarray(v, dtype=float) for v in of_host.values()])
+    return level(Groups(values, np.array([len(v) for v in of_host.values()])), list(of_host), better, loss)
 
 
-def level(passes: Groups, hosts: Sequence[str], better: Better, loss: float = LOSS) -> Level | None:
-    """Return what :func:`learn` does, of the *passes* of each of *hosts* (oldest first) in columns."""
-    if len(passes) < FEWEST_HOSTS or passes.values.min() <= 0:
+def level(samples: Groups, hosts: Sequence[str], better: Better, loss: float = LOSS) -> Level | None:
+    """Return what :func:`learn` does, from a group of samples for each of *hosts*, oldest first."""
+    if len(samples) < FEWEST_HOSTS or samples.values.min() <= 0:
         return None
-    unit = float(np.median(passes.medians()))
-    found = Groups(passes.values / unit, passes.counts)
-    error = _error(found)
-    levels = _locations(found, error or 0.0)
+    unit = float(np.median(samples.medians()))
+    relative = Groups(samples.values / unit, samples.counts)
+    error = _error(relative)
+    levels = relative.apply(lambda rows: _location(rows, error or 0.0))
     centre, scale = _half(np.sort(levels))
     for _ in range(3):
         beyond = max(_BEYOND * scale * _few(len(levels)), loss / 2)
         good = np.abs(levels - centre) <= beyond
-        # All passes count alike: who was measured again because he was slow at first does not count as slow.
-        known = found.chosen(good)
+        # All repetitions weigh the same: a host that was measured again because it was slow is not slow for that.
+        chosen = relative.chosen(good)
         own = _deviation(levels[good] - centre) if error is None else error
-        centre = float(_location(known.values[None, :], own)[0])
+        centre = float(_location(chosen.values[None, :], own)[0])
         scale = _deviation(levels[good] - centre)
-    pooled = known.values
-    typical = float(np.median(known.counts))
-    spread = 0.0 if error is None else _spread(known, own)
-    # Where good hosts differ so much that the loss would be one of theirs, a larger one is looked for.
+    pooled = chosen.values
+    typical = float(np.median(chosen.counts))
+    spread = 0.0 if error is None else _spread(chosen, own)
+    # If good hosts differ by as much as the loss, a larger loss is detected.
     wanted = max(loss, 2 * _WITHIN * spread)
-    centre, moving, fitted, wanted = _centred(pooled, centre, own * _few(len(known)), better, wanted)
-    steady = spread / math.sqrt(len(known))
+    centre, moving, fitted, wanted = _centred(pooled, centre, own * _few(len(chosen)), better, wanted)
+    steady = spread / math.sqrt(len(chosen))
     return Level(
         value=centre * unit,
         limit=wanted / 2,
         error=fitted,
         spread=spread,
         doubt=math.hypot(moving, steady),
-        hosts=len(known),
-        passes=len(pooled) / len(known),
+        hosts=len(chosen),
+        passes=len(pooled) / len(chosen),
         outliers={hosts[i]: float(levels[i]) / centre - 1 for i in np.flatnonzero(~good).tolist()},
         more_passes=max(0, math.ceil(typical * ((moving / (wanted * _DOUBT)) ** 2 - 1))),
     )
@@ -199,32 +197,29 @@ def level(passes: Groups, hosts: Sequence[str], better: Better, loss: float = LO
 def _centred(
     pooled: Floats, centre: float, error: float, better: Better, loss: float
 ) -> tuple[float, float, float, float]:
-    """Return the value about which passes are no evidence either way, its doubt, their error, and the loss.
+    """Return the value around which samples are no evidence, its standard error, the samples' error, and the loss.
 
-    Passes are not alike on both sides: of what most of them reach, their mean may be far. The loss is a larger
-    one where no number of such passes would tell it.
+    The distribution of samples is not symmetric: their mean may be far from what most of them reach. The loss
+    grows until some number of such samples detects it.
     """
-    found = None
+    fitted = None
     for _ in range(4):
         changes = pooled / centre - 1
-        found = _fitted(changes, error, better, loss)
-        most = sprt.reach(loss / 2, found or error)
+        fitted = _fitted(changes, error, better, loss)
+        most = sprt.reach(loss / 2, fitted or error)
         near = np.clip(changes, -most, most)
         centre *= 1 + float(near.mean())
         doubt = float(near.std()) / math.sqrt(len(near))
-    while (found := _fitted(pooled / centre - 1, error, better, loss)) is None:
+    while (fitted := _fitted(pooled / centre - 1, error, better, loss)) is None:
         loss *= 1.25
-    return centre, doubt, found, loss
+    return centre, doubt, fitted, loss
 
 
 def _fitted(changes: Floats, error: float, better: Better, loss: float) -> float | None:
-    """Return the error that counts in the worse direction, or the larger one where both are bad."""
-    found = []
-    if better != "lower":
-        found.append(sprt.fitted(-changes, error, loss))
-    if better != "higher":
-        found.append(sprt.fitted(changes, error, loss))
-    return None if None in found else max(f for f in found if f is not None)
+    """Return the error in the worse direction, or the larger one of both directions if both are bad."""
+    losses = {"higher": [-changes], "lower": [changes]}.get(better, [-changes, changes])
+    errors = [sprt.fitted(side, error, loss) for side in losses]
+    return None if None in errors else max(e for e in errors if e is not None)
 
 
 def _half(ordered: Floats) -> tuple[float, float]:
@@ -235,12 +230,8 @@ def _half(ordered: Floats) -> tuple[float, float]:
     return (first + last) / 2, (last - first) / 2 / _NORMAL
 
 
-def _locations(found: Groups, error: float) -> Floats:
-    return found.apply(lambda rows: _location(rows, error))
-
-
 def _location(rows: Floats, error: float) -> Floats:
-    """Return Huber's location of each row: its mean, with what is far off for this *error* drawn near."""
+    """Return Huber's location of each row: its mean after values far off for this *error* are drawn near."""
     if rows.shape[1] == 1:
         return rows[:, 0]
     centre: Floats = np.median(rows, axis=1)
@@ -255,23 +246,23 @@ def _deviation(differences: Floats) -> float:
     return float(np.median(np.abs(differences))) / _NORMAL
 
 
-def _error(found: Groups) -> float | None:
-    """Return the standard deviation of a pass, by differences of neighbours; None where few were repeated."""
-    if np.count_nonzero(found.counts > 1) < _TWICE:
+def _error(samples: Groups) -> float | None:
+    """Return the standard deviation of a repetition from differences of neighbours, None if few are repeated."""
+    if np.count_nonzero(samples.counts > 1) < _TWICE:
         return None
-    steps = [np.diff(rows, axis=1).ravel() for _, rows in found.blocks()]
+    steps = [np.diff(rows, axis=1).ravel() for _, rows in samples.blocks()]
     return _deviation(np.concatenate(steps)) / math.sqrt(2)
 
 
-def _spread(found: Groups, error: float) -> float:
-    """Return the standard deviation of good hosts' own levels.
+def _spread(samples: Groups, error: float) -> float:
+    """Return the standard deviation among good hosts.
 
-    A host's passes are halved: what both halves have in common is the host's, what they differ by is chance. What
-    chance may also make of the halves' sum, four of its standard deviations, is no difference between hosts.
+    A host's samples are halved: the halves' mean is the host's level, their difference is chance. Four standard
+    deviations of what chance contributes to the mean are not counted as differences between hosts.
     """
     halves = [
         (_location(rows[:, ::2], error), _location(rows[:, 1::2], error))
-        for _, rows in found.blocks()
+        for _, rows in samples.blocks()
         if rows.shape[1] > 1
     ]
     if not halves:
@@ -282,12 +273,12 @@ def _spread(found: Groups, error: float) -> float:
 
 
 def _variance(values: Floats) -> float:
-    """Return the variance about the median, of far values that of nearer ones."""
+    """Return the variance around the median, with outliers drawn near."""
     distances = np.abs(values - np.median(values))
     far = 2.5 * float(np.median(distances)) / _NORMAL
     return float((np.minimum(distances, far) ** 2).mean())
 
 
 def _few(count: int) -> float:
-    """Return by how much a deviation of so few values may be too small."""
+    """Return the factor by which the standard deviation of so few values may be too small."""
     return 1 + 3 / count

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wald's sequential probability ratio test, on columns of samples.
 
-Two hypotheses are weighed (A. Wald, Sequential tests of statistical hypotheses, 1945): that a host loses nothing of
-a metric, and that it loses as much as must be detected. A repetition that loses more than the *limit* is evidence
-for the second hypothesis, in proportion. The evidence of one repetition is bounded (P. J. Huber, A robust version of
-the probability ratio test, 1965): a fail takes at least :data:`FEWEST_TO_FAIL` repetitions, a pass takes one.
+Two hypotheses are weighed (A. Wald, Sequential tests of statistical hypotheses, 1945): that a host loses nothing
+of a metric, and that it loses as much as must be detected. A repetition that loses more than the *limit* is
+evidence for the second hypothesis, in proportion. The evidence of one repetition is bounded (P. J. Huber, A robust
+version of the probability ratio test, 1965): a fail takes at least :data:`FEWEST_TO_FAIL` repetitions, a pass
+takes one.
 
 Samples are not normally distributed: a host is slow now and then, and never fast. Limit and error are therefore
-learnt from real samples. Wald's bounds hold for any distribution if the mean of exp(evidence) is 1 for a good host,
-and so is the mean of exp(-evidence) for a bad one.
+learnt from real samples. Wald's bounds hold for any distribution if the mean of exp(evidence) is 1 for a good
+host, and so is the mean of exp(-evidence) for a bad one.
 """
 
 from __future__ import annotations
@@ -98,9 +99,9 @@ _EXPECTED = np.array([statistics.NormalDist().inv_cdf((i + 0.5) / 32) for i in r
 FAIL_AT = math.log((1 - OVERLOOKED) / FALSE_ALARM)
 PASS_AT = -math.log((1 - FALSE_ALARM) / OVERLOOKED)
 _MOST = FAIL_AT / FEWEST_TO_FAIL * (1 + 1e-9)
-#: A host changed between two sessions if the repetitions before and after are evidence for opposite hypotheses, this
-#: much each. A single repetition that is clearly bad or clearly good is enough. A good host's repetitions reach it by
-#: chance in at most exp(-CHANGED), one of 22 validations.
+#: A host changed between two sessions if the repetitions before and after are evidence for opposite hypotheses,
+#: this much each. A single repetition that is clearly bad or clearly good is enough. A good host's repetitions
+#: reach it by chance in at most exp(-CHANGED), one of 22 validations.
 CHANGED = -PASS_AT / 2
 
 
@@ -138,10 +139,11 @@ def certainty_text(evidence: float) -> str:
 
 
 def fitted(losses: Floats, error: float, loss: float) -> float | None:
-    """Return the error with which repetitions such as *losses* of good hosts detect *loss*; half of it is the limit.
+    """Return the error with which repetitions such as *losses* of good hosts detect *loss*, twice the limit.
 
-    *error* is the standard deviation of *losses* without outliers. The result is the standard deviation of a normal
-    distribution whose repetitions are as informative, or None if no number of repetitions would detect the loss.
+    *error* is the standard deviation of *losses* without outliers. The result is the standard deviation of a
+    normal distribution whose repetitions are as informative, or None if no number of repetitions would detect the
+    loss.
     """
     deviation = max(error, _LEAST_ERROR * loss / 2)
     # A few repetitions show little of their distribution, so expected ones are added.
@@ -169,7 +171,7 @@ def _clipped(values: Floats, low: float, high: float) -> Floats:
 
 
 def _summarised(values: Floats) -> tuple[Floats, Floats]:
-    """Return about :data:`_VALUES` values and their shares of a sample; its ends, which matter most, stay exact."""
+    """Return about :data:`_VALUES` values of a sample and their shares. Its ends stay exact: they matter most."""
     ordered = np.sort(values)
     ends = _VALUES // 4
     if len(ordered) <= _VALUES:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a verdict is made of: a finding per metric of a host, and the host's own verdict with its evidence."""
+"""The parts of a verdict: a finding for each metric of a host, and the host's verdict with its evidence."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from firsttouch.records.schema import Better
 from firsttouch.systems.references import Reference
 
 Word = Literal["pass", "suspect", "invalid", "fail"]
-#: Verdict -> exit status, of a command and of a job. Suspect: measurements are missing that would decide.
+#: Verdict -> exit status of a command and of a job. Suspect: more measurements would decide.
 STATUS: Mapping[Word, int] = {"pass": 0, "suspect": 3, "invalid": 1, "fail": 1}
 #: From good to bad.
 ORDER: Sequence[Word] = ("pass", "suspect", "invalid", "fail")
-#: Findings that a host's line names.
+#: How many findings the line of a host shows.
 _NAMED = 2
 
 
 def worst(words: Iterable[Word]) -> Word:
-    """Return the worst of some verdicts; of none: suspect, as nothing was judged."""
+    """Return the worst of some verdicts; suspect if there is none, as nothing was judged."""
     return max(words, key=ORDER.index, default="suspect")
 
 
@@ -32,9 +32,9 @@ def worst(words: Iterable[Word]) -> Word:
 class Finding:
     """The verdict of one metric in one case of one host, and *why*.
 
-    *values* are those of the passes that count, oldest first, in *unit*; *case* are the parameters that name the
-    case. The *evidence* is against the host (see :mod:`firsttouch.judge.sprt`), None where no error of a pass is
-    known. *more* is how many further repetitions decide what is suspect or invalid (0: none would).
+    *values* are those of the repetitions that count, oldest first, in *unit*. *case* are the parameters that name
+    the case. *evidence* is against the host (see :mod:`firsttouch.judge.sprt`), None if the error of a repetition
+    is unknown. *more* repetitions decide a suspect or invalid finding (0: none would).
     """
 
     check: str
@@ -51,7 +51,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """The metric with what tells its case from others of the check."""
+        """The metric with the parameters that distinguish its case from others of the check."""
         return case_name(self.check, self.metric, self.case)
 
     def text(self) -> str:
@@ -59,7 +59,7 @@ class Finding:
         return f"{self.name}: {self.why}"
 
     def short(self, system: str) -> str:
-        """Return the evidence as a short line; *system* names where a reference that no fleet gave is from."""
+        """Return the evidence as a short line; *system* is the source of a reference that is not the fleet's."""
         if self.reference is None or not self.values:
             return f"{short_name(self.metric, self.case)}: {self.why}"
         learnt = not self.reference.line or self.reference.source.startswith("fleet")
@@ -68,12 +68,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        known = self.reference
-        expected = known and {
-            "value": known.value,
-            "minimum": known.minimum,
-            "maximum": known.maximum,
-            "source": known.source,
+        expected = self.reference and {
+            name: getattr(self.reference, name) for name in ("value", "minimum", "maximum", "source")
         }
         return {
             "check": self.check,
@@ -94,10 +90,9 @@ class Finding:
 class HostVerdict:
     """The verdict of a *host*: the worst of its *findings*.
 
-    *unjudged* counts the metrics without a reference; *missing* names what should have been measured and was
-    not, with the reason. A host of which something is missing, or nothing was judged, never passes. *causes* are
-    what explains a verdict that is no pass, where its signature is known. *described*: a system's file was named,
-    whose references judge, too.
+    *unjudged* counts the metrics without a reference. *missing* names what should have been measured and was not,
+    with the reason. A host never passes if something is missing or nothing was judged. *causes* explain a verdict
+    that is not a pass, if its signature is known. *described* is whether a system's file gives references.
     """
 
     host: str
@@ -111,38 +106,30 @@ class HostVerdict:
     @property
     def verdict(self) -> Word:
         """Return the host's verdict."""
-        found = worst(f.verdict for f in self.findings)
-        return worst([found, "suspect"]) if self.missing else found
+        worst_finding = worst(f.verdict for f in self.findings)
+        return worst([worst_finding, "suspect"]) if self.missing else worst_finding
 
     @cached_property
     def evidence(self) -> list[str]:
-        """Return what the verdict rests on, the worst and surest first: a line for each finding but passes."""
-        # Of a host that did not come there is nothing to say but why.
-        silent = self.findings or (self.missing and not self.unjudged)
-        nothing = [] if silent else [self._nothing()]
-        why = [f"cause: {cause}" for cause in self.causes]
-        return (
-            why
-            + [f"{f.verdict}: {f.text()}" for f in self._bad()]
-            + nothing
-            + [f"missing: {m}" for m in self.missing]
-        )
-
-    def _nothing(self) -> str:
-        if self.described:
-            return _NOTHING.format(system=self.system, unjudged=self.unjudged)
-        return _UNDESCRIBED.format(system=self.system, unjudged=self.unjudged)
+        """Return the causes and a line for each finding that is not a pass, the worst and surest first."""
+        lines = [f"cause: {cause}" for cause in self.causes]
+        lines += [f"{f.verdict}: {f.text()}" for f in self._bad()]
+        # For a host that was not measured only the reason is shown.
+        if not self.findings and (self.unjudged or not self.missing):
+            text = _NOTHING if self.described else _UNDESCRIBED
+            lines.append(text.format(system=self.system, unjudged=self.unjudged))
+        return [*lines, *(f"missing: {m}" for m in self.missing)]
 
     @property
     def more(self) -> int:
-        """Return how many further repetitions decide what is suspect or invalid (0: none would)."""
+        """Return how many more repetitions decide all suspect and invalid findings (0: none would)."""
         return max((f.more for f in self.findings), default=0)
 
     def reason(self) -> str:
-        """Return why the host is not good in one short line, as Slurm's ``reason=`` and lists need it.
+        """Return why the host is bad in one short line, for Slurm's ``reason=`` and for lists.
 
-        It is the worst and surest finding with its value and what was expected, and the cause's name where one is
-        known; an empty string where no metric is bad.
+        It is the worst and surest finding with its value and the expected one, and the name of the cause if it is
+        known; an empty string if no metric is bad.
         """
         if not (bad := self._bad()):
             return ""
@@ -157,15 +144,15 @@ class HostVerdict:
     def line(self) -> str:
         """Return the one-line verdict."""
         passed = sum(f.verdict == "pass" for f in self.findings)
-        told = [f"{passed} of {len(self.findings)} judged metrics pass", *self.evidence[:_NAMED]]
+        parts = [f"{passed} of {len(self.findings)} judged metrics pass", *self.evidence[:_NAMED]]
         if (more := len(self.evidence) - _NAMED) > 0:
-            told.append(f"and {more} more")
+            parts.append(f"and {more} more")
         if self.unjudged and self.findings:
             total = len(self.findings) + self.unjudged
-            told.append(f"nothing judges {self.unjudged} of {total} measured metrics")
+            parts.append(f"nothing judges {self.unjudged} of {total} measured metrics")
             if self.verdict == "pass" and 2 * self.unjudged > total:
-                told.append("this pass rests on less than half of them")
-        return f"verdict {self.host} {self.verdict}: {'; '.join(told)}"
+                parts.append("this pass is based on less than half of them")
+        return f"verdict {self.host} {self.verdict}: {'; '.join(parts)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -185,19 +172,19 @@ class HostVerdict:
 
 
 def exit_status(hosts: Sequence[HostVerdict]) -> int:
-    """Return the exit status of some hosts' verdicts: the worst one's."""
+    """Return the exit status of the worst of some verdicts."""
     return STATUS[worst(h.verdict for h in hosts)]
 
 
 _DIGITS = re.compile(r"(\d+)")
 _UNDESCRIBED = (
-    "nothing was judged: none of the {unjudged} metrics is known of enough hosts, and --system {system} "
+    "nothing was judged: too few hosts have any of the {unjudged} metrics, and --system {system} "
     "(which reads the system's references) was not given"
 )
 _NOTHING = "nothing was judged: system {system} has no reference for any of the {unjudged} metrics"
 #: The parameters that a line shows.
-_TELLING = frozenset(
-    {
+_SHOWN = frozenset(
+    [
         "pu_nodes",
         "bank",
         "banks",
@@ -209,18 +196,18 @@ _TELLING = frozenset(
         "dataset",
         "scenario",
         "mode",
-    }
+    ]
 )
 
 
 def natural(host: str) -> list[tuple[int, int | str]]:
-    """Return what sorts hosts as people count them: n9 before n10."""
+    """Return a key that sorts hosts by the numbers in their names: n9 before n10."""
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(host)]
 
 
 def case_name(check: str, metric: str, case: Mapping[str, Any]) -> str:
-    """Return a metric with what tells its case from others of the check."""
-    return " ".join([check, metric, *(f"{k}={_short(v)}" for k, v in case.items() if k in _TELLING)])
+    """Return a metric with the parameters that distinguish its case from others of the check."""
+    return " ".join([check, metric, *(f"{k}={_short(v)}" for k, v in case.items() if k in _SHOWN)])
 
 
 def _short(value: Any) -> str:
@@ -244,7 +231,7 @@ def short_name(metric: str, case: Mapping[str, Any]) -> str:
 
 
 def compared(values: Sequence[float], reference: Reference, source: str) -> str:
-    """Return values beside what is expected: ``23.3 GB/s, 24.8 % below 31 (fleet), 6 repetitions``."""
+    """Return values with the expected one: ``23.3 GB/s, 24.8 % below 31 (fleet), 6 repetitions``."""
     value, unit = statistics.median(values), "" if reference.unit == "1" else f" {reference.unit}"
     if reference.value:
         change = value / reference.value - 1

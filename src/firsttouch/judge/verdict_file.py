@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last verdict of a host in a file that a shell reads at once: ``WORD TIME HOST SYSTEM TEXT``, one line.
+"""The last verdict of a host in a file for shells: one line, ``WORD TIME HOST SYSTEM TEXT``.
 
-TIME is in seconds since 1970. TEXT holds neither quotes nor anything else that a shell would look at.
+TIME is in seconds since 1970. TEXT has no quotes or other characters that a shell interprets.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from firsttouch import paths
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import atomic_files
 
-#: A line for a health check, not a document.
+#: The most characters of TEXT.
 _LONGEST = 400
 
 
 def folder() -> Path:
-    """Return where the last verdicts are: one file per host, below the results or in FIRSTTOUCH_VERDICTS."""
+    """Return the folder of the last verdicts, one file per host: FIRSTTOUCH_VERDICTS, or one below the results."""
     return Path(os.environ.get("FIRSTTOUCH_VERDICTS") or paths.results() / "verdicts").absolute()
 
 
-def line(found: HostVerdict, measured: float | None = None) -> str:
-    """Return the file's line, without its end; *measured* is when (now)."""
+def line(verdict: HostVerdict, measured: float | None = None) -> str:
+    """Return the file's line without its newline; *measured* is the time of the measurement (default: now)."""
     stated = int(time.time() if measured is None else measured)
-    text = re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", found.line().split(": ", 1)[1])[:_LONGEST]
-    return f"{found.verdict} {stated} {found.host} {found.system} {text}"
+    text = re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", verdict.line().split(": ", 1)[1])[:_LONGEST]
+    return f"{verdict.verdict} {stated} {verdict.host} {verdict.system} {text}"
 
 
-def write(found: HostVerdict, measured: float, *files: Path) -> None:
-    """Write the verdict of what was *measured* then to each of *files* that has none of a later measurement."""
+def write(verdict: HostVerdict, measured: float, *files: Path) -> None:
+    """Write the verdict of a measurement at the time *measured* to each of *files* without a later one."""
     for file in files:
         if _stated(file) <= int(measured):
             file.parent.mkdir(parents=True, exist_ok=True)
-            atomic_files.write(file, line(found, measured) + "\n")
+            atomic_files.write(file, line(verdict, measured) + "\n")
 
 
 def _stated(file: Path) -> int:
-    """Return the time of the verdict in a file; 0 for none, for damage and for a time to come."""
+    """Return the time of the verdict in a file; 0 if there is none, or if it is damaged or in the future."""
     try:
         stated = int(file.read_bytes().split()[1])
     except (OSError, IndexError, ValueError):
