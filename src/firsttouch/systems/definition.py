@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A system: its facts, its partitions as ReFrame says, and its references."""
+"""A system: its facts, its partitions in ReFrame's terms, and its references."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,14 +21,17 @@ from firsttouch.systems import references as references_module
 from firsttouch.systems.facts import Facts
 from firsttouch.systems.references import Reference
 
+#: The names of some references' parameters, and the references by the values of these.
+_OfNames = tuple[tuple[str, ...], dict[tuple[Any, ...], Reference]]
+
 
 @dataclass(frozen=True)
 class Partition:
-    """Hosts of a system that one scheduler hands out in one way.
+    """A partition in ReFrame's terms: hosts of a system behind one scheduler with one set of options.
 
-    *access* are the scheduler's options for every job, *time_limit* is as ReFrame writes it ("1h30m"; None:
-    the scheduler's own), *backend* is how the programs come onto the hosts, *image* the file or folder that it
-    takes them from (empty: its own default).
+    *access* are the scheduler's options of every job, *time_limit* is in ReFrame's notation ("1h30m"; None: the
+    scheduler's default). *backend* provides the programs, from the file or folder *image* (empty: the backend's
+    default).
     """
 
     name: str
@@ -45,7 +49,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class System:
-    """A kind of host, as one YAML file describes it; *path* is the file, None for a draft in memory."""
+    """A kind of host, described by the YAML file *path* (None: drafted in memory)."""
 
     name: str
     description: str
@@ -56,48 +60,57 @@ class System:
     path: Path | None
 
     def programs(self, partition: str, backend: str = "", image: str = "") -> tuple[str, str]:
-        """Return the backend on *partition* and its image or view: what is asked for (if anything), or its own."""
-        found = next((p for p in self.partitions if p.name == partition), None)
-        chosen = backend or (found.backend if found else "native")
-        # The partition's image is that of its own backend.
-        return chosen, image or (found.image if found and found.backend == chosen else "")
+        """Return the backend and its image or view: those given, or else those of *partition*."""
+        own = next((p for p in self.partitions if p.name == partition), None)
+        chosen = backend or (own.backend if own else "native")
+        # The partition's image belongs to the partition's backend.
+        return chosen, image or (own.image if own and own.backend == chosen else "")
 
     def reference(self, check: str, metric: str, parameters: Mapping[str, Any]) -> Reference | None:
-        """Return what to expect of *metric* of *check* in the case of *parameters*, None where unknown.
+        """Return the reference of *metric* of *check* in the case of *parameters*, None if there is none.
 
-        A reference matches where all its parameters are among *parameters* (a record's; the relation
-        follows from ``pu_nodes`` and ``bank``); the one with the most parameters wins.
+        A reference matches if all its parameters are among *parameters* (a record's; the relation follows from
+        ``pu_nodes`` and ``bank``). The one with the most parameters wins.
         """
         given = references_module.normalise(parameters, self.facts)
-        found = (r for r in self._by_target.get((check, metric), ()) if r.matches(given))
-        return max(found, key=lambda r: len(r.parameters), default=None)
+        for names, references in self._index.get((check, metric), ()):
+            with contextlib.suppress(TypeError):  # a list in a list, which no reference has
+                if reference := references.get(tuple(given.get(name) for name in names)):
+                    return reference
+        return None
 
     @cached_property
-    def _by_target(self) -> dict[tuple[str, str], list[Reference]]:
-        found: dict[tuple[str, str], list[Reference]] = {}
+    def _index(self) -> dict[tuple[str, str], list[_OfNames]]:
+        """References by check and metric, then by the names (most first) and values of their parameters."""
+        index: dict[tuple[str, str], dict[tuple[str, ...], dict[tuple[Any, ...], Reference]]] = {}
         for reference in self.references:
-            found.setdefault((reference.check, reference.metric), []).append(reference)
-        return found
+            names = tuple(sorted(reference.parameters))
+            by_names = index.setdefault((reference.check, reference.metric), {})
+            values = tuple(reference.parameters[name] for name in names)
+            by_names.setdefault(names, {}).setdefault(values, reference)
+        return {
+            target: sorted(by_names.items(), key=lambda item: -len(item[0])) for target, by_names in index.items()
+        }
 
 
 def mismatch(system: System, host: Topology) -> str:
-    """Return in one line how *host* differs from the hosts of *system*, or an empty string where it fits.
+    """Return in one line how *host* differs from the hosts of *system*, or an empty string if it does not.
 
-    What is compared is what scenarios and steps are planned from: the NUMA nodes and the PUs that are online,
-    whether or not this process may use them. Such a host may be of another system, or a broken one of this: a
-    campaign that judges still measures its topology, so that the host gets its verdict.
+    Scenarios and steps are planned from what is compared: the NUMA nodes and PUs that are online, whether or not
+    this process may use them. A host that differs is of another system, or broken. A campaign that judges still
+    measures its topology, so that the host gets a verdict.
     """
     facts = system.facts
     numbers = tuple(node.index for node in host.numa_nodes)
     if len(numbers) != facts.numa_nodes:
-        what = "NUMA node" if len(numbers) == 1 else "NUMA nodes"
-        return f"this host has {len(numbers)} {what}, {system.name} has {facts.numa_nodes}"
+        nodes = "NUMA node" if len(numbers) == 1 else "NUMA nodes"
+        return f"this host has {len(numbers)} {nodes}, {system.name} has {facts.numa_nodes}"
     if numbers != facts.numa_node_numbers:
         has, expected = (",".join(map(str, n)) for n in (numbers, facts.numa_node_numbers))
         return f"this host has NUMA nodes {has}, {system.name} has {expected}"
     if len(host.pus) != facts.pus:
-        what = "PU" if len(host.pus) == 1 else "PUs"
-        return f"this host has {len(host.pus)} {what}, {system.name} has {facts.pus}"
+        pus = "PU" if len(host.pus) == 1 else "PUs"
+        return f"this host has {len(host.pus)} {pus}, {system.name} has {facts.pus}"
     return ""
 
 
@@ -117,8 +130,8 @@ def build(document: Document, *, path: Path | None) -> System:
             problems.add(line, f"a second partition '{partition['name']}'")
         names.add(partition["name"])
     facts = facts_module.build(document, problems)
-    problems.check()  # references are matched by the facts, so these have to be right
-    found = references_module.build(document, facts, problems)
+    problems.check()  # references are built from the facts
+    references = references_module.build(document, facts, problems)
     problems.check()
     return System(
         name=data["name"],
@@ -126,7 +139,7 @@ def build(document: Document, *, path: Path | None) -> System:
         hostnames=tuple(data["hostnames"]),
         facts=facts,
         partitions=tuple(_partition(p) for p in data["partitions"]),
-        references=found,
+        references=references,
         path=path,
     )
 
@@ -144,7 +157,7 @@ def _partition(data: dict[str, Any]) -> Partition:
         scheduler=data["scheduler"],
         launcher=data.get("launcher", "local"),
         access=tuple(data.get("access", [])),
-        # Two benchmarks at once on one host would measure each other.
+        # Two benchmarks at once on one host would disturb each other.
         max_jobs=int(data.get("max_jobs", 1)),
         time_limit=data.get("time_limit"),
         prepare_cmds=tuple(data.get("prepare_cmds", [])),
@@ -155,43 +168,42 @@ def _partition(data: dict[str, Any]) -> Partition:
 
 
 # ----------------------------------------------------------------------
-# Finds system files and loads them.
+# Finding and loading system files
 
 
 def available() -> dict[str, Path | None]:
-    """Return the file of every system by name, ``local`` with None while no file describes this host.
+    """Return the file of each system by name; that of ``local`` is None until this host has one.
 
-    Raises BadInput where FIRSTTOUCH_SYSTEMS names no folder. The files are not read.
+    The files are not read. Raises BadInput if FIRSTTOUCH_SYSTEMS names a folder that does not exist.
     """
-    found: dict[str, Path | None] = {paths.LOCAL: None}
+    files: dict[str, Path | None] = {paths.LOCAL: None}
     for folder in reversed(paths.systems()):
-        files = {f.stem: f for f in folder.glob("*.yaml") if paths.NAME.match(f.stem)}
-        found.update(files)
-    return dict(sorted(found.items()))
+        files |= {f.stem: f for f in folder.glob("*.yaml") if paths.NAME.match(f.stem)}
+    return dict(sorted(files.items()))
 
 
 def load(name_or_path: str | Path) -> System:
     """Return a system by its name or from its file.
 
-    ``local`` without a file of that name is drafted from this host (raises Missing without hwloc). Raises
-    BadInput, with file and line, where the file is wrong, or where there is no such system.
+    ``local`` is drafted from this host if it has no file (raises Missing without hwloc). Raises BadInput for an
+    unknown system and, with file and line, for a wrong file.
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or text.endswith(".yaml"):
         return from_file(Path(name_or_path))
-    found = available()
-    if text not in found:
-        raise BadInput(f"there is no system '{text}': there are {', '.join(found)}")
-    file = found[text]
+    files = available()
+    if text not in files:
+        raise BadInput(f"there is no system '{text}': there are {', '.join(files)}")
+    file = files[text]
     return of_this_host() if file is None else from_file(file)
 
 
 def from_file(file: Path) -> System:
-    """Return the system that *file* describes; raises BadInput with the line where it is wrong."""
+    """Return the system that *file* describes; raises BadInput with the line of the first error."""
     return build(documents.parse_yaml(documents.read_text(file), file), path=file)
 
 
 def of_this_host() -> System:
-    """Return ``local`` drafted from this host; raises Missing where hwloc is not installed."""
+    """Return ``local`` drafted from this host; raises Missing if hwloc is not installed."""
     text = draft.of_this_host(paths.LOCAL)
     return build(documents.parse_yaml(text, Path("draft of this host")), path=None)

@@ -12,9 +12,8 @@ from firsttouch import units
 from firsttouch.documents import Document, Problems
 
 # ----------------------------------------------------------------------
-# The checks, metrics and parameters that references may name: what the checks' records use.
-#
-# A reference that names anything else could never match a record, so it is an error when the file is read.
+# The checks, metrics and parameters that references may name. A reference with any other name is an error: it
+# could never match a record.
 
 #: How a NUMA node's PUs relate to a memory bank (see :meth:`firsttouch.systems.facts.Facts.relation`).
 Relation = Literal["local", "neighbour", "near", "between", "farthest"]
@@ -40,7 +39,7 @@ METRICS: dict[str, dict[str, str]] = {
 _MEASURED = ("program", "pu_nodes", "bank", "banks", "relation", "threads", "policy", "pages")
 _ALIGNED = ("aligner", "dataset", "scenario", "instances", "threads", "policy")
 
-#: check -> the parameters of its records, and ``relation``, which is derived from pu_nodes and bank.
+#: check -> the parameters of its records, and ``relation``, which follows from pu_nodes and bank.
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "topology": ("source",),
     "latency": (*_MEASURED, "size_bytes", "stride_bytes", "order"),
@@ -53,7 +52,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 
 
 # ----------------------------------------------------------------------
-# What a system's hosts are made of: the "facts" of its file, and what follows from them.
+# The facts of a system's hosts, and figures derived from them
 
 #: A DDR channel is 64 bits wide (thesis, formula 3.1: "word size").
 CHANNEL_BYTES = 8
@@ -61,7 +60,7 @@ CHANNEL_BYTES = 8
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache: level, type (data or unified), size (bytes) and how many PUs share it; None: not known."""
+    """A cache: level, type (data or unified), size (bytes) and how many PUs share it; None: unknown."""
 
     level: int
     type: str | None
@@ -72,7 +71,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory modules: transfers per second and channels per package, None where not known."""
+    """The memory modules: transfers per second and channels per package; None: unknown."""
 
     type: str
     transfer_rate: float | None
@@ -82,7 +81,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Interconnect:
-    """The links between packages: transfers per second and link width in bits, None where not known."""
+    """The links between packages: transfers per second and link width in bits; None: unknown."""
 
     type: str
     links_per_package: int | None
@@ -126,10 +125,10 @@ class Facts:
         return sum(self.memory_per_numa_node)
 
     def theoretical_bandwidth(self) -> float | None:
-        """Return the highest bandwidth of one package's memory (bytes/s), None where it is not known.
+        """Return the theoretical bandwidth of one package's memory (bytes/s), None if it is unknown.
 
-        Thesis section 3.2, formula 3.1: transfers per second x channels x word size. It holds for hosts
-        that have a module in every channel.
+        Thesis section 3.2, formula 3.1: transfers per second x channels x word size. Every channel must have a
+        module.
         """
         if self.memory is None or not self.memory.transfer_rate or not self.memory.channels_per_package:
             return None
@@ -139,16 +138,15 @@ class Facts:
         """Return how the PUs of NUMA node *pu_node* relate to the memory of NUMA node *bank*.
 
         ``local``: the same NUMA node. ``neighbour``: another one of the same package. Between packages the
-        firmware's distances decide: ``near`` is the smallest there is, ``farthest`` the largest where it is
-        larger than that, ``between`` all others. None where facts or NUMA nodes are not known.
+        firmware's distances decide: ``near`` is the smallest one, ``farthest`` the largest one if it is larger,
+        ``between`` any other. None if the facts do not have the distances or one of the NUMA nodes.
         """
         if pu_node not in self._position or bank not in self._position:
             return None
         if pu_node == bank:
             return "local"
         a, b = self._position[pu_node], self._position[bank]
-        package = self.package_of_numa_node[a]
-        if package is not None and package == self.package_of_numa_node[b]:
+        if self._same_package(a, b):
             return "neighbour"
         if self.distances is None:
             return None
@@ -164,14 +162,14 @@ class Facts:
 
     @cached_property
     def _remote_distances(self) -> tuple[int, int]:
-        """Smallest and largest distance of two NUMA nodes that do not share a package."""
-        found = [
+        """The smallest and the largest distance between NUMA nodes of different packages."""
+        distances = [
             distance
             for a, row in enumerate(self.distances or ())
             for b, distance in enumerate(row)
             if a != b and not self._same_package(a, b)
         ]
-        return min(found), max(found)
+        return min(distances), max(distances)
 
     def _same_package(self, a: int, b: int) -> bool:
         package = self.package_of_numa_node[a]
@@ -179,7 +177,7 @@ class Facts:
 
 
 def build(document: Document, problems: Problems) -> Facts:
-    """Return the facts of a document that fits the schema; what contradicts itself goes to *problems*."""
+    """Return the facts of a document that fits the schema; contradictions are added to *problems*."""
     data = document.data["facts"]
     count = int(data["numa_nodes"])
     per_node: dict[str, tuple[Any, ...]] = {}
@@ -226,7 +224,7 @@ def build(document: Document, problems: Problems) -> Facts:
 
 
 def _packages(numa_nodes: int, packages: int) -> Sequence[int | None]:
-    """Return the package of each NUMA node as firmware numbers them: package by package."""
+    """Return the package of each NUMA node if the firmware numbers them package by package."""
     if numa_nodes % packages:
         return (None,) * numa_nodes
     return tuple(i // (numa_nodes // packages) for i in range(numa_nodes))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""References: the values a system is expected to reach, and the published tables that they come from."""
+"""References: the values that a system is expected to reach, and the published tables of such values."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from firsttouch.paths import TABLES
 from firsttouch.systems.facts import METRICS, PARAMETERS, RELATIONS, Facts
 
 # ----------------------------------------------------------------------
-# Tables of published figures: CSV files that references point into, so that no figure stands twice.
+# Tables of published figures: CSV files that references name, so that no figure is written twice
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row: its cells by column, and the file and line that they stand on."""
+    """One row: its cells by column, and its file and line."""
 
     file: Path
     line: int
     cells: dict[str, str]
 
     def number(self, column: str) -> float | None:
-        """Return the number in *column*, None where the cell is empty; raises BadInput otherwise."""
+        """Return the number in *column*, None if the cell is empty; raises BadInput for anything else."""
         text = self.cells[column]
         if not text:
             return None
@@ -44,17 +44,17 @@ class Row:
 
 
 def find(name: str, system_file: Path) -> Path | None:
-    """Return the table *name*: beside the system's file, or among the published ones; None if in neither."""
+    """Return the table *name* from the folder of the system's file or from the published ones, or None."""
     return next((f for f in (system_file.parent / name, TABLES / name) if f.is_file()), None)
 
 
 def columns(table: Path) -> list[str]:
-    """Return the names in a table's first line; raises BadInput where it cannot be read."""
+    """Return the names in a table's first line; raises BadInput if it cannot be read."""
     return next(_lines(table), (0, []))[1]
 
 
 def rows(table: Path) -> Iterator[Row]:
-    """Yield the rows of a table; raises BadInput (with the line) where one is too long or too short."""
+    """Yield the rows of a table; raises BadInput with the line of one that is too long or too short."""
     lines = _lines(table)
     _, header = next(lines, (0, []))
     for number, cells in lines:
@@ -77,16 +77,16 @@ def _lines(table: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 # ----------------------------------------------------------------------
-# References: what a system is expected to reach, by check, metric and parameters.
+# References by check, metric and parameters
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What to expect of one metric of a check wherever all *parameters* are those of the record.
+    """The expected value of one metric of a check for all records that have these *parameters*.
 
-    *value* is in *unit*, the record's; *lower* (<= 0) and *upper* (>= 0) are fractions of it, as ReFrame
-    takes them, or None where that side has no limit. *line* is where the system's file says so. *error* is the
-    relative standard deviation of one measurement, None where it is unknown.
+    *value* is in *unit*, the record's. *lower* (<= 0) and *upper* (>= 0) are fractions of it, as in ReFrame; None:
+    no limit on that side. *line* is the line of the system's file, 0 for a reference learnt from the fleet.
+    *error* is the relative standard deviation of one measurement, None if it is unknown.
     """
 
     check: str
@@ -100,37 +100,33 @@ class Reference:
     line: int
     error: float | None = None
 
-    def matches(self, parameters: Mapping[str, Any]) -> bool:
-        """Tell whether all parameters of the reference are among *parameters* with the same values."""
-        return all(k in parameters and parameters[k] == v for k, v in self.parameters.items())
-
     @property
     def minimum(self) -> float | None:
-        """Smallest value within the tolerance, None without a limit on that side."""
+        """The smallest value within the tolerance, None if there is no lower limit."""
         return None if self.lower is None else self.value * (1 + self.lower)
 
     @property
     def maximum(self) -> float | None:
-        """Largest value within the tolerance, None without a limit on that side."""
+        """The largest value within the tolerance, None if there is no upper limit."""
         return None if self.upper is None else self.value * (1 + self.upper)
 
     def as_tuple(self) -> tuple[float, float | None, float | None, str]:
-        """Return the reference as ReFrame writes one: (value, lower, upper, unit)."""
+        """Return the reference in ReFrame's form: (value, lower, upper, unit)."""
         return (self.value, self.lower, self.upper, self.unit)
 
 
 def normalise(parameters: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
-    """Return *parameters* with tuples for lists, and with the relation where PUs and bank say which.
+    """Return *parameters* with tuples for lists, and with the relation that follows from PUs and bank.
 
-    A set of PUs of several NUMA nodes has no relation: to one bank some are nearer than others.
+    PUs of several NUMA nodes have no relation: some are nearer to a bank than others.
     """
-    found = _tuples(parameters)
-    nodes, bank = found.get("pu_nodes"), found.get("bank")
-    if "relation" not in found and isinstance(nodes, tuple) and len(nodes) == 1 and isinstance(bank, int):
+    given = _tuples(parameters)
+    nodes, bank = given.get("pu_nodes"), given.get("bank")
+    if "relation" not in given and isinstance(nodes, tuple) and len(nodes) == 1 and isinstance(bank, int):
         relation = facts.relation(nodes[0], bank)
         if relation is not None:
-            found["relation"] = relation
-    return found
+            given["relation"] = relation
+    return given
 
 
 def _tuples(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,20 +134,20 @@ def _tuples(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _alternatives(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield *parameters* with every combination of those that a file gives as ``{any: [...]}``."""
+    """Yield *parameters* with each combination of the alternatives that a file gives as ``{any: [...]}``."""
     choices = [v["any"] if isinstance(v, dict) else [v] for v in parameters.values()]
     for values in product(*choices):
         yield _tuples(dict(zip(parameters, values, strict=True)))
 
 
 def build(document: Document, facts: Facts, problems: Problems) -> tuple[Reference, ...]:
-    """Return all references of a document that fits the schema; contradictions go to *problems*."""
-    found: list[Reference] = []
+    """Return all references of a document that fits the schema; contradictions are added to *problems*."""
+    references: list[Reference] = []
     for i, entry in enumerate(document.data.get("references", [])):
         builder = _Entry(document, facts, problems, i, entry)
-        found.extend(builder.from_table() if "table" in entry else builder.direct())
-    _refuse_ambiguous(found, facts, problems)
-    return tuple(found)
+        references.extend(builder.from_table() if "table" in entry else builder.direct())
+    _refuse_ambiguous(references, facts, problems)
+    return tuple(references)
 
 
 class _Entry:
@@ -168,7 +164,7 @@ class _Entry:
         self.problems.add(self.document.line(*self.where, *where), reason)
 
     def _targets(self) -> Iterator[tuple[str, str, str]]:
-        """Yield (check, metric, unit) for all that the entry is about."""
+        """Yield (check, metric, unit) of the entry's metrics."""
         for check, at_check in self._items("check"):
             if check not in METRICS:
                 self.problem(f"unknown check '{check}': known are {', '.join(METRICS)}", *at_check)
@@ -186,12 +182,12 @@ class _Entry:
                     self.problem(reason, "parameters", name)
 
     def _items(self, key: str) -> list[tuple[str, Where]]:
-        """Return the names under *key*, which holds one or a list, each with its place."""
+        """Return the names under *key*, one or a list, each with its path."""
         value = self.entry[key]
         return [(v, (key, i)) for i, v in enumerate(value)] if isinstance(value, list) else [(value, (key,))]
 
     def direct(self) -> Iterator[Reference]:
-        """Yield the references of an entry with a value of its own, or one of the facts."""
+        """Yield the references of an entry whose value is in the entry or among the facts."""
         cases = list(_alternatives(self.entry.get("parameters", {})))
         for relation in {case.get("relation") for case in cases} - {None, *RELATIONS}:
             reason = f"unknown relation '{relation}': known are {', '.join(RELATIONS)}"
@@ -209,19 +205,19 @@ class _Entry:
                     yield Reference(check, metric, case, value, lower, upper, unit, source, line, error)
 
     def _value(self, unit: str) -> float | None:
-        """Return the entry's value in *unit*, None (and a problem) where it has none."""
+        """Return the entry's value in *unit*; None (and a problem) if it has none."""
         if ("value" in self.entry) == ("fact" in self.entry):
             self.problem("a reference has either a value or a fact, or a table")
             return None
         key = "value" if "value" in self.entry else "fact"
         try:
-            found = self._fact(unit) if key == "fact" else self._own_value(unit)
-            if found <= 0:
+            value = self._fact(unit) if key == "fact" else self._own_value(unit)
+            if value <= 0:
                 raise BadInput(f"'{self.entry[key]}' is not above 0")
         except (BadInput, OverflowError) as error:
             self.problem(f"{key}: {error}", key)
             return None
-        return found
+        return value
 
     def _fact(self, unit: str) -> float:
         name, facts = self.entry["fact"], self.facts
@@ -242,7 +238,7 @@ class _Entry:
         return float(value) if unit == "1" else convert(value, unit)
 
     def from_table(self) -> Iterator[Reference]:
-        """Yield a reference for each row of the entry's table that its ``where`` selects."""
+        """Yield the references of the rows of the entry's table that its ``where`` selects."""
         entry = self.entry
         table = find(entry["table"], Path(self.document.file))
         if table is None:
@@ -314,15 +310,15 @@ class _Entry:
 
 
 def convert(text: str, unit: str) -> float:
-    """Return the quantity *text* in *unit*; raises BadInput where it is of another dimension."""
+    """Return the quantity *text* in *unit*; raises BadInput if it is of another dimension."""
     if unit == "1":
-        raise BadInput("the metric is a plain count, which no table holds")
+        raise BadInput("the metric is a plain count, which no table has")
     dimension, factor = units.UNITS[unit]
     return units.parse(text, dimension) / factor
 
 
 def _tolerance(rule: str | dict[str, Any] | None, error_pct: float | None) -> float | None:
-    """Return a tolerance as a fraction: a share, or so many times the row's relative standard deviation."""
+    """Return a tolerance as a fraction: a share, or a multiple of the row's relative standard deviation."""
     if not isinstance(rule, dict):
         return None if rule is None else units.parse_percent(rule)
     return max(float(rule["errors"]) * (error_pct or 0.0) / 100, units.parse_percent(rule["at_least"]))
@@ -333,7 +329,7 @@ def _cell(text: str) -> str | int:
 
 
 def _refuse_ambiguous(references: Iterable[Reference], facts: Facts, problems: Problems) -> None:
-    """Refuse two references that could match one record with equally many parameters."""
+    """Add a problem for two references that match one record with the same number of parameters."""
     by_target: dict[tuple[str, str, int], list[Reference]] = {}
     for reference in references:
         target = (reference.check, reference.metric, len(reference.parameters))
@@ -341,9 +337,9 @@ def _refuse_ambiguous(references: Iterable[Reference], facts: Facts, problems: P
     for alike in by_target.values():
         # (names of parameters, names with the derived relation) -> the references with their values.
         by_names: dict[tuple[frozenset[str], frozenset[str]], list[tuple[dict[str, Any], Reference]]] = {}
-        once: dict[Any, Reference] = {}
+        firsts: dict[Any, Reference] = {}
         for reference in alike:
-            first = once.setdefault(frozenset(reference.parameters.items()), reference)
+            first = firsts.setdefault(frozenset(reference.parameters.items()), reference)
             if first is not reference:
                 problems.add(reference.line, _ambiguous(reference, first))
                 continue
@@ -360,15 +356,15 @@ def _refuse_equal(
     shared: Sequence[str],
     problems: Problems,
 ) -> None:
-    """Refuse two references, one of each list, that have equal values of all *shared* parameters."""
+    """Add a problem for two references, one of each list, with equal values of all *shared* parameters."""
     first: dict[tuple[Any, ...], Reference] = {}
     for given, reference in some:
         values = tuple(given[name] for name in shared)
         first[values] = min(first.get(values, reference), reference, key=lambda r: r.line)
     for given, reference in others:
-        found = first.get(tuple(given[name] for name in shared))
-        if found is not None:
-            earlier, later = sorted((found, reference), key=lambda r: r.line)
+        other = first.get(tuple(given[name] for name in shared))
+        if other is not None:
+            earlier, later = sorted((other, reference), key=lambda r: r.line)
             problems.add(later.line, _ambiguous(later, earlier))
 
 
