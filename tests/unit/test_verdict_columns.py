@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import plain_verdict as plain
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_verdict import LIMITS, document_of, system_of
 
@@ -123,6 +123,7 @@ def weighed(verdicts):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6))
+@example(349)  # a host's last repetition is invalid, and those before were disturbed
 def test_columns_judge_as_the_rules_do(tmp_path_factory, seed):
     records = simulated(seed)
     missing = {"n0": ["latency-0: its host died"], "late": ["it did not come"]}

@@ -405,10 +405,12 @@ class Judged:
 
     def _invalid(self, group: int, rows: slice) -> str:
         """Return why no repetition of a group's newest session counts."""
-        if not self.passes.valid[rows.stop - 1]:
+        groups = slice(group, group + 1)
+        session, valid = self.passes.session(groups), self.passes.valid[rows]
+        if not valid[session == session[-1]].any():
             return self.passes.rows["reason"][rows.stop - 1] or _NO_PLACEMENT
-        busy = self.passes.busy(slice(group, group + 1))
-        return _DISTURBED.format(busy=0 if busy is None else busy.max())
+        busy = self.passes.busy(groups)
+        return _DISTURBED.format(busy=0 if busy is None else busy[valid].max())
 
 
 def judge(
