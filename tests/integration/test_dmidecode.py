@@ -92,7 +92,7 @@ def test_how_vendors_name_channels(tmp_path, locators, channels):
     found = memory_modules.of_modules(memory_modules.parse(decoded(tmp_path, devices)))
     if channels is None:
         assert found.bytes_per_second is None
-        assert "do not tell their channels" in found.reason
+        assert "do not contain their channels" in found.reason
         assert locators[0][0] in found.reason
     else:
         assert found.bytes_per_second == pytest.approx(channels * 2.933e9 * 8)

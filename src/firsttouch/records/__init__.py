@@ -1,2 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records: the schema, the store of many records, and files that appear by renaming."""
+"""Records: the schema, the store of many records, and files that appear by renaming.
+
+In: measured values. Out: JSON lines, Parquet tables and stores, read back as records or tables.
+
+- ``schema``: :class:`~schema.Record`, appending to and reading JSON lines, and tables (``to_frame``)
+- ``store``: Parquet files in a folder that many hosts append to (``append``, ``find``, ``scan``, ``compact``)
+- ``atomic_files``, ``file_lock``: files that appear complete or not at all, and locks
+"""

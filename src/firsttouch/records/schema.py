@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record: one measured value with all that is needed to judge it (DESIGN: Words).
+"""The record: one measured value with everything needed to judge it.
 
-A check appends its records to a JSON-lines file of its own (one writer per file, so that many hosts need
-no lock); :func:`collect` reads any number of such files, :func:`to_frame` and :func:`write_table` give the
-table that reports and verdicts work on.
+Each check appends its records to a separate JSON-lines file (one writer per file, so that many hosts need no
+lock). :func:`collect` reads any number of such files. :func:`to_frame` and :func:`write_table` make the table that
+reports and verdicts are computed from.
 """
 
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import math
 import os
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA = 1
-#: No number of a record is larger: its square is finite, so that whatever is computed of it is.
+#: The largest number in a record. Its square is finite, and so is what is computed from it.
 LARGEST = 1e100
-#: Parameters are nested no deeper than this.
+#: The deepest nesting of parameters.
 _DEEPEST = 20
 Better = Literal["higher", "lower", "neither"]
 
@@ -42,10 +43,10 @@ Better = Literal["higher", "lower", "neither"]
 class Record:
     """One metric of one check on one host.
 
-    ``value`` is the median of ``samples``; ``spread`` is (maximum - minimum) / median, a fraction.
-    ``parameters`` name the case within the check (kernel, PU-set, bank, threads, ...), ``placement_asked``
-    and ``placement_found`` hold one entry per instance. ``status`` is ``valid``, or ``invalid`` with a
-    ``reason`` (the placement did not hold, the output was wrong): an invalid record is never a slow one.
+    ``value`` is the median of ``samples``; ``spread`` is (maximum - minimum) / median, a fraction. ``parameters``
+    name the case within the check (kernel, PU-set, bank, threads, ...). ``placement_asked`` and
+    ``placement_found``, the requested and the verified placement, have one entry per instance. ``status`` is
+    ``valid``, or ``invalid`` with a ``reason`` (the placement did not hold, the output was wrong).
     """
 
     check: str
@@ -67,14 +68,14 @@ class Record:
     )
 
     def __post_init__(self) -> None:
-        """Refuse a record without a finite sample, or of a negative amount: such a thing is no measurement."""
+        """Raise BadInput if there is no sample, or one is not finite or a negative amount."""
         wrong = ""
         if not self.samples or not all(abs(s) <= LARGEST for s in self.samples):
             wrong = "are not finite numbers"
         elif min(self.samples) < 0 and never_negative(self.unit):
             wrong = f"are negative, in {self.unit}"
         else:
-            # A count is written as it is read back, a float.
+            # Counts become floats, as they are when read back.
             object.__setattr__(self, "samples", tuple(map(float, self.samples)))
             if not math.isfinite(self.spread):
                 wrong = "have no finite spread"
@@ -83,9 +84,9 @@ class Record:
 
     @property
     def judged(self) -> bool:
-        """Tell whether references may judge it: of an emulated machine, only how many of something it has.
+        """Whether references may judge it: on an emulated machine, only counts.
 
-        Its speed is the emulator's, its memory has no distance, and it has as little of it as will do.
+        Its speed is the emulator's, its memory has no distance, and its size is as small as possible.
         """
         return self.unit == "1" or "emulator" not in self.software
 
@@ -105,27 +106,26 @@ class Record:
         return (max(self.samples) - min(self.samples)) / self.value if self.value else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object of the record, with the derived figures beside the samples."""
+        """Return the JSON object of the record, with the derived figures."""
         derived = {"value": self.value, "repetitions": self.repetitions, "spread": self.spread}
         return {"schema": SCHEMA, **asdict(self), **derived}
 
 
 def never_negative(unit: str) -> bool:
-    """Tell whether *unit* is that of an amount: a size, a rate, a time, a count."""
+    """Return whether *unit* is that of an amount: a size, a rate, a time, a count."""
     return unit == "1" or unit in UNITS
 
 
 def software(**versions: str) -> dict[str, str]:
-    """Return *versions* of measured programs, with those of Linux and firsttouch, an emulator and a backend."""
+    """Return *versions* of measured programs with those of Linux and firsttouch, the emulator and the backend."""
     emulator = emulation.emulator()
-    below = {"emulator": emulator} if emulator else {}
-    if backend := os.environ.get("FIRSTTOUCH_BACKEND"):
-        below["backend"] = backend
-    return {**versions, "linux": platform.release(), "firsttouch": __version__, **below}
+    host = {"linux": platform.release(), "firsttouch": __version__}
+    optional = {"emulator": emulator, "backend": os.environ.get("FIRSTTOUCH_BACKEND")}
+    return {**versions, **host, **{name: value for name, value in optional.items() if value}}
 
 
 _FIELDS = [f.name for f in fields(Record)]
-#: What a record that is read must state itself: what a new one takes from this host is wrong for another's.
+#: The keys that a record in a file must have: a new record's defaults are those of this host.
 _STATED = ("check", "metric", "unit", "better", "samples", "host", "system", "time")
 _DERIVED = {"schema", "value", "repetitions", "spread"}
 CHOICES = {"better": ("higher", "lower", "neither"), "status": ("valid", "invalid")}
@@ -160,7 +160,7 @@ _TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
 
 
 def from_dict(data: object, *, file: str | Path | None = None, line: int | None = None) -> Record:
-    """Make a record of a JSON object; raises BadInput (with *file* and *line*) for anything else."""
+    """Return the record of a JSON object; raises BadInput (with *file* and *line*) for anything else."""
     try:
         if not isinstance(data, Mapping):
             raise BadInput("not a record: no JSON object")
@@ -180,7 +180,7 @@ def from_dict(data: object, *, file: str | Path | None = None, line: int | None 
 
 
 def wrong_value(name: str, value: object) -> str:
-    """Return what is wrong with the *value*, from JSON, of the field *name*; an empty text for nothing."""
+    """Return what is wrong with the *value*, from JSON, of the field *name*, or an empty string."""
     right, kind = _TYPES[name]
     if not right(value):
         return f"is {reprlib.repr(value)}, not {kind}"
@@ -194,7 +194,7 @@ def wrong_value(name: str, value: object) -> str:
 
 
 def wrong_json(name: str, text: str) -> str:
-    """Return what is wrong with the JSON *text* of the field *name*; an empty text for nothing."""
+    """Return what is wrong with the JSON *text* of the field *name*, or an empty string."""
     try:
         return wrong_value(name, json.loads(text))
     except (ValueError, RecursionError) as error:
@@ -202,7 +202,7 @@ def wrong_json(name: str, text: str) -> str:
 
 
 def _is_time(text: str) -> bool:
-    """Tell whether *text* is a date and a time of day in ISO 8601."""
+    """Return whether *text* is a date and a time of day in ISO 8601."""
     try:
         datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -211,7 +211,7 @@ def _is_time(text: str) -> bool:
 
 
 def _unusable(value: object, depth: int = 0) -> str:
-    """Return what keeps *value*, parsed from JSON, out of reports and other files; an empty text for nothing."""
+    """Return why *value*, parsed from JSON, cannot be written to other files, or an empty string."""
     if isinstance(value, str):
         try:
             value.isascii() or value.encode()
@@ -231,9 +231,9 @@ def _unusable(value: object, depth: int = 0) -> str:
 
 @dataclass(frozen=True)
 class Unread:
-    """Of a file, the records that cannot be read: how many (*count*), and the *error* of the first one.
+    """The records of a file that cannot be read: their *count*, and the *error* of the first one.
 
-    *hosts* are those that they may be of; None where that cannot be told.
+    *hosts* are the hosts that they may be of, None if that is unknown.
     """
 
     error: BadInput
@@ -258,7 +258,7 @@ def append(path: Path, records: Iterable[Record]) -> None:
 
 
 def check_appendable(path: Path) -> None:
-    """Raise BadInput where records cannot be appended to *path*: not writable, or a file of something else."""
+    """Raise BadInput if records cannot be appended to *path*: it is not writable, or not a file of records."""
     if not path.exists():
         nearest = next(folder for folder in path.absolute().parents if folder.exists())
         if not nearest.is_dir():
@@ -271,7 +271,7 @@ def check_appendable(path: Path) -> None:
     if not os.access(path, os.W_OK):
         raise BadInput("records cannot be appended: it is not writable", file=path)
     with path.open("rb") as file:
-        # What begins like a record may be as long as it likes; of anything else, little is read.
+        # A line that begins like a record may have any length. Of any other, only a part is read.
         begin = file.read(len(_BEGIN))
         if begin.startswith(_BEGIN) or _BEGIN.startswith(begin):
             begin += file.readline()
@@ -287,9 +287,9 @@ def check_appendable(path: Path) -> None:
         ) from error
 
 
-#: How each record begins that append writes: its keys are sorted.
+#: The beginning of each record that append writes: its keys are sorted.
 _BEGIN = b'{"better": "'
-#: More bytes than a record has that somebody else has written.
+#: More bytes than a record of another program has.
 _LONGEST = 1 << 24
 
 
@@ -303,8 +303,8 @@ def _is_json(text: bytes) -> bool:
 def read(path: Path) -> list[Record]:
     """Return the records of one JSON-lines file.
 
-    A last line without its newline is what a killed writer leaves: it is dropped. Any other bad line raises
-    BadInput with file and line.
+    A last line without a newline, which a killed writer leaves, is ignored. Any other bad line raises BadInput
+    with file and line.
     """
     records, unread = read_good(path)
     if unread is not None:
@@ -313,9 +313,9 @@ def read(path: Path) -> list[Record]:
 
 
 def read_good(path: Path) -> tuple[list[Record], Unread | None]:
-    """Return the records of one JSON-lines file as :func:`read` does, and what of it cannot be read.
+    """Return the records of one JSON-lines file as :func:`read` does, and those that cannot be read.
 
-    Raises OSError where there is no such file, or it cannot be opened.
+    Raises OSError if the file cannot be opened.
     """
     records: list[Record] = []
     errors: list[BadInput] = []
@@ -344,24 +344,20 @@ def read_good(path: Path) -> tuple[list[Record], Unread | None]:
             unnamed = True
     if not errors:
         return records, None
-    if unnamed:  # it may be of any host that the file has records of
+    if unnamed:  # it may be a record of any host in the file
         hosts.update(r.host for r in records)
     return records, Unread(errors[0], len(errors), frozenset(hosts) or None)
 
 
 def collect(paths: Iterable[Path]) -> list[Record]:
-    """Return the records of all files, and of all ``**/records.jsonl`` below the folders, among *paths*."""
-    found: list[Record] = []
-    for path in paths:
-        files = sorted(path.rglob("records.jsonl")) if path.is_dir() else [path]
-        for file in files:
-            found.extend(read(file))
-    return found
+    """Return the records of the files among *paths* and of all ``records.jsonl`` below the folders among them."""
+    files = (sorted(path.rglob("records.jsonl")) if path.is_dir() else [path] for path in paths)
+    return [record for file in itertools.chain.from_iterable(files) for record in read(file)]
 
 
 def columns() -> dict[str, pl.DataType]:
     """Return the columns of a table of records with their types, the same in every table."""
-    import polars as pl  # noqa: PLC0415  (the largest import of all, and measuring needs no table)
+    import polars as pl  # noqa: PLC0415 - a large import that measuring does without
 
     text, number, whole = pl.String(), pl.Float64(), pl.Int64()
     first = {"schema": whole, **{f.name: text for f in fields(Record)}, "samples": pl.List(pl.Float64())}
@@ -369,42 +365,42 @@ def columns() -> dict[str, pl.DataType]:
 
 
 def to_frame(records: Iterable[Record]) -> pl.DataFrame:
-    """Return one row per record; the nested fields are JSON text columns, ``samples`` a list of floats."""
+    """Return a table with a row per record; nested fields are columns of JSON, ``samples`` is a list of floats."""
     import polars as pl  # noqa: PLC0415 - see columns
 
-    found = list(records)
-    data: dict[str, list[Any]] = {f.name: [getattr(r, f.name) for r in found] for f in fields(Record)}
+    listed = list(records)
+    names = [f.name for f in fields(Record)] + ["value", "repetitions", "spread"]
+    data: dict[str, list[Any]] = {name: [getattr(r, name) for r in listed] for name in names}
     for name in JSON_COLUMNS:
         data[name] = [json.dumps(value, sort_keys=True) for value in data[name]]
-    data["schema"] = [SCHEMA] * len(found)
-    data |= {name: [getattr(r, name) for r in found] for name in ("value", "repetitions", "spread")}
-    data["minimum"] = [min(r.samples) for r in found]
-    data["maximum"] = [max(r.samples) for r in found]
-    wanted = columns()
-    return pl.DataFrame({name: data[name] for name in wanted}, schema=wanted)
+    data["schema"] = [SCHEMA] * len(listed)
+    data["minimum"] = [min(r.samples) for r in listed]
+    data["maximum"] = [max(r.samples) for r in listed]
+    types = columns()
+    return pl.DataFrame({name: data[name] for name in types}, schema=types)
 
 
 def from_frame(frame: pl.DataFrame, *, file: str | Path | None = None) -> list[Record]:
-    """Return the records of a table of :func:`to_frame`; raises BadInput (with *file*) for what is none."""
-    found = []
+    """Return the records of a table of :func:`to_frame`; raises BadInput (with *file*) for any other table."""
+    records = []
     for row in frame.select(["schema", *(f.name for f in fields(Record))]).iter_rows(named=True):
         try:
             nested = {name: json.loads(row[name]) for name in JSON_COLUMNS}
         except (TypeError, ValueError, RecursionError) as error:
             raise BadInput(f"not a record: {error}", file=file) from error
-        found.append(from_dict({**row, **nested}, file=file))
-    return found
+        records.append(from_dict({**row, **nested}, file=file))
+    return records
 
 
 def write_table(records: Iterable[Record], path: Path) -> None:
-    """Write the records as Parquet to *path* (beside it first, then renamed)."""
+    """Write the records as Parquet to *path*, atomically."""
     with atomic_files.replacing(path) as partial, table_file(partial) as out:
         to_frame(records).write_parquet(out)
 
 
 @contextmanager
 def table_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open *path*, whatever bytes its name has, for polars to write; a full disk raises OSError, as elsewhere."""
+    """Open *path*, whose name may have any bytes, for polars to write; a full disk raises OSError."""
     import polars as pl  # noqa: PLC0415 - see columns
 
     try:
@@ -412,7 +408,7 @@ def table_file(path: Path) -> Iterator[IO[bytes]]:
             with path.open("wb") as out:
                 yield out
         except pl.exceptions.PolarsError as error:
-            with path.open("ab") as again:  # polars does not always say why the kernel refused: here it does
+            with path.open("ab") as again:  # polars hides the kernel's error: another write may raise it
                 again.write(bytes(1 << 16))
             raise RunFailed(f"{path.parent}: no table was written: {str(error).splitlines()[0]}") from error
     except OSError as error:

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store: records in Parquet files that many hosts append to one folder, without a lock or a server.
+"""The store: Parquet files in one folder that many hosts append records to, without a lock or a server.
 
-A host writes each of its files beside its place, forces it to the disk and renames it: after a crash a file is
-there whole or not at all, and no other file was touched. :func:`scan` reads all of them as one table, lazily;
-:func:`compact` merges many small files into one.
-
+Files are written atomically: after a crash a file is complete or missing, and no other file has changed.
+:func:`scan` reads all of them as one lazy table. :func:`compact` joins many small files.
 """
 
 from __future__ import annotations
@@ -32,37 +30,37 @@ from firsttouch.records import atomic_files, schema
 from firsttouch.records.schema import Record, Unread, columns, table_file, to_frame
 
 # ----------------------------------------------------------------------
-# The files of a store: how one is written, and which of a folder's are to be read.
+# The files of a store: how they are written, and which ones of a folder are read
 
 SUFFIX = ".parquet"
-#: A file that stands for others begins so, and names them under this key of its metadata.
+#: The beginning of the name of a file that replaces others, and the key of its metadata that names them.
 COMPACT, REPLACES = "compact-", "firsttouch.replaces"
-#: How :func:`append` and compaction name files.
+#: The names of files of :func:`append` and compaction.
 NAME = re.compile(rf"(?:.+-\d+-\d+-[0-9a-f]{{8}}|{COMPACT}[0-9a-f]{{16}}){re.escape(SUFFIX)}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-#: Quick to write for a host that has better to do; compaction takes its time.
+#: The compression level of appended files: a host must not spend time on it. Compaction compresses better.
 _QUICK = 1
 
 
 def append(folder: Path, records: Iterable[Record]) -> Path | None:
-    """Append *records* to the store in *folder* as a file of its own; return it, None where there are none.
+    """Append *records* to the store in *folder* as a new file; return the file, None if there is no record.
 
-    When this returns, they are on the disk. Any number of processes and hosts may append at once.
+    The records are on the disk on return. Any number of processes and hosts may append at once.
     """
-    found = list(records)
-    if not found:
+    listed = list(records)
+    if not listed:
         return None
-    host = _UNSAFE.sub("_", found[0].host)[:80].lstrip(".") or "_"
+    host = _UNSAFE.sub("_", listed[0].host)[:80].lstrip(".") or "_"
     name = f"{host}-{time.time_ns()}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
     folder.mkdir(parents=True, exist_ok=True)
-    table = to_frame(found)
+    table = to_frame(listed)
     return put(folder / name, lambda out: table.write_parquet(out, compression_level=_QUICK))
 
 
 def put(file: Path, write: Callable[[IO[bytes]], object], check: Callable[[Path], object] | None = None) -> Path:
-    """Let *write* write a file beside *file*, force it to the disk and give it its name; return it.
+    """Write *file* atomically by *write*, force it to the disk and return it.
 
-    *check* looks at the file before it gets its name; nothing is left where one of them raises an error.
+    *check* is called with the written file before it gets its name. An error of either leaves nothing.
     """
     with atomic_files.replacing(file, force=True) as partial:
         with table_file(partial) as out:
@@ -74,20 +72,20 @@ def put(file: Path, write: Callable[[IO[bytes]], object], check: Callable[[Path]
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of one folder: those to read (*current*), and those that one of them stands for (*replaced*)."""
+    """The files of one folder: those to read (*current*), and those that these replace (*replaced*)."""
 
     current: Sequence[Path]
     replaced: Sequence[Path]
 
 
 def listing(folder: Path, *, strict: bool = True) -> Listing:
-    """Return the Parquet files of *folder* as they are to be read.
+    """Return the Parquet files of *folder*: which to read, and which are replaced.
 
-    A file that stands for others is read in their place. Of two that stand for some of the same files (two
-    compactions at once) the one that stands for more is read. One that cannot be read raises BadInput if *strict*;
-    otherwise it stands for no other, and is among those to read.
+    If two files replace some of the same files (two compactions at once), the one that replaces more is read. A
+    file that cannot be read raises BadInput if *strict*. Otherwise it replaces no other and is among those to
+    read.
     """
-    # A pipe, whatever its name, is no file: opening it would wait for ever.
+    # Opening a pipe would block forever.
     files = sorted(f for f in folder.iterdir() if f.suffix == SUFFIX and f.name[0] != "." and f.is_file())
     covering: dict[Path, frozenset[str]] = {}
     for file in files:
@@ -102,16 +100,15 @@ def listing(folder: Path, *, strict: bool = True) -> Listing:
             read.append(file)
             done |= covering[file]
     others = [f for f in files if f not in covering and f.name not in done]
-    # What stands for files that another one stands for, too, is not read: they would count twice.
+    # A file that replaces files of another one is not read: these would count twice.
     left = [f for f in files if f.name in done or (f in covering and f not in read)]
     return Listing(sorted([*read, *others]), left)
 
 
 def covers(file: Path) -> frozenset[str] | None:
-    """Return the names of the files that *file* stands for; None where it has gone meanwhile."""
+    """Return the names of the files that *file* replaces; None if it has been deleted meanwhile."""
     try:
-        said = pl.read_parquet_metadata(file).get(REPLACES, "[]")
-        return frozenset(map(str, json.loads(said)))
+        return frozenset(map(str, json.loads(pl.read_parquet_metadata(file).get(REPLACES, "[]"))))
     except FileNotFoundError:
         return None
     except (pl.exceptions.PolarsError, OSError, ValueError, TypeError) as error:
@@ -123,20 +120,20 @@ def _line(error: BaseException) -> str:
 
 
 # ----------------------------------------------------------------------
-# Reads records wherever they are: stores, tables of reports, and the JSON lines that checks write.
+# Reading records from stores, tables of reports, and the JSON lines of checks
 
 LINES, TABLE, CAMPAIGN = "records.jsonl", "records.parquet", "campaign.json"
-#: Rows that are worked on at a time.
+#: The number of rows that are processed at a time.
 ROWS = 1 << 19
-#: About so many bytes of a table's file are as many rows.
+#: About how many bytes of a table's file these are.
 _BYTES = 16 << 20
-#: Told of a file with records that cannot be read.
+#: Called for a file with records that cannot be read.
 Tell = Callable[[Unread], object]
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The files that hold records, *tables* (Parquet) and *lines* (JSON lines), and the *campaigns*.
+    """The files with records, *tables* (Parquet) and *lines* (JSON lines), and the folders of *campaigns*.
 
     *piped* are the records of pipes, which can be read only once.
     """
@@ -155,10 +152,10 @@ def refuse(unread: Unread) -> None:
 def find(paths: Iterable[Path], tell: Tell = refuse) -> Sources:
     """Return the files with records among *paths* and below the folders among them.
 
-    Of a folder these are all records.jsonl, records.parquet and files of stores; a folder with a campaign.json is
-    a campaign, which knows its own records. A file that is named itself holds a table if it ends in .parquet, and
-    lines otherwise; a pipe holds lines, which are read at once. Raises BadInput for what is not there and for
-    devices. *tell* is called for folders and files below one that cannot be read.
+    In a folder these are all records.jsonl, records.parquet and files of stores. A folder with a campaign.json is
+    a campaign, which lists its own records. A path to a file is a table if it ends in .parquet, or else JSON
+    lines. A pipe has JSON lines and is read at once. Raises BadInput for a missing path and for devices. *tell* is
+    called for folders, and files below them, that cannot be read.
     """
     tables: dict[Path, None] = {}
     lines: dict[Path, None] = {}
@@ -214,23 +211,23 @@ def tables(files: Sequence[Path]) -> pl.LazyFrame:
 def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     """Return all records of *paths* (see :func:`find`) as one table of :func:`firsttouch.records.schema.columns`.
 
-    Those of campaigns are among them as far as their hosts wrote them.
+    Records that hosts of campaigns have written so far are included.
     """
-    found = find(paths)
+    sources = find(paths)
     wanted = schema.columns()
-    parts = [tables(found.tables).select(list(wanted))] if found.tables else []
-    lines = [*found.lines, *(f for c in found.campaigns for f in sorted(c.glob(f"hosts/*/{LINES}")))]
+    parts = [tables(sources.tables).select(list(wanted))] if sources.tables else []
+    lines = [*sources.lines, *(f for c in sources.campaigns for f in sorted(c.glob(f"hosts/*/{LINES}")))]
     parts += [schema.to_frame(schema.read(file)).lazy() for file in lines]
     return pl.concat(parts) if parts else pl.LazyFrame(schema=wanted)
 
 
-def batches(found: Sources, columns: Sequence[str], tell: Tell = refuse) -> Iterator[pl.DataFrame]:
-    """Yield the records of *found* as tables of some of their *columns*, of about :data:`ROWS` rows each.
+def batches(sources: Sources, columns: Sequence[str], tell: Tell = refuse) -> Iterator[pl.DataFrame]:
+    """Yield the records of *sources* as tables of some of their *columns*, of about :data:`ROWS` rows each.
 
-    *tell* is called for each file that is no table of records, or holds what no record has; what is good of it is
-    among the records all the same. The default raises BadInput.
+    *tell* is called for each file that is not a table of records or has wrong rows. Its good rows are yielded. The
+    default raises BadInput.
     """
-    for file in found.lines:
+    for file in sources.lines:
         try:
             good, unread = schema.read_good(file)
         except OSError as error:
@@ -238,10 +235,10 @@ def batches(found: Sources, columns: Sequence[str], tell: Tell = refuse) -> Iter
         if unread is not None:
             tell(unread)
         yield schema.to_frame(good).select(columns)
-    for frame in found.piped:
+    for frame in sources.piped:
         yield frame.select(columns)
     judge = _Judge()
-    for some in _together(found.tables):
+    for some in _together(sources.tables):
         if len(some) > 1 and (rows := _all_good(some, columns, judge)) is not None:
             yield rows
             continue
@@ -250,7 +247,7 @@ def batches(found: Sources, columns: Sequence[str], tell: Tell = refuse) -> Iter
 
 
 def _all_good(files: Sequence[Path], columns: Sequence[str], judge: _Judge) -> pl.DataFrame | None:
-    """Return the rows of small tables; None where one of them is not good."""
+    """Return the rows of small tables, None if one of them is wrong."""
     try:
         rows = tables(files).select(_looked_at(columns)).collect()
     except (pl.exceptions.PolarsError, OSError):
@@ -259,7 +256,7 @@ def _all_good(files: Sequence[Path], columns: Sequence[str], judge: _Judge) -> p
 
 
 def _of_table(file: Path, columns: Sequence[str], judge: _Judge, tell: Tell) -> Iterator[pl.DataFrame]:
-    """Yield the good rows of a table, and tell of the others."""
+    """Yield the good rows of a table, and call *tell* for the others."""
     wanted = _looked_at(columns)
     bad, hosts, reason, unnamed = 0, set[str](), "", False
     begin = 0
@@ -290,7 +287,7 @@ def _of_table(file: Path, columns: Sequence[str], judge: _Judge, tell: Tell) -> 
 
 
 def check_columns(file: Path, columns: Iterable[str]) -> None:
-    """Raise BadInput where *file* is not a table with these *columns* of records."""
+    """Raise BadInput if *file* is not a table with these *columns* of records."""
     try:
         there = pl.read_parquet_schema(file)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -298,18 +295,18 @@ def check_columns(file: Path, columns: Iterable[str]) -> None:
         raise BadInput(f"not a table of records: {reason}", file=file) from error
     for name in columns:
         if there.get(name) != (kind := schema.columns()[name]):
-            was = there.get(name, "not there")
-            raise BadInput(f"not a table of records: column {name} is {was}, not {kind}", file=file)
+            actual = there.get(name, "not there")
+            raise BadInput(f"not a table of records: column {name} is {actual}, not {kind}", file=file)
 
 
 def _together(files: Sequence[Path]) -> Iterator[list[Path]]:
-    """Yield files that are read at once: many small ones, or a large one."""
+    """Yield lists of files to read at once: many small ones, or a large one."""
     some: list[Path] = []
     size = 0
     for file in files:
         try:
             here = file.stat().st_size
-        except OSError:  # who reads it alone says so
+        except OSError:  # it is read alone, which reports the error
             here = _BYTES
         if some and size + here > _BYTES:
             yield some
@@ -321,7 +318,7 @@ def _together(files: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def _looked_at(columns: Sequence[str]) -> list[str]:
-    """Return *columns* with those by which rows are judged."""
+    """Return *columns* with those that are checked."""
     return list(dict.fromkeys([*columns, "schema", "host", "unit", "samples", "value"]))
 
 
@@ -330,13 +327,13 @@ def _schema(columns: Iterable[str]) -> pl.Schema:
 
 
 class _Judge:
-    """Tells which rows of tables hold what no record has."""
+    """Finds the rows of tables that no record has. It remembers the texts that it has checked."""
 
     def __init__(self) -> None:
         self._right: dict[str, set[str]] = {}
 
     def of(self, table: pl.DataFrame) -> tuple[pl.Series, str] | None:
-        """Return which rows are wrong, and what is wrong with the first of these; None where all are right."""
+        """Return which rows are wrong, and what is wrong with the first of these; None if all are right."""
         samples = pl.col("samples")
         amount = pl.col("unit").is_in([u for u in table["unit"].unique() if u and schema.never_negative(u)])
         wrong = {f"column {name} has no value": pl.col(name).is_null() for name in table.columns}
@@ -358,9 +355,9 @@ class _Judge:
         return (reduce(or_, (masks[reason] for reason in present)), present[0]) if present else None
 
     def _wrong_texts(self, name: str, column: pl.Series) -> dict[str, str]:
-        """Return those texts of the column of field *name* that are wrong, and why."""
+        """Return the wrong texts in the column of field *name*, and why they are wrong."""
         if name == "time":
-            # Few of many are left to look at one by one.
+            # Few of many are left to check one by one.
             column = column.filter(column.str.to_datetime("%+", time_zone="UTC", strict=False).is_null())
         right = self._right.setdefault(name, set())
         wrong = {}
@@ -378,22 +375,22 @@ def _cannot(error: OSError, path: Path) -> BadInput:
 
 
 # ----------------------------------------------------------------------
-# Makes one file of a store's many small ones, at any time: hosts append and readers read meanwhile.
+# Joining the small files of a store, while hosts append and readers read
 #
-# The new file names those that it stands for, so that from the moment it is there these are read no more. They
-# are deleted later, by another compaction: who listed them before may still be reading.
+# The new file names the files that it replaces, which are no longer read as soon as it exists. A later compaction
+# deletes them: a reader that listed them before may still be reading.
 
-#: Seconds that a reader may take from listing files to having read them.
+#: The longest time in seconds from listing files to having read them.
 PATIENCE = 3600.0
-#: Files below this size are worth joining.
+#: Files below this size (bytes) are joined.
 _SMALL = 64 << 20
-#: Rows that lie together: a reader of one host's records skips the others.
+#: Rows per row group: a reader of one host's records skips the other groups.
 _ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did: the *file* it made of how many (*joined*), and how many it *deleted*."""
+    """The result of a compaction: the new *file*, and how many files were *joined* and *deleted*."""
 
     file: Path | None
     joined: int
@@ -401,10 +398,10 @@ class Compacted:
 
 
 def compact(folder: Path, *, patience: float = PATIENCE) -> Compacted:
-    """Join the small files of the store in *folder* into one, and delete what was joined *patience* seconds ago.
+    """Join the small files of the store in *folder*, and delete files that were joined *patience* seconds ago.
 
-    It may be killed at any moment and run again, also while another one runs. Tables that no store wrote, such as
-    a report's, stay as they are. Raises BadInput for a file that is not a table of records.
+    It may be killed at any moment and run again, even while another one runs. Other tables, such as a report's,
+    are not changed. Raises BadInput for a file that is not a table of records.
     """
     before = listing(folder)
     small = [f for f in before.current if NAME.fullmatch(f.name) and f.stat().st_size < _SMALL]
@@ -415,28 +412,26 @@ def compact(folder: Path, *, patience: float = PATIENCE) -> Compacted:
 
 
 def _join(folder: Path, small: list[Path]) -> Path:
-    # A file that already stands for others hands them on: they may still be there.
+    # A file that replaces others passes them on: they may still exist.
     names = sorted({f.name for f in small}.union(*(covers(f) or () for f in small if f.name.startswith(COMPACT))))
     name = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
     table = tables(small)
     metadata = {REPLACES: json.dumps(names)}
 
     def write(out: IO[bytes]) -> None:
-        # In the order of the files' names, which is by host and time: nothing has to be held to sort it.
+        # The files' names sort by host and time, so the rows need no sorting.
         table.sink_parquet(out, metadata=metadata, row_group_size=_ROWS)
 
     def check(partial: Path) -> None:
-        # The files that it stands for will be deleted: they are counted before.
-        if (there := _count([partial])) != (wanted := _count(small)):
-            raise RunFailed(
-                f"{folder}: {there} of {wanted} records arrived in the joined file: nothing was changed"
-            )
+        # The files that it replaces will be deleted, so the records are counted before.
+        if (joined := _count([partial])) != (wanted := _count(small)):
+            raise RunFailed(f"{folder}: {joined} of {wanted} records are in the joined file: nothing was changed")
 
     return put(folder / f"{COMPACT}{name}{SUFFIX}", write, check)
 
 
 def _written(file: Path) -> float:
-    """Return when a file was written, never for one that has got its name meanwhile."""
+    """Return when a file was written, infinity if it has been renamed meanwhile."""
     try:
         return file.stat().st_mtime
     except FileNotFoundError:
@@ -448,13 +443,13 @@ def _count(files: list[Path]) -> int:
 
 
 def _delete(folder: Path, patience: float) -> int:
-    """Delete what is not read any more, and what a killed writer left."""
+    """Delete files that are no longer read, and partial files of killed writers."""
     old = time.time() - patience
     after = listing(folder)
     standing = [f for f in after.current if f.name.startswith(COMPACT)]
     joined = {name for f in standing if f.stat().st_mtime < old for name in covers(f) or ()}
     gone = [f for f in after.replaced if f.name in joined]
-    # Of two compactions at once, the one that is not read.
+    # Of two compactions at once, the file that is not read.
     gone += [f for f in after.replaced if f.name.startswith(COMPACT) and (covers(f) or {""}) <= joined]
     gone += [f for f in folder.glob(f"{atomic_files.PREFIX}*") if _written(f) < old]
     for file in set(gone):

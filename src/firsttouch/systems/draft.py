@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts a system's file from a topology; what hwloc cannot know is a comment for the admin to fill in."""
+"""Drafts a system's file from a topology. What hwloc does not know is a comment for the admin to fill in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TEMPLATE = """\
 # Drafted by `firsttouch system draft {name}`. Check it with `firsttouch system check FILE`.
 name: {name}
 description: {description}
-# Regular expressions: ReFrame takes the first system with one that matches the start of the host's name.
+# Regular expressions. ReFrame selects the first system with one that matches the start of the host's name.
 hostnames: {hostnames}
 facts:
   source: "hwloc, on one host of this system"
@@ -32,9 +32,9 @@ facts:
 {optional}  cores_per_numa_node: {cores}
   threads_per_core: {threads}
   memory_per_numa_node: {memory}
-  # The theoretical bandwidth needs what hwloc does not know. As root, `dmidecode --type memory` tells
-  # "Configured Memory Speed" (transfers per second) and, by the modules' locators, how many channels of
-  # each package hold a module. Uncomment and fill in:
+  # The theoretical bandwidth needs facts that hwloc does not know. As root, `dmidecode --type memory` shows
+  # "Configured Memory Speed" (transfers per second) and, in the modules' locators, how many channels of each
+  # package have a module. Uncomment and fill in:
   # memory:
   #   type: DDR4
   #   transfer_rate: "3200 MT/s"
@@ -43,7 +43,7 @@ facts:
 {distances}{caches}  # The links between packages, from the processor's data sheet:
   # interconnect: {{type: UPI, links_per_package: 3, transfer_rate: "10.4 GT/s", width_bits: 20}}
 partitions:
-{partition}# What the hosts are expected to reach. For example:
+{partition}# The values that the hosts are expected to reach. For example:
 # references:
 #   - check: topology
 #     metric: memory
@@ -85,18 +85,16 @@ def draft(
     processor: str | None = None,
     slurm: bool = False,
 ) -> str:
-    """Return the YAML of a system of hosts such as *topology*: facts, one partition, no references.
+    """Return the YAML of a system of hosts with this *topology*: facts, one partition, no references.
 
-    The partition is one of *slurm*, or local.
-
-    *processor* is the model's name where the topology does not tell it. Raises BadInput for a *name* that
-    ReFrame would not take.
+    The partition's scheduler is Slurm if *slurm*, or else local. *processor* is the model's name if the topology
+    lacks it. Raises BadInput for a *name* that ReFrame does not accept.
     """
     check_name(name)
     nodes = topology.numa_nodes
-    packages_found = sorted({pu.package for pu in topology.pus})
-    count = len(packages_found) or 1
-    package_of = [_package(topology, node.index, packages_found) for node in nodes]
+    packages = sorted({pu.package for pu in topology.pus})
+    count = len(packages) or 1
+    package_of = [_package(topology, node.index, packages) for node in nodes]
     cores = [len({pu.core for pu in topology.pus if pu.numa_node == node.index}) for node in nodes]
     per_core = Counter(pu.core for pu in topology.pus)
     threads = max(per_core.values(), default=1)
@@ -106,10 +104,10 @@ def draft(
         optional.append(f"  numa_node_numbers: {json.dumps(numbers)}\n")
     per_package = len(nodes) // count
     if len(nodes) % count or package_of != [i // per_package for i in range(len(nodes))]:
-        optional.append("  # The package of each NUMA node; null: of no package, or of several.\n")
+        optional.append("  # The package of each NUMA node; null: none, or several.\n")
         optional.append(f"  package_of_numa_node: {json.dumps(package_of)}\n")
     if len(topology.pus) != sum(cores) * threads:
-        optional.append("  # Not all cores have equally many hardware threads, or not all are in a NUMA node.\n")
+        optional.append("  # The cores differ in their number of hardware threads, or some are in no NUMA node.\n")
         optional.append(f"  pus: {len(topology.pus)}\n")
     return _TEMPLATE.format(
         name=name,
@@ -129,19 +127,20 @@ def draft(
 
 
 def of_this_host(name: str) -> str:
-    """Return the draft of *name* from this host; ``local`` is for any host. Raises Missing without hwloc."""
+    """Return the draft of *name* from this host; ``local`` fits any host. Raises Missing without hwloc."""
     check_name(name)
     hostnames = [".*"] if name == paths.LOCAL else [rf"{re.escape(short_name(socket.gethostname()))}(\..*)?$"]
-    found = topology_module.of_this_host()
-    # What is called local is measured without a scheduler.
+    # The system "local" is measured without a scheduler.
     slurm = name != paths.LOCAL and shutil.which("sbatch") is not None
-    return draft(name, found, hostnames=hostnames, processor=_model_of_this_host(), slurm=slurm)
+    return draft(
+        name, topology_module.of_this_host(), hostnames=hostnames, processor=_model_of_this_host(), slurm=slurm
+    )
 
 
 def check_name(name: str) -> None:
-    """Raise BadInput for a name that ReFrame would not take."""
+    """Raise BadInput for a name that ReFrame does not accept."""
     if not paths.NAME.match(name):
-        raise BadInput(f"'{name}' is no name for a system: it is made of letters, digits, _ and -")
+        raise BadInput(f"'{name}' is not a name for a system: it has only letters, digits, _ and -")
 
 
 def _model_of_this_host() -> str | None:
@@ -149,12 +148,12 @@ def _model_of_this_host() -> str | None:
         key, _, value = line.partition(":")
         if key.strip() == "model name":
             return value.strip()
-    return None  # not every architecture names its model there
+    return None  # some architectures do not have it
 
 
 def _package(topology: Topology, node: int, packages: list[int]) -> int | None:
-    found = {pu.package for pu in topology.pus if pu.numa_node == node}
-    return packages.index(found.pop()) if len(found) == 1 else None
+    of_node = {pu.package for pu in topology.pus if pu.numa_node == node}
+    return packages.index(of_node.pop()) if len(of_node) == 1 else None
 
 
 def _memory(sizes: list[int]) -> str:
@@ -165,18 +164,20 @@ def _memory(sizes: list[int]) -> str:
 def _distances(topology: Topology, numbers: list[int]) -> str:
     rows = [[topology.distances.get((a, b), 0) for b in numbers] for a in numbers]
     if not all(distance > 0 for row in rows for distance in row):
-        return "  # The firmware of this host tells no distances.\n"
+        return "  # The firmware of this host reports no distances.\n"
     lines = "".join(f"      - {json.dumps(row)}\n" for row in rows)
     return f'  distances:\n    matrix:\n{lines}    source: "the firmware, by hwloc"\n'
 
 
 def _caches(topology: Topology) -> str:
-    found = sorted(
+    caches = sorted(
         {(c.level, c.size_bytes, len(c.pus)) for c in topology.caches if c.level and c.size_bytes and c.pus}
     )
-    if not found:
+    if not caches:
         return "  # hwloc finds no caches on this host.\n"
-    lines = "".join(f'    - {{level: {level}, size: "{_size(size)}", pus: {pus}}}\n' for level, size, pus in found)
+    lines = "".join(
+        f'    - {{level: {level}, size: "{_size(size)}", pus: {pus}}}\n' for level, size, pus in caches
+    )
     return f"  caches:\n{lines}"
 
 
@@ -185,7 +186,7 @@ def _size(size: int) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return *text* without what YAML cannot hold (hwloc passes on what firmware says, blanks and all)."""
+    """Return *text*, which firmware may have given to hwloc, without characters that YAML does not allow."""
     return "".join(c if c.isprintable() else " " for c in text).strip()
 
 
