@@ -159,7 +159,7 @@ def test_draft_command_does_not_overwrite(run, tmp_path):
     assert json.loads(out)["file"] == str(target)
     assert target.read_text() == json.loads(out)["text"]
     assert [f.name for f in tmp_path.iterdir()] == ["mine.yaml"]
-    with pytest.raises(BadInput, match="is no name"):
+    with pytest.raises(BadInput, match="is not a name"):
         run("draft", "../mine", "-o", target)
     with pytest.raises(BadInput, match="cannot be written"):
         run("draft", "mine", "-o", tmp_path / "none" / "mine.yaml")
