@@ -38,8 +38,8 @@ def test_toml_and_yaml_are_refused_in_the_same_words(toml, yaml, line, reason):
         assert str(caught.value).startswith(f"file:{line}: {reason}")
 
 
-def test_a_file_of_the_package_is_validated_again_when_it_or_its_schema_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "__file__", str(tmp_path / "documents.py"))
+def test_a_file_of_the_checkout_is_validated_again_when_it_or_its_schema_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents.paths, "ROOT", tmp_path)
     file, outside = tmp_path / "room" / "data.toml", tmp_path.parent / "data.toml"
     file.parent.mkdir()
     validated = []
