@@ -41,5 +41,8 @@ html_show_search_summary = False
 
 man_make_section_directory = True
 man_pages = [
-    ("reference/commands", "firsttouch", "NUMA host validation and program placement", author, 1),
+    ("reference/commands", "firsttouch", "validate NUMA hosts, and place memory-bound programs", author, 1),
+    ("reference/data-files", "firsttouch-files", "data files of firsttouch", author, 5),
+    ("reference/results", "firsttouch-results", "records, reports and exit statuses of firsttouch", author, 5),
+    ("reference/environment", "firsttouch-environment", "environment variables of firsttouch", author, 7),
 ]

@@ -3,7 +3,8 @@
 
 Commands are the lines of blocks that are indented by four spaces, and of blocks ```console that begin with ``$ ``.
 A block of another language whose first line is ``# FILE`` or ``# append to FILE`` is that file. The comment
-``<!-- not run: REASON -->`` before a block says why its commands are not run.
+``<!-- not run: REASON -->`` before a block says why its commands are not run. A block ```text directly after a
+block ```console with one command shows the output of that command.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def name(page: Path) -> str:
 
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_OUTPUT = re.compile(r"\s*^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^ {4,}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)
 _MARK = re.compile(r"<!-- not run: ([^>]+?) -->\s*\Z")
 _FILE = re.compile(r"# (append to )?([\w./-]+\.\w+)\n(.*)\Z", re.DOTALL)
@@ -31,12 +33,13 @@ _FILE = re.compile(r"# (append to )?([\w./-]+\.\w+)\n(.*)\Z", re.DOTALL)
 
 @dataclass(frozen=True)
 class Command:
-    """One line of a shell; *reason* is why it is not run, empty where it is."""
+    """One line of a shell; *reason* says why it is not run (empty: it is), *output* is what the page shows."""
 
     page: Path
     line: int
     text: str
     reason: str = ""
+    output: str = ""
 
     @property
     def place(self) -> str:
@@ -64,19 +67,20 @@ def commands(page: Path) -> list[Command]:
 
 
 def _read(page: Path, text: str) -> Iterator[Command | Written]:
-    blocks = [(m.start(), m[1], m[2]) for m in _FENCE.finditer(text)]
-    # What is indented inside of a fence is no block of its own.
+    blocks = [(m.start(), m.end(), m[1], m[2]) for m in _FENCE.finditer(text)]
+    # Indented lines within a fence are not a block.
     rest = _FENCE.sub(lambda m: re.sub(r"[^\n]", "x", m[0]), text)
-    blocks += [(m.start(), "indented", m[0]) for m in _INDENTED.finditer(rest)]
-    for start, language, body in sorted(blocks):
+    blocks += [(m.start(), m.end(), "indented", m[0]) for m in _INDENTED.finditer(rest)]
+    for start, end, language, body in sorted(blocks):
         mark = _MARK.search(text[:start])
         if language in {"console", "indented"}:
+            shown = _OUTPUT.match(text, end) if language == "console" and body.count("\n") == 1 else None
             first = text.count("\n", 0, start) + 1 + (language == "console")
-            for line, shown in enumerate(body.splitlines(), start=first):
-                if command := _command(shown, language):
-                    yield Command(page, line, command, mark[1] if mark else "")
-        elif known := _FILE.match(body):
-            yield Written(known[2], known[3], bool(known[1]))
+            for line, typed in enumerate(body.splitlines(), start=first):
+                if command := _command(typed, language):
+                    yield Command(page, line, command, mark[1] if mark else "", shown[1] if shown else "")
+        elif file := _FILE.match(body):
+            yield Written(file[2], file[3], bool(file[1]))
 
 
 def _command(shown: str, language: str) -> str:

@@ -8,6 +8,7 @@ is run nowhere is said where it is shown.
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import shutil
@@ -134,7 +135,9 @@ def copy(tmp_path: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]) -> Pa
     for mate, file in enumerate(reads, start=1):
         shutil.copy(file, work / f"r{mate}.fq")
         subprocess.run(["gzip", "-k", work / f"r{mate}.fq"], check=True)
-    shutil.copy(reads[0], work / "pairs.fq")  # of an even number of records: mates of no one
+    mates = [file.read_text(encoding="ascii").splitlines(keepends=True) for file in reads]
+    pairs = [lines[i : i + 4] for i in range(0, len(mates[0]), 4) for lines in mates]
+    (work / "pairs.fq").write_text("".join(itertools.chain(*pairs)), encoding="ascii")
     # BWA's index is files with a prefix, SNAP's a folder.
     for file in prefix.parent.glob(f"{prefix.name}*"):
         shutil.copy(file, work / f"IDX{file.name.removeprefix(prefix.name)}")
@@ -187,6 +190,13 @@ def test_the_commands_of_a_page(page: Path, copy: Path, shell, capsys: pytest.Ca
                     print(f"\n{shown.place}: {shown.text}: {done.stderr.splitlines()[-1]}")
                 continue
             assert done.returncode == 0, f"{shown.place}: {shown.text}\n{done.stdout}{done.stderr}"
+            printed = comparable(f"{done.stdout}{done.stderr}".replace(f"{copy}/", ""))
+            assert [line for line in comparable(shown.output) if line not in printed] == [], shown.place
+
+
+def comparable(output: str) -> list[str]:
+    """Return the lines of an output without what differs between hosts and days: numbers, widths of columns."""
+    return [re.sub(r"[\d.]*\d|-{2,}", "0", " ".join(line.split())) for line in output.splitlines()]
 
 
 def test_make_run(copy: Path, shell) -> None:
@@ -220,12 +230,14 @@ def test_the_harness_finds_what_it_should(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "text\n\n    make run      # said\n    two words   and more\n\n<!-- not run: a reason -->\n```console\n"
-        "$ one\nits output\n```\n\n```toml\n# a/b.toml\nkey = 1\n    make none\n```\n"
+        "$ one\nits output\n```\n\n```console\n$ three\n```\n\n"
+        "```text\nits 3 lines\n```\n\n```toml\n# a/b.toml\nkey = 1\n    make none\n```\n"
     )
-    found = documented.read(page)
-    assert [(c.line, c.text, c.reason) for c in found if isinstance(c, Command)] == [
-        (3, "make run", ""),
-        (4, "two words", ""),
-        (8, "one", "a reason"),
+    entries = documented.read(page)
+    assert [(c.line, c.text, c.reason, c.output) for c in entries if isinstance(c, Command)] == [
+        (3, "make run", "", ""),
+        (4, "two words", "", ""),
+        (8, "one", "a reason", ""),
+        (13, "three", "", "its 3 lines\n"),
     ]
-    assert found[-1] == documented.Written("a/b.toml", "key = 1\n    make none\n", behind=False)
+    assert entries[-1] == documented.Written("a/b.toml", "key = 1\n    make none\n", behind=False)
