@@ -35,8 +35,8 @@ def here() -> Origin:
 
 
 def test_a_copy_of_this_checkout_fits(here):
-    backends.judge(here, "image")
-    backends.judge(replace(here, target=cpu.host().name), "image")
+    backends.check_origin(here, "image")
+    backends.check_origin(replace(here, target=cpu.host().name), "image")
 
 
 def test_newer_instructions_than_the_host_has_are_refused(here):
@@ -44,17 +44,17 @@ def test_newer_instructions_than_the_host_has_are_refused(here):
     if cpu.host() >= cpu.TARGETS[newer]:
         pytest.skip(f"this host has all that {newer} has")
     with pytest.raises(CannotHere, match=f"x.sif is for {newer}, and this host .* lacks "):
-        backends.judge(replace(here, target=newer), "x.sif")
+        backends.check_origin(replace(here, target=newer), "x.sif")
 
 
 def test_another_architecture_is_refused(here):
     with pytest.raises(CannotHere, match=r"x.sif is for riscv64, and this host is "):
-        backends.judge(replace(here, machine="riscv64"), "x.sif")
+        backends.check_origin(replace(here, machine="riscv64"), "x.sif")
 
 
 def test_a_stale_copy_is_refused(here):
     with pytest.raises(Missing, match=r"x.sif is stale: it is of revision abc, .*build it again"):
-        backends.judge(replace(here, source="0" * 64, revision="abc"), "x.sif")
+        backends.check_origin(replace(here, source="0" * 64, revision="abc"), "x.sif")
 
 
 def test_the_digest_follows_what_measures_and_nothing_else(tmp_path):

@@ -44,16 +44,16 @@ def touched(scenario: Scenario, wrap: list[str], order: dict) -> dict:
         outcomes = run_together(jobs, timeout=120, watching=telling_when_seen(seen, scenario, mebibytes))
         return {
             "misplaced": [o.misplaced() for o in outcomes],
-            "found": [o.found.to_dict() for o in outcomes],
+            "found": [o.observed.to_dict() for o in outcomes],
             "own": [json.loads(o.job.stdout.read_text()) for o in outcomes],
         }
 
 
 def telling_when_seen(seen: Path, scenario: Scenario, mebibytes: int) -> Watching:
     """Return how to watch: the file *seen* is made when each instance was seen with all its memory and threads."""
-    found_of: dict[int, placement_check.Found] = {}
+    found_of: dict[int, placement_check.Observed] = {}
 
-    def look(pid: int, found: placement_check.Found) -> None:
+    def look(pid: int, found: placement_check.Observed) -> None:
         placement_check.look(pid, found)
         if found.threads >= scenario.threads and sum(found.pages.values()) >= mebibytes * PAGES_PER_MIB:
             found_of[pid] = found
@@ -75,7 +75,7 @@ def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
     result = launch.run(summed, scenario, None, timeout=300, watching=Watching(SHARE))
     return {
         "misplaced": [o.misplaced() for o in result.outcomes],
-        "found": [o.found.to_dict() for o in result.outcomes],
+        "found": [o.observed.to_dict() for o in result.outcomes],
         "sha256": result.alignments.sums.exact,
     }
 

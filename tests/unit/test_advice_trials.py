@@ -54,7 +54,7 @@ def host(tmp_path, monkeypatch, golden):
             if odd(scenario) == "fails":
                 raise RunFailed("bwa ended with status 9")
             found = SimpleNamespace(pages={} if seconds < 0.1 else {0: 1})
-            steps = [[SimpleNamespace(found=found)]]
+            steps = [[SimpleNamespace(observed=found)]]
             misplaced = odd(scenario) or ("" if found.pages else "ended before it could be looked at")
             return SimpleNamespace(seconds=seconds, misplaced=misplaced, steps=steps)
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from firsttouch.execution import placement_check
-from firsttouch.execution.placement_check import Found, family, judge, look
+from firsttouch.execution.placement_check import Observed, family, look, verify
 from firsttouch.scenarios.placement import Placement
 
 pytestmark = pytest.mark.unit
@@ -23,7 +23,7 @@ def found(pages, *, pus=(0, 1), held=None, modes=None, looks=3, **other):
     pus = frozenset(pus)
     modes = modes or {"bind:0-1": sum(pages.values())}
     held = pus if held is None else frozenset(held)
-    return Found(looks=looks, threads=2, pus=pus, held=held, pages=pages, modes=modes, **other)
+    return Observed(looks=looks, threads=2, pus=pus, held=held, pages=pages, modes=modes, **other)
 
 
 GOOD = {0: 5000, 1: 5000}
@@ -31,13 +31,13 @@ GOOD = {0: 5000, 1: 5000}
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_a_placement_that_holds(threads):
-    assert judge(asked(), threads, found(GOOD)) == ""
+    assert verify(asked(), threads, found(GOOD)) == ""
 
 
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        (Found(), "cannot be verified: the instance ended before it could be looked at"),
+        (Observed(), "cannot be verified: the instance ended before it could be looked at"),
         (found({}, modes={"default": 1}), "cannot be verified: the instance ended before"),
         (found(GOOD, looks=0), "cannot be verified: the instance ended before"),
         (found(GOOD, unreadable="/proc/7/numa_maps: Permission denied"), "cannot be verified: /proc/7/numa_maps"),
@@ -57,27 +57,27 @@ def test_a_placement_that_holds(threads):
     ],
 )
 def test_a_placement_that_did_not_hold(what, reason):
-    assert reason in judge(asked(), 2, what)
+    assert reason in verify(asked(), 2, what)
 
 
 def test_one_thread_may_be_held_on_one_pu():
-    assert judge(asked(), 1, found(GOOD, pus=(1,))) == ""
-    assert judge(asked(pus=(1,)), 8, found(GOOD, pus=(1,))) == ""
+    assert verify(asked(), 1, found(GOOD, pus=(1,))) == ""
+    assert verify(asked(pus=(1,)), 8, found(GOOD, pus=(1,))) == ""
 
 
 def test_a_few_pages_may_lie_elsewhere():
-    assert judge(asked(), 2, found({0: 9900, 7: 100})) == ""
-    assert judge(asked(), 2, found({0: 9899, 7: 101})) != ""
+    assert verify(asked(), 2, found({0: 9900, 7: 100})) == ""
+    assert verify(asked(), 2, found({0: 9899, 7: 101})) != ""
     local = found({0: 9500, 7: 500}, modes={"local": 10000})
-    assert judge(asked("localalloc"), 2, local) == ""
+    assert verify(asked("localalloc"), 2, local) == ""
 
 
 def test_pages_of_one_instance_may_lie_anywhere():
     everywhere = found({0: 1, 9: 10000}, modes={"default": 10001})
-    assert judge(asked("original", "whole"), 2, everywhere) == ""
+    assert verify(asked("original", "whole"), 2, everywhere) == ""
     everywhere.modes = {"local": 10001}
-    assert judge(asked("localalloc", "whole"), 2, everywhere) == ""
-    assert "asked for was default" in judge(asked("original", "whole"), 2, everywhere)
+    assert verify(asked("localalloc", "whole"), 2, everywhere) == ""
+    assert "asked for was default" in verify(asked("original", "whole"), 2, everywhere)
 
 
 @pytest.mark.parametrize("extent", ["whole", "part"])
@@ -92,13 +92,13 @@ def test_pages_of_one_instance_may_lie_anywhere():
         ({0: 100_000, 1: 100_000, 2: 5_000}, False),
         ({0: 2_000, 1: 1_000}, True),  # a huge page more or less
         ({0: 3_000, 1: 1_000}, False),
-        ({0: 900, 1: 0}, True),  # too few pages to judge
+        ({0: 900, 1: 0}, True),  # too few pages to verify
         ({0: 2_100}, False),
     ],
 )
 def test_interleaved_pages_are_even(pages, holds, extent):
     what = found(pages, modes={"interleave:0-1": sum(pages.values())})
-    reason = judge(asked("interleave", extent), 2, what)
+    reason = verify(asked("interleave", extent), 2, what)
     assert (reason == "") == holds
     if not holds:
         assert "not even within 2%" in reason or "outside" in reason
@@ -123,14 +123,14 @@ def test_interleaved_pages_are_even(pages, holds, extent):
     ],
 )
 def test_modes_with_flags(policy, mode, holds):
-    reason = judge(asked(policy), 2, found(GOOD, modes={mode: 10000}))
+    reason = verify(asked(policy), 2, found(GOOD, modes={mode: 10000}))
     assert reason == "" if holds else f"memory policy is {mode}, asked for was " in reason
 
 
 def test_weights_are_no_even_share():
     uneven = {0: 7500, 1: 2500}
-    assert judge(asked("weighted-interleave"), 2, found(uneven, modes={"weighted interleave:0-1": 10000})) == ""
-    assert "outside 0-1" in judge(
+    assert verify(asked("weighted-interleave"), 2, found(uneven, modes={"weighted interleave:0-1": 10000})) == ""
+    assert "outside 0-1" in verify(
         asked("weighted-interleave", "whole"),
         2,
         found({0: 9000, 2: 1000}, modes={"weighted interleave:0-1": 10000}),
@@ -170,18 +170,18 @@ def test_a_program_in_a_script(proc):
     large = PAGE.format(mode="default", n=5000, node=1, kb=4)
     proc(100, "sh", [("0-3", "S (sleeping)")], small, children=[200], peak=1000)
     root = proc(200, "bwa", [("2", "R (running)")] * 4, large, peak=5000)
-    what = Found()
+    what = Observed()
     look(100, what, root)
     assert (what.looks, what.threads, what.pus, what.held) == (1, 5, {0, 1, 2, 3}, {2})
     assert what.pages == {0: 30, 1: 5000}
     assert what.modes == {"default": 5030}
     assert what.peak_bytes == 6000 * 1024
-    assert "held on PUs 2 of 0-3" in judge(asked("original", "whole", range(4)), 4, what)
+    assert "held on PUs 2 of 0-3" in verify(asked("original", "whole", range(4)), 4, what)
 
 
 def test_the_fullest_look_counts_and_the_widest_affinity(proc, tmp_path):
     root = proc(100, "a", [("0", "R")], PAGE.format(mode="bind:0", n=500, node=0, kb=4))
-    what = Found()
+    what = Observed()
     look(100, what, root)
     (root / "100" / "numa_maps").write_text(PAGE.format(mode="default", n=400, node=1, kb=4))
     (root / "100/task/100/status").write_text(STATUS.format(name="a", state="R", peak=1, pus="7"))
@@ -208,7 +208,7 @@ def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):
         "5504 prefer (many):0-1 stack anon=1 dirty=1 N0=1 kernelpagesize_kB=4\n"
         "5505 bind:0 anon=2 dirty=2 N1=2 kernelpagesize_kB=2048\n"
     )
-    what = Found()
+    what = Observed()
     look(100, what, proc(100, "a", [("0", "R")], maps))
     assert what.pages == {0: 5, 1: 6 + 1024}
     assert what.modes == {"default": 10, "prefer (many):0-1": 1, "bind:0": 1024}
@@ -216,13 +216,13 @@ def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):
 
 @pytest.mark.parametrize("comm", ["numactl", "setpriv"])
 def test_what_sets_the_placement_up_is_not_yet_the_program(proc, comm):
-    what = Found()
+    what = Observed()
     look(100, what, proc(100, comm, [("0", "R")], PAGE.format(mode="default", n=5, node=0, kb=4)))
-    assert what == Found()
+    assert what == Observed()
 
 
 def test_dead_threads_do_not_count(proc):
-    what = Found()
+    what = Observed()
     root = proc(100, "a", [("0", "R"), ("0-9", "Z (zombie)"), ("5", "X (dead)")], "")
     look(100, what, root)
     assert (what.threads, what.pus) == (1, {0})
@@ -231,19 +231,19 @@ def test_dead_threads_do_not_count(proc):
 def test_a_kernel_without_numa_maps(proc, tmp_path):
     root = proc(100, "a", [("0", "R")], "")
     (root / "100" / "numa_maps").unlink()
-    what = Found()
+    what = Observed()
     look(100, what, root)
-    assert what == Found()  # that process has gone
+    assert what == Observed()  # that process has gone
     (root / "self" / "numa_maps").unlink()
     look(100, what, root)
-    assert "cannot be verified: this kernel has no numa_maps" in judge(asked(), 1, what)
+    assert "cannot be verified: this kernel has no numa_maps" in verify(asked(), 1, what)
 
 
 def test_a_process_that_is_not_there(tmp_path):
-    what = Found()
+    what = Observed()
     look(4_194_305, what)
     look(1, what, tmp_path)
-    assert what == Found()
+    assert what == Observed()
     assert family(1, tmp_path) == [1]
 
 
@@ -252,7 +252,7 @@ def test_a_process_that_is_not_there(tmp_path):
     [("default", "default"), ("membind", "bind:0"), ("interleave", "interleave:0"), ("localalloc", "local")],
 )
 def test_stored_maps_of_a_real_bwa(proc, golden, name, mode):
-    what = Found()
+    what = Observed()
     look(100, what, proc(100, "bwa", [("0-1", "S")] * 3, golden(f"numa_maps_{name}.txt")))
     assert list(what.modes) == [mode]
     assert list(what.pages) == [0]
@@ -264,7 +264,7 @@ def test_a_living_process_and_its_child():
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
         try:
             deadline = time.monotonic() + 20
-            what = Found()
+            what = Observed()
             while what.threads < 2 and time.monotonic() < deadline:
                 time.sleep(0.05)
                 look(process.pid, what)
@@ -281,7 +281,7 @@ def test_processes_that_come_and_go_are_no_error():
     """Each file of /proc may vanish between two reads."""
     script = "i=0; while [ $i -lt 400 ]; do /bin/true & i=$((i+1)); done; wait"
     with subprocess.Popen(["sh", "-c", script]) as process:
-        what = Found()
+        what = Observed()
         while process.poll() is None:
             look(process.pid, what)
     assert what.unreadable == ""

@@ -187,8 +187,8 @@ def test_slow_looks_do_not_let_a_short_program_go_unseen(job):
     # Each look counts as if it had taken seconds.
     (outcome,) = run_together([job("sleep 1")], watching=Watching(1e-9, look))
     assert len(looks) == 2
-    assert outcome.found.looks == 1
-    assert outcome.found.pages
+    assert outcome.observed.looks == 1
+    assert outcome.observed.pages
 
 
 def slow_look(pid, found):

@@ -238,7 +238,7 @@ class Trials:
                 self.say(f"{scenario.name}: {result.seconds:.3f} s for {part:.3%} of the reads")
                 self.dropped.pop(number, None)
                 return Trial(part, result.seconds)
-            self.brief = any(not o.found.pages for step in result.steps for o in step)
+            self.brief = any(not o.observed.pages for step in result.steps for o in step)
             last = chance + 1 == CHANCES or (self.brief and self.longest is None)
             again = "" if last else ", tried again"
             self.say(f"{scenario.name}: the trial is invalid and does not count{again}: {result.misplaced}")

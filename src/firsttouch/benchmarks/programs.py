@@ -122,14 +122,14 @@ def watching_of_host() -> Watching:
     return Watching(100.0, _look_at_stopped) if emulation.emulator() else Watching()
 
 
-def _look_at_stopped(pid: int, found: placement_check.Found) -> None:
+def _look_at_stopped(pid: int, found: placement_check.Observed) -> None:
     # Programs are started as the first of a process group of their own; without one, it has ended.
     end = time.monotonic() + AT_ONCE
     with contextlib.suppress(ProcessLookupError, PermissionError):
         while time.monotonic() < end:
             os.killpg(pid, signal.SIGSTOP)
             try:
-                seen = placement_check.Found()
+                seen = placement_check.Observed()
                 placement_check.look(pid, seen)
                 # Fewer threads than before: it is ending. (Stopped, it shows the same at a second look.)
                 if seen.threads >= found.threads:
@@ -186,7 +186,7 @@ class _Series:
         found["software"] = software(**versions)
         if self.outcome and self.outcome.job.placement:
             found["placement_asked"] = [self.outcome.job.placement.to_dict()]
-            found["placement_found"] = [self.outcome.found.to_dict()]
+            found["placement_found"] = [self.outcome.observed.to_dict()]
         return found
 
 

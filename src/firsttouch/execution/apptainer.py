@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of an Apptainer image, started in its container; images that cannot be mounted are unpacked once."""
+"""The backend ``apptainer``: commands run in a container of an image of containers/.
+
+Hosts that cannot mount images use a sandbox cache. Limits of the site are reported in one line before any work.
+"""
 
 from __future__ import annotations
 
@@ -25,47 +28,47 @@ from firsttouch.records import atomic_files, file_lock
 from firsttouch.tools import run_tool
 
 # ----------------------------------------------------------------------
-# Image files on a host that cannot mount them: unpacked once per user and host, not at every start.
+# The sandbox cache: on hosts that cannot mount images, each image is unpacked once per user and host.
 
-#: Seconds after its last start in which the folder of an image is kept, whether or not the image is still there.
+#: Seconds for which a sandbox is kept after its last start.
 _KEPT = 7 * 24 * 3600
 
 
 def sandbox_folder(image: Path, program: str) -> Path | None:
-    """Return a folder with what the SIF file *image* holds, which Apptainer (*program*) starts like the file.
+    """Return the sandbox (unpacked folder) of the SIF file *image*; *program* is Apptainer.
 
-    It lies in the host's temporary folder and is this user's alone; another state of the file gets another folder.
-    This process, and the program that it becomes, hold a shared lock on it. Folders that nobody has started for a
-    week are removed. None where it cannot be made (no room, another user's folder of that name): then each start
-    unpacks the image.
+    The cache is a private folder in the host's temporary folder. A changed image gets another sandbox. This
+    process, and the program that it becomes, hold a shared lock on the sandbox; those unused for a week are
+    removed. Returns None if the sandbox cannot be made (disk full, another user's folder): then each start unpacks
+    the image.
     """
     try:
         store = _store()
         status = image.stat()
         name = hashlib.sha256(str(image.resolve()).encode()).hexdigest()[:12]
-        made = store / f"{name}-{status.st_size}-{status.st_mtime_ns}"
-        # The instances of a job start at once: one unpacks, the others wait. One lock for all images, as what a
-        # killed process left of any of them is cleared.
+        sandbox = store / f"{name}-{status.st_size}-{status.st_mtime_ns}"
+        # The instances of a job start together: one unpacks, the others wait. One lock covers all images, because
+        # the left-overs of a killed process are removed.
         with file_lock.locked(store / "images.lock"):
-            _prune(store, kept=made)
-            if not made.is_dir():
+            _prune(store, kept=sandbox)
+            if not sandbox.is_dir():
                 atomic_files.clear(store)
-                _unpack(program, image, made)
-            os.utime(made)
-            handle = file_lock.lock_folder(made, shared=True)
+                _unpack(program, image, sandbox)
+            os.utime(sandbox)
+            handle = file_lock.lock_folder(sandbox, shared=True)
             if handle is None:
                 return None
             os.set_inheritable(handle, True)  # for the program that this process becomes
     except OSError:
         return None
-    return made
+    return sandbox
 
 
 def _store() -> Path:
     store = Path(tempfile.gettempdir(), f"firsttouch-{os.geteuid()}")
     with contextlib.suppress(FileExistsError):
         store.mkdir(mode=0o700)
-    # Others may write to the temporary folder: what they put there must not be started.
+    # Other users can write to the temporary folder, and their files must not be started.
     status = store.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(f"{store} is not this user's alone")
@@ -73,7 +76,7 @@ def _store() -> Path:
 
 
 def _prune(store: Path, *, kept: Path) -> None:
-    """Remove the folders in *store* that nobody holds and that were not started lately; *kept* stays."""
+    """Remove the unlocked sandboxes in *store* that have not been started for a week; *kept* stays."""
     for folder in store.iterdir():
         if folder == kept or not folder.is_dir() or time.time() - folder.stat().st_mtime < _KEPT:
             continue
@@ -82,26 +85,26 @@ def _prune(store: Path, *, kept: Path) -> None:
             os.close(handle)
 
 
-def _unpack(program: str, image: Path, made: Path) -> None:
-    with atomic_files.replacing(made) as partial:
+def _unpack(program: str, image: Path, sandbox: Path) -> None:
+    with atomic_files.replacing(sandbox) as partial:
         done = run_tool([program, "--silent", "build", "--sandbox", str(partial), str(image)], timeout=None)
         if done.returncode:
             raise OSError(done.stderr)
 
 
 # ----------------------------------------------------------------------
-# The backend ``apptainer``: commands run in an image of containers/, and what sites lack is said in one line.
+# The backend.
 
-#: The image where none is named.
+#: The default image.
 IMAGE = paths.ROOT / "containers" / "firsttouch.sif"
-#: Where an image tells what it was made of.
+#: The file in an image that identifies its copy of firsttouch.
 _ORIGIN = "/opt/firsttouch/share/firsttouch/origin.json"
-#: Seconds that the trial start may take: a cold image on a shared file system takes some.
+#: Time limit of the trial start in seconds; a cold image on a shared file system is slow.
 _PATIENCE = 120
 #: The architectures of SIF's header (its field of 3 characters after the version).
 _MACHINES = {b"01": "i686", b"02": "x86_64", b"04": "aarch64", b"06": "ppc64le", b"11": "s390x", b"12": "riscv64"}
 _CAP_SYS_RESOURCE = 24
-#: What the trial prints for a folder that is not there, or not writable, inside.
+#: Begins the trial's line for a path that does not exist or is not accessible inside.
 _LACKING = "firsttouch-lacks "
 _TRIAL = """\
 cat "$1"; shift
@@ -109,7 +112,7 @@ for path; do
     if ! [ -e "$path" ] || { [ -d "$path" ] && ! [ -x "$path" ]; }; then echo "firsttouch-lacks $path"; fi
 done
 """
-#: The host's programs, and what Apptainer mounts itself: the image has its own.
+#: Folders that are not bound: the image has its own programs, and Apptainer mounts the others.
 _SYSTEM = frozenset({"/dev", "/proc", "/sys", "/bin", "/sbin", "/lib", "/lib64", "/opt/firsttouch", "/opt/spack"})
 _PROGRAMS = frozenset(
     {
@@ -126,8 +129,8 @@ _PROGRAMS = frozenset(
 def prepared(image: str, argv: Sequence[str]) -> Start:
     """Return how ``firsttouch ARGV`` is started in *image* (empty: FIRSTTOUCH_IMAGE or IMAGE).
 
-    The image is started once for a trial, with all that the command needs to see. Raises Missing without
-    Apptainer or image, CannotHere for what the site does not allow, BadInput for a path that cannot be bound.
+    The image is started once for a trial, with all paths that the command needs. Raises Missing without Apptainer
+    or image, CannotHere if the site does not allow it, BadInput for a path that cannot be bound.
     """
     program = shutil.which("apptainer") or shutil.which("singularity")
     if program is None:
@@ -144,20 +147,20 @@ def prepared(image: str, argv: Sequence[str]) -> Start:
     flags = [*_privileges(), *options, "--cleanenv", "--pwd", str(Path.cwd())]
     flags += [word for folder in (*seen, *_limits()) for word in ("--bind", folder)]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("APPTAINERENV_", "SINGULARITYENV_"))}
-    found = _trial([program, "--silent", "exec", *flags, str(started)], seen, env)
-    backends.judge(found, str(file))
-    variables[backends.VARIABLE] = f"apptainer: {file.name}, {found.revision or found.version}"
+    origin = _trial([program, "--silent", "exec", *flags, str(started)], seen, env)
+    backends.check_origin(origin, str(file))
+    variables[backends.VARIABLE] = f"apptainer: {file.name}, {origin.revision or origin.version}"
     env |= {f"APPTAINERENV_{key}": value for key, value in variables.items()}
     return Start([program, "--silent", "exec", *flags, str(started), "firsttouch", *argv], env)
 
 
 def check_machine(image: Path) -> None:
-    """Raise CannotHere where *image* is a SIF of another architecture, BadInput where it is no image at all."""
+    """Raise CannotHere if *image* is a SIF of another architecture, BadInput if it is not an image."""
     if image.is_dir():
         return
     with image.open("rb") as stream:
         head = stream.read(48)
-    # 32 bytes that start it as a script, "SIF_MAGIC" and a zero, the version and the architecture.
+    # The header: 32 bytes of a script's first line, "SIF_MAGIC" and a zero, the version, the architecture.
     if head[32:41] != b"SIF_MAGIC":
         raise BadInput("is no image of Apptainer (neither SIF nor a folder): is its download whole?", file=image)
     machine = _MACHINES.get(head[45:47], "another architecture")
@@ -166,18 +169,17 @@ def check_machine(image: Path) -> None:
 
 
 def paths_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
-    """Return the paths that a command needs inside: the checkout, where it is, and those that it names.
+    """Return the paths to bind: the checkout, the current folder, and the paths that the command names.
 
-    Homes and scratch file systems are not mounted everywhere; whatever is bound by name is. A path stands for its
-    folder, since it may be one to be written or begin the names of several files; in a folder that the image has
-    of its own, such as /etc, only the files themselves are bound. Raises BadInput for a path with a comma or a
-    colon, which Apptainer reads as its own.
+    Sites do not mount every home or scratch file system, so all are bound by name. For a path its folder is bound,
+    because the path may be an output or the prefix of several files. In a folder that the image has as well, such
+    as /etc, only the files are bound. Raises BadInput for a path with a comma or a colon, Apptainer's separators.
     """
     wanted = {paths.ROOT, Path.cwd(), paths.results()}
     texts = [*argv, *(a.partition("=")[2] for a in argv), *variables.values()]
     wanted |= {Path(part) for text in texts for part in text.split(":") if part.startswith("/")}
-    found = {place for path in wanted for place in _places(Path(os.path.normpath(path)))}
-    kept = [p for p in sorted(found) if not any(p.is_relative_to(q) for q in found - {p})]
+    places = {place for path in wanted for place in _places(Path(os.path.normpath(path)))}
+    kept = [p for p in sorted(places) if not any(p.is_relative_to(q) for q in places - {p})]
     for path in kept:
         if re.search("[,:]", str(path)):
             raise BadInput(f"{path}: Apptainer cannot bind a path with a comma or a colon in its name")
@@ -185,11 +187,11 @@ def paths_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
 
 
 def _places(path: Path) -> list[Path]:
-    """Return what is bound for *path*: the nearest folder that exists, or files in a folder of the image's own."""
+    """Return the paths to bind for *path*: its nearest existing folder, or files in a folder of the image."""
     folder = next(p for p in (path, *path.parents) if p.is_dir())
     if any(folder.is_relative_to(system) for system in _PROGRAMS):
         return []
-    # The image has this folder, or one of those below it, as well: binding it would hide the image's.
+    # The image has this folder, or a folder below it, which a bind would hide.
     if any(Path(system).is_relative_to(folder) for system in _PROGRAMS) or folder == Path("/etc"):
         if folder in {path, *path.parents[1:]}:
             return []
@@ -198,13 +200,13 @@ def _places(path: Path) -> list[Path]:
 
 
 def _limits() -> list[str]:
-    """Return what a job's limits are read from: Apptainer leaves it out, and a cpuset would not be seen inside."""
+    """Return the bind of the cgroup files: Apptainer does not mount them, and they hold the job's limits."""
     place = "/sys/fs/cgroup"
     return [f"{place}:{place}:ro"] if Path(place).is_dir() else []
 
 
 def _privileges() -> list[str]:
-    """Return the options for a root that lacks a capability (in a container or a virtual machine)."""
+    """Return the options for a root user without all capabilities (in a container)."""
     if os.geteuid() != 0:
         return []
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
@@ -213,7 +215,7 @@ def _privileges() -> list[str]:
 
 
 def _mountable(image: Path, program: str) -> tuple[Path, list[str]]:
-    """Return what is started for *image*, and with which options: not all can be mounted here."""
+    """Return the image or its sandbox, and Apptainer's options, depending on whether it can be mounted here."""
     if image.is_dir() or os.geteuid() == 0 or setuid() or not fuse_trouble():
         return image, []
     folder = sandbox_folder(image, program)
@@ -240,17 +242,17 @@ def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Or
         raise Missing(f"{start[-1]} is no image of firsttouch: it has no {_ORIGIN}") from error
 
 
-def trouble(said: str, image: str) -> str:
-    """Return in one line why an image did not start here: what the site lacks, then what Apptainer said."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in said.splitlines()]
+def trouble(output: str, image: str) -> str:
+    """Return in one line why an image did not start: the site's limits, then the end of Apptainer's *output*."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
     last = next((line for line in reversed(lines) if line), "it said nothing")
     last = re.sub(r"^(FATAL|ERROR)\s*:\s*", "", last)
-    found = site_troubles() if not Path(image).is_dir() else user_namespace_trouble()
-    return f"{image} does not start: {'; '.join([*([found] if found else []), last])}"
+    limits = site_troubles() if not Path(image).is_dir() else user_namespace_trouble()
+    return f"{image} does not start: {'; '.join(filter(None, (limits, last)))}"
 
 
 def site_troubles() -> str:
-    """Return what an image file needs and this site lacks, in one line, or an empty string."""
+    """Return in one line the requirements of an image file that this site lacks, or an empty string."""
     if setuid():
         return ""
     return "; ".join(filter(None, (user_namespace_trouble(), fuse_trouble())))
@@ -267,7 +269,7 @@ def setuid() -> bool:
 
 
 def user_namespace_trouble() -> str:
-    """Return why this user can make no user namespace, or an empty string."""
+    """Return why this user cannot create user namespaces, or an empty string."""
     if os.geteuid() == 0:
         return ""
     try:

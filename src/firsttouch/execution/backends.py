@@ -70,7 +70,7 @@ def variables() -> dict[str, str]:
     return kept
 
 
-def judge(found: Origin, what: str) -> None:
+def check_origin(found: Origin, what: str) -> None:
     """Raise CannotHere or Missing where the copy *what* (of origin *found*) must not be measured with here.
 
     It is for another architecture, or with instructions that this host's processor does not have: its programs

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One measurement at a time on a host, and no process left behind by it.
+"""The host lock, which admits one measurement at a time, and the clean-up of left-over processes.
 
-The lock is flock(2) on a file that all users of a host share, whatever their TMPDIR is. It ends with its holder.
+The lock is flock(2) on a file that all users of the host share, whatever their TMPDIR is. It ends with its holder.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from firsttouch.errors import BadInput
 from firsttouch.execution.placement_check import family
 from firsttouch.records.file_lock import try_lock
 
-#: Names the folder of the lock, instead of the first of PLACES that everybody may write to.
+#: The environment variable that names the lock's folder; the default is the first world-writable one of PLACES.
 VARIABLE = "FIRSTTOUCH_LOCK"
-#: Slurm's job_container/tmpfs gives each job a /tmp and a /dev/shm of its own, but not a /run/lock.
+#: Slurm's job_container/tmpfs gives each job a private /tmp and /dev/shm, but not a private /run/lock.
 PLACES = (Path("/run/lock"), Path("/dev/shm"))  # noqa: S108 - nothing is written into the file
 _PR_SET_CHILD_SUBREAPER = 36
 _PAUSE = 0.2
@@ -32,10 +32,10 @@ _PAUSE = 0.2
 
 @contextlib.contextmanager
 def measuring(say: Callable[[str], None], *, shared: bool = False) -> Iterator[None]:
-    """Hold this host for one measurement; wait, and say for whom, while somebody else measures on it.
+    """Hold the host lock during a measurement; report the holder through *say* before waiting.
 
-    *shared*: a run for its output, whose time does not matter. Several of these hold the host together; they and
-    measurements wait for each other. A process that was started by a holder measures on its behalf.
+    *shared* is for runs that are not timed: they may hold the lock together, but exclude measurements. Processes
+    that a holder started count as holders.
     """
     handle = _take(_file(), say, shared=shared)
     try:
@@ -46,7 +46,7 @@ def measuring(say: Callable[[str], None], *, shared: bool = False) -> Iterator[N
 
 
 def _file() -> Path:
-    # With the host's name: hosts may share a folder, and some are namespaces of one machine.
+    # The host's name is part of the file name, because hosts may share a folder or a machine.
     return _folder() / f"firsttouch-{platform.node()}.lock"
 
 
@@ -90,11 +90,11 @@ def _take(file: Path, say: Callable[[str], None], *, shared: bool) -> int | None
 
 
 def _open(file: Path) -> int:
-    """Open the lock's file, or make it; raises OSError for a link, BadInput for what is not a file.
+    """Open the lock file, or create it; raises OSError for a link, BadInput for anything but a regular file.
 
-    It is opened for reading only: in a sticky folder the kernel lets nobody write to another user's file.
+    It is opened for reading, because in a sticky folder the kernel lets no user write to another user's file.
     """
-    # No-follow: in a folder that others may write to, the name could be somebody's link.
+    # In a world-writable folder the name could be another user's link.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     deadline = time.monotonic() + 1
     while True:
@@ -104,9 +104,9 @@ def _open(file: Path) -> int:
         except FileNotFoundError:
             with contextlib.suppress(FileExistsError):
                 handle = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o644)
-                os.fchmod(handle, 0o644)  # whatever the umask is: others must be able to open it
+                os.fchmod(handle, 0o644)  # other users must be able to open it, whatever the umask is
                 break
-        except PermissionError:  # it was made just now, and nobody else may read it yet
+        except PermissionError:  # its creator has not yet made it readable
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
@@ -117,20 +117,20 @@ def _open(file: Path) -> int:
 
 
 def _holders(handle: int) -> set[int]:
-    """Return the processes that the kernel names as holders of a flock on this file, as far as we may see them."""
+    """Return the processes that hold a flock on this file, as far as /proc/locks shows them."""
     file = os.fstat(handle)
     device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"
     exact, alike = set[int](), set[int]()
     for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
         fields = line.split()
         if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(file.st_ino):
-            # Some file systems (btrfs, overlayfs) show programs another device number than the kernel's own.
+            # btrfs and overlayfs show programs another device number than /proc/locks does.
             (exact if fields[5].startswith(f"{device}:") else alike).add(int(fields[4]))
     return exact or alike
 
 
 def _ancestors() -> set[int]:
-    """Return the processes that have started this one, directly or not, up to the first."""
+    """Return the ancestors of this process."""
     pids, pid = set[int](), os.getppid()
     while pid and pid not in pids:
         pids.add(pid)
@@ -142,7 +142,7 @@ def _ancestors() -> set[int]:
 
 
 def _described(holders: set[int]) -> str:
-    """Name the processes that hold the host, and their users."""
+    """Return the holders and their users as text."""
     texts = []
     for pid in sorted(holders - {0}):
         try:
@@ -159,7 +159,7 @@ def _described(holders: set[int]) -> str:
 
 @contextlib.contextmanager
 def no_process_left() -> Iterator[None]:
-    """Adopt every process that is started meanwhile, even by others of them, and end those that are left."""
+    """Become a child subreaper and, at the end, terminate every descendant that was started in the block."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     before = set(family(os.getpid()))
     try:
@@ -171,14 +171,14 @@ def no_process_left() -> Iterator[None]:
 
 
 def _end(before: set[int], number: int, patience: float = 3.0) -> None:
-    """Send a signal to all our descendants that are not of *before* and wait a while for their end."""
+    """Send a signal to all descendants except those in *before*; wait up to *patience* seconds for their end."""
     for pid in set(family(os.getpid())) - before:
-        # One that runs as another user is not ours to end.
+        # A process of another user cannot be signalled.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
     deadline = time.monotonic() + patience
     while (left := set(family(os.getpid())) - before) and time.monotonic() < deadline:
         for pid in left:
-            with contextlib.suppress(ChildProcessError):  # a descendant, not (yet) a child of ours
+            with contextlib.suppress(ChildProcessError):  # a descendant that is not (yet) a child
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(0.02)

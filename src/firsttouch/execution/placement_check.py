@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel says of a running instance: its threads' affinity and its pages per NUMA node.
+"""Verify the placement of a running instance: its threads' affinity and its pages per NUMA node.
 
-Read from /proc (kernel document filesystems/proc, admin-guide/mm/numa_memory_policy): a placement that was
-asked for and not obtained is the classic silent error of this field, so it is looked at, never assumed.
+Read from /proc (kernel documents filesystems/proc and admin-guide/mm/numa_memory_policy). A placement that was
+requested but not obtained is a common silent error, so it is read back instead of assumed.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from firsttouch.scenarios.policies import policy as policy_of
 _PAGES = re.compile(r" N(\d+)=(\d+)")
 _DEAD = re.compile(r"^State:\s+[ZX]", re.MULTILINE)
 _KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
-#: A transparent huge page lies on one bank: evenness can only be judged to this many 4 KiB pages per bank.
+#: 4 KiB pages of a transparent huge page, which lies on one bank: the precision of the check for evenness.
 HUGE_PAGE = 512
-#: Below this many 4 KiB pages per bank (4 MiB) an instance has touched too little to judge where its data lie.
+#: An instance with fewer 4 KiB pages per bank (4 MiB) has too little data to check its evenness.
 FEW_PAGES = 1024
 
 
 @dataclass
-class Found:
-    """The placement found of one instance, gathered over any number of looks.
+class Observed:
+    """The observed placement of one instance, over any number of looks (samples of /proc).
 
-    *threads* is the largest number of threads seen at once. *pus* is the union of their affinities, of the looks
-    at which the instance had at least half of the most pages: while they start, programs that look at the
-    machine themselves go round all PUs (likwid-bench, hwloc's users). *pages* (4 KiB units of anonymous memory
-    per NUMA node) and *modes* (pages per memory policy) are those of the look that saw the most. *held* are the
-    PUs on which, in that look, the process with the most pages might run: the program itself, not a script
-    around it. *peak_bytes* is the largest sum of the processes' peak resident sets.
+    *threads*: largest number of threads at one look. *pus*: union of the threads' affinities over the looks at
+    which the instance had at least half of its largest page count; earlier ones are ignored because some programs
+    (likwid-bench, users of hwloc) visit every PU during start-up. *pages* (4 KiB units of anonymous memory per
+    NUMA node) and *modes* (pages per memory policy) are those of the look with the most pages. *held*: the PUs
+    that, at that look, the process with the most pages may run on, which is the program and not a wrapper script.
+    *peak_bytes*: the largest sum of the processes' peak resident sets.
     """
 
     looks: int = 0
@@ -50,7 +50,7 @@ class Found:
     _affinities: list[tuple[int, frozenset[int]]] = field(default_factory=list, repr=False)
 
     def add(self, pus: frozenset[int], pages: int) -> None:
-        """Add the affinities of one look, at which the instance had that many pages."""
+        """Add the union of the affinities of one look and the number of *pages* at it."""
         most = max([pages, *(p for p, _ in self._affinities)])
         self._affinities = [(p, a) for p, a in (*self._affinities, (pages, pus)) if 2 * p >= most]
         self.pus = frozenset[int]().union(*(a for _, a in self._affinities))
@@ -69,11 +69,11 @@ class Found:
 
 
 def family(pid: int, proc: Path = Path("/proc")) -> list[int]:
-    """Return *pid* and all its living descendants (a wrapper script's aligner is what counts)."""
-    found, todo = [], [pid]
+    """Return *pid* and all its living descendants, such as the program that a wrapper script starts."""
+    members, todo = [], [pid]
     while todo:
         parent = todo.pop()
-        found.append(parent)
+        members.append(parent)
         try:
             tasks = list((proc / str(parent) / "task").iterdir())
         except OSError:
@@ -83,11 +83,11 @@ def family(pid: int, proc: Path = Path("/proc")) -> list[int]:
                 todo.extend(map(int, (task / "children").read_text().split()))
             except OSError:
                 continue
-    return found
+    return members
 
 
-def look(pid: int, found: Found, proc: Path = Path("/proc")) -> None:
-    """Look once at *pid* and its descendants and add what is seen to *found*."""
+def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
+    """Sample *pid* and its descendants once and add the sample to *observed*."""
     if _starting(pid, proc):
         return
     threads, peak, pages, modes = 0, 0, Counter[int](), Counter[str]()
@@ -100,12 +100,12 @@ def look(pid: int, found: Found, proc: Path = Path("/proc")) -> None:
             numa_maps = (proc / str(member) / "numa_maps").read_text()
         except FileNotFoundError:
             if not (proc / "self/numa_maps").exists():
-                found.unreadable = "this kernel has no numa_maps (CONFIG_NUMA is off)"
+                observed.unreadable = "this kernel has no numa_maps (CONFIG_NUMA is off)"
             continue
         except ProcessLookupError:
             continue
         except OSError as error:
-            found.unreadable = f"/proc/{member}/numa_maps: {error.strerror}"
+            observed.unreadable = f"/proc/{member}/numa_maps: {error.strerror}"
             continue
         if _ended(proc / str(member)):
             continue
@@ -117,18 +117,18 @@ def look(pid: int, found: Found, proc: Path = Path("/proc")) -> None:
             held, most = frozenset[int]().union(*tasks), sum(pages.values()) - before
     if not threads:
         return
-    found.looks += 1
-    found.threads = max(found.threads, threads)
+    observed.looks += 1
+    observed.threads = max(observed.threads, threads)
     online = _online(proc)
     pus, held = (pus & online, held & online) if online else (pus, held)
-    found.add(pus, sum(pages.values()))
-    found.peak_bytes = max(found.peak_bytes, peak)
-    if sum(pages.values()) >= sum(found.pages.values()):
-        found.pages, found.modes, found.held = dict(pages), dict(modes), held
+    observed.add(pus, sum(pages.values()))
+    observed.peak_bytes = max(observed.peak_bytes, peak)
+    if sum(pages.values()) >= sum(observed.pages.values()):
+        observed.pages, observed.modes, observed.held = dict(pages), dict(modes), held
 
 
 def _affinities(process: Path) -> list[frozenset[int]]:
-    """Return the PUs of each living thread of a process, none where it has ended meanwhile."""
+    """Return the PUs of each living thread of a process; empty if the process has ended."""
     tasks = []
     try:
         threads = list((process / "task").iterdir())
@@ -145,7 +145,7 @@ def _affinities(process: Path) -> list[frozenset[int]]:
 
 
 def _ended(process: Path) -> bool:
-    """Tell whether a process has ended: what was read last may show its memory with its policy gone already."""
+    """Tell whether a process has ended: its last numa_maps may show pages whose policy is gone already."""
     try:
         return bool(_DEAD.search((process / "status").read_text()))
     except OSError:
@@ -153,7 +153,7 @@ def _ended(process: Path) -> bool:
 
 
 def _online(proc: Path) -> frozenset[int]:
-    """Return the PUs that are online: an affinity names those too that are not, and may never run anything."""
+    """Return the PUs that are online; an affinity may also name PUs that are offline."""
     try:
         return parse_list((proc.parent / "sys/devices/system/cpu/online").read_text())
     except OSError:
@@ -161,7 +161,7 @@ def _online(proc: Path) -> frozenset[int]:
 
 
 def _starting(pid: int, proc: Path) -> bool:
-    """Tell whether *pid* is still one of the programs that set the placement up before they become the job."""
+    """Tell whether *pid* is still numactl or setpriv, which become the program after setting its placement."""
     try:
         return (proc / str(pid) / "comm").read_text().strip() in {"setpriv", "numactl"}
     except OSError:
@@ -170,15 +170,15 @@ def _starting(pid: int, proc: Path) -> bool:
 
 def _peak_kilobytes(process: Path) -> int:
     try:
-        found = re.search(r"^VmHWM:\s+(\d+) kB", (process / "status").read_text(), re.MULTILINE)
+        peak = re.search(r"^VmHWM:\s+(\d+) kB", (process / "status").read_text(), re.MULTILINE)
     except OSError:
         return 0
-    return int(found[1]) if found else 0
+    return int(peak[1]) if peak else 0
 
 
 def _add_pages(numa_maps: str, pages: Counter[int], modes: Counter[str]) -> None:
     for line in numa_maps.splitlines():
-        # File pages lie in the page cache, where whoever read the file first put them: not this policy's doing.
+        # The first reader of a file decides where its pages lie in the page cache, not this policy.
         if " anon=" not in line or (" file=" in line and " file=/anon_hugepage" not in line):
             continue
         size = _KILOBYTES.search(line)
@@ -189,46 +189,46 @@ def _add_pages(numa_maps: str, pages: Counter[int], modes: Counter[str]) -> None
             modes[mode] += int(count) * unit
 
 
-def unverified(found: Found) -> str:
-    """Return why nothing can be said of the placement, or an empty string where it was seen."""
-    if found.unreadable:
-        return f"the placement cannot be verified: {found.unreadable}"
-    if not found.looks or not found.pages:
+def unverified(observed: Observed) -> str:
+    """Return why the placement could not be observed, or an empty string if it was."""
+    if observed.unreadable:
+        return f"the placement cannot be verified: {observed.unreadable}"
+    if not observed.looks or not observed.pages:
         return "the placement cannot be verified: the instance ended before it could be looked at"
     return ""
 
 
-def judge(asked: Placement, threads: int, found: Found) -> str:
-    """Return why the placement did not hold, or an empty string where it did.
+def verify(asked: Placement, threads: int, observed: Observed) -> str:
+    """Return why the placement did not hold, or an empty string if it did.
 
-    *threads* is what the instance was told to use: fewer PUs than that mean that something else pinned it too.
+    *threads* is the requested number of threads; fewer PUs than that mean that something else pins them as well.
     """
-    if reason := unverified(found):
+    if reason := unverified(observed):
         return reason
-    if stray := found.pus - set(asked.pus):
+    if stray := observed.pus - set(asked.pus):
         return f"threads may run on PUs {format_list(stray)}, asked for were {format_list(asked.pus)}"
-    if len(found.held) < min(threads, len(asked.pus)):
+    if len(observed.held) < min(threads, len(asked.pus)):
         return (
-            f"{threads} threads are held on PUs {format_list(found.held)} of {format_list(asked.pus)}: "
+            f"{threads} threads are held on PUs {format_list(observed.held)} of {format_list(asked.pus)}: "
             "something else pins them as well"
         )
-    return _judge_pages(asked, found)
+    return _judge_pages(asked, observed)
 
 
-def _judge_pages(asked: Placement, found: Found) -> str:
+def _judge_pages(asked: Placement, observed: Observed) -> str:
     policy = policy_of(asked.policy)
-    total = sum(found.pages.values())
-    held = sum(count for mode, count in found.modes.items() if policy.holds(mode, asked.extent))
+    total = sum(observed.pages.values())
+    held = sum(count for mode, count in observed.modes.items() if policy.holds(mode, asked.extent))
     if held < (1 - policy.tolerance) * total:
         wanted = policy.mode[asked.extent]
-        return f"memory policy is {', '.join(sorted(found.modes))}, asked for was {wanted}"
+        return f"memory policy is {', '.join(sorted(observed.modes))}, asked for was {wanted}"
     rule = policy.pages[asked.extent]
     if rule == "anywhere":
         return ""
-    share = {n: found.pages.get(n, 0) for n in asked.numa_nodes}
+    share = {n: observed.pages.get(n, 0) for n in asked.numa_nodes}
     if total - sum(share.values()) > policy.tolerance * total:
         return (
-            f"pages per NUMA node {_counts(found.pages)}: more than {policy.tolerance:.0%} "
+            f"pages per NUMA node {_counts(observed.pages)}: more than {policy.tolerance:.0%} "
             f"outside {format_list(asked.numa_nodes)}"
         )
     mean = sum(share.values()) / len(share)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts programs together, each under its placement, watches them and leaves none behind.
+"""Run programs: start them, observe their placement, stop their process groups, and reap them.
 
-Used for every measured program: aligners and benchmarks alike.
+:func:`run_together` runs measured programs (aligners and benchmarks), each under its placement. :func:`child` runs
+one other program for the length of a block. Both leave no process behind.
 """
 
 from __future__ import annotations
@@ -26,29 +27,29 @@ from firsttouch.execution import placement_check
 from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import require
 
-#: Looking costs the watched program little, but not nothing: at most this part of the time is spent on it.
+#: At most this fraction of the time is spent on sampling /proc, which slows the program down a little.
 LOOK_SHARE = 0.02
-#: Who was not seen yet is looked for this often (seconds): on a loaded host looks are slow, and instances short.
+#: Poll interval in seconds until every instance's memory has been sampled once; short ones would end unseen.
 UNSEEN_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
 class Watching:
-    """How running programs are observed: *look* reads one, and takes at most *share* of the time (a fraction).
+    """How running programs are sampled: *look* adds a sample of a process to what was observed of it so far.
 
-    *look* gets the process and what was found of it so far.
+    Sampling takes at most *share* (a fraction) of the time.
     """
 
     share: float = LOOK_SHARE
-    look: Callable[[int, placement_check.Found], None] = placement_check.look
+    look: Callable[[int, placement_check.Observed], None] = placement_check.look
 
 
 @dataclass
 class Job:
-    """One program: its argv, its placement (None: as it is), threads, and where its output goes.
+    """One program: its argv, placement (None: not bound), number of threads, and output files.
 
-    *fds* stay open in the program (pipes that feed it), *stdin* becomes its standard input (None: it is empty).
-    *stdout* and *stderr* are files that are written anew.
+    *fds* stay open in the program (pipes that feed it). *stdin* is a descriptor for its standard input (None:
+    empty). *stdout* and *stderr* are files that are overwritten. *env* is added to the environment.
     """
 
     argv: Sequence[str]
@@ -66,7 +67,7 @@ class Job:
 class Outcome:
     """How one job ended: exit status (negative: the signal), wall and CPU seconds, peak memory in bytes.
 
-    *started* is on the monotonic clock, so that outcomes of one run can be set against each other.
+    *started* is on the monotonic clock, so it can be compared between the outcomes of one run.
     """
 
     job: Job
@@ -75,10 +76,10 @@ class Outcome:
     seconds: float
     cpu_seconds: float
     peak_bytes: int
-    found: placement_check.Found
+    observed: placement_check.Observed
 
     def failure(self) -> str:
-        """Return what its log says of the failure, in one line, or an empty string where it ended well."""
+        """Return in one line how the job failed and the end of its log, or an empty string if it succeeded."""
         if self.status == 0:
             return ""
         how = f"status {self.status}"
@@ -89,22 +90,22 @@ class Outcome:
         return f"{self.job.argv[0]} ended with {how}: {last_lines(self.job.stderr) or 'it said nothing'}"
 
     def misplaced(self) -> str:
-        """Return why the placement that was asked for did not hold, or an empty string."""
+        """Return why the requested placement did not hold, or an empty string."""
         if self.job.placement is None:
             return ""
-        return placement_check.judge(self.job.placement, self.job.threads, self.found)
+        return placement_check.verify(self.job.placement, self.job.threads, self.observed)
 
 
 def signal_name(number: int) -> str:
     """Return the name of a signal, or its number."""
     try:
         return signal.Signals(number).name
-    except ValueError:  # most of the real-time signals have none
+    except ValueError:  # most real-time signals have no name
         return str(number)
 
 
 def last_lines(log: Path, count: int = 2) -> str:
-    """Return the last lines of a log that say something, joined into one."""
+    """Return the last *count* non-empty lines of a log as one line."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -113,12 +114,12 @@ def last_lines(log: Path, count: int = 2) -> str:
 
 
 def guarded(argv: Sequence[str]) -> list[str]:
-    """Return the argv of a program that the kernel kills when who started it is killed without a clean-up."""
+    """Return the argv of a program that the kernel kills when its parent is killed."""
     return [*(["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []), *argv]
 
 
 def argv_of(job: Job) -> list[str]:
-    """Return the argv that starts the job: numactl where its policy asks for something, and the program."""
+    """Return the argv of a job: numactl, if its policy needs options, and the program."""
     numactl = ["numactl", *job.placement.numactl, "--"] if job.placement and job.placement.numactl else []
     return guarded([*numactl, *job.argv])
 
@@ -143,7 +144,7 @@ def child(
     """
     process = None
     try:
-        with put_off():
+        with defer_signals():
             process = _start(guarded(argv), stdin=stdin, stdout=stdout, stderr=stderr, env=env, fds=fds)
         yield process
     except OSError as error:
@@ -201,10 +202,10 @@ def follow(process: subprocess.Popen[bytes], interval: float, meanwhile: Callabl
 def run_together(
     jobs: Sequence[Job], *, timeout: float | None = None, watching: Watching | None = None
 ) -> list[Outcome]:
-    """Start *jobs* at once and return their outcomes, in order, when all have ended.
+    """Start *jobs* together and return their outcomes, in order, when all have ended.
 
-    When one fails or *timeout* (seconds) has passed, the others are stopped: RunFailed then says why. An
-    exception (Ctrl-C) stops all of them as well. Raises Missing for a program that is not there.
+    Any exception, such as Ctrl-C, stops all of them. Raises RunFailed if one fails or *timeout* (seconds) has
+    passed, and Missing if a program does not exist.
     """
     if any(j.placement and j.placement.numactl for j in jobs):
         require("numactl")
@@ -213,7 +214,7 @@ def run_together(
     ended: queue.Queue[_Running] = queue.Queue()
     try:
         for job in jobs:
-            with put_off():
+            with defer_signals():
                 running.append(_Running(job, ended))
         _wait(running, ended, timeout, watching or Watching())
     finally:
@@ -223,8 +224,8 @@ def run_together(
 
 
 @contextlib.contextmanager
-def put_off() -> Iterator[None]:
-    """Put an interrupt off until the block has ended: nobody could stop a program that is only half started."""
+def defer_signals() -> Iterator[None]:
+    """Deliver the signals in STOPPING after the block, so that no program is left behind half started."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -256,7 +257,7 @@ def _wait(
         if not all(job.seen for job in running):
             pause = min(pause, UNSEEN_PAUSE)
         until = min(time.monotonic() + pause, end)
-        # Who has ended is asked before the clock is: a slow look must not turn an end in time into a late one.
+        # Ends are handled before the time limit: a slow look must not turn an end in time into a late one.
         while left and (last := _next(ended, until)):
             left -= 1
             if failure := last.failure():
@@ -269,7 +270,7 @@ def _wait(
 
 
 def _next(ended: queue.Queue[_Running], until: float) -> _Running | None:
-    """Return the next job that has ended, or None where there is none at the time *until*."""
+    """Return the next job that ends before the time *until*, or None."""
     try:
         return ended.get(timeout=max(0.0, until - time.monotonic()))
     except queue.Empty:
@@ -277,7 +278,7 @@ def _next(ended: queue.Queue[_Running], until: float) -> _Running | None:
 
 
 def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
-    """Say that *job* did not end in time, and what its log says last."""
+    """Return the message that *job* exceeded the time limit, with the end of its log."""
     which = f"instance {running.index(job)}: " if len(running) > 1 else ""
     limit = round(timeout, 1) or round(timeout, 3) or timeout
     last = last_lines(job.job.stderr) or "it said nothing"
@@ -285,13 +286,13 @@ def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
 
 
 class _Running:
-    """A started job, with a thread that waits for it (so that its end is seen at once)."""
+    """A started job, with a thread that waits for its end."""
 
     def __init__(self, job: Job, ended: queue.Queue[_Running]) -> None:
-        self.job, self.found = job, placement_check.Found()
+        self.job, self.observed = job, placement_check.Observed()
         self.status, self.seconds, self.cpu_seconds, self.peak_bytes = 0, 0.0, 0.0, 0
         self.done, self.lost = threading.Event(), False
-        #: Held while a signal is sent, and while the process is reaped: then its number may be another's.
+        #: Held to send a signal and to reap the process: afterwards its number may belong to another process.
         self.reaping = threading.Lock()
         try:
             with job.stdout.open("wb") as out, job.stderr.open("wb") as err:
@@ -312,21 +313,21 @@ class _Running:
 
     def _wait(self, ended: queue.Queue[_Running]) -> None:
         try:
-            # It stays a zombie until its group has been stopped: as long as that, nobody else gets its number.
+            # The process stays a zombie, and keeps its number, until its group has been stopped.
             os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
             self.seconds = time.monotonic() - self.start
             with self.reaping:
-                self._signal(signal.SIGKILL)  # what a wrapper script has left running
+                self._signal(signal.SIGKILL)  # children that a wrapper script left running
                 _, raw, usage = os.wait4(self.process.pid, 0)
                 self.done.set()
             self.status = self.process.returncode = os.waitstatus_to_exitcode(raw)
             self.cpu_seconds = usage.ru_utime + usage.ru_stime
-            # The kernel counts in what the process was before it became the program: this launcher's own size.
-            # Below that, only the looks know better (and where none was taken in time, it is an upper bound).
+            # ru_maxrss includes the time before exec, when the process was a copy of this launcher. Below the
+            # launcher's size the sampled peak is used; without a sample the value is an upper bound.
             peak = usage.ru_maxrss * 1024
             launcher = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            self.peak_bytes = peak if peak > launcher else self.found.peak_bytes or peak
-        except ChildProcessError:  # somebody else has reaped it, or nobody may: SIGCHLD is ignored
+            self.peak_bytes = peak if peak > launcher else self.observed.peak_bytes or peak
+        except ChildProcessError:  # reaped elsewhere, or by the kernel because SIGCHLD is ignored
             self.lost = True
         finally:
             self.done.set()
@@ -334,15 +335,15 @@ class _Running:
 
     @property
     def seen(self) -> bool:
-        """Whether its memory was looked at, or never will be."""
-        return bool(self.found.pages or self.found.unreadable) or self.done.is_set()
+        """Whether the job's memory has been sampled, or never will be."""
+        return bool(self.observed.pages or self.observed.unreadable) or self.done.is_set()
 
-    def look(self, look: Callable[[int, placement_check.Found], None]) -> None:
+    def look(self, look: Callable[[int, placement_check.Observed], None]) -> None:
         if not self.done.is_set():
-            look(self.process.pid, self.found)
+            look(self.process.pid, self.observed)
 
     def kill(self) -> None:
-        """Stop the job and all of its process group, and wait for its end."""
+        """Stop the job's process group and wait for its end."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with self.reaping:
                 if not self.done.is_set():
@@ -352,17 +353,17 @@ class _Running:
         self.waiter.join()
 
     def _signal(self, number: int) -> None:
-        """Send a signal to the process group; only while *reaping* is held and the process is not reaped."""
+        """Send a signal to the process group; call it with *reaping* held and the process not reaped."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
     def failure(self) -> str:
-        """Return in one line how it failed, or an empty string."""
+        """Return in one line how the job failed, or an empty string."""
         if self.lost:
             return f"{self.job.argv[0]}: its exit status is lost, because this process ignores SIGCHLD"
         return self.outcome().failure()
 
     def outcome(self) -> Outcome:
         return Outcome(
-            self.job, self.status, self.start, self.seconds, self.cpu_seconds, self.peak_bytes, self.found
+            self.job, self.status, self.start, self.seconds, self.cpu_seconds, self.peak_bytes, self.observed
         )

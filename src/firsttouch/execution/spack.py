@@ -28,7 +28,7 @@ def prepared(view: str, argv: Sequence[str]) -> Start:
         if shutil.which(program, path=place) is None:
             raise Missing(f"{folder} has no {program}: `spack-env/stack.py install` builds the whole environment")
     found = build_info.read(folder / "share" / "firsttouch" / "origin.json")
-    backends.judge(found, str(folder))
+    backends.check_origin(found, str(folder))
     env = {**os.environ, **backends.variables()}
     env["PATH"] = path
     env[backends.VARIABLE] = f"spack: {found.target}, {found.revision or found.version}"

@@ -115,7 +115,7 @@ class Result:
     @property
     def unverified(self) -> str:
         """Why a placement is unknown if none is known to be wrong, or an empty string."""
-        wrong = self._first_misplaced(lambda outcome: not placement_check.unverified(outcome.found))
+        wrong = self._first_misplaced(lambda outcome: not placement_check.unverified(outcome.observed))
         return "" if wrong else self.misplaced
 
     def _first_misplaced(self, counts: Callable[[Outcome], bool]) -> str:
@@ -362,7 +362,7 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
             "instance_peak_bytes": [o.peak_bytes for o in last.outcomes],
         },
         placement_asked=[p.to_dict() for p in scenario.placements],
-        placement_found=[o.found.to_dict() for o in last.outcomes],
+        placement_found=[o.observed.to_dict() for o in last.outcomes],
         status="invalid" if reason else "valid",
         reason=reason,
         software=software(**{work.aligner.name: work.aligner.version()}),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution.process_runner import child, last_lines, put_off
+from firsttouch.execution.process_runner import child, defer_signals, last_lines
 from firsttouch.genomics import sam
 from firsttouch.records import atomic_files
 from firsttouch.tools import require
@@ -93,7 +93,7 @@ class Output:
             else:
                 renames.append((file, name))
         # A signal interrupts before the first rename or after the last.
-        with put_off():
+        with defer_signals():
             for file, name in renames:
                 _rename(file, name)
 
