@@ -29,7 +29,7 @@ def common(examples):
 @st.composite
 def fastq(draw, mates=1):
     """Records of each mate (a list for each), in step; qualities may begin with @ or +."""
-    found = [[] for _ in range(mates)]
+    records = [[] for _ in range(mates)]
     for name in draw(st.lists(NAMES, min_size=1, max_size=12)):
         suffix = draw(st.booleans())
         for mate in range(mates):
@@ -38,8 +38,8 @@ def fastq(draw, mates=1):
             comment = draw(st.sampled_from(("", f" {mate + 1}:N:0:1", "\tc  d", " ")))
             full = f"@{name}{f'/{mate + 1}' if suffix and mates == 2 else ''}{comment}"
             plus = "+" + draw(st.sampled_from(("", name)))
-            found[mate].append([full, bases, plus, (first + "@" * len(bases))[: len(bases)]])
-    return found
+            records[mate].append([full, bases, plus, (first + "@" * len(bases))[: len(bases)]])
+    return records
 
 
 def text(records, newline="\n"):
@@ -86,12 +86,12 @@ def nothing_stays():
 def fed(feeder, instances, mates, *, wanted=None, interleaved=False):
     """Return what each instance reads, for each mate (or in all, of mates in turn), once everything was fed."""
     mates = 1 if interleaved else mates
-    found = [[b""] * mates for _ in range(instances)]
+    texts = [[b""] * mates for _ in range(instances)]
     sinks, readers = [], []
 
     def read(out_of, instance, mate):
         with os.fdopen(out_of, "rb") as stream:
-            found[instance][mate] = stream.read()
+            texts[instance][mate] = stream.read()
 
     for instance in range(instances):
         sinks.append([])
@@ -110,4 +110,4 @@ def fed(feeder, instances, mates, *, wanted=None, interleaved=False):
     finally:
         for reader in readers:
             reader.join()
-    return found
+    return texts

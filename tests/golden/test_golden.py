@@ -95,8 +95,8 @@ def test_sam_of_bwa(golden, tmp_path, name, reads):
     text = golden(f"bwa_{name}.sam").encode()
     file = tmp_path / "x.sam"
     file.write_bytes(text)
-    found = sam.survey(file)
-    assert (found.primary, found.mapped) == (reads, reads)
+    survey = sam.survey(file)
+    assert (survey.primary, survey.mapped) == (reads, reads)
     ends = {i + 1 for i, c in enumerate(text) if c == ord("\n")} | set(range(0, len(text), 17))
     for end in sorted(ends - {len(text)}):
         file.write_bytes(text[:end])

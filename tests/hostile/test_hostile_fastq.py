@@ -176,8 +176,8 @@ CASES = [
     *(Case(n, ["reads", "check", "r.fq"], 2, says, {"r.fq": data}) for n, (data, says) in FILES.items()),
     *(Case(f"{n}, blocked", BLOCK, 2, says, {"r.fq": data}) for n, (data, says) in FILES.items()),
     *(
-        Case(f"pair: {n}", ["reads", "check", "r.fq", "m.fq"], 2, says, {"r.fq": one, "m.fq": other})
-        for n, (one, other, says) in PAIRS.items()
+        Case(f"pair: {n}", ["reads", "check", "r.fq", "m.fq"], 2, says, {"r.fq": mate_1, "m.fq": mate_2})
+        for n, (mate_1, mate_2, says) in PAIRS.items()
     ),
     Case("one file for both mates", ["reads", "check", "r.fq", "r.fq"], 2, "file of mate 1 again", {"r.fq": GOOD}),
     Case(

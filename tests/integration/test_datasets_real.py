@@ -78,12 +78,12 @@ def test_synthetic_has_what_was_asked_for(data_store: Path) -> None:
 def test_the_same_options_give_the_same_bytes_and_others_are_kept_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = get("synthetic", **SMALL)
+    dataset = get("synthetic", **SMALL)
     other = get("synthetic", **(SMALL | {"seed": 6}))
     monkeypatch.setenv("FIRSTTOUCH_DATA", str(tmp_path / "second"))
     again = get("synthetic", **SMALL)
     for first, second, third in zip(
-        (one.reference, *one.reads),
+        (dataset.reference, *dataset.reads),
         (again.reference, *again.reads),
         (other.reference, *other.reads),
         strict=True,

@@ -25,9 +25,9 @@ BWA = aligner("bwa-mem")
 BATCH = 12_000
 
 
-def prepare(prefix, files, batch=None, *, one=BWA, **options):
+def prepare(prefix, files, batch=None, *, aligner_used=BWA, **options):
     """Prepare a run whose alignments are summed up."""
-    return replace(launch.prepare(one, prefix, files, batch), summed=True, **options)
+    return replace(launch.prepare(aligner_used, prefix, files, batch), summed=True, **options)
 
 
 def exact(work, *rest):
@@ -105,37 +105,37 @@ def test_batches_are_those_of_bwa(few, batch):
     """bwa says itself how many sequences it reads at a time."""
     prefix, files = few
     argv = ["bwa", "mem", "-v", "3", "-t", "2", "-K", str(batch), prefix, *files]
-    said = subprocess.run(argv, capture_output=True, text=True, check=True).stderr
-    counts = [int(n) for n in re.findall(r"^\[M::process\] read (\d+) sequences", said, re.MULTILINE)]
-    found = prepare(prefix, files, batch).reads.batches.records
-    assert [2 * (b - a) for a, b in itertools.pairwise(found)] == counts
+    log = subprocess.run(argv, capture_output=True, text=True, check=True).stderr
+    counts = [int(n) for n in re.findall(r"^\[M::process\] read (\d+) sequences", log, re.MULTILINE)]
+    starts = prepare(prefix, files, batch).reads.batches.records
+    assert [2 * (b - a) for a, b in itertools.pairwise(starts)] == counts
 
 
 def test_the_output_does_not_depend_on_instances_where_places_are_equally_good(tmp_path):
     reference, mates = repeats(tmp_path, 600)
     BWA.build_index(reference, tmp_path / "idx", tmp_path / "log")
     files = [tmp_path / "1.fq", tmp_path / "2.fq"]
-    for file, mine in zip(files, mates, strict=True):
-        file.write_bytes(b"".join(mine))
+    for file, of_mate in zip(files, mates, strict=True):
+        file.write_bytes(b"".join(of_mate))
     work = prepare(tmp_path / "idx", files, BATCH)
-    found = [launch.run(work, scenario(n), None, timeout=100).alignments.sums for n in (1, 2, 4)]
+    sums = [launch.run(work, scenario(n), None, timeout=100).alignments.sums for n in (1, 2, 4)]
     # bwa mem chooses among equally good places by the number of the read within its own run, and every instance
     # counts from 0: this genome has such places, or the test would show nothing.
-    assert len({s.exact for s in found}) > 1
-    assert len({s.common for s in found}) == 1
+    assert len({s.exact for s in sums}) > 1
+    assert len({s.common for s in sums}) == 1
 
 
 def test_every_scenario_of_this_host(few):
     prefix, files = few
     work = prepare(prefix, files, 10_000)
     expected = None
-    for one in plan(load(), BWA.need(BWA.index_bytes(prefix))).scenarios:
-        if one.instances > work.reads.batches.count:
+    for planned in plan(load(), BWA.need(BWA.index_bytes(prefix))).scenarios:
+        if planned.instances > work.reads.batches.count:
             continue
-        result = launch.run(work, one, None, timeout=100)
+        result = launch.run(work, planned, None, timeout=100)
         expected = expected or result.alignments.sums.exact
-        assert result.alignments.sums.exact == expected, one.name
-        assert len(result.outcomes) == one.instances
+        assert result.alignments.sums.exact == expected, planned.name
+        assert len(result.outcomes) == planned.instances
         assert result.seconds > 0
 
 

@@ -21,14 +21,14 @@ COUNT = 600
 
 
 @pytest.fixture(scope="module", params=sorted(aligners()))
-def one(request):
+def installed(request):
     """Returns each aligner whose program is here."""
-    found = aligners()[request.param]
+    chosen = aligners()[request.param]
     try:
-        found.version()
+        chosen.version()
     except Missing as error:
-        pytest.skip(f"{found.name}: {error}")
-    return found
+        pytest.skip(f"{chosen.name}: {error}")
+    return chosen
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +48,16 @@ def genome(request, tmp_path_factory):
     return repeats(tmp_path_factory.mktemp("repeats"), COUNT)
 
 
-def built(one, reference, tmp_path_factory):
-    return index.built(one, reference, tmp_path_factory.getbasetemp() / "index", say=lambda _: None)
+def built(installed, reference, tmp_path_factory):
+    return index.built(installed, reference, tmp_path_factory.getbasetemp() / "index", say=lambda _: None)
 
 
 def written(folder, mates, *, interleaved=False):
     """Write the records of each mate (or both to one file), and return the files."""
     lists = [[r for pair in zip(*mates, strict=True) for r in pair]] if interleaved else mates
     files = [folder / f"{'both' if interleaved else n}.fq" for n in range(len(lists))]
-    for file, mine in zip(files, lists, strict=True):
-        file.write_bytes(b"".join(mine))
+    for file, of_mate in zip(files, lists, strict=True):
+        file.write_bytes(b"".join(of_mate))
     return files
 
 
@@ -67,17 +67,19 @@ def names(lines, mates):
     Some programs leave /1 and /2 out, some give the mate first that they could map.
     """
     fields = [line.split("\t", 2)[:2] for line in lines]
-    found = [(n.removesuffix("/1").removesuffix("/2"), int(f) & 0x80) for n, f in fields if not int(f) & 0x900]
-    return [read for at in range(0, len(found), mates) for read in sorted(found[at : at + mates])]
+    mates_seen = [
+        (n.removesuffix("/1").removesuffix("/2"), int(f) & 0x80) for n, f in fields if not int(f) & 0x900
+    ]
+    return [read for at in range(0, len(mates_seen), mates) for read in sorted(mates_seen[at : at + mates])]
 
 
 @pytest.mark.parametrize("form", ["single", "files", "interleaved"])
-def test_the_output_is_that_of_one_instance(one, genome, form, tmp_path, tmp_path_factory):
+def test_the_output_is_that_of_one_instance(installed, genome, form, tmp_path, tmp_path_factory):
     reference, mates = genome
     mates = mates[:1] if form == "single" else mates
     files = written(tmp_path, mates, interleaved=form == "interleaved")
-    prefix = built(one, reference, tmp_path_factory)
-    work = launch.prepare(one, prefix, files, BATCH_BASES, interleaved=form == "interleaved")
+    prefix = built(installed, reference, tmp_path_factory)
+    work = launch.prepare(installed, prefix, files, BATCH_BASES, interleaved=form == "interleaved")
     work = replace(work, summed=True)
     expected = [
         (r.split(b"\n")[0][1:].split()[0].decode(), n) for p in zip(*mates, strict=True) for n, r in enumerate(p)
@@ -86,11 +88,11 @@ def test_the_output_is_that_of_one_instance(one, genome, form, tmp_path, tmp_pat
     whole = None
     for instances, threads, dynamic in ((1, 2, False), (2, 1, False), (3, 2, True)):
         out = tmp_path / f"{instances}.sam"
-        now = replace(work, dynamic=dynamic and len(one.steps(len(mates))) == 1)
+        now = replace(work, dynamic=dynamic and len(installed.steps(len(mates))) == 1)
         if instances > work.reads.batches.count:
             with pytest.raises(CannotHere, match="too few for"):
                 launch.run(now, scenario(instances, threads), Output(out), timeout=100)
-            assert one.batch_reads
+            assert installed.batch_reads
             continue
         result = launch.run(now, scenario(instances, threads), Output(out), timeout=100)
         lines = [line for line in out.read_text().splitlines() if line[:1] != "@" or line[3:4] != "\t"]
@@ -102,15 +104,15 @@ def test_the_output_is_that_of_one_instance(one, genome, form, tmp_path, tmp_pat
 
 
 @pytest.mark.parametrize("one", named(has_large_batches), indirect=True)
-def test_batches_that_cannot_be_made_smaller(one, phage, tmp_path, tmp_path_factory):
+def test_batches_that_cannot_be_made_smaller(installed, phage, tmp_path, tmp_path_factory):
     """Two instances, the second with its own batch: its pairs are further apart than those before."""
     reference, _ = phage
     genome = "".join(reference.read_text().split("\n")[1:])
     rng = random.Random(2)  # noqa: S311
-    near = pairs(genome, max(one.batch_reads, one.batch_bytes // 60), 36, rng)
+    near = pairs(genome, max(installed.batch_reads, installed.batch_bytes // 60), 36, rng)
     far = pairs(genome, 3000, 36, rng, apart=(800, 950))
     files = written(tmp_path, [n + f for n, f in zip(near, far, strict=True)])
-    work = replace(launch.prepare(one, built(one, reference, tmp_path_factory), files), summed=True)
+    work = replace(launch.prepare(installed, built(installed, reference, tmp_path_factory), files), summed=True)
     assert work.reads.batches.count == 2
-    found = [launch.run(work, scenario(n), None, timeout=250).alignments for n in (1, 2)]
-    assert found[0].sums.common == found[1].sums.common
+    results = [launch.run(work, scenario(n), None, timeout=250).alignments for n in (1, 2)]
+    assert results[0].sums.common == results[1].sums.common

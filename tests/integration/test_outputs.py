@@ -28,8 +28,8 @@ def scenario(instances, threads=1):
     host = load()
     pus, bank = tuple(sorted(host.allowed_pus)), host.memory_nodes[0]
     numactl = (f"--physcpubind={','.join(map(str, pus))}", f"--membind={bank}")
-    one = Placement(pus, (bank,), numactl, "original", "part")
-    return Scenario(f"{instances}Inst_Original", instances, threads, "original", (one,) * instances)
+    placement = Placement(pus, (bank,), numactl, "original", "part")
+    return Scenario(f"{instances}Inst_Original", instances, threads, "original", (placement,) * instances)
 
 
 def records(file):
@@ -44,8 +44,8 @@ def pairs(lambda_work, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs")
     files = [folder / "1.fq", folder / "2.fq"]
     mates = [records(f)[:700] for f in reads]
-    for file, mine in zip(files, mates, strict=True):
-        file.write_text("".join(mine))
+    for file, of_mate in zip(files, mates, strict=True):
+        file.write_text("".join(of_mate))
     both = folder / "both.fq"
     both.write_text("".join(itertools.chain(*zip(*mates, strict=True))))
     return prefix, files, both
@@ -86,9 +86,9 @@ def test_striped(pairs, expected, tmp_path):
     prefix, files, _ = pairs
     output = Output(tmp_path / "out.sam", "striped")
     launch.run(launch.prepare(BWA, prefix, files, BATCH), scenario(3), output, timeout=100)
-    made = sorted(tmp_path.iterdir())
-    assert made == output.files(3) == [tmp_path / f"out.{n}.sam" for n in range(3)]
-    texts = [f.read_text().splitlines() for f in made]
+    files_made = sorted(tmp_path.iterdir())
+    assert files_made == output.files(3) == [tmp_path / f"out.{n}.sam" for n in range(3)]
+    texts = [f.read_text().splitlines() for f in files_made]
     assert list(itertools.chain(*map(alignments, texts))) == alignments(expected)
     for text in texts:  # each is a whole SAM file
         assert text[0].startswith("@SQ")
@@ -139,11 +139,11 @@ def test_an_instance_that_hangs(pairs, tmp_path, stand_in):
 
 
 def test_an_aligner_of_several_steps_takes_no_batches(pairs, tmp_path):
-    one = aligner("bwa-aln")
-    if shutil.which(one.program) is None:
-        pytest.skip(f"{one.program} is not on PATH")
+    two_steps = aligner("bwa-aln")
+    if shutil.which(two_steps.program) is None:
+        pytest.skip(f"{two_steps.program} is not on PATH")
     prefix, files, _ = pairs
-    work = replace(launch.prepare(one, prefix, files[:1]), dynamic=True)
+    work = replace(launch.prepare(two_steps, prefix, files[:1]), dynamic=True)
     with pytest.raises(BadInput, match="bwa-aln takes no --dynamic: it runs 2 programs one after the other"):
         launch.run(work, scenario(2), None)
 

@@ -36,14 +36,14 @@ def test_alignments_of_the_blocked_form(name, lambda_work, tmp_path):
         shutil.copy(file, tmp_path / f"plain{mate}{''.join(file.suffixes)}")
     plain = sorted(tmp_path.glob("plain*"))
     blocked = [tmp_path / f"blocked{mate}.fq" for mate in (1, 2)]
-    made = block(inspect(plain), blocked)
-    assert made.blocks > 10
+    result = block(inspect(plain), blocked)
+    assert result.blocks > 10
     build, align = ALIGNERS[name]
     subprocess.run(build, cwd=tmp_path, check=True, capture_output=True, timeout=200)
-    found = []
+    outputs = []
     for pair in (plain, blocked):
         argv = [{"{1}": pair[0], "{2}": pair[1]}.get(word, word) for word in align]
         done = subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True, timeout=200)
-        found.append([line for line in done.stdout.splitlines() if line[:1] != b"@" or line[3:4] != b"\t"])
-    assert len(found[0]) >= 2 * made.blocks
-    assert found[0] == found[1]
+        outputs.append([line for line in done.stdout.splitlines() if line[:1] != b"@" or line[3:4] != b"\t"])
+    assert len(outputs[0]) >= 2 * result.blocks
+    assert outputs[0] == outputs[1]

@@ -44,19 +44,19 @@ def aln():
     return aligners.parse("aln", TEXT, "aln.toml")
 
 
-def argvs(one, mates, *, index="idx", threads=7):
+def argvs(aligner, mates, *, index="idx", threads=7):
     """Return the argv of every step, each with names for the read files that it reads and no others."""
     names = ("r1", "r2")[:mates]
     return [
-        one.argv(
+        aligner.argv(
             step,
             index=Path(index),
-            reads=[n if mate in one.mates_of(step) else None for mate, n in enumerate(names)],
+            reads=[n if mate in aligner.mates_of(step) else None for mate, n in enumerate(names)],
             threads=threads,
             batch_bases=99,
             scratch=Path("tmp"),
         )
-        for step in one.steps(mates)
+        for step in aligner.steps(mates)
     ]
 
 
@@ -75,29 +75,29 @@ def test_there_are_those_of_the_studies():
 @pytest.mark.parametrize("mates", [1, 2])
 @pytest.mark.parametrize("name", sorted(aligners.aligners()))
 def test_every_aligner_can_say_its_argv(name, mates):
-    one = aligners.aligner(name)
-    found = argvs(one, mates)
-    words = [word for argv in found for word in argv]
+    aligner = aligners.aligner(name)
+    steps = argvs(aligner, mates)
+    words = [word for argv in steps for word in argv]
     assert not [word for word in words if "{" in word]
     assert any("idx" in word for word in words)
     assert "7" in words
-    assert ("99" in words) == (one.batch_bases > 0)
-    assert {mate for step in one.steps(mates) for mate in one.mates_of(step)} == set(range(mates))
-    for step, argv in zip(one.steps(mates), found, strict=True):
+    assert ("99" in words) == (aligner.batch_bases > 0)
+    assert {mate for step in aligner.steps(mates) for mate in aligner.mates_of(step)} == set(range(mates))
+    for step, argv in zip(aligner.steps(mates), steps, strict=True):
         assert [argv.count(r) for r in ("r1", "r2")] == [
-            int(mate in one.mates_of(step) and not one.on_stdin(step)) for mate in (0, 1)
+            int(mate in aligner.mates_of(step) and not aligner.on_stdin(step)) for mate in (0, 1)
         ]
-        assert ("-" in argv) or not one.on_stdin(step)
+        assert ("-" in argv) or not aligner.on_stdin(step)
     # What a step leaves to another goes where no other instance's steps write.
-    assert len(found) == 1 or all("tmp/" in " ".join(argv) for argv in found)
+    assert len(steps) == 1 or all("tmp/" in " ".join(argv) for argv in steps)
 
 
 @pytest.mark.parametrize("name", sorted(aligners.aligners()))
 def test_every_aligner_says_what_it_needs(name):
-    one = aligners.aligner(name)
-    assert one.index_files
-    assert one.need(10).of(2) > one.need(10).of(1) > 10 + 1_000_000
-    assert one.same in {"exact", "settled"}
+    aligner = aligners.aligner(name)
+    assert aligner.index_files
+    assert aligner.need(10).of(2) > aligner.need(10).of(1) > 10 + 1_000_000
+    assert aligner.same in {"exact", "settled"}
 
 
 def test_an_unknown_one():
@@ -139,10 +139,12 @@ def test_a_read_file_that_a_step_needs_must_be_given(aln):
 def test_reads_on_standard_input():
     text = TEXT.replace('"{index}", "{reads}"]', '"{index}", "{stdin}"]')
     text = text.replace('"{reads}", "{reads2}"]', '"{interleaved}"]')
-    one = aligners.parse("aln", text, "aln.toml")
-    assert [one.on_stdin(step) for mates in (1, 2) for step in one.steps(mates)] == [True, False, True]
-    assert [one.mates_of(step) for mates in (1, 2) for step in one.steps(mates)] == [(0,), (1,), (0, 1)]
-    argv = one.argv(one.steps(1)[0], index=Path("i"), reads=[None], threads=1, batch_bases=1, scratch=Path("t"))
+    aligner = aligners.parse("aln", text, "aln.toml")
+    assert [aligner.on_stdin(step) for mates in (1, 2) for step in aligner.steps(mates)] == [True, False, True]
+    assert [aligner.mates_of(step) for mates in (1, 2) for step in aligner.steps(mates)] == [(0,), (1,), (0, 1)]
+    argv = aligner.argv(
+        aligner.steps(1)[0], index=Path("i"), reads=[None], threads=1, batch_bases=1, scratch=Path("t")
+    )
     assert argv[-2:] == ["i", "-"]
 
 
@@ -165,14 +167,14 @@ def test_an_index_that_lacks_a_file_is_built_again(aln, stand_in, tmp_path):
     stand_in("aln", '[ "$1" = -V ] && echo aln 1; [ "$1" = index ] && touch "$3.a" "$3.b"; exit 0')
     reference = tmp_path / "r.fa"
     reference.write_text(">r\nACGT\n")
-    said = []
-    prefix = aligners.built(aln, reference, tmp_path / "store", say=said.append)
-    assert aligners.built(aln, reference, tmp_path / "store", say=said.append) == prefix
+    messages = []
+    prefix = aligners.built(aln, reference, tmp_path / "store", say=messages.append)
+    assert aligners.built(aln, reference, tmp_path / "store", say=messages.append) == prefix
     Path(f"{prefix}.b").unlink()
-    assert aligners.built(aln, reference, tmp_path / "store", say=said.append) == prefix
+    assert aligners.built(aln, reference, tmp_path / "store", say=messages.append) == prefix
     assert aln.index_bytes(prefix) == 0
-    assert [line.split()[:3] for line in said] == [["building", "the", "index"]] * 3
-    assert f"it is damaged: {prefix}.b" in said[1]
+    assert [line.split()[:3] for line in messages] == [["building", "the", "index"]] * 3
+    assert f"it is damaged: {prefix}.b" in messages[1]
 
 
 def test_a_large_index_is_taken_where_there_is_no_small_one(aln, tmp_path):
@@ -210,16 +212,16 @@ def test_version(aln, stand_in, monkeypatch, tmp_path):
 )
 def test_make_setup_is_not_said_to_install_what_debian_lacks(monkeypatch, tmp_path, key, end):
     monkeypatch.setenv("PATH", str(tmp_path))
-    one = aligners.parse("aln", TEXT.replace('debian = "aln-tools"', key), "aln.toml")
+    aligner = aligners.parse("aln", TEXT.replace('debian = "aln-tools"', key), "aln.toml")
     with pytest.raises(Missing, match=f"^'aln' is not on PATH: install it{end}$"):
-        one.version()
+        aligner.version()
 
 
 def test_make_setup_installs_the_aligners_that_say_so():
     listed = (ROOT / "setup" / "debian-packages.txt").read_text(encoding="utf-8").splitlines()
     packages = {line.split()[1] for line in listed if line and not line.startswith("#")}
-    for one in aligners.aligners().values():
-        assert one.package in packages if one.package else "https://" in one.origin
+    for aligner in aligners.aligners().values():
+        assert aligner.package in packages if aligner.package else "https://" in aligner.origin
 
 
 def test_building_fails_with_the_logs_end(aln, stand_in, tmp_path):

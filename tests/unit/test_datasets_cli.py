@@ -28,9 +28,9 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_parsed("data", "list", "--json") == 0
-    found = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["datasets"]}
-    assert found["lambda"]["expect"]["reads"] == 10_000
-    assert (found["mix100"]["state"], found["mix100"]["reference"]) == ("absent", "grch38")
+    datasets = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["datasets"]}
+    assert datasets["lambda"]["expect"]["reads"] == 10_000
+    assert (datasets["mix100"]["state"], datasets["mix100"]["reference"]) == ("absent", "grch38")
 
 
 @pytest.mark.parametrize("command", ["get", "verify"])

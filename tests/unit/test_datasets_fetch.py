@@ -247,13 +247,15 @@ def small_store(small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_full_disk_says_so_and_leaves_no_half(data: Path, server: Server, small_store: Path, told: bool) -> None:
-    server.chunked = not told  # without a length the disk is full in the middle, not before
+def test_a_full_disk_says_so_and_leaves_no_half(
+    data: Path, server: Server, small_store: Path, length_stated: bool
+) -> None:
+    server.chunked = not length_stated  # without a length the disk is full in the middle, not before
     remote(server)
     with pytest.raises(Missing, match=r"^disk full at") as caught:
         get("web")
     assert "\n" not in str(caught.value)
-    assert (str(len(server.content)) in str(caught.value)) == told
+    assert (str(len(server.content)) in str(caught.value)) == length_stated
     assert "w.fq" not in leftovers(small_store / "web")
 
 
@@ -490,13 +492,13 @@ def test_what_a_kill_left_of_unpacking_is_cleared(data: Path, server: Server) ->
 def test_two_gets_at_once_download_once(data: Path, server: Server) -> None:
     remote(server)
     server.stall_after = 100_000
-    with start() as one, start() as two:
+    with start() as first, start() as second:
         wait_for(lambda: len(server.asked) == 1)
         time.sleep(0.3)
-        assert one.poll() is None
-        assert two.poll() is None
+        assert first.poll() is None
+        assert second.poll() is None
         server.go.set()
-        results = [process.communicate(timeout=60) for process in (one, two)]
+        results = [process.communicate(timeout=60) for process in (first, second)]
     assert results == [("got\n", "")] * 2
     assert server.asked == [None]
     assert json.loads((data / "web" / "state.json").read_text())["w.fq"]["from"] == server.url

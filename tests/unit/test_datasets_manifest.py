@@ -64,9 +64,9 @@ def test_a_shipped_file_is_pinned_or_says_why_not(path: Path) -> None:
         ("mapped_fraction_min.one = 0.9\nmapped_fraction_min.others = 0.2", [0.9, 0.2]),
     ],
 )
-def test_how_much_maps_is_a_matter_of_the_aligner(text: str, found: list[float]) -> None:
+def test_how_much_maps_is_a_matter_of_the_aligner(text: str, fractions: list[float]) -> None:
     expect = parse(GOOD.replace("reads = 10", text), Path("a.toml")).expect
-    assert [mapped_fraction_min(expect, name) for name in ("one", "another")] == found
+    assert [mapped_fraction_min(expect, name) for name in ("one", "another")] == fractions
 
 
 def test_a_good_one() -> None:

@@ -52,11 +52,11 @@ def test_another_seed_is_another_genome() -> None:
 
 
 def test_repeats_are_as_many_as_asked_for() -> None:
-    found = [repeated(contigs(b"".join(fasta(1_000_000, part, 3)))[b"chr1"]) for part in (0.0, 0.4, 0.8)]
+    fractions = [repeated(contigs(b"".join(fasta(1_000_000, part, 3)))[b"chr1"]) for part in (0.0, 0.4, 0.8)]
     # Divergence hides some of the repeats from exact words and adds none.
-    assert found[0] < 0.001
-    assert 0.1 < found[1] < 0.4
-    assert 1.8 < found[2] / found[1] < 3
+    assert fractions[0] < 0.001
+    assert 0.1 < fractions[1] < 0.4
+    assert 1.8 < fractions[2] / fractions[1] < 3
 
 
 def test_a_large_genome_has_even_contigs(monkeypatch: pytest.MonkeyPatch) -> None:

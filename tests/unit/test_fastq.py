@@ -101,11 +101,11 @@ def test_parts_begin_where_batches_begin(
         with pytest.raises(CannotHere, match=f"too few for {instances} instances"):
             static_parts(reads, instances)
         return
-    for found in (static_parts(reads, instances), dynamic_parts(reads, instances)):
-        assert [p.first for p in found] == [0, *(p.end for p in found[:-1])]
-        assert found[-1].end == len(sizes)
-        assert found[-1].ends == tuple(f.stat().st_size for f in files)
-        assert all(p.records and p.first in starts for p in found)
+    for parts in (static_parts(reads, instances), dynamic_parts(reads, instances)):
+        assert [p.first for p in parts] == [0, *(p.end for p in parts[:-1])]
+        assert parts[-1].end == len(sizes)
+        assert parts[-1].ends == tuple(f.stat().st_size for f in files)
+        assert all(p.records and p.first in starts for p in parts)
     assert len(static_parts(reads, instances)) == instances
 
 
@@ -118,9 +118,9 @@ def test_batches_do_not_depend_on_how_records_come(sizes, batch, data):
         here = np.arange(at, at + count)
         indexer.add(*np.array(sizes[at : at + count]).T, [10 * here])
         at += count
-    found = indexer.index([10 * len(sizes)])
-    assert list(found.records) == [*batch_starts(sizes, batch), len(sizes)]
-    assert list(found.offsets[0]) == [10 * r for r in found.records]
+    index = indexer.index([10 * len(sizes)])
+    assert list(index.records) == [*batch_starts(sizes, batch), len(sizes)]
+    assert list(index.offsets[0]) == [10 * r for r in index.records]
 
 
 @pytest.mark.parametrize("batch", [0, 25])
@@ -129,11 +129,11 @@ def test_marks_stay_few(monkeypatch, batch):
     indexer = module.BatchIndexer(module.BatchRule(batch), 1)
     for at in range(0, 5000, 50):
         indexer.add(np.full(50, 10), np.full(50, 10), [np.arange(at, at + 50)])
-    found = indexer.index([5000])
+    index = indexer.index([5000])
     step = 3 if batch else 1
-    assert found.count == len(range(0, 5000, step))
-    assert list(found.records) == [*range(0, 5000, step * found.stride), 5000]
-    assert 16 < len(found.records) <= 34
+    assert index.count == len(range(0, 5000, step))
+    assert list(index.records) == [*range(0, 5000, step * index.stride), 5000]
+    assert 16 < len(index.records) <= 34
 
 
 def test_parts_are_as_equal_as_batches_allow(tmp_path):
@@ -293,9 +293,9 @@ def test_other_compressions_are_refused(tmp_path, begin, program):
     ],
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_names_of_a_pair(tmp_path, one, other, newline):
+def test_names_of_a_pair(tmp_path, first, second, newline):
     # Names of the same shape and of different ones are compared together.
-    records = [[[f"@{n}", "A", "+", "I"], ["@same", "", "+", ""]] for n in (one, other)]
+    records = [[[f"@{n}", "A", "+", "I"], ["@same", "", "+", ""]] for n in (first, second)]
     files = [write(tmp_path / f"{i}.fq", text(r, newline)) for i, r in enumerate(records)]
     assert inspect(files).records == 2
     both = write(tmp_path / "i.fq", text([r for pair in zip(*records, strict=True) for r in pair], newline))
@@ -360,10 +360,10 @@ def test_one_mate_twice_is_no_pair(tmp_path, name):
         *[("n" * 250 + "1", "n" * 250 + "2"), ("a b", "c b"), ("/1", "/2x")],
     ],
 )
-def test_names_of_no_pair(tmp_path, one, other):
-    records = [[["@same", "A", "+", "I"], [f"@{n}", "A", "+", "I"]] for n in (one, other)]
+def test_names_of_no_pair(tmp_path, first, second):
+    records = [[["@same", "A", "+", "I"], [f"@{n}", "A", "+", "I"]] for n in (first, second)]
     files = [write(tmp_path / f"{i}.fq", text(r)) for i, r in enumerate(records)]
-    names = rf"record 2: @{one.split()[0]} and @{other.split()[0]} are no pair"
+    names = rf"record 2: @{first.split()[0]} and @{second.split()[0]} are no pair"
     with pytest.raises(BadInput, match=rf"^{files[1]}:5: {names}"):
         inspect(files)
     both = write(tmp_path / "i.fq", text([r for pair in zip(*records, strict=True) for r in pair]))
@@ -401,19 +401,19 @@ def test_interleaved_pairs_that_are_odd(tmp_path, cut):
 
 def test_a_long_pass_says_how_far_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr("firsttouch.genomics.fastq._MESSAGE_INTERVAL", 0.0)
-    said = []
-    inspect([write(tmp_path / "r.fq", text(GOOD))], say=said.append)
-    assert said
-    assert "r.fq 3 records" in said[-1]
+    messages = []
+    inspect([write(tmp_path / "r.fq", text(GOOD))], say=messages.append)
+    assert messages
+    assert "r.fq 3 records" in messages[-1]
 
 
 def test_memory_stays_small(tmp_path):
     """Of an input far larger than the blocks nothing is kept but the batch index."""
     file = tmp_path / "r.fq"
-    one = text([[f"@r{n:07}", "ACGT" * 25, "+", "FFFF" * 25] for n in range(20_000)])
+    records = text([[f"@r{n:07}", "ACGT" * 25, "+", "FFFF" * 25] for n in range(20_000)])
     with file.open("wb") as out:
         for _ in range(50):
-            out.write(one)
+            out.write(records)
     tracemalloc.start()
     try:
         reads = inspect([file])
@@ -435,5 +435,5 @@ def test_nothing_stays_open_after_an_error(tmp_path):
 
 def test_parts_are_next_to_each_other(tmp_path):
     reads = inspect([write(tmp_path / "r.fq", text(GOOD * 10))])
-    for one, other in itertools.pairwise(static_parts(reads, 7)):
-        assert one.ends == other.begins
+    for part, following in itertools.pairwise(static_parts(reads, 7)):
+        assert part.ends == following.begins

@@ -52,7 +52,7 @@ def test_all_is_fed_once_in_step(tmp_path, small, *, records, layouts, form, bat
     instances = min(instances, reads.batches.count)
     with nothing_stays():
         feeder = kind(reads, instances)
-        found = fed(feeder, instances, mates)
+        texts = fed(feeder, instances, mates)
     assert sorted(n for share in feeder.shares for n in share) == list(range(len(feeder.parts)))
     counts = [part.records for part in feeder.parts]
     assert sum(counts) == len(records[0])
@@ -60,15 +60,15 @@ def test_all_is_fed_once_in_step(tmp_path, small, *, records, layouts, form, bat
     assert set(begins) <= set(reads.batches.records.tolist())
     for instance in range(instances):
         for mate in range(mates):
-            mine = [r for n in feeder.shares[instance] for r in records[mate][begins[n] : begins[n] + counts[n]]]
-            assert found[instance][mate] == text(mine)
+            share = [r for n in feeder.shares[instance] for r in records[mate][begins[n] : begins[n] + counts[n]]]
+            assert texts[instance][mate] == text(share)
     if mates == 2:
         with nothing_stays():
-            found = fed(feeder, instances, mates, interleaved=True)
+            texts = fed(feeder, instances, mates, interleaved=True)
         both = [r for pair in zip(*records, strict=True) for r in pair]
         for instance in range(instances):
-            mine = [r for n in feeder.shares[instance] for r in both[2 * begins[n] : 2 * (begins[n] + counts[n])]]
-            assert found[instance] == [text(mine)]
+            share = [r for n in feeder.shares[instance] for r in both[2 * begins[n] : 2 * (begins[n] + counts[n])]]
+            assert texts[instance] == [text(share)]
     if kind is StaticFeeder:
         assert feeder.shares == [[n] for n in range(instances)]
         assert feeder.parts == feed.static_parts(reads, instances)
@@ -94,13 +94,13 @@ def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each,
         assert each < 2 * largest
         reject()
     with nothing_stays():
-        found = fed(feeder, instances, 2)
+        texts = fed(feeder, instances, 2)
     at = 0
     for instance, share in enumerate(feeder.shares):
         count = sum(feeder.parts[n].records for n in share)
         assert abs(count - each) <= largest
-        for mate, mine in enumerate(records):
-            assert found[instance][mate] == text([mine[n % len(mine)] for n in range(at, at + count)])
+        for mate, of_mate in enumerate(records):
+            assert texts[instance][mate] == text([of_mate[n % len(of_mate)] for n in range(at, at + count)])
         at += count
         assert at % len(records[0]) in reads.batches.records
     assert abs(at - instances * each) <= largest
@@ -170,10 +170,10 @@ def test_mates_read_interleaved_in_any_amounts(tmp_path, kind, gz, form):
     with nothing_stays():
         pipes = [[os.pipe() for _ in range(2)] for _ in range(2)]
         feeder = kind(reads, 2)
-        feeder.start([[into for _, into in mine] for mine in pipes])
+        feeder.start([[into for _, into in ends] for ends in pipes])
         sizes = []
         # One instance reads all of mate 2 before anything of mate 1; then the other does.
-        order = [out_of for mine in pipes for out_of, _ in reversed(mine)]
+        order = [out_of for ends in pipes for out_of, _ in reversed(ends)]
         if kind is DynamicFeeder:
             # Who does not read gets little: all that is left goes to the first.
             order = [pipes[0][1][0], pipes[0][0][0], pipes[1][1][0], pipes[1][0][0]]
@@ -184,8 +184,8 @@ def test_mates_read_interleaved_in_any_amounts(tmp_path, kind, gz, form):
                     size += got
             sizes.append(size)
         feeder.join()
-        for mine in pipes:
-            for out_of, into in mine:
+        for ends in pipes:
+            for out_of, into in ends:
                 os.close(out_of)
                 with pytest.raises(OSError, match="Bad file descriptor"):
                     os.fstat(into)
@@ -238,7 +238,7 @@ def test_stop_is_prompt_and_leaves_nothing(tmp_path, kind, gz):
     feeder.stop()  # before anything was started
     with nothing_stays():
         pipes = [[os.pipe() for _ in range(2)] for _ in range(3)]
-        feeder.start([[into for _, into in mine] for mine in pipes])
+        feeder.start([[into for _, into in ends] for ends in pipes])
         time.sleep(0.2)
         stopped = threading.Thread(target=feeder.stop)
         stopped.start()
@@ -246,8 +246,8 @@ def test_stop_is_prompt_and_leaves_nothing(tmp_path, kind, gz):
         assert not stopped.is_alive()
         feeder.stop()
         feeder.join()
-        for mine in pipes:
-            for out_of, into in mine:
+        for ends in pipes:
+            for out_of, into in ends:
                 with pytest.raises(OSError, match="Bad file descriptor"):
                     os.fstat(into)
                 os.close(out_of)

@@ -31,19 +31,19 @@ def test_blocks_hold_the_same_records(tmp_path, *, records, written, number, int
         files = [write(tmp_path / f"{n}.fq", written(r)) for n, r in enumerate(records)]
     reads = inspect(files, interleaved=interleaved)
     outs = [tmp_path / f"{n}.out" for n in range(2)]
-    made = block(reads, outs, block_bytes=4000, per_block=number)
-    assert made.reads == number or (number is None and made.reads >= 1)
-    for out, mine in zip(outs, records, strict=True):
+    blocked = block(reads, outs, block_bytes=4000, per_block=number)
+    assert blocked.reads == number or (number is None and blocked.reads >= 1)
+    for out, of_mate in zip(outs, records, strict=True):
         data = out.read_bytes()
-        assert unpadded(data) == unpadded(text(mine))
+        assert unpadded(data) == unpadded(text(of_mate))
         # Block after block from its place, as a program that knows nothing of the others reads it.
-        for at in range(0, len(mine), made.reads):
-            begin = at // made.reads * made.block_bytes
-            here = data[begin : begin + made.block_bytes]
-            assert unpadded(here) == unpadded(text(mine[at : at + made.reads]))
-        whole = len(mine) // made.reads
-        assert len(data) == whole * made.block_bytes + len(text(mine[whole * made.reads :]))
-    assert made.blocks == -(-len(records[0]) // made.reads)
+        for at in range(0, len(of_mate), blocked.reads):
+            begin = at // blocked.reads * blocked.block_bytes
+            here = data[begin : begin + blocked.block_bytes]
+            assert unpadded(here) == unpadded(text(of_mate[at : at + blocked.reads]))
+        whole = len(of_mate) // blocked.reads
+        assert len(data) == whole * blocked.block_bytes + len(text(of_mate[whole * blocked.reads :]))
+    assert blocked.blocks == -(-len(records[0]) // blocked.reads)
 
 
 def test_the_figure_of_the_paper(tmp_path):
@@ -120,14 +120,14 @@ def test_the_command_refuses(tmp_path, run_cli):
 
 
 def test_the_command_checks(tmp_path, run_cli):
-    one = write(tmp_path / "1.fq", text(GOOD, "\r\n"))
-    two = write(tmp_path / "2.fq", packed(text(GOOD)[:-1]))
-    status, out, _ = run_cli("reads", "check", one, two, "--batch-bases", 10, "--json")
+    first = write(tmp_path / "1.fq", text(GOOD, "\r\n"))
+    second = write(tmp_path / "2.fq", packed(text(GOOD)[:-1]))
+    status, out, _ = run_cli("reads", "check", first, second, "--batch-bases", 10, "--json")
     assert status == 0
     assert json.loads(out) == {
         "files": [
-            {"file": str(one), "layout": ["CR LF"]},
-            {"file": str(two), "layout": ["gzip", "no newline at the end"]},
+            {"file": str(first), "layout": ["CR LF"]},
+            {"file": str(second), "layout": ["gzip", "no newline at the end"]},
         ],
         "paired": True,
         "interleaved": False,
@@ -136,9 +136,9 @@ def test_the_command_checks(tmp_path, run_cli):
         "batches": 2,
         "as_is": False,
     }
-    status, out, _ = run_cli("reads", "check", one, "--batch-bases", 10)
+    status, out, _ = run_cli("reads", "check", first, "--batch-bases", 10)
     assert status == 0
-    assert out.splitlines() == ["reads    3", "bases    7", "batches  1", f"{one}: CR LF"]
+    assert out.splitlines() == ["reads    3", "bases    7", "batches  1", f"{first}: CR LF"]
     status, out, err = run_cli("reads", "check", write(tmp_path / "bad.fq", b">s\nACGT\n"))
     assert (status, out) == (2, "")
     assert "bad.fq:1: record 1 begins without @: this is FASTA" in err

@@ -32,8 +32,8 @@ def part(folder, name, header, records, end="\n"):
 
 def joined(folder, parts, runs):
     """Survey and join parts; return the surveys, the pieces and the text."""
-    surveys = [sam.survey(p, [records for _, records in mine]) for p, mine in zip(parts, runs, strict=True)]
-    pieces = sam.in_input_order(parts, surveys, [[number for number, _ in mine] for mine in runs])
+    surveys = [sam.survey(p, [records for _, records in run]) for p, run in zip(parts, runs, strict=True)]
+    pieces = sam.in_input_order(parts, surveys, [[number for number, _ in run] for run in runs])
     out = folder / "out.sam"
     with out.open("wb") as stream:
         sam.concatenate([sam.ByteRange(parts[0], 0, surveys[0].header_bytes), *pieces], stream.fileno())
@@ -113,14 +113,14 @@ def test_the_checksums_of_a_reference_hold_for_the_same_alignments_only(tmp_path
 )
 def test_a_header_says_what_the_user_ran(header, expected):
     before, after = b"@SQ\tSN:a\tLN:1\n", b"@CO\tafter\n" if header.endswith(b"\n") else b""
-    made = sam.describe_program(before + header + after, "run '\t' \n\udcff", "2 x 1")
-    assert made == before + expected + b"\tCL:run ' ' ?\tDS:2 x 1\n" + after
+    described = sam.describe_program(before + header + after, "run '\t' \n\udcff", "2 x 1")
+    assert described == before + expected + b"\tCL:run ' ' ?\tDS:2 x 1\n" + after
     assert sam.describe_program(header, "", "2 x 1") == expected + b"\tDS:2 x 1\n"
 
 
 def test_what_a_pipe_gets(tmp_path):
     file = part(tmp_path, "a", HEADER, [line(n, 0) for n in range(5000)])
-    found = sam.survey(file, [5000])
+    survey = sam.survey(file, [5000])
     consumer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with consumer:
         writing = os.dup(consumer.stdin.fileno())
@@ -128,7 +128,8 @@ def test_what_a_pipe_gets(tmp_path):
         consumer.stdin = None
         if os.fork() == 0:
             sam.concatenate(
-                [sam.ByteRange(file, 0, found.header_bytes), *sam.in_input_order([file], [found], [[0]])], writing
+                [sam.ByteRange(file, 0, survey.header_bytes), *sam.in_input_order([file], [survey], [[0]])],
+                writing,
             )
             os._exit(0)
         os.close(writing)
@@ -139,9 +140,9 @@ def test_what_a_pipe_gets(tmp_path):
 def test_one_line_longer_than_a_block(tmp_path, block):
     long = line("long", 0, "\tXX:Z:" + "x" * 100_000)
     file = part(tmp_path, "a", HEADER, [line(0, 0), long, line(1, 4)])
-    found = sam.survey(file, [1, 2])
-    assert (found.primary, found.mapped, found.size) == (3, 2, file.stat().st_size)
-    assert file.read_bytes()[found.ends[0] :].startswith(b"rlong\t")
+    survey = sam.survey(file, [1, 2])
+    assert (survey.primary, survey.mapped, survey.size) == (3, 2, file.stat().st_size)
+    assert file.read_bytes()[survey.ends[0] :].startswith(b"rlong\t")
 
 
 @pytest.mark.parametrize("length", [1, 30, 31, 32, 254, 1000])
@@ -150,8 +151,8 @@ def test_names_of_any_length_and_as_many_tags(tmp_path, block, length, tags):
     """Of 256 tabs the narrowest integer says 0."""
     records = [line("n" * length, flag, "\tXX:i:1" * tags) for flag in (0, 4, 65535)]
     file = part(tmp_path, "a", HEADER, [line(0, 0), *records, line(1, 4)])
-    found = sam.survey(file)
-    assert (found.primary, found.mapped) == (4, 2)
+    survey = sam.survey(file)
+    assert (survey.primary, survey.mapped) == (4, 2)
 
 
 def test_too_few_records_have_no_ends(tmp_path):

@@ -30,14 +30,14 @@ def records(count):
 def bgzf(data):
     """Return *data* as bgzip writes it: blocks with their size in the header, and an empty one at the end."""
     blocks = [data[i : i + 65_280] for i in range(0, len(data), 65_280)]
-    found = []
+    members = []
     for block in [*blocks, b""]:
         squeezed = zlib.compressobj(6, wbits=-15)
         body = squeezed.compress(block) + squeezed.flush()
         extra = b"BC\x02\x00" + (len(body) + 25).to_bytes(2, "little")
         head = b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\x06\x00" + extra
-        found.append(head + body + zlib.crc32(block).to_bytes(4, "little") + len(block).to_bytes(4, "little"))
-    return b"".join(found)
+        members.append(head + body + zlib.crc32(block).to_bytes(4, "little") + len(block).to_bytes(4, "little"))
+    return b"".join(members)
 
 
 KINDS = {
@@ -60,11 +60,11 @@ def test_parts_of_the_unpacked(tmp_path, kind):
     assert (reads.records, reads.as_is) == (120_000, False)
     for feeder in (StaticFeeder(reads, 3), DynamicFeeder(reads, 3)):
         with nothing_stays():
-            found = fed(feeder, 3, 1)
+            texts = fed(feeder, 3, 1)
         if isinstance(feeder, StaticFeeder):
-            assert b"".join(f[0] for f in found) == data
+            assert b"".join(f[0] for f in texts) == data
         else:
-            assert sorted(b"".join(f[0] for f in found).splitlines()) == sorted(data.splitlines())
+            assert sorted(b"".join(f[0] for f in texts).splitlines()) == sorted(data.splitlines())
     # Whatever its name: not all aligners unpack gzip, and not all that do go by the name.
     write(tmp_path / "r.fq.gz", file.read_bytes())
     assert not inspect([tmp_path / "r.fq.gz"]).as_is

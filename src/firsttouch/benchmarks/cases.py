@@ -61,12 +61,12 @@ class Cases:
 
     def scenarios(self, *, single: bool) -> list[str]:
         """Return the names of the scenarios with one instance, or of those with several."""
-        found = [s for s in plan(self.host).scenarios if (s.instances == 1) == single]
+        scenarios = [s for s in plan(self.host).scenarios if (s.instances == 1) == single]
         if single:
-            threads = self.effort.some(self.effort.threads, sorted({s.threads for s in found}))
-            return [s.name for s in found if s.threads in threads]
-        instances = self.effort.some(self.effort.instances, sorted({s.instances for s in found}))
-        return [s.name for s in found if s.instances in instances]
+            threads = self.effort.some(self.effort.threads, sorted({s.threads for s in scenarios}))
+            return [s.name for s in scenarios if s.threads in threads]
+        instances = self.effort.some(self.effort.instances, sorted({s.instances for s in scenarios}))
+        return [s.name for s in scenarios if s.instances in instances]
 
     def weak_scaling(self) -> list[str]:
         """Return the names of the scenarios with as many reads for each thread whatever the number of threads.
@@ -81,8 +81,8 @@ class Cases:
         counts = self.effort.some(self.effort.threads, sorted({max(1, pus * e // 8) for e in SCALING_EIGHTHS}))
         names = [f"1Inst_Original_{threads}t" for threads in counts]
         names += [f"{t // each}Inst_Unbound_{each}t" for t in counts if t > each and t % each == 0]
-        every = plan(self.host)
-        return [every.scenario(name).name for name in names]
+        planned = plan(self.host)
+        return [planned.scenario(name).name for name in names]
 
     def aligners(self) -> list[str]:
         """Return the names of the aligners whose scenarios are run."""

@@ -175,11 +175,11 @@ class FirstTouchCheck(OneHost):
             if label is None:
                 continue
             self.perf_variables[label] = sn.make_performance_function(sn.defer(record.value), record.unit)
-            found = cases.system().reference(record.check, record.metric, record.parameters)
-            if found is not None and not record.judged:
+            reference = cases.system().reference(record.check, record.metric, record.parameters)
+            if reference is not None and not record.judged:
                 _say_once(f"{record.host} is emulated ({record.software['emulator']}): its speed is not judged")
-            elif found is not None:
-                references[label] = found.as_tuple()
+            elif reference is not None:
+                references[label] = reference.as_tuple()
         self.reference = {self.current_partition.fullname: references} if references else {}
 
     def _records(self) -> Sequence[Record]:

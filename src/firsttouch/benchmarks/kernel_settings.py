@@ -20,14 +20,14 @@ METRICS = frozenset({"huge_pages", "numa_balancing", "frequency_share", "usable_
 
 def records(root: Path = Path("/")) -> Iterator[Record]:
     """Yield this host's settings; what the kernel does not tell is left out, but for busy_pus, which is 0 then."""
-    found = {
+    settings = {
         "huge_pages": _huge_pages(root),
         "numa_balancing": _number(root / "proc/sys/kernel/numa_balancing"),
         "frequency_share": _frequency(root),
         "usable_share": _usable(root),
         "busy_pus": _busy(root),
     }
-    for metric, value in found.items():
+    for metric, value in settings.items():
         if value is not None:
             yield Record("topology", metric, "1", "neither", (value,), software=software())
 
@@ -54,9 +54,9 @@ def _frequency(root: Path) -> float | None:
     """Return the lowest share that a PU may run at of the frequency that it is made for."""
     shares = []
     for folder in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
-        allowed, made = _number(folder / "scaling_max_freq"), _number(folder / "cpuinfo_max_freq")
-        if allowed and made:
-            shares.append(allowed / made)
+        allowed, designed = _number(folder / "scaling_max_freq"), _number(folder / "cpuinfo_max_freq")
+        if allowed and designed:
+            shares.append(allowed / designed)
     return min(shares, default=None)
 
 

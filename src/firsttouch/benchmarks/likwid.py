@@ -54,8 +54,8 @@ def available() -> frozenset[str]:
 def version() -> str:
     """Return likwid-bench's version, an empty string where it does not say one."""
     done = run_tool(["likwid-bench", "-v"])
-    found = re.search(r"Version ([\w.]+)", done.stdout + done.stderr)
-    return found[1] if found else ""
+    match = re.search(r"Version ([\w.]+)", done.stdout + done.stderr)
+    return match[1] if match else ""
 
 
 def widest(flags: Iterable[str], kernels: Iterable[str]) -> str:

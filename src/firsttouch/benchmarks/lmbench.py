@@ -22,10 +22,10 @@ STRIDE_BYTES = 256
 def program() -> str:
     """Return lat_mem_rd's path: from PATH, or where Debian's lmbench hides it; raises Missing."""
     hidden = sorted(Path("/usr/lib/lmbench/bin").glob("*/lat_mem_rd"))
-    found = shutil.which("lat_mem_rd") or (str(hidden[0]) if hidden else None)
-    if found is None:
+    path = shutil.which("lat_mem_rd") or (str(hidden[0]) if hidden else None)
+    if path is None:
         raise Missing("lat_mem_rd is not there: `make setup` installs lmbench (Debian: non-free)")
-    return found
+    return path
 
 
 def environment(point_microseconds: int) -> Mapping[str, str]:

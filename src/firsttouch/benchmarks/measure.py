@@ -91,12 +91,12 @@ def _run(
     running = probe.follow(aspect, [*options, *passes, *programs.probe_options(aspect)], host=host, say=say)
     while True:
         try:
-            found = next(running)
+            records = next(running)
         except StopIteration as end:
             if end.value.status == "partial":
                 raise KeyboardInterrupt from None
             return
-        yield [replace(r, parameters={**r.parameters, **chosen.parameters}) for r in found]
+        yield [replace(r, parameters={**r.parameters, **chosen.parameters}) for r in records]
 
 
 # ----------------------------------------------------------------------
@@ -133,14 +133,14 @@ class Asked:
 
     def by(self) -> str:
         """Return the program; raises BadInput where it does not measure that."""
-        known = PROGRAMS[self.aspect]
+        programs_of = PROGRAMS[self.aspect]
         if not self.random and self.aspect == "latency":
-            known = known[1:]  # the probe's accesses have no fixed stride for prefetchers to see
-        program = self.program or next(iter(known), "")
-        if program and program not in known:
+            programs_of = programs_of[1:]  # the probe's accesses have no fixed stride for prefetchers to see
+        program = self.program or next(iter(programs_of), "")
+        if program and program not in programs_of:
             order = "" if self.random else " in sequential order"
             raise BadInput(
-                f"{program} does not measure {self.aspect}{order}: {' and '.join(known) or 'nothing'} can"
+                f"{program} does not measure {self.aspect}{order}: {' and '.join(programs_of) or 'nothing'} can"
             )
         return program
 
@@ -185,8 +185,8 @@ def _by_others(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Re
 
 def _sets(host: Topology, asked: Asked) -> list[Nodes]:
     nodes = sorted(asked.pu_nodes or host.cpu_nodes)
-    every = [len(nodes)] if asked.pu_nodes else Cases(host, profiles.chosen()).set_sizes()
-    return programs.sets_of(nodes, asked.set_sizes or every)
+    sizes = [len(nodes)] if asked.pu_nodes else Cases(host, profiles.chosen()).set_sizes()
+    return programs.sets_of(nodes, asked.set_sizes or sizes)
 
 
 def _threads(host: Topology, asked: Asked) -> list[int]:
@@ -203,22 +203,27 @@ def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
     counts = {"numa_nodes": len(host.numa_nodes), "pus": len(host.allowed_pus)}
     for metric, unit, value in (*((m, "1", n) for m, n in counts.items()), ("memory", "GiB", memory)):
         yield Record("topology", metric, unit, "neither", (float(value),), software=software())
-    found = memory_modules.of_this_host(os.environ.get("FIRSTTOUCH_SYSTEM"))
-    rate = found.bytes_per_second
-    known = {"source": found.source} if rate else {"reason": found.reason}
+    theoretical = memory_modules.of_this_host(os.environ.get("FIRSTTOUCH_SYSTEM"))
+    rate = theoretical.bytes_per_second
+    source = {"source": theoretical.source} if rate else {"reason": theoretical.reason}
     yield Record(
-        "topology", "theoretical_bandwidth_known", "1", "higher", (float(bool(rate)),), known, software=software()
+        "topology", "theoretical_bandwidth_known", "1", "higher", (float(bool(rate)),), source, software=software()
     )
     if not rate:
-        say(f"theoretical bandwidth unknown: {found.reason}")
+        say(f"theoretical bandwidth unknown: {theoretical.reason}")
         return
     packages = len({pu.package for pu in host.pus}) or 1
     banks = sum(1 for node in host.numa_nodes if node.memory_bytes)
-    made = {"channels": found.channels, "transfer_rate": found.transfer_rate, "packages": packages, "banks": banks}
+    modules = {
+        "channels": theoretical.channels,
+        "transfer_rate": theoretical.transfer_rate,
+        "packages": packages,
+        "banks": banks,
+    }
     sample = rate / packages / 1e9
-    say(f"theoretical bandwidth: {sample:.1f} GB/s of each of {packages} packages ({found.source})")
+    say(f"theoretical bandwidth: {sample:.1f} GB/s of each of {packages} packages ({theoretical.source})")
     yield Record(
         *("topology", "theoretical_bandwidth", "GB/s", "neither", (sample,)),
-        parameters=known | made,
+        parameters=source | modules,
         software=software(),
     )

@@ -43,10 +43,10 @@ def program() -> Path:
             raise Missing(f"FIRSTTOUCH_PROBE names {given}, which is no program")
         return Path(given)
     beside = Path(sys.executable).with_name(NAME)
-    found = beside if os.access(beside, os.X_OK) else shutil.which(NAME)
-    if not found:
+    path = beside if os.access(beside, os.X_OK) else shutil.which(NAME)
+    if not path:
         raise Missing(f"{NAME} is not there: `make setup` builds it, or build and install it with cmake -S probe")
-    return Path(found)
+    return Path(path)
 
 
 def build(folder: Path, *, sanitize: str = "", compiler: str = "") -> Path:
@@ -127,7 +127,7 @@ class Result:
         if data.get("stands_for"):
             parameters["stands_for"] = data["stands_for"]
         asked = {"pus": data["pus"], "numa_nodes": data["banks"], "numactl": [], "policy": policy}
-        found = {
+        placement = {
             "threads": data["threads"],
             "pus": sorted(data["pus_found"]),
             "held": sorted(data["pus_found"]),
@@ -143,7 +143,7 @@ class Result:
             samples=self.samples,
             parameters=parameters,
             placement_asked=[asked],
-            placement_found=[found],
+            placement_found=[placement],
             status=self.status,  # type: ignore[arg-type]
             reason=self.reason,
             software=software(**{NAME: version}),
@@ -224,13 +224,13 @@ def follow(
                 yield records
         status = probe.wait()
         text = printed.all()
-    said = next((line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)), "")
+    reason = next((line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)), "")
     if status in _ERRORS:
-        raise _ERRORS[status](said or f"{NAME} ended with status {status}")
+        raise _ERRORS[status](reason or f"{NAME} ended with status {status}")
     if status < 0:
         raise RunFailed(f"{NAME} ended with signal {signal_name(-status)}")
     if 1 < status < 128:
-        raise RunFailed(f"{NAME} ended with status {status}: {lines[-1] if lines else 'it said nothing'}")
+        raise RunFailed(f"{NAME} ended with status {status}: {lines[-1] if lines else 'it reason nothing'}")
     report = parse(text)
     if report.status == "failed":
         raise RunFailed(f"{NAME}: {report.reason}")
@@ -283,7 +283,7 @@ class _Printed:
         data = os.pread(self.file, os.fstat(self.file).st_size - self.place, self.place)
         *lines, rest = data.split(b"\n")
         self.place += len(data) - len(rest)
-        found = []
+        records = []
         for line in lines:
             self.number += 1
             data_of = _object(line.decode(errors="replace"), self.number)
@@ -292,8 +292,8 @@ class _Printed:
                 if self.host and (difference := disagreement(self.host, data_of.get("host", {}))):
                     raise RunFailed(f"{NAME} and lstopo disagree about this host: {difference}")
             elif data_of.get("type") == "result" and not data_of.get("partial"):
-                found.append(_result(data_of, self.number).record(self.version))
-        return found
+                records.append(_result(data_of, self.number).record(self.version))
+        return records
 
     def all(self) -> str:
         """Return all that was printed."""

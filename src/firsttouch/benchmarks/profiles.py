@@ -68,13 +68,13 @@ class Effort:
         """
         if not names:
             return self
-        known = [n for n in names if n == ALL or aligner(n)]
-        return replace(self, aligners=None if ALL in known else tuple(dict.fromkeys(known)))
+        chosen_names = [n for n in names if n == ALL or aligner(n)]
+        return replace(self, aligners=None if ALL in chosen_names else tuple(dict.fromkeys(chosen_names)))
 
     def some(self, extent: Extent, ordered: Iterable[T]) -> list[T]:
         """Return all of *ordered*, or its first and its last one."""
-        found = list(ordered)
-        return found if extent == "all" or len(found) < 3 else [found[0], found[-1]]
+        values = list(ordered)
+        return values if extent == "all" or len(values) < 3 else [values[0], values[-1]]
 
 
 @functools.cache
@@ -95,13 +95,13 @@ def default_aligner() -> str:
 @functools.cache
 def efforts() -> dict[str, Effort]:
     """Return all efforts by name."""
-    found = {}
+    by_name = {}
     for name, table in _tables().items():
         if name == "defaults":
             continue
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-        found[name] = Effort(name=name, **fields)
-    return found
+        by_name[name] = Effort(name=name, **fields)
+    return by_name
 
 
 def chosen() -> Effort:

@@ -71,7 +71,7 @@ def sets_of(nodes: Sequence[int], sizes: Sequence[int]) -> list[Nodes]:
     for size in sizes:
         if not 1 <= size <= len(nodes):
             raise BadInput(f"--set-sizes: {size}; there are {len(nodes)} NUMA nodes with PUs to choose from")
-    return [found for size in sorted(sizes) for found in combinations(nodes, size)]
+    return [nodes_of_set for size in sorted(sizes) for nodes_of_set in combinations(nodes, size)]
 
 
 def rows(
@@ -85,8 +85,8 @@ def rows(
     for nodes in sets:
         groups.setdefault((len(nodes), tuple(effort.banks_of(host, nodes, banks))), []).append(nodes)
     for (size, chosen), members in groups.items():
-        every = sorted({node for nodes in members for node in nodes})
-        if set(members) == set(combinations(every, size)):
+        all_nodes = sorted({node for nodes in members for node in nodes})
+        if set(members) == set(combinations(all_nodes, size)):
             yield members, list(chosen)
         else:
             yield from (([nodes], list(chosen)) for nodes in members)
@@ -122,7 +122,7 @@ def watching_of_host() -> Watching:
     return Watching(100.0, _look_at_stopped) if emulation.emulator() else Watching()
 
 
-def _look_at_stopped(pid: int, found: placement_check.Observed) -> None:
+def _look_at_stopped(pid: int, seen_before: placement_check.Observed) -> None:
     # Programs are started as the first of a process group of their own; without one, it has ended.
     end = time.monotonic() + AT_ONCE
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -132,8 +132,8 @@ def _look_at_stopped(pid: int, found: placement_check.Observed) -> None:
                 seen = placement_check.Observed()
                 placement_check.look(pid, seen)
                 # Fewer threads than before: it is ending. (Stopped, it shows the same at a second look.)
-                if seen.threads >= found.threads:
-                    placement_check.look(pid, found)
+                if seen.threads >= seen_before.threads:
+                    placement_check.look(pid, seen_before)
             finally:
                 os.killpg(pid, signal.SIGCONT)
             time.sleep(BETWEEN)
@@ -182,12 +182,12 @@ class _Series:
         """Return the fields of a record that tell the versions, the placement asked and found, and if it held."""
         reason = next(filter(None, self.reasons), "")
         versions = {self.program: self.version} if self.version else {}
-        found: dict[str, Any] = {"status": "invalid" if reason else "valid", "reason": reason}
-        found["software"] = software(**versions)
+        fields: dict[str, Any] = {"status": "invalid" if reason else "valid", "reason": reason}
+        fields["software"] = software(**versions)
         if self.outcome and self.outcome.job.placement:
-            found["placement_asked"] = [self.outcome.job.placement.to_dict()]
-            found["placement_found"] = [self.outcome.observed.to_dict()]
-        return found
+            fields["placement_asked"] = [self.outcome.job.placement.to_dict()]
+            fields["placement_found"] = [self.outcome.observed.to_dict()]
+        return fields
 
 
 def bound(pus: Sequence[int], bank: int) -> Placement:
@@ -274,7 +274,7 @@ def _stream(
 ) -> list[Record]:
     if not stream.installed():
         raise CannotHere("there is no program 'stream' on PATH: STREAM's source comes from its author alone")
-    results, series, array, found = [], _Series("stream"), 0, []
+    results, series, array, records = [], _Series("stream"), 0, []
     for _ in range(repetitions):
         env = stream.environment(threads, placement.pus)
         text = series.run(["stream"], placement, threads=threads, env=env)
@@ -284,10 +284,10 @@ def _stream(
         samples = [r[kernel] for r in results]
         say(f"STREAM {kernel}: {_show(samples)} GB/s")
         # What the compiler made of the loops is not known from outside.
-        made = {"instructions": "compiler", "stores": "compiler", "array_bytes": array}
-        parameters = {**case, "program": "stream", "kernel": kernel, **made}
-        found.append(_rate("bandwidth", f"{kernel}_bandwidth", samples, parameters, series))
-    return found
+        compiled = {"instructions": "compiler", "stores": "compiler", "array_bytes": array}
+        parameters = {**case, "program": "stream", "kernel": kernel, **compiled}
+        records.append(_rate("bandwidth", f"{kernel}_bandwidth", samples, parameters, series))
+    return records
 
 
 def contention(

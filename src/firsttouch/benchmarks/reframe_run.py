@@ -76,8 +76,8 @@ def read(report: Path) -> list[Trouble]:
     """
     try:
         log = report.with_suffix(".log")
-        said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        return _troubles(json.loads(report.read_text(encoding="utf-8")), said)
+        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        return _troubles(json.loads(report.read_text(encoding="utf-8")), text)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"not a run report of ReFrame: {type(error).__name__}: {error}", file=report) from error
 
@@ -158,7 +158,7 @@ class _Clock:
 def _troubles(report: Mapping[str, object], log: str) -> list[Trouble]:
     # Why a check was skipped is in the log alone.
     skips = {m[1]: m[2] for m in _SKIPPED.finditer(log)}
-    found = []
+    troubles = []
     for session in _list(report["runs"]):
         for case in _list(session["testcases"]):
             result, name = str(case["result"]), str(case["display_name"])
@@ -166,8 +166,8 @@ def _troubles(report: Mapping[str, object], log: str) -> list[Trouble]:
                 reason = str(case.get("fail_reason") or skips.get(name) or "no reason given")
                 # A check whose fixture failed did not run: the fixture's own failure is the one to act on.
                 word: Literal["failed", "skipped"] = "skipped" if result in {"skip", "fail_deps"} else "failed"
-                found.append(Trouble(name, word, reason.removeprefix("sanity error: ")))
-    return found
+                troubles.append(Trouble(name, word, reason.removeprefix("sanity error: ")))
+    return troubles
 
 
 def _list(value: object) -> list[dict[str, object]]:

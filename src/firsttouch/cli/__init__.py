@@ -152,8 +152,8 @@ def _run(given: Sequence[str]) -> int:
     commands = given[:1] if given and given[0] in COMMANDS else ()
     try:
         with _no_idle_threads():
-            made = parser(commands)
-        args = made.parse_args(given)
+            top = parser(commands)
+        args = top.parse_args(given)
         return int(args.run(args))
     finally:
         # Here, where a reader that is gone is no traceback: at Python's own end it is one.

@@ -46,24 +46,32 @@ BUDGET = 0.03
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "advise", EXAMPLES)
-    made.add_argument("--aligner")
-    read_inputs.add(made)
-    made.add_argument("--policies", default="thesis", metavar="LIST", help="as for `firsttouch plan`")
-    made.add_argument("--budget", type=_budget, default=BUDGET, help=f"part of the whole run (default: {BUDGET})")
-    made.add_argument("--records", type=Path, nargs="+", default=(), metavar="PATH", help="this host's, measured")
-    made.add_argument("--apply", action="store_true", help="run the recommended scenario; needs --output")
-    made.add_argument("-o", "--output", type=Path, help="the output file of --apply")
-    made.add_argument(
+    parser = options.command(subparsers, "advise", EXAMPLES)
+    parser.add_argument("--aligner")
+    read_inputs.add(parser)
+    parser.add_argument("--policies", default="thesis", metavar="LIST", help="as for `firsttouch plan`")
+    parser.add_argument(
+        "--budget", type=_budget, default=BUDGET, help=f"part of the whole run (default: {BUDGET})"
+    )
+    parser.add_argument(
+        "--records", type=Path, nargs="+", default=(), metavar="PATH", help="this host's, measured"
+    )
+    parser.add_argument("--apply", action="store_true", help="run the recommended scenario; needs --output")
+    parser.add_argument("-o", "--output", type=Path, help="the output file of --apply")
+    parser.add_argument(
         "--save", type=Path, metavar="FILE", help="store it as …advice.json, for `firsttouch report`"
     )
-    made.add_argument("--replay", type=Path, metavar="FILE", help="choose from the times in this CSV file instead")
-    made.add_argument("--seed", type=_seed, default=0, help="of the noise of --replay (default: 0)")
-    made.add_argument("--repetitions", type=options.positive, default=3, help="runs of PROGRAM under each policy")
-    made.add_argument("--timeout", type=options.seconds, help="seconds after which a run of PROGRAM is stopped")
-    options.add_host(made)
-    made.add_argument("program", nargs="*", metavar="PROGRAM", help="after --: a program that is no aligner")
-    made.set_defaults(run=run)
+    parser.add_argument(
+        "--replay", type=Path, metavar="FILE", help="choose from the times in this CSV file instead"
+    )
+    parser.add_argument("--seed", type=_seed, default=0, help="of the noise of --replay (default: 0)")
+    parser.add_argument(
+        "--repetitions", type=options.positive, default=3, help="runs of PROGRAM under each policy"
+    )
+    parser.add_argument("--timeout", type=options.seconds, help="seconds after which a run of PROGRAM is stopped")
+    options.add_host(parser)
+    parser.add_argument("program", nargs="*", metavar="PROGRAM", help="after --: a program that is no aligner")
+    parser.set_defaults(run=run)
 
 
 def _budget(text: str) -> float:
@@ -98,9 +106,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    found = [replay(cell, args.seed, args.budget) for cell in read(args.replay)]
+    replayed = [replay(cell, args.seed, args.budget) for cell in read(args.replay)]
     if args.json:
-        options.print_json({"cells": [c.to_dict() for c in found]})
+        options.print_json({"cells": [c.to_dict() for c in replayed]})
         return 0
     rows = [
         (
@@ -108,7 +116,7 @@ def _replay(args: argparse.Namespace) -> int:
             *(c.row.seconds / c.best.seconds, c.cell.default and c.cell.default.seconds / c.row.seconds),
             f"{c.spent:.2%}",
         )
-        for c in found
+        for c in replayed
     ]
     heads = ("aligner", "system", "dataset", "chosen", "s", "/ best", "default /", "spent")
     print(tabulate(rows, heads, floatfmt=("", "", "", "", ".2f", ".3f", ".2f"), missingval="-"))
@@ -119,13 +127,13 @@ def _planned(args: argparse.Namespace, need: Any, index_bytes: int) -> tuple[Pla
     """Return this host's plan, what is expected of its scenarios, and the number of the default run."""
     chosen(args.policies)
     host = load()
-    found = plan(host, need, threads=args.threads, policies=args.policies)
+    planned = plan(host, need, threads=args.threads, policies=args.policies)
     try:
-        usual = default(found.scenarios)
+        usual = default(planned.scenarios)
     except ValueError:
         raise BadInput("--policies must have 'original': the gain is over the run that asks for nothing") from None
-    known = aspects(host, collect(args.records))
-    return found, prior(candidates(found.scenarios), index_banks(host, index_bytes), known), usual
+    measured = aspects(host, collect(args.records))
+    return planned, prior(candidates(planned.scenarios), index_banks(host, index_bytes), measured), usual
 
 
 def _aligner(args: argparse.Namespace) -> int:
@@ -133,27 +141,29 @@ def _aligner(args: argparse.Namespace) -> int:
         raise BadInput("--apply and --output go together: the whole run needs a place for the alignments")
     if args.save:
         advice_text.check(args.save)
-    one = aligner(args.aligner)
-    one.version()
-    given = read_inputs.chosen(args, one)
-    size = one.index_bytes(given.index)
-    found, expected, usual = _planned(args, one.need(size), size)
+    program = aligner(args.aligner)
+    program.version()
+    given = read_inputs.chosen(args, program)
+    size = program.index_bytes(given.index)
+    planned, expected, usual = _planned(args, program.need(size), size)
     outputs = [file for file in (args.output, args.save) if file]
-    atomic_files.refuse_overwriting(outputs, [*given.files, *one.index_paths(given.index), *args.records])
+    atomic_files.refuse_overwriting(outputs, [*given.files, *program.index_paths(given.index), *args.records])
     if args.output:
         Output(args.output).check()
-    work = launch.prepare(one, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say)
+    work = launch.prepare(
+        program, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say
+    )
     with options.holding(args), host_lock.no_process_left():
-        advice = advise(work, found.scenarios, expected, args.budget, default=usual, say=say)
-        document = advice_text.document(advice, usual, found.infeasible)
+        advice = advise(work, planned.scenarios, expected, args.budget, default=usual, say=say)
+        document = advice_text.document(advice, usual, planned.infeasible)
         for line in advice_text.lines(document):
             say(line)
-        document = {**advice_text.place(), "aligner": one.name, "dataset": args.dataset, **document}
+        document = {**advice_text.place(), "aligner": program.name, "dataset": args.dataset, **document}
         if args.save:
             advice_text.write(document, args.save)
         applied = None
         if args.apply:
-            applied = _apply(work, found.scenarios[advice.best], args.output, document["predicted_s"])
+            applied = _apply(work, planned.scenarios[advice.best], args.output, document["predicted_s"])
     if args.json:
         options.print_json({**document, "applied": applied})
     else:
@@ -179,10 +189,10 @@ def _apply(
 
 
 def _program(args: argparse.Namespace) -> int:
-    found, expected, _ = _planned(args, None, 0)
-    most = max(s.threads for s in found.scenarios if s.instances == 1)
-    whole = [i for i, s in enumerate(found.scenarios) if s.instances == 1 and s.threads == most]
-    scenarios = [found.scenarios[i] for i in whole]
+    planned, expected, _ = _planned(args, None, 0)
+    most = max(s.threads for s in planned.scenarios if s.instances == 1)
+    whole = [i for i, s in enumerate(planned.scenarios) if s.instances == 1 and s.threads == most]
+    scenarios = [planned.scenarios[i] for i in whole]
     usual = default(scenarios)
     part = Prior(expected.mean[whole], expected.covariance[whole][:, whole])
     with options.holding(args), host_lock.no_process_left():
@@ -206,7 +216,7 @@ def _program(args: argparse.Namespace) -> int:
     # Where it may as well be chance, the program is best left alone.
     clear = rows[best]["gain"] is None or rows[best]["gain"]["low"] > 1
     best = best if clear else usual
-    skipped = [{"name": n, "reason": r} for n, r in found.infeasible if n.startswith("1Inst_")]
+    skipped = [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1Inst_")]
     if args.json:
         document = {"program": args.program, "recommended": scenarios[best].policy, "clear": clear}
         options.print_json({**document, "interval": 0.9, "policies": rows, "infeasible": skipped})

@@ -31,15 +31,15 @@ _LISTED = 5
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "baseline", EXAMPLES)
-    made.add_argument("--system", required=True, help="the system whose file gets the references")
-    record_inputs.add(made)
-    made.add_argument(
+    parser = options.command(subparsers, "baseline", EXAMPLES)
+    parser.add_argument("--system", required=True, help="the system whose file gets the references")
+    record_inputs.add(parser)
+    parser.add_argument(
         "--loss", type=_percent, default=LOSS, metavar="PERCENT", help="the loss to be found (default: 5)"
     )
-    made.add_argument("--hosts", metavar="LIST", help="learn from these hosts alone: n[1-8],m2")
-    made.add_argument("-o", "--output", metavar="FILE", help="write FILE instead of the system's; - prints")
-    made.set_defaults(run=run)
+    parser.add_argument("--hosts", metavar="LIST", help="learn from these hosts alone: n[1-8],m2")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write FILE instead of the system's; - prints")
+    parser.set_defaults(run=run)
 
 
 def _percent(text: str) -> float:
@@ -56,31 +56,31 @@ def run(args: argparse.Namespace) -> int:
     """Write the system's file with what was learnt, and name the hosts that were left out."""
     if args.output and args.output != "-":
         atomic_files.refuse_overwriting([Path(args.output)], args.records)
-    known = load(args.system)
-    if known.path is None:
-        raise Missing(f"{known.name} has no file: `firsttouch system draft {known.name}` writes one")
-    text = baseline.without(known.path.read_text(encoding="utf-8"))
-    before = systems.build(documents.parse_yaml(text, known.path), path=known.path)
-    passes, given = record_inputs.of_system(args.records, known)
+    system = load(args.system)
+    if system.path is None:
+        raise Missing(f"{system.name} has no file: `firsttouch system draft {system.name}` writes one")
+    text = baseline.without(system.path.read_text(encoding="utf-8"))
+    before = systems.build(documents.parse_yaml(text, system.path), path=system.path)
+    passes, given = record_inputs.of_system(args.records, system)
     given.refuse_unread()
     if args.hosts is not None:
         passes = _of_hosts(passes, args.hosts)
-    found = baseline.learnt(passes, before, loss=args.loss)
-    if not found.learnt:
-        reasons = sorted(set(found.not_learnt.values())) or ["none of the records is a metric of a check"]
+    learned = baseline.learnt(passes, before, loss=args.loss)
+    if not learned.learnt:
+        reasons = sorted(set(learned.not_learnt.values())) or ["none of the records is a metric of a check"]
         raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3])}")
-    made = baseline.put(text, found)
+    updated = baseline.put(text, learned)
     # A file that is wrong is never left behind.
-    systems.build(documents.parse_yaml(made, known.path), path=known.path)
-    out = args.output or str(known.path)
+    systems.build(documents.parse_yaml(updated, system.path), path=system.path)
+    out = args.output or str(system.path)
     if out == "-":
-        print(made, end="")
+        print(updated, end="")
     else:
-        atomic_files.write(Path(out), made)
+        atomic_files.write(Path(out), updated)
     if args.json:
-        options.print_json({"file": out, **_document(found, known.name, len(passes.hosts), args.loss)})
+        options.print_json({"file": out, **_document(learned, system.name, len(passes.hosts), args.loss)})
     else:
-        _tell(found, out, len(passes.hosts), args.loss)
+        _tell(learned, out, len(passes.hosts), args.loss)
     return 0
 
 
@@ -91,40 +91,40 @@ def _of_hosts(passes: SamplesTable, text: str) -> SamplesTable:
     return passes.of_hosts(names)
 
 
-def _document(found: baseline.Baseline, system: str, hosts: int, loss: float) -> dict[str, Any]:
+def _document(learned: baseline.Baseline, system: str, hosts: int, loss: float) -> dict[str, Any]:
     return {
         "system": system,
         "hosts": hosts,
         "references": [
             {
-                "case": one.name,
-                "value": one.level.value,
-                "unit": one.sample.unit,
-                "limit": one.level.limit,
-                "error": one.level.error,
-                "spread": one.level.spread,
-                "hosts": one.level.hosts,
+                "case": reference.name,
+                "value": reference.level.value,
+                "unit": reference.sample.unit,
+                "limit": reference.level.limit,
+                "error": reference.level.error,
+                "spread": reference.level.spread,
+                "hosts": reference.level.hosts,
             }
-            for one in found.learnt
+            for reference in learned.learnt
         ],
-        "outliers": {h: [{"case": c, "share": s} for c, s in mine] for h, mine in found.outliers.items()},
-        "not_learnt": dict(found.not_learnt),
-        "finds_only": found.weak(loss),
+        "outliers": {h: [{"case": c, "share": s} for c, s in cases] for h, cases in learned.outliers.items()},
+        "not_learnt": dict(learned.not_learnt),
+        "finds_only": learned.weak(loss),
     }
 
 
-def _tell(found: baseline.Baseline, out: str, hosts: int, loss: float) -> None:
-    said = sys.stderr if out == "-" else sys.stdout
-    print(f"{len(found.learnt)} references of {hosts} hosts: {out}", file=said)
-    for host, mine in sorted(found.outliers.items(), key=lambda item: -len(item[1])):
-        case, share = max(mine, key=lambda m: abs(m[1]))
-        more = f", and in {len(mine) - 1} more" if len(mine) > 1 else ""
-        print(f"left out: {host}: {case} {share:+.1%}{more}", file=said)
-    if weak := found.weak(loss):
+def _tell(learned: baseline.Baseline, out: str, hosts: int, loss: float) -> None:
+    stream = sys.stderr if out == "-" else sys.stdout
+    print(f"{len(learned.learnt)} references of {hosts} hosts: {out}", file=stream)
+    for host, cases in sorted(learned.outliers.items(), key=lambda item: -len(item[1])):
+        case, share = max(cases, key=lambda m: abs(m[1]))
+        more = f", and in {len(cases) - 1} more" if len(cases) > 1 else ""
+        print(f"left out: {host}: {case} {share:+.1%}{more}", file=stream)
+    if weak := learned.weak(loss):
         case = max(weak, key=lambda name: weak[name])
-        these = f"{len(weak)} of {len(found.learnt)} references find only a larger loss than {loss:.1%}"
-        print(f"{these}: up to {weak[case]:.1%}, {case} (--json has all)", file=said)
-    for case, why in list(found.not_learnt.items())[:_LISTED]:
-        print(f"not learnt: {case}: {why}", file=said)
-    if (more_cases := len(found.not_learnt) - _LISTED) > 0:
-        print(f"not learnt: {more_cases} more (--json has all)", file=said)
+        these = f"{len(weak)} of {len(learned.learnt)} references find only a larger loss than {loss:.1%}"
+        print(f"{these}: up to {weak[case]:.1%}, {case} (--json has all)", file=stream)
+    for case, why in list(learned.not_learnt.items())[:_LISTED]:
+        print(f"not learnt: {case}: {why}", file=stream)
+    if (more_cases := len(learned.not_learnt) - _LISTED) > 0:
+        print(f"not learnt: {more_cases} more (--json has all)", file=stream)

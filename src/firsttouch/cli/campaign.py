@@ -57,8 +57,8 @@ COLLECT = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
-    made = options.command(subparsers, "campaign", EXAMPLES)
-    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = options.command(subparsers, "campaign", EXAMPLES)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     running = options.action(actions, "run", "do what is missing of a campaign, on this host", RUN)
     _add_plan(running)
     running.add_argument("--drain", action="store_true", help="validate: drain this host in Slurm if it fails")
@@ -90,13 +90,13 @@ def register(subparsers: options.Subparsers) -> None:
     collecting.set_defaults(run=collect_campaign)
 
 
-def _add_again(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
+def _add_again(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--passes",
         type=options.positive,
         help="validate: submit hosts that the fleet leaves undecided again, up to so many passes (default: never)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--sbatch",
         action="append",
         default=[],
@@ -105,22 +105,22 @@ def _add_again(made: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_plan(made: argparse.ArgumentParser) -> None:
-    made.add_argument("kind", choices=list(KINDS), help="; ".join(f"{k}: {v.title}" for k, v in KINDS.items()))
-    made.add_argument("--system", help="the system that the hosts belong to (default: local)")
-    made.add_argument("--dataset", help=f"what the aligners work on (default: {profiles.default_dataset()})")
-    made.add_argument(
+def _add_plan(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", choices=list(KINDS), help="; ".join(f"{k}: {v.title}" for k, v in KINDS.items()))
+    parser.add_argument("--system", help="the system that the hosts belong to (default: local)")
+    parser.add_argument("--dataset", help=f"what the aligners work on (default: {profiles.default_dataset()})")
+    parser.add_argument(
         "--aligner",
         action="append",
         metavar="A",
         help="an aligner's scenarios; may be repeated; 'all' (default: strategy $FIRSTTOUCH_ALIGNERS or all, "
         "others none)",
     )
-    made.add_argument("--repetitions", type=options.positive, help="timed runs of each case (default: 3)")
-    made.add_argument(
+    parser.add_argument("--repetitions", type=options.positive, help="timed runs of each case (default: 3)")
+    parser.add_argument(
         "--step", action="append", metavar="PATTERN", help="only steps of such a name (--dry-run has them)"
     )
-    made.add_argument("--campaign", metavar="C", help="name or folder of the campaign (default: a new one)")
+    parser.add_argument("--campaign", metavar="C", help="name or folder of the campaign (default: a new one)")
 
 
 def run_here(args: argparse.Namespace) -> int:
@@ -187,9 +187,9 @@ def _finish(campaign: Campaign, outcome: Outcome, *, alone: bool) -> dict[str, A
     if outcome.verdict:
         document["verdict"] = outcome.verdict.to_dict()
     if alone:
-        made = collect.collect(campaign)
-        document["state"] = made.state.to_dict()
-        for line in made.text.splitlines():
+        collected = collect.collect(campaign)
+        document["state"] = collected.state.to_dict()
+        for line in collected.text.splitlines():
             say(line)
         say(f"report: {campaign.folder / 'report' / 'index.html'}")
     return document
@@ -294,10 +294,10 @@ def _submit(
     )
 
 
-def _again(campaign: Campaign, made: collect.Collected, args: argparse.Namespace) -> None:
+def _again(campaign: Campaign, collected: collect.Collected, args: argparse.Namespace) -> None:
     """Submit another job for each host that more passes may decide, as often as passes can be doubled."""
     rounds = Counter(host for s in journal.submissions(campaign.folder) if s.job for host in s.hosts)
-    hosts = [h for h in collect.undecided_hosts(made, args.passes) if rounds[h] <= _ROUNDS]
+    hosts = [h for h in collect.undecided_hosts(collected, args.passes) if rounds[h] <= _ROUNDS]
     if hosts:
         submitted = _submit(campaign, hosts, submit.words(args.sbatch), args)
         say(
@@ -324,15 +324,15 @@ def collect_campaign(args: argparse.Namespace) -> int:
     if number and not folder.exists() and (tries := slurm.accounted([number[1]])):
         raise BadInput(f"no campaign: {tries[-1].text} and wrote nothing: what it printed says why", file=folder)
     campaign = campaigns.read(folder)
-    made = collect.collect(campaign, draw=not args.no_figures)
+    collected = collect.collect(campaign, draw=not args.no_figures)
     if args.json:
-        options.print_json({**made.state.to_dict(), "verdicts": [v.to_dict() for v in made.verdicts]})
+        options.print_json({**collected.state.to_dict(), "verdicts": [v.to_dict() for v in collected.verdicts]})
     else:
-        print(made.text)
+        print(collected.text)
         print(f"\nreport: {campaign.folder / 'report'}")
     if campaign.judged:
         if args.passes:
-            _again(campaign, made, args)
-        status = exit_status(made.verdicts)
-        return max(status, _drain(made.verdicts, campaign, args)) if args.drain else status
-    return 0 if made.state.whole else 1
+            _again(campaign, collected, args)
+        status = exit_status(collected.verdicts)
+        return max(status, _drain(collected.verdicts, campaign, args)) if args.drain else status
+    return 0 if collected.state.whole else 1

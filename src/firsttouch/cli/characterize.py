@@ -81,10 +81,10 @@ def prepare(system: str, dataset: str, say: Say) -> None:
     if system == paths.LOCAL and not file.exists():
         say(f"drafting {file.relative_to(paths.ROOT)} from this host")
         atomic_files.write(file, draft.of_this_host(system))
-    found = load(system)
-    if difference := mismatch(found, topology.of_this_host()):
+    described = load(system)
+    if difference := mismatch(described, topology.of_this_host()):
         again = ": draft it anew with `firsttouch system draft local --force`" if system == paths.LOCAL else ""
-        raise BadInput(difference + again, file=found.path)
+        raise BadInput(difference + again, file=described.path)
     fetch.get(dataset)
 
 
@@ -93,33 +93,37 @@ def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tup
 
     say(f"measuring {system} with ReFrame")
     troubles = reframe_run.run(paths.ROOT / "reframe", system, folder / "reframe", options=options, say=say)
-    found = schema.collect([folder / "reframe" / "output", folder / "reframe" / "stage"])
-    if not found:
+    records = schema.collect([folder / "reframe" / "output", folder / "reframe" / "stage"])
+    if not records:
         reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])
         raise RunFailed(f"no check gave a record: {reasons or 'no check was run'}")
     problems = [model.Problem(t.check, t.result, t.reason, check=t.word) for t in troubles]
     described = load(system)
 
-    problems += [model.Problem(name, "skipped", why, check="") for name, why in limits(found).items()]
+    problems += [model.Problem(name, "skipped", why, check="") for name, why in limits(records).items()]
 
     def reference(record: schema.Record) -> model.Reference | None:
         if not record.judged:
             return None
-        known = described.reference(record.check, record.metric, record.parameters)
-        return model.Reference(known.value, known.minimum, known.maximum, known.source) if known else None
+        expected = described.reference(record.check, record.metric, record.parameters)
+        return (
+            model.Reference(expected.value, expected.minimum, expected.maximum, expected.source)
+            if expected
+            else None
+        )
 
     xml = topology.lstopo_xml()
-    summary = pages.build(found, folder, topology_xml=xml, problems=problems, references=reference)
+    summary = pages.build(records, folder, topology_xml=xml, problems=problems, references=reference)
     passed = not any(t.result == "failed" for t in troubles)
     if passed:  # the folders of failed checks hold what their programs printed
         shutil.rmtree(folder / "reframe" / "stage", ignore_errors=True)
     return summary.table(), passed
 
 
-def limits(found: Sequence[schema.Record]) -> dict[str, str]:
+def limits(records: Sequence[schema.Record]) -> dict[str, str]:
     """Return what these records are not good for, by what is missing: it must not be overlooked in a report."""
     why = {}
-    if emulators := {r.software["emulator"] for r in found if "emulator" in r.software}:
+    if emulators := {r.software["emulator"] for r in records if "emulator" in r.software}:
         why["judgement"] = f"the host is emulated ({', '.join(sorted(emulators))}): its speed says nothing"
     if (thorough := profiles.chosen()).name != profiles.FULL:
         why["thoroughness"] = f"effort {thorough.name}: {thorough.title}"
@@ -129,11 +133,11 @@ def limits(found: Sequence[schema.Record]) -> dict[str, str]:
 def _free(folder: Path) -> Path:
     """Return *folder*, or a name beside it that is free (two runs within a second)."""
     number = 1
-    found = folder
-    while found.exists():
+    free = folder
+    while free.exists():
         number += 1
-        found = folder.with_name(f"{folder.name}-{number}")
-    return found
+        free = folder.with_name(f"{folder.name}-{number}")
+    return free
 
 
 def _point(link: Path, target: str, say: Say) -> None:
@@ -158,24 +162,24 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "characterize", EXAMPLES)
-    made.add_argument(
+    parser = options.command(subparsers, "characterize", EXAMPLES)
+    parser.add_argument(
         "--system", default=paths.LOCAL, help="the system that this host belongs to (default: local)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--dataset", default=profiles.default_dataset(), help="what the aligners work on (default: %(default)s)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--aligner",
         action="append",
         metavar="A",
         help=f"an aligner's scenarios; may be repeated; 'all' (default: ${profiles.ALIGNERS_VARIABLE} or "
         f"{profiles.default_aligner()})",
     )
-    options.add_backend(made)
-    made.add_argument("-o", "--output", type=Path, help="folder of reports (default: reports/out)")
-    made.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
-    made.set_defaults(run=run)
+    options.add_backend(parser)
+    parser.add_argument("-o", "--output", type=Path, help="folder of reports (default: reports/out)")
+    parser.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -39,12 +39,12 @@ def register(subparsers: options.Subparsers) -> None:
     verifying.set_defaults(run=_verify)
     for parser in (getting, verifying):
         parser.add_argument("name", help="the dataset, as `firsttouch data list` names it")
-        made = parser.add_argument_group("options of a generated dataset")
-        made.add_argument("--genome-size", metavar="SIZE", help="bases, such as 50MB")
-        made.add_argument("--repeat-fraction", type=float, metavar="F", help="part of the genome in repeats")
-        made.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same bytes")
-        made.add_argument("--pairs", type=int, metavar="N", help="read pairs")
-        made.add_argument("--read-length", type=int, metavar="BASES", help="bases of every read")
+        generated = parser.add_argument_group("options of a generated dataset")
+        generated.add_argument("--genome-size", metavar="SIZE", help="bases, such as 50MB")
+        generated.add_argument("--repeat-fraction", type=float, metavar="F", help="part of the genome in repeats")
+        generated.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same bytes")
+        generated.add_argument("--pairs", type=int, metavar="N", help="read pairs")
+        generated.add_argument("--read-length", type=int, metavar="BASES", help="bases of every read")
     getting.add_argument(
         "--from",
         dest="from_files",
@@ -58,13 +58,13 @@ def register(subparsers: options.Subparsers) -> None:
 
 def _list(args: argparse.Namespace) -> int:
     described, errors = manifest.available()
-    found = [(dataset, fetch.state(dataset)) for dataset in described]
+    states = [(dataset, fetch.state(dataset)) for dataset in described]
     if args.json:
         keys = ("name", "title", "kind", "source", "reference", "expect", "options")
-        print(json.dumps({"datasets": [{k: getattr(d, k) for k in keys} | {"state": s} for d, s in found]}))
+        print(json.dumps({"datasets": [{k: getattr(d, k) for k in keys} | {"state": s} for d, s in states]}))
     else:
-        width = max((len(dataset.name) for dataset, _ in found), default=0)
-        for dataset, state in found:
+        width = max((len(dataset.name) for dataset, _ in states), default=0)
+        for dataset, state in states:
             print(f"{dataset.name:<{width}}  {state:<8}  {dataset.kind:<9}  {dataset.title}")
     for error in errors[:-1]:
         say(f"firsttouch: {error}")

@@ -18,20 +18,20 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "index", EXAMPLES)
-    made.add_argument("--aligner", required=True)
-    made.add_argument("--dataset", required=True)
-    made.set_defaults(run=run)
+    parser = options.command(subparsers, "index", EXAMPLES)
+    parser.add_argument("--aligner", required=True)
+    parser.add_argument("--dataset", required=True)
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the index's prefix and its size."""
-    one = aligner(args.aligner)
+    program = aligner(args.aligner)
     data = fetch.get(args.dataset)
-    prefix = aligners.built(one, data.reference, store.root() / "index", say=say)
-    size = one.index_bytes(prefix)
+    prefix = aligners.built(program, data.reference, store.root() / "index", say=say)
+    size = program.index_bytes(prefix)
     if args.json:
-        options.print_json({"aligner": one.name, "dataset": args.dataset, "index": str(prefix), "bytes": size})
+        options.print_json({"aligner": program.name, "dataset": args.dataset, "index": str(prefix), "bytes": size})
     else:
         print(prefix)
     return 0

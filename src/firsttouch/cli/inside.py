@@ -19,17 +19,17 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "inside", EXAMPLES)
-    made.add_argument("backend", choices=backends.NAMES, help="where the programs come from")
-    made.add_argument(
+    parser = options.command(subparsers, "inside", EXAMPLES)
+    parser.add_argument("backend", choices=backends.NAMES, help="where the programs come from")
+    parser.add_argument(
         "--image",
         default="",
         metavar="PATH",
         help="image ($FIRSTTOUCH_IMAGE or containers/firsttouch.sif) or view ($FIRSTTOUCH_VIEW, .cache/spack)",
     )
-    made.add_argument("--check", action="store_true", help="run nothing: 0 where the site and the image fit")
-    made.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, after --")
-    made.set_defaults(run=run)
+    parser.add_argument("--check", action="store_true", help="run nothing: 0 where the site and the image fit")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, after --")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

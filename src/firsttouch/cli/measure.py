@@ -35,48 +35,50 @@ _FOR = {
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "measure", EXAMPLES)
-    made.add_argument("aspect", choices=tuple(measure.PROGRAMS))
-    programs = dict.fromkeys(program for known in measure.PROGRAMS.values() for program in known)
-    made.add_argument(
+    parser = options.command(subparsers, "measure", EXAMPLES)
+    parser.add_argument("aspect", choices=tuple(measure.PROGRAMS))
+    programs = dict.fromkeys(program for names in measure.PROGRAMS.values() for program in names)
+    parser.add_argument(
         "--program", choices=tuple(programs), help=f"what measures (default: {probe.NAME}; sequential: lmbench)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--pu-nodes", type=options.numbers, metavar="LIST", help="NUMA nodes of the PUs (default: all)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--set-sizes",
         type=options.numbers,
         metavar="LIST",
         help="bandwidth: NUMA nodes in a PU-set (default: one set of --pu-nodes; without it 1, 2, 4, ... and all)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--banks",
         type=options.numbers,
         metavar="LIST",
         help="NUMA nodes of the data (default: all; by other programs than the probe: the nearest)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--interleave",
         metavar="SETS",
         help="bandwidth: data also interleaved, as firsttouch-probe --help says (default: first/all)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--threads",
         type=options.numbers,
         metavar="LIST",
         help="contention: numbers of threads (default: 1 to all)",
     )
-    made.add_argument("--order", choices=("random", "sequential"), default="random", help="of latency's accesses")
-    made.add_argument(
+    parser.add_argument(
+        "--order", choices=("random", "sequential"), default="random", help="of latency's accesses"
+    )
+    parser.add_argument(
         "--repetitions",
         type=options.positive,
         default=3,
         help="timed runs of each; the probe's passes are as many at least (default: 3)",
     )
-    made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
-    options.add_host(made)
-    made.set_defaults(run=run)
+    parser.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
+    options.add_host(parser)
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -84,17 +86,17 @@ def run(args: argparse.Namespace) -> int:
     asked = _asked(args)
     if args.records:
         check_appendable(args.records)
-    found = []
+    measured = []
     with options.holding(args) if args.aspect != "topology" else contextlib.nullcontext():
         for records in measure.measure(load(), asked, say=say):
-            found.extend(records)
+            measured.extend(records)
             if args.records:
                 append(args.records, records)
     if args.json:
-        options.print_json([r.to_dict() for r in found])
-    invalid = [r for r in found if r.status != "valid"]
+        options.print_json([r.to_dict() for r in measured])
+    invalid = [r for r in measured if r.status != "valid"]
     if invalid:
-        say(f"firsttouch: {len(invalid)} of {len(found)} records are invalid: {invalid[0].reason}")
+        say(f"firsttouch: {len(invalid)} of {len(measured)} records are invalid: {invalid[0].reason}")
     return 1 if invalid else 0
 
 

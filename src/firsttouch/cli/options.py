@@ -54,9 +54,9 @@ def _added(
     return parser
 
 
-def add_topology(made: argparse.ArgumentParser) -> None:
+def add_topology(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a topology."""
-    source = made.add_mutually_exclusive_group()
+    source = parser.add_mutually_exclusive_group()
     source.add_argument("--xml", type=Path, metavar="FILE", help="an hwloc XML file instead of this host")
     source.add_argument(
         "--fsroot", type=Path, metavar="DIR", help="a stored file-system root (sys/, proc/), or its tarball"
@@ -70,22 +70,22 @@ def topology(args: argparse.Namespace) -> Topology:
     return load(xml=args.xml, fsroot=args.fsroot)
 
 
-def add_backend(made: argparse.ArgumentParser) -> None:
+def add_backend(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose where the measured programs come from, instead of what the partition says."""
     from firsttouch.execution import backends  # noqa: PLC0415 - see the package
 
-    made.add_argument(
+    parser.add_argument(
         "--backend",
         choices=backends.NAMES,
         default="",
         help="where the programs come from (default: what the partition says)",
     )
-    made.add_argument("--image", default="", type=_absolute, metavar="PATH", help="the backend's image or view")
+    parser.add_argument("--image", default="", type=_absolute, metavar="PATH", help="the backend's image or view")
 
 
-def add_reservation(made: argparse.ArgumentParser) -> None:
+def add_reservation(parser: argparse.ArgumentParser) -> None:
     """Add the option that names the reservation in which --drain may drain."""
-    made.add_argument(
+    parser.add_argument(
         "--reservation",
         default=os.environ.get("SLURM_JOB_RESERVATION", ""),
         metavar="R",
@@ -157,9 +157,9 @@ def state(result: Result, *, production: bool) -> str:
     return f"INVALID: {result.misplaced}" if result.misplaced else "placement verified"
 
 
-def add_host(made: argparse.ArgumentParser) -> None:
+def add_host(parser: argparse.ArgumentParser) -> None:
     """Add the option of not waiting for others on this host."""
-    made.add_argument(
+    parser.add_argument(
         "--share-host", action="store_true", help="do not wait for what others measure or run on this host"
     )
 

@@ -19,16 +19,16 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "paper", EXAMPLES)
-    made.add_argument("-o", "--output", required=True, type=Path, metavar="DIR", help="the page's folder")
-    made.add_argument(
+    parser = options.command(subparsers, "paper", EXAMPLES)
+    parser.add_argument("-o", "--output", required=True, type=Path, metavar="DIR", help="the page's folder")
+    parser.add_argument(
         "--tables",
         type=Path,
         default=paths.TABLES,
         metavar="DIR",
         help="the published tables (default: reports/published of the checkout)",
     )
-    made.set_defaults(run=run)
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.output.exists() and not args.output.is_dir():
         raise BadInput("not a folder", file=args.output)
-    files, found = page.build(args.tables)
+    files, outcomes = page.build(args.tables)
     try:
         args.output.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
@@ -45,11 +45,12 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise BadInput(f"cannot be written: {error.strerror}", file=args.output) from error
     if args.json:
-        options.print_json(page.document(found))
+        options.print_json(page.document(outcomes))
     else:
-        agree = sum(o.agrees for o in found)
+        agree = sum(o.agrees for o in outcomes)
         print(
-            f"{len(found)} statements of the papers: {agree} agree with their tables, {len(found) - agree} do not"
+            f"{len(outcomes)} statements of the papers: "
+            f"{agree} agree with their tables, {len(outcomes) - agree} do not"
         )
     print(f"page: {args.output / 'index.html'}", file=sys.stderr if args.json else sys.stdout)
     return 0

@@ -30,24 +30,24 @@ _WIDTH = 80
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "plan", EXAMPLES)
-    made.add_argument("--aligner", required=True, help="whose memory needs count")
-    made.add_argument(
+    parser = options.command(subparsers, "plan", EXAMPLES)
+    parser.add_argument("--aligner", required=True, help="whose memory needs count")
+    parser.add_argument(
         "--index-size", type=options.size, default=0, metavar="SIZE", help="of one replica, as 5.1GB (default: 0)"
     )
-    made.add_argument("--threads", type=options.positive, help="threads in total (default: all usable PUs)")
-    made.add_argument(
+    parser.add_argument("--threads", type=options.positive, help="threads in total (default: all usable PUs)")
+    parser.add_argument(
         "--policies",
         type=_policies,
         default="thesis",
         metavar="LIST",
         help="thesis (default), all, or names with commas",
     )
-    made.add_argument(
+    parser.add_argument(
         "--all-memory", action="store_true", help="data on high-bandwidth, persistent and CXL memory too"
     )
-    options.add_topology(made)
-    made.set_defaults(run=run)
+    options.add_topology(parser)
+    parser.set_defaults(run=run)
 
 
 def _policies(text: str) -> str:
@@ -62,30 +62,30 @@ def run(args: argparse.Namespace) -> int:
     """Print the plan."""
     need = aligner(args.aligner).need(args.index_size)
     host = options.topology(args)
-    found = plan(host, need, threads=args.threads, policies=args.policies, all_memory=args.all_memory)
+    planned = plan(host, need, threads=args.threads, policies=args.policies, all_memory=args.all_memory)
     if args.json:
         options.print_json(
             {
                 "topology": host.to_dict(),
-                "scenarios": [s.to_dict() for s in found.scenarios],
-                "infeasible": [{"name": n, "reason": r} for n, r in found.infeasible],
+                "scenarios": [s.to_dict() for s in planned.scenarios],
+                "infeasible": [{"name": n, "reason": r} for n, r in planned.infeasible],
             }
         )
     else:
-        print(_text(found, host.remarks()))
+        print(_text(planned, host.remarks()))
     return 0
 
 
-def _text(found: Plan, remarks: list[str]) -> str:
+def _text(planned: Plan, remarks: list[str]) -> str:
     """Return the plan as a table, and below it the *remarks* and each scenario that cannot be run."""
     from tabulate import tabulate  # noqa: PLC0415 - see the package
 
-    rows = [row for scenario in found.scenarios for row in _rows(scenario)]
+    rows = [row for scenario in planned.scenarios for row in _rows(scenario)]
     width = _WIDTH - 2 - max((len(r[0]) for r in rows), default=0) - 2 - len("instance") - 2
     wrapped = [(*r[:2], "\n".join(textwrap.wrap(r[2], width, break_on_hyphens=False))) for r in rows]
     table = tabulate(wrapped, ("scenario", "instance", "numactl"), disable_numparse=True)
     notes = [f"note: {remark}" for remark in remarks]
-    notes += [f"cannot be run: {name}: {reason}" for name, reason in found.infeasible]
+    notes += [f"cannot be run: {name}: {reason}" for name, reason in planned.infeasible]
     wrapped_notes = (textwrap.fill(n, _WIDTH, subsequent_indent="  ", break_on_hyphens=False) for n in notes)
     return "\n".join([table, *wrapped_notes])
 

@@ -28,13 +28,13 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "probe", EXAMPLES)
-    made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
-    made.add_argument("--system", metavar="NAME", help="the system whose facts tell the theoretical bandwidth")
-    options.add_host(made)
-    made.add_argument("aspect", choices=probe.ASPECTS)
-    made.add_argument("options", nargs=argparse.REMAINDER, help="options of firsttouch-probe")
-    made.set_defaults(run=run)
+    parser = options.command(subparsers, "probe", EXAMPLES)
+    parser.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
+    parser.add_argument("--system", metavar="NAME", help="the system whose facts tell the theoretical bandwidth")
+    options.add_host(parser)
+    parser.add_argument("aspect", choices=probe.ASPECTS)
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="options of firsttouch-probe")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,20 +45,20 @@ def run(args: argparse.Namespace) -> int:
     own.add_argument("--records", type=Path, default=args.records)
     own.add_argument("--system", default=args.system)
     own.add_argument("--share-host", action="store_true", default=args.share_host)
-    mine, rest = own.parse_known_args(args.options)
+    given, rest = own.parse_known_args(args.options)
     if {"--help", "-h"} & set(rest):
         return probe.helped()
-    if mine.records:
-        check_appendable(mine.records)
-    theoretical = memory_modules.of_this_host(mine.system) if args.aspect in {"topology", "bandwidth"} else None
-    with options.holding(mine) if args.aspect != "topology" else contextlib.nullcontext():
+    if given.records:
+        check_appendable(given.records)
+    theoretical = memory_modules.of_this_host(given.system) if args.aspect in {"topology", "bandwidth"} else None
+    with options.holding(given) if args.aspect != "topology" else contextlib.nullcontext():
         report = probe.run(args.aspect, rest, say=say)
-    if mine.records:
-        append(mine.records, report.records())
+    if given.records:
+        append(given.records, report.records())
     document = report.to_dict()
     if theoretical:
         _add_percent(document, theoretical)
-    if mine.json:
+    if given.json:
         options.print_json(document)
     else:
         print(describe(document))
@@ -90,8 +90,10 @@ def describe(document: dict[str, Any]) -> str:
     parts = [tabulate(nodes, ("NUMA node", "usable PUs", "memory (MiB)", "data may lie there"))]
     if theoretical := document.get("theoretical"):
         rate = theoretical["bytes_per_second"]
-        known = f"{rate / 1e9:.1f} GB/s ({theoretical['source']})" if rate else f"unknown: {theoretical['reason']}"
-        parts.append(f"theoretical bandwidth: {known}")
+        bandwidth = (
+            f"{rate / 1e9:.1f} GB/s ({theoretical['source']})" if rate else f"unknown: {theoretical['reason']}"
+        )
+        parts.append(f"theoretical bandwidth: {bandwidth}")
     rows = []
     for r in document["results"]:
         case = " ".join(str(r[k]) for k in ("kernel", "stores", "order") if k in r)

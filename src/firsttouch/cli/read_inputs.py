@@ -33,15 +33,17 @@ class Inputs:
     least_mapped: float = 0.0
 
 
-def add(made: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    made.add_argument("--dataset", help="take index and reads from this dataset")
-    made.add_argument("--index", type=Path, help="prefix of the aligner's index")
-    made.add_argument("--reads", type=Path, help="FASTQ file, plain or gzip")
-    made.add_argument("--reads2", type=Path, help="the second file of a pair")
-    made.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
-    made.add_argument("--batch-bases", type=int, help="the aligner's batch size in bases, fixed in all scenarios")
-    made.add_argument("--threads", type=options.positive, help="threads in total, as for `firsttouch plan`")
+    parser.add_argument("--dataset", help="take index and reads from this dataset")
+    parser.add_argument("--index", type=Path, help="prefix of the aligner's index")
+    parser.add_argument("--reads", type=Path, help="FASTQ file, plain or gzip")
+    parser.add_argument("--reads2", type=Path, help="the second file of a pair")
+    parser.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
+    parser.add_argument(
+        "--batch-bases", type=int, help="the aligner's batch size in bases, fixed in all scenarios"
+    )
+    parser.add_argument("--threads", type=options.positive, help="threads in total, as for `firsttouch plan`")
 
 
 def command_line() -> str:

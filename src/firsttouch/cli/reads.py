@@ -31,8 +31,8 @@ _MOST_BYTES = 1 << 30
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "reads", EXAMPLES)
-    actions = made.add_subparsers(dest="action", required=True, metavar="check|block")
+    parser = options.command(subparsers, "reads", EXAMPLES)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="check|block")
     check = options.action(actions, "check", "check every record, count reads and bases", EXAMPLES)
     check.add_argument(
         "--batch-bases", type=options.positive, default=0, metavar="N", help="count batches as well"
@@ -95,18 +95,18 @@ def _block(args: argparse.Namespace) -> int:
             raise BadInput("the folder of the output does not exist", file=out)
     atomic_files.refuse_overwriting(args.output, args.files)
     reads = inspect(args.files, interleaved=args.interleaved, say=say)
-    made = block(reads, args.output, block_bytes=args.block_bytes, per_block=args.reads_per_block, say=say)
+    blocks = block(reads, args.output, block_bytes=args.block_bytes, per_block=args.reads_per_block, say=say)
     if args.json:
         options.print_json(
             {
                 "files": [str(out) for out in args.output],
                 "records": reads.records,
-                "block_bytes": made.block_bytes,
-                "reads_per_block": made.reads,
-                "blocks": made.blocks,
+                "block_bytes": blocks.block_bytes,
+                "reads_per_block": blocks.reads,
+                "blocks": blocks.blocks,
             }
         )
     else:
         options.print_files(args.output)
-        say(f"{made.blocks} blocks: --block-bytes {made.block_bytes} --reads-per-block {made.reads}")
+        say(f"{blocks.blocks} blocks: --block-bytes {blocks.block_bytes} --reads-per-block {blocks.reads}")
     return 0

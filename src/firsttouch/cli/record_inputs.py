@@ -37,9 +37,9 @@ ALIGNER_CHECKS = ("scaling", "placement", "weak_scaling")
 _MOST_TOLD = 20
 
 
-def add(made: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the argument."""
-    made.add_argument(
+    parser.add_argument(
         "records",
         nargs="+",
         type=Path,
@@ -71,12 +71,12 @@ class Gathered:
     @cached_property
     def missing_of(self) -> dict[str, dict[str, list[str]]]:
         """What is missing of the campaigns, by system and host."""
-        found: dict[str, dict[str, list[str]]] = {}
+        missing: dict[str, dict[str, list[str]]] = {}
         for seen in self.campaigns:
-            mine = found.setdefault(seen.campaign.system, {})
+            of_system = missing.setdefault(seen.campaign.system, {})
             for host, lost in collect.missing(seen).items():
-                mine.setdefault(host, []).extend(lost)
-        return found
+                of_system.setdefault(host, []).extend(lost)
+        return missing
 
     @cached_property
     def _measured(self) -> list[Record]:
@@ -95,8 +95,8 @@ class Gathered:
         frames = self._frames(tuple(schema.columns()))
         if aligners:
             wanted &= pl.col("check").is_in(ALIGNER_CHECKS)
-        found = [r for frame in frames for r in schema.from_frame(frame.filter(wanted))]
-        once = {json.dumps(r.to_dict(), sort_keys=True): r for r in found}
+        records = [r for frame in frames for r in schema.from_frame(frame.filter(wanted))]
+        once = {json.dumps(r.to_dict(), sort_keys=True): r for r in records}
         return sorted(once.values(), key=lambda r: r.time)
 
     def _frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:

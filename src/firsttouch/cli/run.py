@@ -30,42 +30,46 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "run", EXAMPLES)
-    made.add_argument("scenario", help="as `firsttouch plan` names them; NInst_Unbound_Tt: N x T, bound by nobody")
-    made.add_argument("--aligner", required=True)
-    read_inputs.add(made)
-    made.add_argument("-o", "--output", type=Path, help="the output file (default with --dataset: not kept)")
-    form = made.add_mutually_exclusive_group()
+    parser = options.command(subparsers, "run", EXAMPLES)
+    parser.add_argument(
+        "scenario", help="as `firsttouch plan` names them; NInst_Unbound_Tt: N x T, bound by nobody"
+    )
+    parser.add_argument("--aligner", required=True)
+    read_inputs.add(parser)
+    parser.add_argument("-o", "--output", type=Path, help="the output file (default with --dataset: not kept)")
+    form = parser.add_mutually_exclusive_group()
     form.add_argument("--striped", action="store_true", help="a SAM file per instance: out.0.sam, out.1.sam, ...")
     form.add_argument("--sorted", action="store_true", help="one BAM file, by `samtools sort`")
-    made.add_argument(
+    parser.add_argument(
         "--dynamic", action="store_true", help="hand batches to whichever instance has room, not one part to each"
     )
-    made.add_argument(
+    parser.add_argument(
         "--reads-per-thread",
         type=options.positive,
         metavar="N",
         help="measure throughput: N reads (pairs) for each thread, taken again and again; no output",
     )
-    made.add_argument("--repetitions", type=options.positive, default=1, help="timed runs (default: 1)")
-    made.add_argument("--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)")
-    made.add_argument(
+    parser.add_argument("--repetitions", type=options.positive, default=1, help="timed runs (default: 1)")
+    parser.add_argument(
+        "--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)"
+    )
+    parser.add_argument(
         "--if-installed",
         action="store_true",
         help="skip the run, instead of failing, where the aligner is not installed",
     )
-    made.add_argument("--timeout", type=options.seconds, help="seconds after which a run is stopped")
-    made.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
-    made.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
-    made.add_argument(
+    parser.add_argument("--timeout", type=options.seconds, help="seconds after which a run is stopped")
+    parser.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
+    parser.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
+    parser.add_argument(
         "--expect-sha256",
         type=_checksums,
         metavar="SUM[,SUM]",
         help="common_sha256 that the alignments must have, and alignments_sha256 of a run that had it: the same "
         "alignments are then recognized faster",
     )
-    options.add_host(made)
-    made.set_defaults(run=run)
+    options.add_host(parser)
+    parser.set_defaults(run=run)
 
 
 def _checksums(text: str) -> Checksums:
@@ -91,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
             work = replace(work, reference=result.alignments.sums or work.reference)
             state = options.state(result, production=production)
             say(f"{scenario.name} ({number + 1}/{args.repetitions}): {result.seconds:.3f} s, {state}")
-    found = launch.records(
+    records = launch.records(
         work,
         scenario,
         results,
@@ -100,37 +104,41 @@ def run(args: argparse.Namespace) -> int:
         wanted=args.expect_sha256.common if args.expect_sha256 else None,
     )
     if args.records:
-        append(args.records, found)
+        append(args.records, records)
     if args.json:
-        options.print_json([r.to_dict() for r in found] if args.counters else found[0].to_dict())
+        options.print_json([r.to_dict() for r in records] if args.counters else records[0].to_dict())
     elif output:
         options.print_files(output.files(scenario.instances))
-    if found[0].status == "valid" or (production and results[0].unverified == found[0].reason):
+    if records[0].status == "valid" or (production and results[0].unverified == records[0].reason):
         return 0
-    say(f"firsttouch: invalid: {found[0].reason}")
+    say(f"firsttouch: invalid: {records[0].reason}")
     return 1
 
 
 def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     """Return the scenario, what is to be aligned, and the part of the reads that must map at least."""
-    one = aligner(args.aligner)
+    program = aligner(args.aligner)
     try:
-        one.version()
+        program.version()
     except Missing as error:
         if args.if_installed:
-            raise CannotHere(f"{one.name}{NOT_INSTALLED}{error}") from error
+            raise CannotHere(f"{program.name}{NOT_INSTALLED}{error}") from error
         raise
     if args.reads_per_thread:
         _refuse(args, "output", "dynamic", "checksum", "expect_sha256", "counters")
     elif not (args.dataset or args.output):
         raise BadInput("--index, --reads and --output are needed (or --dataset)")
-    given = read_inputs.chosen(args, one)
+    given = read_inputs.chosen(args, program)
     if args.dynamic:
-        launch.check_dynamic(one, 2 if args.interleaved or len(given.files) == 2 else 1)
+        launch.check_dynamic(program, 2 if args.interleaved or len(given.files) == 2 else 1)
     # What can be said at once is said before all reads are looked through.
-    scenario = plan(load(), one.need(one.index_bytes(given.index)), threads=args.threads).scenario(args.scenario)
-    _output(args, scenario, [*given.files, *one.index_paths(given.index)])
-    work = launch.prepare(one, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say)
+    scenario = plan(load(), program.need(program.index_bytes(given.index)), threads=args.threads).scenario(
+        args.scenario
+    )
+    _output(args, scenario, [*given.files, *program.index_paths(given.index)])
+    work = launch.prepare(
+        program, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say
+    )
     summed = bool(args.checksum or args.expect_sha256)
     per_thread = args.reads_per_thread or 0
     work = replace(work, dynamic=args.dynamic, per_thread=per_thread, counted=args.counters, summed=summed)

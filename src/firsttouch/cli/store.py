@@ -20,8 +20,8 @@ the disk, whatever is killed afterwards.
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "store", EXAMPLES)
-    verbs = made.add_subparsers(dest="verb", metavar="append|compact", required=True)
+    parser = options.command(subparsers, "store", EXAMPLES)
+    verbs = parser.add_subparsers(dest="verb", metavar="append|compact", required=True)
     append = options.action(
         verbs, "append", "append records to a store, which is made where there is none", EXAMPLES
     )
@@ -37,15 +37,15 @@ def _append(args: argparse.Namespace) -> int:
     from firsttouch.records import store  # noqa: PLC0415 - loads the table library
 
     given = record_inputs.gather(args.records)
-    found = given.records()
+    records = given.records()
     given.refuse_unread()
-    if not found:
+    if not records:
         raise given.nothing()
-    file = store.append(args.store, found)
+    file = store.append(args.store, records)
     if args.json:
-        options.print_json({"file": str(file), "records": len(found)})
+        options.print_json({"file": str(file), "records": len(records)})
     else:
-        print(f"{len(found)} records: {file}")
+        print(f"{len(records)} records: {file}")
     return 0
 
 
@@ -58,6 +58,6 @@ def _compact(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json({"file": done.file and str(done.file), "joined": done.joined, "deleted": done.deleted})
     else:
-        made = f"{done.joined} files joined: {done.file}" if done.file else "nothing to join"
-        print(f"{made}; {done.deleted} that were joined before deleted")
+        joined = f"{done.joined} files joined: {done.file}" if done.file else "nothing to join"
+        print(f"{joined}; {done.deleted} that were joined before deleted")
     return 0

@@ -54,8 +54,8 @@ def register(subparsers: options.Subparsers) -> None:
 
 def list_systems(args: argparse.Namespace) -> int:
     """Print every system; a wrong file is listed with its error (exit 2)."""
-    found = [_describe(name, file) for name, file in available().items()]
-    rows = [row for row, _ in found]
+    described = [_describe(name, file) for name, file in available().items()]
+    rows = [row for row, _ in described]
     if args.json:
         print(json.dumps({"systems": rows}, indent=2))
     else:
@@ -65,7 +65,7 @@ def list_systems(args: argparse.Namespace) -> int:
                 names = ", ".join(f"{p['name']} ({p['scheduler']})" for p in row["partitions"])
                 print(f"{'':<16} partitions: {names}; references: {row['references']}")
                 print(f"{'':<16} {row['file'] or 'drafted from this host whenever it is used'}")
-    return max(status for _, status in found)
+    return max(status for _, status in described)
 
 
 def _describe(name: str, file: Path | None) -> tuple[dict[str, Any], int]:

@@ -20,12 +20,12 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "topology", EXAMPLES)
-    options.add_topology(made)
-    made.add_argument(
+    parser = options.command(subparsers, "topology", EXAMPLES)
+    options.add_topology(parser)
+    parser.add_argument(
         "--system", metavar="S", help="compare with a system: 1 where NUMA nodes or PUs are others than its"
     )
-    made.set_defaults(run=run)
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -32,37 +32,37 @@ Exit status: 0 pass, 1 a host fails or is invalid, 3 suspect: what would decide 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    made = options.command(subparsers, "validate", EXAMPLES)
-    made.add_argument("--system", required=True, help="the system whose references judge")
-    record_inputs.add(made)
-    made.add_argument("--drain", action="store_true", help="drain the hosts that fail in Slurm")
-    options.add_reservation(made)
-    made.add_argument("--dry-run", action="store_true", help="with --drain: show the commands, run none")
-    made.set_defaults(run=run)
+    parser = options.command(subparsers, "validate", EXAMPLES)
+    parser.add_argument("--system", required=True, help="the system whose references judge")
+    record_inputs.add(parser)
+    parser.add_argument("--drain", action="store_true", help="drain the hosts that fail in Slurm")
+    options.add_reservation(parser)
+    parser.add_argument("--dry-run", action="store_true", help="with --drain: show the commands, run none")
+    parser.set_defaults(run=run)
 
 
-def _divided(every: Judged) -> list[dict[str, object]]:
+def _divided(fleet: Judged) -> list[dict[str, object]]:
     """Return the metrics of which hosts form two groups, as JSON."""
-    cases = every.passes.cases
+    cases = fleet.passes.cases
     return [
         {"case": cases[n].name, "unit": cases[n].unit, "apart": two.apart, **dataclasses.asdict(two)}
-        for n, two in every.divided.items()
+        for n, two in fleet.divided.items()
     ]
 
 
 def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the document; return the verdict's status."""
     system = load(args.system)
-    passes, found = record_inputs.of_system(args.records, system)
-    missing = dict(found.missing_of.get(system.name, {}))
+    passes, gathered = record_inputs.of_system(args.records, system)
+    missing = dict(gathered.missing_of.get(system.name, {}))
     # A host passes only if all that was measured of it can be read.
-    for name, reasons in found.unread_of(passes.hosts, any_host=True).items():
+    for name, reasons in gathered.unread_of(passes.hosts, any_host=True).items():
         missing[name] = [*missing.get(name, ()), *reasons]
-    every = judged(passes, system, missing=missing)
-    words = {host: ORDER[every.word(host)] for host in every.by_severity()}
+    fleet = judged(passes, system, missing=missing)
+    words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity()}
     brief = len(passes.counts) > MOST_RESULTS
-    hosts = [every.of(host) for host, word in words.items() if not brief or word in {"fail", "invalid"}]
-    status = BadInput.exit_status if found.unread else STATUS[worst(words.values())]
+    hosts = [fleet.of(host) for host, word in words.items() if not brief or word in {"fail", "invalid"}]
+    status = BadInput.exit_status if gathered.unread else STATUS[worst(words.values())]
     if args.json:
         options.print_json(
             {
@@ -70,13 +70,13 @@ def run(args: argparse.Namespace) -> int:
                 "verdict": worst(words.values()),
                 "status": status,
                 "hosts": [h.to_dict() for h in hosts],
-                **({"divided": _divided(every)} if every.divided else {}),
-                **({"unread": list(found.unread)} if found.unread else {}),
+                **({"divided": _divided(fleet)} if fleet.divided else {}),
+                **({"unread": list(gathered.unread)} if gathered.unread else {}),
                 **({"others": {h: w for h, w in words.items() if w in {"pass", "suspect"}}} if brief else {}),
             }
         )
     else:
-        for note in every.notes():
+        for note in fleet.notes():
             print(one_line(note))
         for host in hosts:
             print(one_line(host.line()))
@@ -84,12 +84,12 @@ def run(args: argparse.Namespace) -> int:
                 print(one_line(f"  {line}"))
         for name, word in words.items() if brief else ():
             if word in {"pass", "suspect"}:
-                print(one_line(every.line(name)))
+                print(one_line(fleet.line(name)))
     if args.drain:
         source = " ".join(path.absolute().name for path in args.records)
         for line, trouble in drain.apply_all(hosts, source, dry_run=args.dry_run, reservation=args.reservation):
             text = f"firsttouch: error: {line}" if trouble else line
             print(text, file=sys.stderr if args.json or trouble else sys.stdout)
             status = max(status, trouble)
-    found.tell_unread()
+    gathered.tell_unread()
     return status
