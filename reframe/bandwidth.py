@@ -4,7 +4,8 @@
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after, variable
 
-from firsttouch.benchmarks import cases, likwid
+from firsttouch.benchmarks import likwid
+from firsttouch.benchmarks.cases import cases
 from firsttouch.benchmarks.checks import FirstTouchCheck
 from firsttouch.host.cpusets import format_list
 
@@ -17,23 +18,23 @@ class bandwidth(FirstTouchCheck):  # noqa: N801
     out the PU-sets of several NUMA nodes (98 of 107 on the Opteron).
     """
 
-    set_size = parameter(cases.cases().set_sizes())
+    set_size = parameter(cases().set_sizes())
     largest_set = variable(int, value=1_000_000)
 
     @run_after("init")
     def set_command(self):
         self.descr = f"bandwidth of the PUs of {self.set_size} NUMA nodes"
         self.skip_if(self.set_size > self.largest_set, f"PU-sets of up to {self.largest_set} are asked for")
-        sets = [nodes for nodes in cases.pu_sets() if len(nodes) == self.set_size]
+        sets = [nodes for nodes in cases().pu_sets() if len(nodes) == self.set_size]
         self.command = ["measure", "bandwidth", "--set-sizes", str(self.set_size)]
         self.command += ["--pu-nodes", format_list(node for nodes in sets for node in nodes)]
-        self.command += ["--banks", format_list(cases.cases().host.memory_nodes)]
-        # With data in one bank; those that are interleaved come on top.
-        placements = sum(len(cases.banks(*nodes)) for nodes in sets)
-        self.least_records = len(cases.effort().kernels) * placements
+        self.command += ["--banks", format_list(cases().host.memory_nodes)]
+        # With data on one bank; interleaved data give further records.
+        placements = sum(len(cases().banks(*nodes)) for nodes in sets)
+        self.least_records = len(cases().effort.kernels) * placements
 
     def labels(self, record):
-        """One variable per kernel, NUMA node and bank; those of larger PU-sets are in the records only."""
+        """Name a variable per kernel, NUMA node and bank. Larger PU-sets are in the records only."""
         p = record.parameters
         if self.set_size > 1 or "bank" not in p:
             return None
@@ -42,21 +43,21 @@ class bandwidth(FirstTouchCheck):  # noqa: N801
 
 @rfm.simple_test
 class bandwidth_others(FirstTouchCheck):  # noqa: N801
-    """The same kernels by the field's own programs, every NUMA node on its own bank: what the probe is held by."""
+    """The same kernels by likwid-bench and STREAM, every NUMA node on its own bank: a cross-check of the probe."""
 
     program = parameter(["likwid-bench", "stream"])
-    repetitions = 1  # likwid-bench's is of 20 passes, STREAM's the best of ten
+    repetitions = 1  # one is 20 passes of likwid-bench, or the best of STREAM's ten
 
     @run_after("init")
     def set_command(self):
         self.descr = f"bandwidth of each NUMA node's own bank by {self.program}"
         self.command = ["measure", "bandwidth", "--program", self.program, "--set-sizes", "1"]
-        self.command += ["--pu-nodes", format_list(cases.pu_nodes())]
-        # likwid-bench needs gcc on the host for our own kernels, scale and add.
-        kernels = set(cases.effort().kernels) - likwid.OWN
-        self.least_records = len(kernels) * len(cases.pu_nodes())
+        self.command += ["--pu-nodes", format_list(cases().pu_nodes())]
+        # likwid-bench needs gcc on the host for the kernels scale and add.
+        kernels = set(cases().effort.kernels) - likwid.OWN
+        self.least_records = len(kernels) * len(cases().pu_nodes())
 
     def labels(self, record):
-        """One variable per kernel and bank."""
+        """Name a variable per kernel and bank."""
         p = record.parameters
         return f"{p['kernel']}_from{p['pu_nodes'][0]}_bank{p['bank']}"

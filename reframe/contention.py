@@ -4,7 +4,7 @@
 import reframe as rfm
 from reframe.core.builtins import run_after
 
-from firsttouch.benchmarks import cases
+from firsttouch.benchmarks.cases import cases
 from firsttouch.benchmarks.checks import FirstTouchCheck
 from firsttouch.host.cpusets import format_list
 
@@ -14,14 +14,14 @@ class Contention(FirstTouchCheck):
 
     @run_after("init")
     def set_command(self):
-        threads = cases.contention_threads()
+        threads = cases().contention_threads()
         self.descr = f"contention of {format_list(threads)} threads by {self.program}"
         self.command = ["measure", "contention", "--program", self.program, "--threads", format_list(threads)]
         self.command += ["--banks", format_list(self.banks())]
         self.least_records = 2 * len(threads) * len(self.banks())
 
     def labels(self, record):
-        """The rate of one thread, and of all, per bank; of few threads by themselves on their NUMA node, too."""
+        """Name the rate of one thread and of all, per bank, and per NUMA node if all threads are on one."""
         p = record.parameters
         few = f"_from{p['pu_nodes'][0]}" if len(p.get("pu_nodes", ())) == 1 else ""
         return f"{record.metric}_{p['threads']}threads{few}_bank{p['bank']}"
@@ -34,15 +34,15 @@ class contention(Contention):  # noqa: N801
     program = "firsttouch-probe"
 
     def banks(self):
-        return cases.banks(*cases.cpu_nodes())
+        return cases().banks(*cases().host.cpu_nodes)
 
 
 @rfm.simple_test
 class contention_likwid(Contention):  # noqa: N801
-    """Sequential accesses by likwid-bench (copy), on one bank: what the probe is seen beside."""
+    """Sequential accesses by likwid-bench (copy), on one bank: a cross-check of the probe."""
 
     program = "likwid-bench"
-    repetitions = 1  # of 20 passes
+    repetitions = 1  # one is 20 passes
 
     def banks(self):
-        return cases.banks(cases.cpu_nodes()[0])[:1]
+        return cases().banks(cases().host.cpu_nodes[0])[:1]

@@ -4,15 +4,15 @@
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
-from firsttouch.benchmarks import cases
+from firsttouch.benchmarks.cases import cases
 from firsttouch.benchmarks.checks import ScenarioCheck
 
 
 @rfm.simple_test
 class counters(ScenarioCheck):  # noqa: N801
-    """Context switches, migrations, page faults, and what the processor counts, of one instance on everything."""
+    """Context switches, migrations, page faults and hardware events of one instance on all PUs."""
 
-    scenario = parameter(s for s in cases.scenarios(single=True) if "_" not in s.removeprefix("1Inst_"))
+    scenario = parameter(s for s in cases().scenarios(single=True) if "_" not in s.removeprefix("1Inst_"))
     repetitions = 1
 
     @run_after("setup")
@@ -22,5 +22,5 @@ class counters(ScenarioCheck):  # noqa: N801
         self.least_records = 4
 
     def labels(self, record):
-        """Leave the time out: that of a counted run is not the scenario's."""
+        """Leave out the time: counting makes the run slower."""
         return record.metric if record.metric != "alignment_time" else None

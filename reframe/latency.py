@@ -4,11 +4,11 @@
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
-from firsttouch.benchmarks import cases
+from firsttouch.benchmarks.cases import cases
 from firsttouch.benchmarks.checks import FirstTouchCheck
 from firsttouch.host.cpusets import format_list
 
-#: Fewer sizes than this are no curve.
+#: The fewest sizes of a curve.
 LEAST_SIZES = 12
 
 
@@ -16,7 +16,7 @@ class LatencyCurve(FirstTouchCheck):
     """Curves of latency over size."""
 
     def labels(self, record):
-        """The log has the last point of each curve, the memory's latency; the records have all."""
+        """Name the last point of each curve, the latency of memory. The other points are in the records only."""
         p = record.parameters
         largest = max(r.parameters["size_bytes"] for r in self._records())
         return f"latency_from{p['pu_nodes'][0]}_bank{p['bank']}" if p["size_bytes"] == largest else None
@@ -26,11 +26,11 @@ class LatencyCurve(FirstTouchCheck):
 class latency(LatencyCurve):  # noqa: N801
     """A random cycle by the probe, from one PU of a NUMA node to all banks: a row of the matrix."""
 
-    pu_node = parameter(cases.pu_nodes())
+    pu_node = parameter(cases().pu_nodes())
 
     @run_after("init")
     def set_command(self):
-        banks = cases.banks(self.pu_node)
+        banks = cases().banks(self.pu_node)
         self.descr = f"latency from NUMA node {self.pu_node}"
         self.command = ["measure", "latency", "--pu-nodes", str(self.pu_node), "--banks", format_list(banks)]
         self.least_records = LEAST_SIZES * len(banks)
@@ -38,26 +38,27 @@ class latency(LatencyCurve):  # noqa: N801
 
 @rfm.simple_test
 class latency_lmbench(LatencyCurve):  # noqa: N801
-    """Random accesses by lmbench, every NUMA node to its own bank: what the probe is held by."""
+    """Random accesses by lmbench, every NUMA node to its own bank: a cross-check of the probe."""
 
     repetitions = 1
 
     @run_after("init")
     def set_command(self):
         self.descr = "latency of each NUMA node's own bank by lmbench"
-        self.command = ["measure", "latency", "--program", "lmbench", "--pu-nodes", format_list(cases.pu_nodes())]
-        self.least_records = LEAST_SIZES * len(cases.pu_nodes())
+        self.command = ["measure", "latency", "--program", "lmbench"]
+        self.command += ["--pu-nodes", format_list(cases().pu_nodes())]
+        self.least_records = LEAST_SIZES * len(cases().pu_nodes())
 
 
 @rfm.simple_test
 class latency_sequential(LatencyCurve):  # noqa: N801
-    """Accesses at a fixed stride by lmbench, as in figure 3.1: prefetchers hide latency, so it is not judged."""
+    """Accesses at a fixed stride by lmbench, as in figure 3.1. Prefetchers hide latency, so it is not judged."""
 
     repetitions = 1
 
     @run_after("init")
     def set_command(self):
-        node = cases.pu_nodes()[0]
+        node = cases().pu_nodes()[0]
         self.descr = f"latency from NUMA node {node} to its own bank (sequential accesses)"
         self.command = ["measure", "latency", "--order", "sequential", "--pu-nodes", str(node)]
         self.least_records = LEAST_SIZES

@@ -4,12 +4,12 @@
 import reframe as rfm
 from reframe.core.builtins import parameter
 
-from firsttouch.benchmarks import cases
+from firsttouch.benchmarks.cases import cases
 from firsttouch.benchmarks.checks import ScenarioCheck
 
 
 @rfm.simple_test
 class placement(ScenarioCheck):  # noqa: N801
-    """The time that several instances take, each with its replica of the index and its share of the reads."""
+    """The time of several instances, each with a replica of the index and a share of the reads."""
 
-    scenario = parameter(cases.scenarios(single=False))
+    scenario = parameter(cases().scenarios(single=False))

@@ -8,7 +8,7 @@ from firsttouch.benchmarks.checks import FirstTouchCheck
 
 @rfm.simple_test
 class topology(FirstTouchCheck):  # noqa: N801
-    """NUMA nodes, PUs and memory are those of the system."""
+    """NUMA nodes, PUs, memory and theoretical bandwidth of the host."""
 
     repetitions = 1
     command = ["measure", "topology"]

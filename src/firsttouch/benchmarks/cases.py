@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases of the methodology that a host is measured in, and their names in ReFrame."""
+"""The cases of each step of the methodology that a host is measured in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass
 from itertools import combinations
 
-from firsttouch.benchmarks import profiles as effort_module
+from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.genomics import aligners
 from firsttouch.host.topology import NumaNode, Pu, Topology
@@ -16,20 +16,17 @@ from firsttouch.scenarios.placement import plan
 from firsttouch.systems.definition import System, load
 from firsttouch.systems.facts import Facts
 
-# ----------------------------------------------------------------------
-# The cases of each step of the methodology on a system, from its facts and an effort alone.
-#
-# ReFrame's checks and campaigns have the same ones. They serve to list what there is to measure where the
-# system itself is not at hand (a login host); the host that runs a scenario plans it anew from its own
-# topology.
-
 #: Threads of each process of the multiprocessing baseline.
 BASELINE_THREADS = 16
 
 
 @dataclass(frozen=True)
 class Cases:
-    """What is measured of a *host* with an *effort*."""
+    """What is measured of a *host* with an *effort*: the checks of ReFrame and the steps of campaigns.
+
+    The topology may be that of a system's facts (:func:`topology_of`): a login host lists the cases without access
+    to the hosts. The host that runs a scenario plans it again from its own topology.
+    """
 
     host: Topology
     effort: Effort
@@ -43,7 +40,7 @@ class Cases:
         return self.effort.banks_of(self.host, nodes, self.host.memory_nodes)
 
     def set_sizes(self) -> list[int]:
-        """Return how many NUMA nodes the PU-sets have: 1, 2, 4, … and all of them."""
+        """Return the sizes of PU-sets in NUMA nodes: 1, 2, 4, … and all of them."""
         nodes = len(self.host.cpu_nodes)
         sizes = sorted({2**i for i in range(nodes.bit_length())} | {nodes})
         return self.effort.some(self.effort.pu_sets, (size for size in sizes if size <= nodes))
@@ -69,10 +66,10 @@ class Cases:
         return [s.name for s in scenarios if s.instances in instances]
 
     def weak_scaling(self) -> list[str]:
-        """Return the names of the scenarios with as many reads for each thread whatever the number of threads.
+        """Return the names of the scenarios with a fixed number of reads per thread.
 
-        They are one process, and as many of BASELINE_THREADS side by side, bound by nobody (Langmead et al. 2018,
-        sections 2.5 and 3.1). On a host with fewer PUs than two of them need, each has half of the PUs.
+        They are one process, and several unbound processes of BASELINE_THREADS threads (Langmead et al. 2018,
+        sections 2.5 and 3.1). On a host with too few PUs for two of these, each has half of the PUs.
         """
         if not self.effort.weak_scaling:
             return []
@@ -95,7 +92,7 @@ def aligners_of(effort: Effort) -> list[str]:
 
 
 def topology_of(facts: Facts) -> Topology:
-    """Return a topology with the facts' NUMA nodes, cores and distances; its PUs are numbered node by node."""
+    """Return the topology that a system's facts describe; its PUs are numbered NUMA node by NUMA node."""
     pus: list[Pu] = []
     core = 0
     for node, package, cores in zip(
@@ -122,10 +119,6 @@ def topology_of(facts: Facts) -> Topology:
     )
 
 
-# ----------------------------------------------------------------------
-# The cases of each step of the methodology on the system that ReFrame runs on.
-
-
 @functools.cache
 def system() -> System:
     """Return the system that ReFrame was started for."""
@@ -134,52 +127,7 @@ def system() -> System:
     return load(runtime().system.name)
 
 
-def effort() -> Effort:
-    """Return how thorough ReFrame was asked to be."""
-    return effort_module.chosen()
-
-
 @functools.cache
 def cases() -> Cases:
-    """Return the cases of that system."""
-    return Cases(topology_of(system().facts), effort())
-
-
-def cpu_nodes() -> list[int]:
-    """Return the NUMA nodes that have PUs."""
-    return list(cases().host.cpu_nodes)
-
-
-def pu_nodes() -> list[int]:
-    """Return the NUMA nodes with PUs that are measured one by one."""
-    return cases().pu_nodes()
-
-
-def banks(*nodes: int) -> list[int]:
-    """Return the NUMA nodes with memory that the PU-set of *nodes* is measured with."""
-    return cases().banks(*nodes)
-
-
-def pu_sets() -> list[tuple[int, ...]]:
-    """Return the PU-sets that are measured."""
-    return cases().pu_sets()
-
-
-def contention_threads() -> list[int]:
-    """Return the thread counts of the contention step."""
-    return cases().contention_threads()
-
-
-def scenarios(*, single: bool) -> list[str]:
-    """Return the names of the scenarios with one instance, or of those with several."""
-    return cases().scenarios(single=single)
-
-
-def weak_scaling() -> list[str]:
-    """Return the names of the scenarios with as many reads for each thread."""
-    return cases().weak_scaling()
-
-
-def chosen_aligners() -> list[str]:
-    """Return the names of the aligners whose scenarios are run."""
-    return cases().aligners()
+    """Return the cases of the system that ReFrame was started for."""
+    return Cases(topology_of(system().facts), profiles.chosen())

@@ -17,21 +17,23 @@ from reframe.core.exceptions import JobSchedulerError, SanityError
 from reframe.core.logging import getlogger
 from reframe.core.pipeline import RunOnlyRegressionTest
 
-from firsttouch.benchmarks import cases, profiles
+from firsttouch.benchmarks import profiles
+from firsttouch.benchmarks.cases import cases, system
 from firsttouch.errors import CANNOT_HERE
 from firsttouch.execution import backends
 from firsttouch.records.schema import Record, read
 
-# ----------------------------------------------------------------------
-# The base of all checks: runs one firsttouch command and takes its records as performance and references.
-
 
 class OneHost(RunOnlyRegressionTest):
-    """Runs ``firsttouch`` on one exclusive host; what all checks and the choice of their host have in common."""
+    """Runs ``firsttouch`` on one exclusive host. The base of the checks and of the choice of their host.
 
-    #: Where the programs come from: native, apptainer or spack (default: what the partition says).
+    A subclass sets ``executable_opts``, the arguments of ``firsttouch``, before the run phase. Set here in the
+    setup phase: ``executable``, ``env_vars``, ``num_tasks``, ``num_cpus_per_task``.
+    """
+
+    #: Where the programs come from: native, apptainer or spack (default: the partition's backend).
     backend = variable(str, value="")
-    #: The image or the view (default: the partition's, or the backend's own).
+    #: The image or the view (default: that of the partition or of the backend).
     image = variable(str, value="")
 
     valid_systems = ["*"]
@@ -41,13 +43,13 @@ class OneHost(RunOnlyRegressionTest):
 
     @run_after("setup")
     def occupy_the_host(self) -> None:
-        """Set the executable and ask for the whole host."""
-        chosen = cases.system().programs(self.current_partition.name, self.backend, self.image)
+        """Set the executable and request the whole host."""
+        chosen = system().programs(self.current_partition.name, self.backend, self.image)
         self.executable = shlex.join(backends.command(*chosen))
-        # Schedulers need not hand on the environment that ReFrame was started with.
-        self.env_vars[profiles.VARIABLE] = cases.effort().name
+        # A scheduler may not pass on the environment that ReFrame was started with.
+        self.env_vars[profiles.VARIABLE] = cases().effort.name
         self.num_tasks = 1
-        self.num_cpus_per_task = cases.system().facts.pus
+        self.num_cpus_per_task = system().facts.pus
 
     @property
     def by_slurm(self) -> bool:
@@ -65,13 +67,13 @@ class OneHost(RunOnlyRegressionTest):
 
 
 class HostOfRun(OneHost):
-    """Chooses the host of a run: the first one that Slurm gives, or ``-S host=NAME``.
+    """Chooses the host of a run: the first that Slurm allocates, or ``-S host=NAME``.
 
-    All checks of a run wait for it and then ask for the same host, so that a run describes one host. It fails
-    with one line where Slurm is not installed or the host is not one of the system's; the checks are skipped then.
+    All checks of a run wait for it and then request the same host, because a run describes one host. It fails with
+    one line if Slurm is not installed or the host does not match the system. The checks are then skipped.
     """
 
-    #: The name of the host in Slurm (default: the first one that is free).
+    #: The name of the host in Slurm (default: the first free one).
     host = variable(str, value="")
 
     descr = "the host of this run"
@@ -79,8 +81,8 @@ class HostOfRun(OneHost):
 
     @run_before("run")
     def ask_for_it(self) -> None:
-        """Compare the host with the system; raises JobSchedulerError where nothing can be submitted."""
-        self.executable_opts = ["topology", "--system", cases.system().name]
+        """Compare the host with the system; raises JobSchedulerError if jobs cannot be submitted."""
+        self.executable_opts = ["topology", "--system", system().name]
         if not self.by_slurm:
             return
         if shutil.which("sbatch") is None:
@@ -105,57 +107,69 @@ class HostOfRun(OneHost):
 
 
 class FirstTouchCheck(OneHost):
-    """Runs ``firsttouch`` with :attr:`command` on the host of the run.
+    """Runs a command of ``firsttouch`` on the host of the run, and takes its records as performance variables.
 
-    A check sets :attr:`command` (the arguments) after init, and says in :meth:`labels` how its records are
-    named in the performance log. It passes when the command ended with 0, at least :attr:`least_records`
-    records are there and all are valid; an exit status alone is never trusted, nor are records alone.
+    A subclass sets, or overrides:
+
+    ===================== ================ ================================================================
+    attribute             by               meaning
+    ===================== ================ ================================================================
+    ``descr``             end of init      the title of the check
+    :attr:`command`       end of init      arguments of ``firsttouch``, without --repetitions and --records
+    :attr:`repetitions`   end of init      timed repetitions (default: 3); the effort may allow fewer
+    :attr:`least_records` before sanity    records that the command writes at least (default: 1)
+    :meth:`labels`        performance      the name of a record's performance variable (default: its metric)
+    ===================== ================ ================================================================
+
+    Set here: ``executable_opts`` in setup, ``perf_variables`` and ``reference`` before performance. The check
+    passes if the command exits with 0, writes :attr:`least_records` records, and all of them are valid. It is
+    skipped if the command writes none and reports that this host cannot do the step.
     """
 
-    #: Arguments of ``firsttouch``; the records' file is added.
+    #: Arguments of ``firsttouch``.
     command = variable(list, value=[])
     #: Timed repetitions of each measurement.
     repetitions = variable(int, value=3)
-    #: Fewer records than this mean that the command did less than it should.
+    #: If there are fewer records, the command did less than it should.
     least_records = variable(int, value=1)
-    #: The checks of one run measure one host.
+    #: The host that all checks of a run measure.
     host_of_run = fixture(HostOfRun, scope="partition")
 
     keep_files = ["records.jsonl"]
-    #: A host that others use is waited for; one that died would be waited for without end.
+    #: Wait for a host that is in use, but not forever for one that is down.
     max_pending_time = "1d"
 
     def labels(self, record: Record) -> str | None:
-        """Return the name of a record's performance variable, None where it is in the records only."""
+        """Return the name of a record's performance variable, or None if it has none."""
         return record.metric
 
     @run_after("setup")
     def prepare(self) -> None:
-        """Set the command line; the partition's environment tells whose records these are."""
+        """Set the command line. The partition's environment names system and partition for the records."""
         self.executable_opts = [
             *self.command,
             "--repetitions",
-            str(min(self.repetitions, cases.effort().repetitions)),
+            str(min(self.repetitions, cases().effort.repetitions)),
             "--records",
             "records.jsonl",
         ]
 
     @run_before("run")
     def stay_on_the_host(self) -> None:
-        """Ask for the host of the run; ``--distribute`` has named one already."""
+        """Request the host of the run, unless ``--distribute`` has set one."""
         if self.by_slurm and not hasattr(self, ".nid"):
             self.job.pin_nodes = [self.host_of_run.slurm_name]
 
     @run_before("sanity")
     def skip_what_cannot_be_done(self) -> None:
-        """Skip with the command's own reason where the host cannot do this step."""
+        """Skip, with the command's reason, if the host cannot do this step."""
         for line in self._text(self.stderr):
             if line.startswith(CANNOT_HERE) and not self._records():
                 self.skip(line.removeprefix(CANNOT_HERE))
 
     @sanity_function
     def records_are_whole_and_valid(self) -> bool:
-        """Look at exit status, number and validity of the records."""
+        """Check the exit status, and the number and validity of the records."""
         if self.job.exitcode not in {0, None}:
             raise SanityError(f"exit status {self.job.exitcode}: {self.reason()}")
         records = self._records()
@@ -168,14 +182,14 @@ class FirstTouchCheck(OneHost):
 
     @run_before("performance")
     def take_records(self) -> None:
-        """Make performance variables of the records, and references of the system's."""
+        """Set the performance variables from the records, and their references from the system."""
         references: dict[str, tuple[Any, ...]] = {}
         for record in self._records():
             label = self.labels(record)
             if label is None:
                 continue
             self.perf_variables[label] = sn.make_performance_function(sn.defer(record.value), record.unit)
-            reference = cases.system().reference(record.check, record.metric, record.parameters)
+            reference = system().reference(record.check, record.metric, record.parameters)
             if reference is not None and not record.judged:
                 _say_once(f"{record.host} is emulated ({record.software['emulator']}): its speed is not judged")
             elif reference is not None:
@@ -194,18 +208,14 @@ def _say_once(text: str) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _read(file: Path, _written: int) -> Sequence[Record]:
-    """Return the records of a check, read once for all its questions while the file stays as it is."""
+    """Return the records of a check; the file is read again only if it has changed."""
     return tuple(read(file))
 
 
-# ----------------------------------------------------------------------
-# What the checks of scenarios share: the index, and a reference run whose alignments all others must equal.
-
-
 class ReferenceRun(FirstTouchCheck):
-    """Builds the index once and aligns all reads with one instance: the alignments every scenario must give."""
+    """Builds the index and aligns all reads with one instance. All scenarios must give the same alignments."""
 
-    aligner = parameter(cases.chosen_aligners())
+    aligner = parameter(cases().aligners())
     dataset = variable(str, value=profiles.default_dataset())
     repetitions = 1
 
@@ -224,10 +234,13 @@ class ReferenceRun(FirstTouchCheck):
 
 
 class ScenarioCheck(FirstTouchCheck):
-    """One scenario of one aligner; ``-S dataset=NAME`` chooses the data."""
+    """Runs one scenario of one aligner on the data of the reference run; ``-S dataset=NAME`` chooses them.
+
+    A subclass defines the parameter :attr:`scenario` and may extend ``executable_opts`` in setup.
+    """
 
     reference_run = fixture(ReferenceRun, scope="partition")
-    #: Set by the check: a parameter of scenario names.
+    #: A parameter of scenario names.
     scenario: str
 
     @run_before("run")
