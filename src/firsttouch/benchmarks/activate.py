@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m firsttouch.benchmarks.activate``: lets ReFrame find settings.py in this virtual environment.
 
-ReFrame looks for no configuration in the current folder. A .pth line, which Python runs at every start, sets
-RFM_CONFIG_FILES where nobody else did; where the checkout was moved it does nothing.
+ReFrame does not search the current folder for its configuration. Python runs each .pth line when it starts: ours
+sets RFM_CONFIG_FILES unless the environment does. It has no effect after the checkout has been moved.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from firsttouch.records import atomic_files
 
 
 def pth_line(settings: Path) -> str:
-    """Return the .pth line for the file *settings*; raises BadInput where it cannot be named.
+    """Return the .pth line for the file *settings*; raises BadInput if its path has a colon.
 
-    A path with a colon is two for ReFrame. ascii() keeps any other path on one line, whatever the locale.
+    ReFrame splits RFM_CONFIG_FILES at colons. ascii() keeps the path on one line in every locale.
     """
     if ":" in str(settings):
         raise BadInput("ReFrame reads a colon as the end of a path: move the checkout", file=settings)
@@ -30,7 +30,7 @@ def pth_line(settings: Path) -> str:
 def activate(settings: Path = paths.SETTINGS, site_packages: Path | None = None) -> Path:
     """Write firsttouch_reframe.pth into *site_packages* (default: this environment's) and return its path.
 
-    Raises BadInput outside a virtual environment, or where there is no *settings* file.
+    Raises BadInput outside a virtual environment or if the *settings* file does not exist.
     """
     if site_packages is None:
         if sys.prefix == sys.base_prefix:
@@ -40,7 +40,7 @@ def activate(settings: Path = paths.SETTINGS, site_packages: Path | None = None)
         raise BadInput("there is no such file: install firsttouch from its checkout", file=settings)
     line = pth_line(settings)
     target = site_packages / "firsttouch_reframe.pth"
-    # Another Python may start at any moment: it must see the whole line or none.
+    # Another Python may start at any moment and must see the complete line or none.
     atomic_files.write(target, line)
     return target
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of this host that explain its speed: they condemn nobody, but name the cause of what is slow."""
+"""Kernel settings of this host. They explain why a host is slow, and never fail it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from firsttouch.host import topology
 from firsttouch.records.schema import Record, software
 
-#: How many pages of memory are huge where programs do not ask: by the kernel's word for it.
+#: The kernel's mode of transparent huge pages -> the value of the record.
 _HUGE = {"never": 0.0, "madvise": 1.0, "always": 2.0}
 _SECONDS = 0.5
-#: A host is busy with something else where that takes as many PUs.
+#: From so many busy PUs on, the host is doing something else besides the measurement.
 BUSY = 0.5
 METRICS = frozenset({"huge_pages", "numa_balancing", "frequency_share", "usable_share", "busy_pus"})
 
 
 def records(root: Path = Path("/")) -> Iterator[Record]:
-    """Yield this host's settings; what the kernel does not tell is left out, but for busy_pus, which is 0 then."""
+    """Yield this host's settings. A setting that the kernel does not show is left out; busy_pus is then 0."""
     settings = {
         "huge_pages": _huge_pages(root),
         "numa_balancing": _number(root / "proc/sys/kernel/numa_balancing"),
@@ -45,13 +45,13 @@ def _number(file: Path) -> float | None:
 
 
 def _huge_pages(root: Path) -> float | None:
-    """Return 0 where huge pages are never used, 1 where programs ask for them, 2 always."""
+    """Return 0 if transparent huge pages are never used, 1 if programs ask for them, 2 if always."""
     text = _text(root / "sys/kernel/mm/transparent_hugepage/enabled")
     return next((value for word, value in _HUGE.items() if f"[{word}]" in text), None)
 
 
 def _frequency(root: Path) -> float | None:
-    """Return the lowest share that a PU may run at of the frequency that it is made for."""
+    """Return the lowest ratio of the allowed to the maximum frequency among all PUs."""
     shares = []
     for folder in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
         allowed, designed = _number(folder / "scaling_max_freq"), _number(folder / "cpuinfo_max_freq")
@@ -61,7 +61,7 @@ def _frequency(root: Path) -> float | None:
 
 
 def _usable(root: Path) -> float | None:
-    """Return which share of the PUs that are online this process may use."""
+    """Return the fraction of the online PUs that this process may use."""
     if root != Path("/"):
         return None
     host = topology.of_this_host()
@@ -69,9 +69,9 @@ def _usable(root: Path) -> float | None:
 
 
 def _busy(root: Path) -> float:
-    """Return how many PUs others keep busy, looked at for half a second.
+    """Return how many PUs were busy during half a second.
 
-    Where the kernel does not tell, that is 0: a look that is left out would keep an earlier one in force.
+    The value is 0 if the kernel does not show it: without a record, an earlier one would stay in force.
     """
     before = _spent(root)
     time.sleep(_SECONDS)

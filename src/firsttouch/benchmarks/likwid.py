@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """likwid-bench: STREAM's four kernels in the widest vector instructions that processor and program have.
 
-likwid brings copy and triad (as ``stream``); scale and add are ours, in kernels/*.ptt, which likwid-bench
-assembles when it is started (with gcc). Bytes are counted as STREAM counts them: no write-allocate.
+likwid has copy and triad (as ``stream``). scale and add are in kernels/*.ptt, which likwid-bench assembles with
+gcc when it starts. Bytes are counted as STREAM counts them: without write-allocate.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ KERNELS = {"copy": "copy", "scale": "scale", "add": "add", "triad": "stream"}
 #: Kernel -> (arrays, bytes an element moves), as STREAM counts.
 STREAMS = {"copy": (2, 16), "scale": (2, 16), "add": (3, 24), "triad": (3, 24)}
 OWN = frozenset({"scale", "add"})
-#: Passes over the arrays in one run: twice what STREAM makes. Left to itself (-s), likwid-bench takes twice as
-#: long for the same rate, to find a number of passes.
+#: Passes over the arrays in one run: twice as many as STREAM's. If likwid-bench chooses the number itself (-s), a
+#: run takes twice as long for the same rate.
 PASSES = 20
 #: likwid's suffix -> the processor flag of /proc/cpuinfo that it needs, widest first.
 INSTRUCTIONS = {"avx512": "avx512f", "avx": "avx", "sse": "sse2"}
@@ -33,7 +33,7 @@ _FIELD = re.compile(
 
 
 def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """Return the flags of the first processor (empty where there are none, as on Arm)."""
+    """Return the flags of the first processor (empty if /proc/cpuinfo has none, as on Arm)."""
     for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("flags"):
             return frozenset(line.split(":", 1)[1].split())
@@ -41,7 +41,7 @@ def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 
 
 def available() -> frozenset[str]:
-    """Return the names of the kernels that the installed likwid-bench brings; raises Missing or RunFailed."""
+    """Return the names of the kernels of the installed likwid-bench; raises Missing or RunFailed."""
     require("likwid-bench")
     done = run_tool(["likwid-bench", "-a"])
     names = re.findall(r"^(\w+) - ", done.stdout, re.MULTILINE)
@@ -52,7 +52,7 @@ def available() -> frozenset[str]:
 
 @functools.cache
 def version() -> str:
-    """Return likwid-bench's version, an empty string where it does not say one."""
+    """Return likwid-bench's version, or an empty string if it prints none."""
     done = run_tool(["likwid-bench", "-v"])
     match = re.search(r"Version ([\w.]+)", done.stdout + done.stderr)
     return match[1] if match else ""
@@ -79,7 +79,7 @@ def cannot(kernel: str, instructions: str) -> str:
 def argv(kernel: str, *, instructions: str, threads: int, array_bytes: int) -> list[str]:
     """Return the argv of one run with *threads* threads on the PUs that the process is bound to.
 
-    The domain N holds just those PUs (measured: the domains M0, M1, ... renumber them wrongly).
+    The domain N has exactly these PUs. (The domains M0, M1, ... number them wrongly, as measurements showed.)
     """
     name = KERNELS[kernel] + (f"_{instructions}" if instructions else "")
     kilobytes = STREAMS[kernel][0] * array_bytes // 1000
@@ -87,9 +87,9 @@ def argv(kernel: str, *, instructions: str, threads: int, array_bytes: int) -> l
 
 
 def stage(folder: Path) -> None:
-    """Put our kernels where likwid-bench looks for them: the folder that it is started in.
+    """Copy our kernels into *folder*, in which likwid-bench is started and searches for them.
 
-    Its path must be short (likwid-bench reads it into 100 bytes), so *folder* is a temporary one.
+    The path of a temporary folder is short enough: likwid-bench reads it into 100 bytes.
     """
     with ExitStack() as stack:
         for file in (resources.files("firsttouch.benchmarks") / "kernels").iterdir():
@@ -99,7 +99,7 @@ def stage(folder: Path) -> None:
 
 
 def parse(text: str, *, threads: int) -> float:
-    """Return the rate in GB/s; raises RunFailed where the output is not that of a whole run."""
+    """Return the rate in GB/s; raises RunFailed unless the output is that of a complete run."""
     if f"Using {threads} threads" not in text:
         raise RunFailed(f"likwid-bench did not use {threads} threads: {_said(text)}")
     if not re.search(r"\n-{80}\s*\Z", text):
@@ -110,7 +110,7 @@ def parse(text: str, *, threads: int) -> float:
         counted = by_name["Data volume (Byte)"] / seconds / 1e9
     except (KeyError, ZeroDivisionError):
         raise RunFailed(f"likwid-bench printed no rate: {_said(text)}") from None
-    # The rate and what it is made of must agree: a half-written or garbled output does not pass.
+    # The rate must agree with bytes and time: truncated or garbled output is an error.
     if not 0.001 < rate < 100_000 or abs(counted - rate) > 0.01 * rate:
         raise RunFailed(f"likwid-bench printed {rate} GB/s, its bytes and time say {counted:.3f}")
     return rate

@@ -13,14 +13,14 @@ from firsttouch.errors import Missing, RunFailed
 from firsttouch.units import UNITS
 
 MIB = int(UNITS["MiB"][1])
-#: Its exact format: a number that lost its end is no number.
+#: The exact format, so that a truncated number is an error.
 _POINT = re.compile(r"(\d+\.\d{5}) (\d+\.\d{3})")
 #: Bytes from one access to the next, as in the thesis; with -t the order of the accesses is random.
 STRIDE_BYTES = 256
 
 
 def program() -> str:
-    """Return lat_mem_rd's path: from PATH, or where Debian's lmbench hides it; raises Missing."""
+    """Return the path of lat_mem_rd: on PATH, or in the folder of Debian's lmbench; raises Missing."""
     hidden = sorted(Path("/usr/lib/lmbench/bin").glob("*/lat_mem_rd"))
     path = shutil.which("lat_mem_rd") or (str(hidden[0]) if hidden else None)
     if path is None:
@@ -29,18 +29,18 @@ def program() -> str:
 
 
 def environment(point_microseconds: int) -> Mapping[str, str]:
-    """Return lmbench's variables: how long it times each point of the curve (ENOUGH, in us).
+    """Return lmbench's variables, with ENOUGH: how long it times each point of the curve (microseconds).
 
-    It would otherwise first find out how long is enough, and what its clock and its loop cost: on a busy host it
-    then settles on a second per point. Of some milliseconds, clock and loop are less than a thousandth.
+    Without them lmbench first calibrates this time and the cost of its clock and loop, and on a busy host chooses
+    one second per point. Within a few milliseconds, clock and loop cost less than a thousandth.
     """
     return {"ENOUGH": str(point_microseconds), "TIMING_O": "0", "LOOP_O": "0"}
 
 
 def argv(*, largest_bytes: int, random: bool) -> list[str]:
-    """Return the argv of one pass up to *largest_bytes* (rounded up to MiB), in random or sequential order."""
+    """Return the argv of one curve up to *largest_bytes* (rounded up to MiB), in random or sequential order."""
     order = ["-t"] if random else []
-    # One timed repetition a pass: the repetitions of the record are whole passes, so that its spread is honest.
+    # One repetition per run: the repetitions of the record are separate runs, whose spread is the real one.
     return [program(), "-W", "0", "-N", "1", *order, str(-(-largest_bytes // MIB)), str(STRIDE_BYTES)]
 
 
@@ -54,7 +54,7 @@ def largest_bytes(last_cache_bytes: int, bank_bytes: int) -> int:
 
 
 def parse(text: str, *, largest_bytes: int) -> dict[int, float]:
-    """Return latency in ns by array size in bytes; raises RunFailed for anything but a whole, sane curve."""
+    """Return latency in ns by array size in bytes; raises RunFailed unless the curve is complete and plausible."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines or not re.fullmatch(r'"stride=\d+', lines[0]):
         raise RunFailed(f"lat_mem_rd printed no curve: {' | '.join(lines[:2]) or 'nothing'}")
@@ -67,7 +67,8 @@ def parse(text: str, *, largest_bytes: int) -> dict[int, float]:
         curve[round(float(point[1]) * MIB / 512) * 512] = float(point[2])
     steady = len(curve) == len(lines) - 1 and all(a < b for a, b in pairwise(curve))
     if list(curve)[:1] != [512] or list(curve)[-1] != largest_bytes or not steady:
-        raise RunFailed(f"lat_mem_rd's curve is not whole: it ends at {list(curve)[-1:]} of {largest_bytes} bytes")
+        reason = f"it ends at {list(curve)[-1:]} of {largest_bytes} bytes"
+        raise RunFailed(f"lat_mem_rd's curve is incomplete: {reason}")
     if bad := [v for v in curve.values() if not 0.05 < v < 100_000]:
         raise RunFailed(f"lat_mem_rd printed a latency of {bad[0]} ns")
     return curve

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How thorough a characterization is, read from efforts.toml: a new effort is an entry there, no code."""
+"""Efforts: how many cases a characterization measures, and how often. efforts.toml defines them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from firsttouch.host.topology import Topology
 
 T = TypeVar("T")
 Extent = Literal["all", "ends"]
-#: The effort where nothing is said; its records need not say it.
+#: The default effort. Its records do not name it.
 FULL = "full"
 VARIABLE = "FIRSTTOUCH_EFFORT"
-#: Names the aligners whose scenarios are run (a list with commas, or "all"), instead of the effort's own.
+#: Environment variable: the aligners whose scenarios are run (comma-separated, or "all") instead of the effort's.
 ALIGNERS_VARIABLE = "FIRSTTOUCH_ALIGNERS"
 ALL = "all"
 
@@ -29,11 +29,11 @@ ALL = "all"
 class Effort:
     """Which cases are measured, and how often.
 
-    *repetitions* is the most of a case, whatever its check says. *pu_nodes*, *banks*, *pu_sets*, *threads* and
-    *instances* are all of the methodology's or those at the ends: the NUMA nodes with the lowest and the
-    highest number, the nearest and the farthest bank of a PU-set, the PU-sets of one NUMA node and of all, the
-    fewest and the most threads and instances. *weak_scaling*: throughput with as many reads for each thread is
-    measured too. *aligners* may be None: all.
+    *repetitions* limits the repetitions of each case. *pu_nodes*, *banks*, *pu_sets*, *threads* and *instances*
+    are "all" those of the methodology or the "ends": the NUMA nodes with the lowest and the highest number, the
+    nearest and the farthest bank of a PU-set, the PU-sets of one NUMA node and of all, the fewest and the most
+    threads and instances. *weak_scaling*: measure throughput with a fixed number of reads per thread, too.
+    *aligners*: None means all.
     """
 
     name: str
@@ -51,28 +51,25 @@ class Effort:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """What a record's parameters say of it: nothing of the full one."""
+        """The parameters that a record gets from the effort: none from the full one."""
         return {} if self.name == FULL else {"effort": self.name}
 
     def banks_of(self, host: Topology, nodes: Sequence[int], banks: Sequence[int]) -> list[int]:
-        """Return those of *banks* that the PU-set of *nodes* is measured with."""
+        """Return the banks among *banks* that the PU-set of *nodes* is measured with."""
         if self.banks == "all":
             return list(banks)
         far = sorted(banks, key=lambda bank: (sum(host.distance(node, bank) for node in nodes), bank))
         return sorted({far[0], far[-1]})
 
     def of_aligners(self, names: Sequence[str]) -> Effort:
-        """Return the effort with these aligners ("all" among them: all), its own where none is named.
-
-        Raises BadInput for an unknown name.
-        """
+        """Return the effort with the aligners *names* ("all": all of them; none: unchanged); raises BadInput."""
         if not names:
             return self
         chosen_names = [n for n in names if n == ALL or aligner(n)]
         return replace(self, aligners=None if ALL in chosen_names else tuple(dict.fromkeys(chosen_names)))
 
     def some(self, extent: Extent, ordered: Iterable[T]) -> list[T]:
-        """Return all of *ordered*, or its first and its last one."""
+        """Return all of *ordered*, or the first and the last."""
         values = list(ordered)
         return values if extent == "all" or len(values) < 3 else [values[0], values[-1]]
 
@@ -83,12 +80,12 @@ def _tables() -> dict[str, Any]:
 
 
 def default_dataset() -> str:
-    """Return the dataset that aligners work on where none is named."""
+    """Return the default dataset of aligners."""
     return str(_tables()["defaults"]["dataset"])
 
 
 def default_aligner() -> str:
-    """Return the aligner whose scenarios a characterization runs where none is named."""
+    """Return the default aligner of a characterization."""
     return str(_tables()["defaults"]["aligner"])
 
 
@@ -105,7 +102,7 @@ def efforts() -> dict[str, Effort]:
 
 
 def chosen() -> Effort:
-    """Return the effort that FIRSTTOUCH_EFFORT names, or the full one, with the aligners of FIRSTTOUCH_ALIGNERS.
+    """Return the effort of FIRSTTOUCH_EFFORT (default: full) with the aligners of FIRSTTOUCH_ALIGNERS.
 
     Raises BadInput for an unknown name.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""STREAM (J. McCalpin), the real one, where a program ``stream`` is on PATH (thesis section 3.4)."""
+"""STREAM (J. McCalpin), if a program ``stream`` is on PATH (thesis section 3.4)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def parse(text: str, *, threads: int) -> tuple[dict[str, float], int]:
         raise RunFailed(f"stream printed rates of {rates} GB/s")
     array = int(element[1]) * int(size[1])
     for line in lines:
-        # The rate and what it is made of must agree; times are printed in whole microseconds.
+        # The rate must agree with bytes and time. Times are printed in whole microseconds.
         seconds, expected = float(line[3]), _ARRAYS[line[1].lower()] * array / 1e6 / float(line[2])
         if abs(seconds - expected) > 0.01 * expected + 1e-6:
             raise RunFailed(f"stream printed {line[2]} MB/s for {line[1]}, its bytes and time say otherwise")
