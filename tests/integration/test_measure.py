@@ -156,7 +156,7 @@ def test_what_cannot_be_asked_for(measure, argv, reason):
 def test_a_probe_that_is_not_built(measure, tmp_path):
     done, file = measure("bandwidth", environment={"FIRSTTOUCH_PROBE": str(tmp_path / "none")})
     assert (done.returncode, done.stdout) == (3, "")
-    assert "which is no program" in done.stderr
+    assert "which is not a program" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not file.exists()
 

@@ -186,7 +186,8 @@ def test_what_is_missing_fails(reframe, tmp_path):
     assert "exit status 3: firsttouch: error: 'likwid-bench' is not on PATH" in text
     assert "exit status 3: firsttouch: error: 'bwa' is not on PATH" in text
     assert (
-        f"exit status 3: firsttouch: error: FIRSTTOUCH_PROBE names {folder / 'none'}, which is no program" in text
+        f"exit status 3: firsttouch: error: FIRSTTOUCH_PROBE names {folder / 'none'}, which is not a program"
+        in text
     )
 
 

@@ -193,7 +193,7 @@ def test_the_program_that_is_not_there(monkeypatch, tmp_path):
 
 def test_the_program_is_the_one_that_the_environment_names(monkeypatch, tmp_path):
     monkeypatch.setenv("FIRSTTOUCH_PROBE", str(tmp_path / "none"))
-    with pytest.raises(Missing, match="which is no program"):
+    with pytest.raises(Missing, match="which is not a program"):
         probe.program()
 
 

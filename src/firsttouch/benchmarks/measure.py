@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures one aspect of this host and yields records."""
+"""Measures one aspect of this host and yields records.
+
+The native probe measures whole matrices, and takes the memory of each bank once. lmbench, likwid-bench and STREAM
+measure few placements, as a cross-check of the probe.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +20,15 @@ from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record, software
 from firsttouch.systems import memory_modules
 
-# ----------------------------------------------------------------------
-# Latency, bandwidth and contention by the native probe: whole matrices, each bank's memory taken once.
-
-#: Passes of each case: as many at least, and as many at most where the mean is not known to 5 % before. Three
-#: cost less than the memory that is taken for them.
+#: The fewest and the most passes of the probe over each case. It stops when the mean is known to 5 %. Three passes
+#: cost less than the allocation of their memory.
 LEAST, MOST = 3, 10
 
 
 def latency(
     host: Topology, nodes: Sequence[int], banks: Sequence[int], *, repetitions: int, say: probe.Say = print
 ) -> Iterator[list[Record]]:
-    """Yield the curve (ns by bytes of a random cycle) of a PU of each of *nodes* on each of *banks*."""
+    """Yield the latency curve (ns by bytes of a random cycle) of one PU of each of *nodes* on each of *banks*."""
     sets = [(node,) for node in nodes]
     for some, targets in _rows(host, sets, banks):
         yield from _run(host, "latency", [*_where(some, targets), "--sizes=curve"], repetitions, say)
@@ -44,7 +45,7 @@ def bandwidth(
 ) -> Iterator[list[Record]]:
     """Yield STREAM's kernels (GB/s, regular stores) of all PUs of each of *sets* on each of *banks*.
 
-    *interleave* says over which banks data are interleaved as well, as the probe's option of that name does.
+    *interleave* is the probe's option: the banks over which data are interleaved in addition.
     """
     kernels = f"--kernels={','.join(profiles.chosen().kernels)}"
     for some, targets in _rows(host, sets, banks):
@@ -55,9 +56,9 @@ def bandwidth(
 def contention(
     host: Topology, threads: Sequence[int], banks: Sequence[int], *, repetitions: int, say: probe.Say = print
 ) -> Iterator[list[Record]]:
-    """Yield the rates (GB/s) of threads that use one of *banks* at once with random accesses (section 3.5).
+    """Yield the rates (GB/s) of threads that access one of *banks* at once, at random (thesis section 3.5).
 
-    One thread and two are measured on every NUMA node by itself; more fill those that are nearest to the bank.
+    One thread and two are measured on each NUMA node. More threads fill the NUMA nodes nearest to the bank.
     """
     for some, targets in _rows(host, [host.cpu_nodes], banks):
         for bank in targets:
@@ -68,7 +69,7 @@ def contention(
 
 
 def _rows(host: Topology, sets: Sequence[Nodes], banks: Sequence[int]) -> list[tuple[list[Nodes], list[int]]]:
-    """Return what the runs of the probe are of, after a look at all that was asked for."""
+    """Return the PU-sets and banks of each run of the probe; raises BadInput if this process may not use one."""
     for nodes in sets:
         programs.pus_of(host, nodes)
     for bank in banks:
@@ -83,7 +84,7 @@ def _where(sets: Sequence[Nodes], banks: Sequence[int]) -> list[str]:
 def _run(
     host: Topology, aspect: str, options: Sequence[str], repetitions: int, say: probe.Say
 ) -> Iterator[list[Record]]:
-    """Yield the records of one run of the probe while it is at work; what was stopped ends as an interruption."""
+    """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted."""
     chosen = profiles.chosen()
     least = max(LEAST, min(repetitions, chosen.repetitions))
     most = max(least, min(MOST, chosen.repetitions))
@@ -99,12 +100,7 @@ def _run(
         yield [replace(r, parameters={**r.parameters, **chosen.parameters}) for r in records]
 
 
-# ----------------------------------------------------------------------
-# The four NUMA performance aspects of a host as records, each by the program that is asked for.
-#
-# The probe measures the matrices; lmbench, likwid-bench and STREAM are for few placements, to check it by.
-
-#: Aspect -> the programs that can measure it, the first one unless another is asked for.
+#: Aspect -> the programs that can measure it. The first is the default.
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "topology": (),
     "latency": (probe.NAME, "lmbench"),
@@ -115,10 +111,10 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be measured of an aspect; None is all that the effort has.
+    """What to measure of an aspect; None means all that the effort includes.
 
-    *pu_nodes* and *banks* are NUMA nodes, *set_sizes* numbers of NUMA nodes in a PU-set (None: one PU-set of all
-    *pu_nodes* where these are given), *threads* numbers of threads. *interleave* is the probe's option.
+    *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
+    of all *pu_nodes*, if these are given). *threads* are thread counts. *interleave* is the probe's option.
     """
 
     aspect: str
@@ -132,10 +128,10 @@ class Asked:
     repetitions: int = 3
 
     def by(self) -> str:
-        """Return the program; raises BadInput where it does not measure that."""
+        """Return the program; raises BadInput if it cannot measure the aspect."""
         programs_of = PROGRAMS[self.aspect]
         if not self.random and self.aspect == "latency":
-            programs_of = programs_of[1:]  # the probe's accesses have no fixed stride for prefetchers to see
+            programs_of = programs_of[1:]  # the probe has no sequential accesses
         program = self.program or next(iter(programs_of), "")
         if program and program not in programs_of:
             order = "" if self.random else " in sequential order"
@@ -146,7 +142,7 @@ class Asked:
 
 
 def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator[list[Record]]:
-    """Yield the records of one aspect, as they come; raises BadInput before any measurement."""
+    """Yield the records of one aspect as they come. Raises BadInput before anything is measured."""
     by_probe = asked.by() == probe.NAME
     nodes = list(asked.pu_nodes or host.cpu_nodes)
     banks = list(asked.banks or host.memory_nodes)
@@ -164,7 +160,7 @@ def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator
 
 
 def _by_others(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
-    """Measure with the field's own programs: on the nearest bank of each PU-set, unless banks are asked for."""
+    """Measure with lmbench, likwid-bench or STREAM: on the nearest bank of each PU-set, unless banks are given."""
     repetitions = asked.repetitions
     if asked.aspect == "contention":
         for bank in asked.banks or [programs.nearest(host, host.cpu_nodes[:1])]:
@@ -194,10 +190,11 @@ def _threads(host: Topology, asked: Asked) -> list[int]:
 
 
 def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
-    """Yield what the host is: NUMA nodes, usable PUs, memory (GiB), and its theoretical bandwidth.
+    """Yield the numbers of NUMA nodes and usable PUs, the memory (GiB), and the theoretical bandwidth of the host.
 
-    The bandwidth (GB/s) is that of one package, as formula 3.1 gives it: of the SMBIOS tables, else of the facts
-    of the system that FIRSTTOUCH_SYSTEM names. Where it is unknown the record that says so has the reason.
+    The bandwidth (GB/s) is that of one package by formula 3.1 of the thesis, from the SMBIOS tables or else from
+    the facts of the system that FIRSTTOUCH_SYSTEM names. If it is unknown, theoretical_bandwidth_known has the
+    reason.
     """
     memory = sum(n.memory_bytes for n in host.numa_nodes) / 2**30
     counts = {"numa_nodes": len(host.numa_nodes), "pus": len(host.allowed_pus)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native probe: finds the program, runs it, and turns what it prints into records."""
+"""Runs the native probe, firsttouch-probe, and converts its JSON lines into records."""
 
 from __future__ import annotations
 
@@ -27,20 +27,17 @@ from firsttouch.records.schema import Record, software
 from firsttouch.tools import run_tool
 
 # ----------------------------------------------------------------------
-# The program firsttouch-probe: where it is, and building it from probe/.
+# The program: finding it, and building it from probe/
 
 NAME = "firsttouch-probe"
 SOURCE = ROOT / "probe"
 
 
 def program() -> Path:
-    """Return the probe: of FIRSTTOUCH_PROBE, beside Python (where it is installed), or on PATH.
-
-    Raises Missing where it is not there.
-    """
+    """Return the probe: FIRSTTOUCH_PROBE, the one installed beside Python, or on PATH; raises Missing."""
     if given := os.environ.get("FIRSTTOUCH_PROBE"):
         if not (Path(given).is_file() and os.access(given, os.X_OK)):
-            raise Missing(f"FIRSTTOUCH_PROBE names {given}, which is no program")
+            raise Missing(f"FIRSTTOUCH_PROBE names {given}, which is not a program")
         return Path(given)
     beside = Path(sys.executable).with_name(NAME)
     path = beside if os.access(beside, os.X_OK) else shutil.which(NAME)
@@ -50,10 +47,10 @@ def program() -> Path:
 
 
 def build(folder: Path, *, sanitize: str = "", compiler: str = "") -> Path:
-    """Build the probe in *folder* (again only what changed) and return the program.
+    """Build the probe in *folder* incrementally and return the program.
 
-    *sanitize* are sanitizers ("address,undefined"), *compiler* the C compiler (default: CMake's choice). Two
-    builds in one folder wait for each other. Raises Missing without cmake, RunFailed where the build fails.
+    *sanitize* names sanitizers ("address,undefined"), *compiler* the C compiler (default: CMake's choice). Builds
+    in the same folder wait for each other. Raises Missing without cmake, and RunFailed if the build fails.
     """
     if shutil.which("cmake") is None:
         raise Missing(f"{NAME} is not built, and cmake is not on PATH: `make setup` sees to both")
@@ -77,19 +74,17 @@ def helped() -> int:
 
 
 # ----------------------------------------------------------------------
-# firsttouch-probe, the native program of probe/: running it, and reading its JSON lines.
-
-__all__ = ["NAME", "Report", "Result", "build", "follow", "helped", "parse", "program", "run"]
+# Running it, and reading its JSON lines
 
 ASPECTS = ("topology", "latency", "bandwidth", "contention", "loaded-latency")
 SCHEMA = 1
 Say = Callable[[str], None]
-#: Longer than any measurement of one placement takes (s).
+#: The longest time without a message (s). Every measurement of one placement is shorter.
 SILENCE = 900.0
 _ERROR = f"{NAME}: error: "
-#: What the probe's exit status means; below 0 and above 128 it is a signal.
+#: Exit status of the probe -> error. Below 0 and above 128 the status means a signal.
 _ERRORS: Mapping[int, type[FirstTouchError]] = {2: BadInput, 3: CannotHere}
-#: Fields of a result that are no parameters of the case.
+#: Fields of a result that are not parameters of the case.
 _OWN = {
     *("type", "aspect", "metric", "unit", "better", "value", "samples", "interval", "ended", "status", "reason"),
     *("partial", "pus", "pus_found", "pages", "policy", "threads", "banks", "pu_nodes", "memory_bytes"),
@@ -99,10 +94,10 @@ _OWN = {
 
 @dataclass(frozen=True)
 class Result:
-    """One metric of one placement as the probe printed it; *data* is the whole JSON object.
+    """One metric of one placement as the probe printed it; *data* is the JSON object.
 
-    ``samples`` are in ``unit``; a ``partial`` one was cut short by a signal. ``status`` is valid, or invalid
-    with a ``reason`` (values or placement were wrong).
+    *samples* are in *unit*. *status* is valid, or invalid with a *reason* (wrong values or placement). A result
+    with ``partial`` in *data* was cut short by a signal.
     """
 
     metric: str
@@ -152,9 +147,9 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """What one run printed: *begin* (host, options), the results, and how it ended.
+    """The output of one run: *begin* (host, options), the results, and how it ended.
 
-    ``status`` is complete, partial (a signal), invalid (a result is) or failed (with the ``reason``).
+    *status* is complete, partial (a signal), invalid (a result is) or failed (with the *reason*).
     """
 
     begin: Mapping[str, Any]
@@ -169,7 +164,7 @@ class Report:
         return str(self.begin["probe"])
 
     def records(self) -> Iterator[Record]:
-        """Yield a record for each result that was not cut short."""
+        """Yield the record of each result that was not cut short."""
         yield from (r.record(self.version) for r in self.results if not r.data.get("partial"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,10 +176,10 @@ class Report:
 
 
 def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report:
-    """Run the probe and return its report; its progress goes line by line to *say*.
+    """Run the probe and return its report; *say* gets its progress line by line.
 
-    An interruption (KeyboardInterrupt) is handed on to the probe; the report is then partial. Raises BadInput,
-    CannotHere or RunFailed with the probe's own reason where it has no result to show for itself.
+    An interrupt (KeyboardInterrupt) is passed on to the probe, and the report is then partial. Raises BadInput,
+    CannotHere or RunFailed with the probe's reason if it has no results.
     """
     running = follow(aspect, options, say=say)
     while True:
@@ -204,7 +199,7 @@ def follow(
     """
     argv = [str(program()), aspect, *options, "--jsonl"]
     lines: list[str] = []
-    # Standard error is read here, standard output goes to a file: neither waits for the other.
+    # Standard error is read here and standard output goes to a file, so that neither blocks the probe.
     with contextlib.ExitStack() as stack:
         read_end, write_end = os.pipe()
         stack.callback(os.close, read_end)
@@ -252,7 +247,7 @@ def disagreement(host: Topology, printed: Mapping[str, Any]) -> str:
 
 
 def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
-    """Yield what the probe says, line by line, and an empty line at its end."""
+    """Yield the probe's messages line by line, and an empty line at their end."""
     rest = b""
     while True:
         try:
@@ -271,7 +266,7 @@ def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
 
 
 class _Printed:
-    """The probe's standard output, a file that it is still writing to: its own place in it must not move."""
+    """The file that the probe writes its standard output to. Reading does not move the probe's file offset."""
 
     def __init__(self, file: int, host: Topology | None) -> None:
         self.file, self.host = file, host
@@ -279,7 +274,7 @@ class _Printed:
         self.version = ""
 
     def records(self) -> list[Record]:
-        """Return the records of the results that have come since the last call, but for those cut short."""
+        """Return the records of the results since the last call, except those that were cut short."""
         data = os.pread(self.file, os.fstat(self.file).st_size - self.place, self.place)
         *lines, rest = data.split(b"\n")
         self.place += len(data) - len(rest)
@@ -296,14 +291,14 @@ class _Printed:
         return records
 
     def all(self) -> str:
-        """Return all that was printed."""
+        """Return the whole output."""
         return os.pread(self.file, os.fstat(self.file).st_size, 0).decode(errors="replace")
 
 
 def parse(text: str) -> Report:
-    """Return the report of the JSON lines *text*; raises RunFailed where they are not that.
+    """Return the report of the JSON lines *text*; raises RunFailed for anything else.
 
-    Lines that end without an end (a killed probe) are a partial report.
+    Without the last line (the probe was killed) the report is partial.
     """
     objects = [_object(line, number) for number, line in enumerate(text.split("\n")[:-1], start=1)]
     if not objects or objects[0].get("type") != "begin" or objects[0].get("schema") != SCHEMA:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the field's own benchmarks (lmbench, likwid-bench, STREAM) under a verified placement."""
+"""Runs lmbench, likwid-bench and STREAM under a verified placement, to cross-check the probe."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.placement import Placement
 
 # ----------------------------------------------------------------------
-# Where the aspects are measured: PU-sets and banks that this process may use, or why it may not.
+# PU-sets and banks that this process may use
 
 Nodes = tuple[int, ...]
 
 
 def pus_of(host: Topology, nodes: Sequence[int]) -> tuple[int, ...]:
-    """Return the PUs of a PU-set that may be used; raises BadInput for a NUMA node without any."""
+    """Return the usable PUs of a PU-set; raises BadInput for a NUMA node without any."""
     for node in nodes:
         host.node(node)
         if not host.usable_pus(node):
@@ -41,7 +41,7 @@ def pus_of(host: Topology, nodes: Sequence[int]) -> tuple[int, ...]:
 
 
 def bank_bytes(host: Topology, bank: int) -> int:
-    """Return the memory of a bank that data may lie on; raises BadInput for any other."""
+    """Return the usable memory of a bank (bytes); raises BadInput if this process may not use the bank."""
     if bank not in host.memory_nodes:
         host.node(bank)
         raise BadInput(f"NUMA node {bank} has no memory that this process may use")
@@ -50,9 +50,9 @@ def bank_bytes(host: Topology, bank: int) -> int:
 
 
 def filling(host: Topology, bank: int, threads: int) -> tuple[int, ...]:
-    """Return *threads* PUs that fill the NUMA nodes from the nearest to *bank* on (thesis figures 3.6, 3.7).
+    """Return *threads* PUs, those of the NUMA node nearest to *bank* first (thesis figures 3.6 and 3.7).
 
-    Raises BadInput where there are not so many.
+    Raises BadInput if there are too few.
     """
     near = sorted(host.cpu_nodes, key=lambda n: (host.distance(n, bank), n))
     pus = pus_of(host, near)
@@ -62,12 +62,12 @@ def filling(host: Topology, bank: int, threads: int) -> tuple[int, ...]:
 
 
 def nearest(host: Topology, nodes: Sequence[int]) -> int:
-    """Return the bank that is nearest to a PU-set: its own, unless that has no memory."""
+    """Return the bank nearest to a PU-set: its own, unless that has no memory."""
     return min(host.memory_nodes, key=lambda bank: (sum(host.distance(n, bank) for n in nodes), bank))
 
 
 def sets_of(nodes: Sequence[int], sizes: Sequence[int]) -> list[Nodes]:
-    """Return all PU-sets of *sizes* of the *nodes*; raises BadInput for a size that there is not."""
+    """Return all PU-sets of *sizes* NUMA nodes among *nodes*; raises BadInput for an impossible size."""
     for size in sizes:
         if not 1 <= size <= len(nodes):
             raise BadInput(f"--set-sizes: {size}; there are {len(nodes)} NUMA nodes with PUs to choose from")
@@ -77,9 +77,9 @@ def sets_of(nodes: Sequence[int], sizes: Sequence[int]) -> list[Nodes]:
 def rows(
     host: Topology, sets: Sequence[Nodes], banks: Sequence[int], effort: Effort
 ) -> Iterator[tuple[list[Nodes], list[int]]]:
-    """Yield PU-sets of one size, and the banks that an effort measures all of them with.
+    """Yield what one run of the probe measures: PU-sets, and the banks that the effort measures all of them with.
 
-    The PU-sets of a yield are all of that size of their NUMA nodes, so that one run of the probe does them.
+    These are all PU-sets of one size among their NUMA nodes, because the probe measures all of them.
     """
     groups: dict[tuple[int, Nodes], list[Nodes]] = {}
     for nodes in sets:
@@ -93,14 +93,14 @@ def rows(
 
 
 # ----------------------------------------------------------------------
-# Measuring on an emulated host: placements are what counts there, and nobody learns anything from the times.
+# Emulated hosts: placements are verified there, times mean nothing
 
-#: Seconds that a program runs between two looks: a benchmark is at work for half a second at least.
+#: Seconds that a program runs between two looks. A benchmark runs for half a second at least.
 BETWEEN = 0.2
-#: After so many seconds of looking, whoever waits for the program sees whether its time is up.
+#: Seconds of looking after which the caller checks the time limit of the program.
 AT_ONCE = 20.0
-#: Aspect -> the native probe's option for small arrays. Emulated caches hold nothing that there is to get past,
-#: and memory of the usual size takes minutes to be touched; as many sizes of a curve as a check wants to see.
+#: Aspect -> the probe's option for small arrays: touching memory of the usual size takes minutes in an emulator,
+#: which has no caches to exceed. A curve keeps as many sizes as a check requires.
 _SMALL = {
     "latency": f"--sizes={','.join(f'{4 << doubled}KiB' for doubled in range(12))}",
     "bandwidth": "--array-bytes=4MiB",
@@ -109,21 +109,21 @@ _SMALL = {
 
 
 def probe_options(aspect: str) -> list[str]:
-    """Return the options by which the probe is to differ here: none on a real host."""
+    """Return the probe's options for an emulated host: none on a real one."""
     return [_SMALL[aspect]] if emulation.emulator() else []
 
 
 def watching_of_host() -> Watching:
-    """Return how a benchmark of many threads is watched here: at leisure, and stopped while it is looked at.
+    """Return how a benchmark of many threads is watched here: on an emulated host it is stopped during each look.
 
-    One thread of the emulator runs all PUs in turn: with 64 of them at work, a program has ended before the
-    one who looks has had the time to read what 64 threads are doing. On a real host it is watched as usual.
+    One thread of the emulator runs all PUs in turn. With 64 busy PUs, a program ends before the state of its 64
+    threads has been read.
     """
     return Watching(100.0, _look_at_stopped) if emulation.emulator() else Watching()
 
 
 def _look_at_stopped(pid: int, seen_before: placement_check.Observed) -> None:
-    # Programs are started as the first of a process group of their own; without one, it has ended.
+    # Each program leads a process group. If the group does not exist, the program has ended.
     end = time.monotonic() + AT_ONCE
     with contextlib.suppress(ProcessLookupError, PermissionError):
         while time.monotonic() < end:
@@ -131,7 +131,7 @@ def _look_at_stopped(pid: int, seen_before: placement_check.Observed) -> None:
             try:
                 seen = placement_check.Observed()
                 placement_check.look(pid, seen)
-                # Fewer threads than before: it is ending. (Stopped, it shows the same at a second look.)
+                # With fewer threads than before, it is ending. (While stopped, a second look shows the same.)
                 if seen.threads >= seen_before.threads:
                     placement_check.look(pid, seen_before)
             finally:
@@ -140,18 +140,16 @@ def _look_at_stopped(pid: int, seen_before: placement_check.Observed) -> None:
 
 
 # ----------------------------------------------------------------------
-# Latency, bandwidth and contention by lmbench, likwid-bench and STREAM: the check of what the probe says.
-#
-# Each run is one placement, started under numactl and watched: its records have the placement that was found.
+# Latency, bandwidth and contention. Each run has one placement, is started by numactl and watched.
 
 Say = Callable[[str], None]
-#: A benchmark that takes longer than this for one repetition hangs (s).
+#: Time limit of one repetition of a benchmark (s).
 TIMEOUT = 900.0
 
 
 @dataclass
 class _Series:
-    """The repetitions of one case: the last one's outcome, and why placements did not hold."""
+    """The repetitions of a case: the last outcome, and why placements did not hold."""
 
     program: str
     version: str = ""
@@ -167,7 +165,7 @@ class _Series:
         env: Mapping[str, str] | None = None,
         stderr: bool = False,
     ) -> str:
-        """Run one benchmark alone and return what it printed (to standard error, where it uses that)."""
+        """Run a benchmark and return its standard output (or standard error)."""
         with tempfile.TemporaryDirectory(prefix="ft-") as name:
             folder = Path(name)
             likwid.stage(folder)
@@ -179,7 +177,7 @@ class _Series:
             return file.read_text(encoding="utf-8", errors="replace")
 
     def placed(self) -> dict[str, Any]:
-        """Return the fields of a record that tell the versions, the placement asked and found, and if it held."""
+        """Return a record's fields about versions, placement and validity."""
         reason = next(filter(None, self.reasons), "")
         versions = {self.program: self.version} if self.version else {}
         fields: dict[str, Any] = {"status": "invalid" if reason else "valid", "reason": reason}
@@ -191,7 +189,7 @@ class _Series:
 
 
 def bound(pus: Sequence[int], bank: int) -> Placement:
-    """Return the placement of a benchmark: exactly these PUs, and all data on one NUMA node."""
+    """Return the placement of a benchmark on exactly *pus*, with all data on *bank*."""
     numactl = (f"--physcpubind={format_list(pus)}", f"--membind={bank}")
     return Placement(tuple(sorted(pus)), (bank,), numactl, "original", "part")
 
@@ -207,11 +205,11 @@ def latency(
     env = lmbench.environment(profiles.chosen().point_microseconds)
     curves, series = [], _Series("lmbench")
     for number in range(repetitions):
-        # lat_mem_rd measures in a child of its own, and prints to standard error.
+        # lat_mem_rd measures in a child process and prints to standard error.
         text = series.run(argv, bound([pu], bank), threads=1, env=env, stderr=True)
         curves.append(lmbench.parse(text, largest_bytes=largest))
         if curves[-1].keys() != curves[0].keys():
-            raise RunFailed("lat_mem_rd printed other array sizes than the time before")
+            raise RunFailed("lat_mem_rd printed other array sizes than in the repetition before")
         memory = curves[-1][largest]
         say(f"lmbench {metric} PU {pu} bank {bank} ({number + 1}/{repetitions}): {memory:.1f} ns at {largest} B")
     case = {
@@ -241,7 +239,7 @@ def bandwidth(
 ) -> Iterator[list[Record]]:
     """Yield copy, scale, add and triad (GB/s) of all PUs of *nodes* on *bank*, by likwid-bench or STREAM.
 
-    Raises CannotHere for STREAM where there is none: nobody packages it.
+    Raises CannotHere if STREAM is not installed: it is not in Debian.
     """
     pus = pus_of(host, nodes)
     thorough = profiles.chosen()
@@ -273,7 +271,9 @@ def _stream(
     placement: Placement, threads: int, case: Mapping[str, Any], repetitions: int, say: Say
 ) -> list[Record]:
     if not stream.installed():
-        raise CannotHere("there is no program 'stream' on PATH: STREAM's source comes from its author alone")
+        raise CannotHere(
+            "there is no program 'stream' on PATH: STREAM is not in Debian, its author distributes the source"
+        )
     results, series, array, records = [], _Series("stream"), 0, []
     for _ in range(repetitions):
         env = stream.environment(threads, placement.pus)
@@ -283,7 +283,7 @@ def _stream(
     for kernel in stream.KERNELS:
         samples = [r[kernel] for r in results]
         say(f"STREAM {kernel}: {_show(samples)} GB/s")
-        # What the compiler made of the loops is not known from outside.
+        # The instructions that the compiler chose are unknown.
         compiled = {"instructions": "compiler", "stores": "compiler", "array_bytes": array}
         parameters = {**case, "program": "stream", "kernel": kernel, **compiled}
         records.append(_rate("bandwidth", f"{kernel}_bandwidth", samples, parameters, series))
@@ -293,10 +293,10 @@ def _stream(
 def contention(
     host: Topology, bank: int, threads: int, *, repetitions: int = 3, say: Say = print
 ) -> Iterator[list[Record]]:
-    """Yield the rate (GB/s, copy) of each of *threads* threads that use one bank at once, and their total.
+    """Yield the rate (GB/s, copy) per thread of *threads* threads that use one bank at once, and their total.
 
-    The threads fill the NUMA nodes from the nearest to the farthest. The accesses are sequential, unlike those
-    of thesis section 3.5, which the probe makes.
+    The threads fill the NUMA nodes from the nearest to the farthest. The accesses are sequential. (Those of thesis
+    section 3.5 are random: the probe measures these.)
     """
     bank_bytes(host, bank)
     pus = filling(host, bank, threads)
@@ -337,7 +337,7 @@ def _rate(
 
 
 def _array_bytes(host: Topology, bank: int) -> int:
-    """Return the size of one array: STREAM's rule of four last caches, a sixteenth of the bank at most."""
+    """Return the bytes of an array: four times the last cache (STREAM's rule), at most a sixteenth of the bank."""
     wanted = max(64_000_000, 4 * host.last_cache_bytes())
     return min(wanted, bank_bytes(host, bank) // 16) // 8192 * 8192
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ReFrame's site configuration, built from the system files (ReFrame 4.10, configuration reference).
 
-ReFrame's own defaults write to the home directory and to the current one; here everything goes below one
-folder, so that a read-only home and any current directory work.
+ReFrame's defaults write to the home and to the current directory. Here everything goes below one folder, because
+both may be read-only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from firsttouch.errors import FirstTouchError, Missing
 from firsttouch.systems.definition import Partition, System, available, load
 from firsttouch.systems.facts import Facts
 
-#: The columns of ReFrame's performance log. Named one by one: its "all" has lists with commas in them.
+#: The columns of ReFrame's performance log. Its "all" includes lists, which contain commas.
 _PERFLOG_COLUMNS = (
     "check_job_completion_time",
     "check_display_name",
@@ -41,8 +41,8 @@ _PERFLOG_COLUMNS = (
     "check_perf_result",
 )
 
-#: ReFrame cancels jobs that wait with ReqNodeNotAvail, which is Slurm's reason for a busy host, too. And it hides
-#: all SBATCH_* variables from sbatch but these.
+#: ReFrame cancels jobs that wait for ReqNodeNotAvail, which is also Slurm's reason for a busy host. It also hides
+#: all SBATCH_* variables from sbatch except these.
 _SLURM = {
     "ignore_reqnodenotavail": True,
     "slurm_envvar_whitelist": [
@@ -51,34 +51,34 @@ _SLURM = {
 }
 
 
-#: How often ReFrame looks whether a local job has ended: T seconds after its start, every 0.1 s + T / 50. With its
-#: defaults the pause grows five times as fast, which suits polls of Slurm: those cost far more.
+#: How often ReFrame polls a local job: T seconds after its start, every 0.1 s + T / 50. With ReFrame's defaults
+#: the interval grows five times as fast, which suits Slurm, where a poll costs far more.
 _POLLS = {"poll_rate_max": 10, "poll_rate_decay": 0.02}
 
 
 def site_configuration(settings: Path) -> dict[str, Any]:
-    """Return ReFrame's configuration with every system; *settings* is the file that asks for it.
+    """Return ReFrame's configuration of all systems; *settings* is the configuration file.
 
-    Raises ReFrame's ConfigError, which it prints as one line, where a system's file is wrong.
+    Raises ReFrame's ConfigError, which it prints as one line, for a wrong system file.
     """
     try:
-        profiles.chosen()  # the checks are made for it
+        profiles.chosen()  # raises for a wrong effort, which the checks depend on
         systems = [_system(name) for name in available()]
     except FirstTouchError as error:
-        # ReFrame prints the cause behind the error: it would be the same line again.
+        # ReFrame prints the cause of an error, too: the same line again.
         raise ConfigError(str(error)) from None
-    # ReFrame takes the first system of which a hostname matches: what matches any host comes last.
+    # ReFrame selects the first system with a matching hostname: a pattern for any host comes last.
     systems.sort(key=lambda system: ".*" in system["hostnames"])
     out = paths.results() / "reframe"
     return {
         "systems": systems,
-        # The environment "builtin" is ReFrame's own; naming it again would be a warning at every start.
+        # ReFrame defines the environment "builtin", and warns at every start if it is defined again.
         "general": [
             {
                 "check_search_path": [str(settings.parent)],
                 "report_file": str(out / "reports" / "run-{sessionid}.json"),
                 "topology_prefix": str(out / "topology"),
-                # It would fetch ReFrame from the internet onto the hosts; the facts are in the systems' files.
+                # ReFrame would install itself on the hosts from the internet. The facts are in the system files.
                 "remote_detect": False,
             },
             {"target_systems": [system["name"] for system in systems if _is_local(system)], **_POLLS},
@@ -120,7 +120,7 @@ def _is_local(system: dict[str, Any]) -> bool:
 
 
 def _folders() -> dict[str, str]:
-    """Return where ReFrame writes; it cannot run a local job in a folder with a blank in its name."""
+    """Return the folders that ReFrame writes to; it cannot run a local job in a path with a blank."""
     prefix = str(paths.results() / "reframe")
     if " " not in prefix:
         return {"prefix": prefix}
@@ -130,8 +130,8 @@ def _folders() -> dict[str, str]:
 def _system(name: str) -> dict[str, Any]:
     """Return ReFrame's configuration of one system.
 
-    Without hwloc nothing is known of this host; other systems have to work on it all the same, and the
-    checks say what is missing.
+    Without hwloc nothing is known about this host. Its entry then lets ReFrame start for other systems, and the
+    checks report what is missing.
     """
     try:
         system = load(name)
@@ -150,7 +150,7 @@ def _system(name: str) -> dict[str, Any]:
                     "max_jobs": 1,
                     "environs": ["builtin"],
                     "env_vars": _environment(name, "default"),
-                    # Never empty: ReFrame would detect the processor and write it to a file.
+                    # If it is empty, ReFrame detects the processor and writes it to a file.
                     "processor": {"num_cpus": os.cpu_count() or 1},
                 }
             ],
@@ -160,7 +160,7 @@ def _system(name: str) -> dict[str, Any]:
         "descr": system.description,
         "hostnames": list(system.hostnames),
         **_folders(),
-        # Two benchmarks at once on one host would measure each other.
+        # Two benchmarks at once on a host would disturb each other.
         "max_local_jobs": 1,
         "partitions": [_partition(system, partition) for partition in system.partitions],
     }
@@ -193,10 +193,10 @@ def _partition(system: System, partition: Partition) -> dict[str, Any]:
 
 
 def _extras(facts: Facts) -> dict[str, Any]:
-    """Return what checks may ask for in ``valid_systems``, such as ``%numa_nodes=8``."""
+    """Return the properties that checks may require in ``valid_systems``, such as ``%numa_nodes=8``."""
     return {"numa_nodes": facts.numa_nodes, "packages": facts.packages, "pus": facts.pus}
 
 
 def _environment(system: str, partition: str) -> list[list[str]]:
-    """Return the variables that tell a job's records where they were measured."""
+    """Return the environment variables that name system and partition in a job's records."""
     return [["FIRSTTOUCH_SYSTEM", system], ["FIRSTTOUCH_PARTITION", partition]]

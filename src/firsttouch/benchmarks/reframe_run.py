@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs ReFrame on one system, with live progress, and says which checks did not give what they should."""
+"""Runs ReFrame on one system with live progress, and returns the checks that failed or were skipped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENDED = re.compile(r"\[ +(OK|FAIL|SKIP|XFAIL|XPASS|ABORT) +\] \( *(\d+)/(\d+)\)
 
 @dataclass(frozen=True)
 class Trouble:
-    """A check without a good result: its name, ``failed`` or ``skipped``, and why."""
+    """A check that failed or was skipped, and why."""
 
     check: str
     result: Literal["failed", "skipped"]
@@ -35,7 +35,7 @@ class Trouble:
 
     @property
     def word(self) -> str:
-        """The check's name without its parameters, as records have it."""
+        """The check's name without its parameters, as in records."""
         return self.check.split(" ", 1)[0]
 
 
@@ -44,12 +44,12 @@ def run(
 ) -> list[Trouble]:
     """Run all *checks* on *system*, one at a time, with all results below *folder*; return the troubles.
 
-    Raises RunFailed where ReFrame itself failed (a check that fails is a trouble, not an error).
+    Raises RunFailed if ReFrame itself fails. A check that fails is a trouble, not an error.
     """
     folder.mkdir(parents=True, exist_ok=True)
     report, progress = folder / "reframe.json", folder / "progress.log"
     progress.touch()
-    # ReFrame cannot run a local job in a folder with a blank in its name.
+    # ReFrame cannot run a local job in a path with a blank.
     with tempfile.TemporaryDirectory(prefix="firsttouch-") if " " in str(folder) else nullcontext() as elsewhere:
         stage = Path(elsewhere or folder, "stage")
         argv = [
@@ -70,9 +70,9 @@ def run(
 
 
 def read(report: Path) -> list[Trouble]:
-    """Return the troubles that a run report of ReFrame tells of, with the reasons in the log beside it.
+    """Return the troubles of a run report of ReFrame, with the reasons from the log beside it.
 
-    Raises BadInput where it is none.
+    Raises BadInput if it is not a run report.
     """
     try:
         log = report.with_suffix(".log")
@@ -83,7 +83,7 @@ def read(report: Path) -> list[Trouble]:
 
 
 def is_report(file: Path) -> bool:
-    """Tell whether a JSON file is a run report of ReFrame."""
+    """Return whether a JSON file is a run report of ReFrame."""
     try:
         with file.open("rb") as start:
             if b'"session_info"' not in start.read(4096):  # it is the first key
@@ -95,7 +95,7 @@ def is_report(file: Path) -> bool:
 
 
 def reports(folder: Path) -> list[Path]:
-    """Return the run reports below *folder*, whatever their names: of each folder, that of the newest session."""
+    """Return the run report of the newest session of each folder below *folder*, whatever its name."""
     newest: dict[Path, tuple[float, Path]] = {}
     for file in sorted(folder.rglob("*.json")):
         if file.is_file() and is_report(file):
@@ -107,7 +107,7 @@ def reports(folder: Path) -> list[Path]:
 
 
 def folders(report: Path) -> list[Path]:
-    """Return the folders with the results of a run report's checks, as far as they are there."""
+    """Return the existing folders with the results of a run report's checks."""
     data = json.loads(report.read_text(encoding="utf-8"))
     cases = [case for session in _list(data["runs"]) for case in _list(session["testcases"])]
     named = [Path(str(case[key])) for case in cases for key in ("outputdir", "stagedir") if case.get(key)]
@@ -117,7 +117,7 @@ def folders(report: Path) -> list[Path]:
 def _follow(
     argv: Sequence[str], env: Mapping[str, str], log: Path, progress: Path, say: Callable[[str], None]
 ) -> int:
-    """Run ReFrame to its end, telling what it and its checks say while they do; stop it where we are stopped."""
+    """Run ReFrame, print its progress and that of its checks, and return its exit status."""
     clock = _Clock(say)
     with (
         log.open("wb") as out,
@@ -132,16 +132,16 @@ def _follow(
 
 
 class _Clock:
-    """Turns ReFrame's log into one line per check, with its seconds, and passes on what checks say."""
+    """Prints one line per check from ReFrame's log, with its seconds, and the messages of the checks."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
         self.start = time.monotonic()
-        #: What was read after the last whole line, of the log and of the checks.
+        #: The incomplete last lines of the log and of the messages.
         self.log = self.steps = ""
 
     def tell(self, log: str, steps: str) -> None:
-        """Take what was written since the last call; a line is told once it is whole."""
+        """Take the text written since the last call; print each line once it is complete."""
         *lines, self.steps = (self.steps + steps).split("\n")
         for line in filter(None, lines):
             self.say(f"    {line.rstrip()}")
@@ -156,7 +156,7 @@ class _Clock:
 
 
 def _troubles(report: Mapping[str, object], log: str) -> list[Trouble]:
-    # Why a check was skipped is in the log alone.
+    # Only the log has the reasons of skipped checks.
     skips = {m[1]: m[2] for m in _SKIPPED.finditer(log)}
     troubles = []
     for session in _list(report["runs"]):
@@ -164,7 +164,7 @@ def _troubles(report: Mapping[str, object], log: str) -> list[Trouble]:
             result, name = str(case["result"]), str(case["display_name"])
             if result not in {"pass", "xfail"}:
                 reason = str(case.get("fail_reason") or skips.get(name) or "no reason given")
-                # A check whose fixture failed did not run: the fixture's own failure is the one to act on.
+                # A check whose fixture failed did not run. Only the fixture's failure needs action.
                 word: Literal["failed", "skipped"] = "skipped" if result in {"skip", "fail_deps"} else "failed"
                 troubles.append(Trouble(name, word, reason.removeprefix("sanity error: ")))
     return troubles
