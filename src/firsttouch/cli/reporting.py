@@ -41,34 +41,34 @@ def report_of(
     described = load(system) if system else None
     advice = advice_text.find(paths)
     kept = [path for path in paths if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
-    found = given.gather(kept)
-    passes = found.passes()
-    if described is not None and described.name not in {*passes.by_system(), *found.missing_of}:
+    gathered = given.gather(kept)
+    passes = gathered.passes()
+    if described is not None and described.name not in {*passes.by_system(), *gathered.missing_of}:
         raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
-    if len({*passes.hosts, *passes.settings, *found.missing}) <= few:
-        return _of_few(found, passes, described, advice, topology_xml), found.tell_unread
-    fleets = _judged(passes, described, found)
-    guided = guidelines.guidelines(model.split(found.records(aligners=True), (), None), advice)
+    if len({*passes.hosts, *passes.settings, *gathered.missing}) <= few:
+        return _of_few(gathered, passes, described, advice, topology_xml), gathered.tell_unread
+    fleets = _judged(passes, described, gathered)
+    guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None), advice)
 
     def write(out: Path) -> Fleet:
-        pages = _details(found, fleets, described, out, details) if details else {}
+        pages = _details(gathered, fleets, described, out, details) if details else {}
         # What hosts of campaigns did not finish is among what the verdicts miss.
-        problems = [p for p in _problems(found) if not (p.host and p.kind == "failed")]
+        problems = [p for p in _problems(gathered) if not (p.host and p.kind == "failed")]
         return fleet_pages.build(fleets, out, problems=problems, pages_of=pages, guided=guided)
 
-    return write, found.tell_unread
+    return write, gathered.tell_unread
 
 
 def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path], Compared]:
     """Compare what two paths hold; return what writes the report into a folder."""
     columns = []
     for path in (before, after):
-        found = given.gather([path])
-        passes = found.passes()
-        found.refuse_unread()
+        gathered = given.gather([path])
+        passes = gathered.passes()
+        gathered.refuse_unread()
         columns.append(passes if system is None else passes.by_system(system)[system])
         if not columns[-1].hosts:
-            raise found.nothing()
+            raise gathered.nothing()
     compared = fleet_comparison.compare(*columns)
     names = (before.name or str(before), after.name or str(after))
     return lambda out: fleet_comparison.build(
@@ -76,10 +76,10 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
     )
 
 
-def _judged(passes: SamplesTable, described: System | None, found: Gathered) -> list[Judged]:
+def _judged(passes: SamplesTable, described: System | None, gathered: Gathered) -> list[Judged]:
     """Return the verdicts of each system's hosts; what is missing of campaigns is missing of their system."""
-    missing, parts = found.missing_of, passes.by_system()
-    unread = found.unread_of((), any_host=False)
+    missing, parts = gathered.missing_of, passes.by_system()
+    unread = gathered.unread_of((), any_host=False)
     fleets = []
     for name in sorted({*parts, *missing}):
         judging = described if described is not None and described.name == name else _judging(name)
@@ -98,20 +98,20 @@ def _judging(name: str) -> Judging:
 
 
 def _of_few(
-    found: Gathered,
+    gathered: Gathered,
     passes: SamplesTable,
     described: System | None,
     advice: list[dict[str, object]],
     xml: str | None,
 ) -> Callable[[Path], Summary]:
-    records = found.records()
-    problems = _problems(found)
-    if not records and not advice and len(problems) == len(found.unread):
-        raise found.nothing()
+    records = gathered.records()
+    problems = _problems(gathered)
+    if not records and not advice and len(problems) == len(gathered.unread):
+        raise gathered.nothing()
     verdicts = []
     if described is not None:
-        (one,) = [f for f in _judged(passes, described, found) if f.system.name == described.name]
-        verdicts = [one.of(host) for host in one.hosts]
+        (fleet,) = [f for f in _judged(passes, described, gathered) if f.system.name == described.name]
+        verdicts = [fleet.of(host) for host in fleet.hosts]
 
     def write(out: Path) -> Summary:
         return report_pages.build(
@@ -132,20 +132,24 @@ def _references(described: System | None) -> model.References | None:
         return None
 
     def reference(record: Record) -> model.Reference | None:
-        mine = record.judged and record.system == described.name
-        known = described.reference(record.check, record.metric, record.parameters) if mine else None
-        return model.Reference(known.value, known.minimum, known.maximum, known.source) if known else None
+        judged_here = record.judged and record.system == described.name
+        expected = described.reference(record.check, record.metric, record.parameters) if judged_here else None
+        return (
+            model.Reference(expected.value, expected.minimum, expected.maximum, expected.source)
+            if expected
+            else None
+        )
 
     return reference
 
 
-def _problems(found: Gathered) -> list[Problem]:
+def _problems(gathered: Gathered) -> list[Problem]:
     """Return what campaigns and ReFrame's runs did not give, with the reason."""
     problems = [
-        Problem(str(u.error.file), "failed", f"cannot be read: {u}", check="") for u in found.unread.values()
+        Problem(str(u.error.file), "failed", f"cannot be read: {u}", check="") for u in gathered.unread.values()
     ]
-    problems += [Problem(t.check, t.result, t.reason, check=t.word) for t in found.troubles]
-    for seen in found.campaigns:
+    problems += [Problem(t.check, t.result, t.reason, check=t.word) for t in gathered.troubles]
+    for seen in gathered.campaigns:
         check = {s.name: s.argv[1] if s.argv[0] == "measure" else "placement" for s in seen.campaign.steps}
         kinds: tuple[tuple[Kind, Sequence[Gap]], ...] = (("failed", seen.gaps), ("skipped", seen.skipped))
         for kind, gaps in kinds:
@@ -157,23 +161,25 @@ def _problems(found: Gathered) -> list[Problem]:
 
 
 def _details(
-    found: Gathered, fleets: Sequence[Judged], described: System | None, out: Path, most: int
+    gathered: Gathered, fleets: Sequence[Judged], described: System | None, out: Path, most: int
 ) -> dict[str, str]:
     """Write the pages of the worst hosts that do not pass; return them by host, as links from the fleet's page."""
-    ranked = [(rank, one.system.name, host) for one in fleets for rank, host in enumerate(fleet_pages.worst(one))]
+    ranked = [
+        (rank, fleet.system.name, host) for fleet in fleets for rank, host in enumerate(fleet_pages.worst(fleet))
+    ]
     chosen = [host for _, _, host in sorted(ranked)][:most]
-    records = found.records(chosen)
+    records = gathered.records(chosen)
     pages = {}
     for host in dict.fromkeys(chosen):
-        mine = [r for r in records if r.host == host]
-        if not mine:
+        of_host = [r for r in records if r.host == host]
+        if not of_host:
             continue
         name = quote(host, safe="").replace(".", "%2E") if host.startswith(".") else quote(host, safe="")
         folder = out / "hosts" / name
         folder.mkdir(parents=True)
-        verdicts = [one.of(host) for one in fleets if host in one.number]
+        verdicts = [fleet.of(host) for fleet in fleets if host in fleet.number]
         report_pages.build(
-            mine, folder, references=_references(described), verdicts=verdicts, title=f"NUMA report {host}"
+            of_host, folder, references=_references(described), verdicts=verdicts, title=f"NUMA report {host}"
         )
         pages[host] = f"hosts/{quote(name)}/index.html"
     return pages
