@@ -9,6 +9,7 @@ import os
 import signal
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -113,20 +114,17 @@ class _Runner:
         if own is None:
             raise RunFailed(f"{self.host}: another process has just begun to measure this host")
         with own:
-            done = self._finished()
-            if not self._left(done):
+            if not (steps := self.left()):
                 self.say(f"{self.host}: all {len(self.steps)} steps are done")
-            for step in self._left(done):
+            for step in steps:
                 if self.campaign.judged and step.name != "topology":
                     self.look()
                 self.step(step, own.beat_if_due)
 
     def left(self) -> list[Step]:
         """Return the steps that are left for this host."""
-        return self._left(self._finished())
-
-    def _left(self, done: set[str]) -> list[Step]:
-        return [s for s in self.steps if s.name not in done and s.name not in self.tried]
+        done = self._finished() | self.tried
+        return [s for s in self.steps if s.name not in done]
 
     def _finished(self) -> set[str]:
         """Return the steps that are not run here any more: finished, or failed on some host of this submission.
@@ -176,27 +174,23 @@ class _Runner:
         comparisons are within one host. Steps of aligners that the fewest hosts have begun follow. Ties are broken
         by a hash, which differs between hosts, so that no scenario always runs first or last.
         """
-        hosts: dict[str, set[str]] = {}
+        hosts: dict[str, set[str]] = defaultdict(set)
         for journal in self._all_journals():
             for entry in journal.entries():
-                hosts.setdefault(entry.step, set()).add(journal.host)
+                hosts[entry.step].add(journal.host)
+
+        def lot(name: str) -> str:
+            return hashlib.sha256(f"{self.campaign.created} {self.host}\0{name}".encode()).hexdigest()
 
         def rank(step: Step) -> tuple[bool, int, str, bool, str]:
             bridge = self.campaign.bridge(step)
-            begun = hosts.get(bridge.name, set()) if bridge else set()
-            lot = f"{self.campaign.created} {self.host}"
-            return (
-                self.host not in begun,
-                len(begun),
-                _lot(lot, step.aligner),
-                step != bridge,
-                _lot(lot, step.name),
-            )
+            begun = hosts[bridge.name] if bridge else set()
+            return self.host not in begun, len(begun), lot(step.aligner), step != bridge, lot(step.name)
 
         return sorted(steps, key=rank)
 
     def _next(self) -> tuple[Step, Lease] | None:
-        for step in self._in_order(self._left(self._finished())):
+        for step in self._in_order(self.left()):
             if (lease := self.leases.take(step.name)) is None:
                 continue
             # Another host may have finished the step just before the lease was taken.
@@ -205,8 +199,8 @@ class _Runner:
             lease.release()
         return None
 
-    def step(self, step: Step, beat: Callable[[], None]) -> list[Record]:
-        """Run one step and store its records and its state, or the reason why it failed; return the records."""
+    def step(self, step: Step, beat: Callable[[], None]) -> None:
+        """Run one step and store its records and its state, or the reason why it failed."""
         self.tried.add(step.name)
         self._note(step, "began")
         began = time.monotonic()
@@ -224,7 +218,6 @@ class _Runner:
             self.say(f"  {host}{step.name}: {state} [{seconds:.1f} s]" + (f": {reason}" if reason else ""))
         if state == "skipped":
             self.skipped.add(reason)
-        return records
 
     def _note(
         self, step: Step, state: State, reason: str = "", *, seconds: float = 0, begin: int = 0, end: int = 0
@@ -343,11 +336,6 @@ class _Runner:
                 if name in counts:
                     steps[entry.step] = min(counts[name], steps.get(entry.step, counts[name]))
         return steps
-
-
-def _lot(*names: str) -> str:
-    """Return a hash that sorts *names* in an arbitrary but reproducible order."""
-    return hashlib.sha256("\0".join(names).encode()).hexdigest()
 
 
 def _partition() -> str:
