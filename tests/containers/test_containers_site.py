@@ -83,7 +83,7 @@ def test_the_digest_follows_what_measures_and_nothing_else(tmp_path):
 def test_what_tells_no_origin_is_said(tmp_path, text):
     file = tmp_path / "origin.json"
     file.write_text(text)
-    with pytest.raises(BadInput, match="tells no origin"):
+    with pytest.raises(BadInput, match="not the origin of a copy of firsttouch"):
         build_info.read(file)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the measured programs come from: this host (native), an Apptainer image, or a view that Spack made.
+"""Backends, the sources of the measured programs: this host (native), an Apptainer image, or a Spack view.
 
-Whatever the backend, firsttouch itself runs beside the programs (it is in the image and in the view), so that
-placements are verified where they are made, and nothing around the container is in what it times.
+The image and the view contain firsttouch itself, which runs beside the programs. So placements are verified
+inside, and container start-up is excluded from all timings.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from firsttouch.execution.build_info import Origin
 
 NATIVE = "native"
 NAMES = (NATIVE, "apptainer", "spack")
-#: Tells records which backend they were measured with.
+#: The environment variable that tells records their backend.
 VARIABLE = "FIRSTTOUCH_BACKEND"
 
 
 @dataclass(frozen=True)
 class Start:
-    """How a command is started: the whole argv and the environment of the process."""
+    """The argv and the environment that start a command."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
 
 
 def checked(name: str) -> str:
-    """Return *name*; raises BadInput where it names no backend."""
+    """Return *name*; raises BadInput if it is not a backend."""
     if name not in NAMES:
         raise BadInput(f"there is no backend '{name}': there are {', '.join(NAMES)}")
     return name
 
 
 def command(name: str, image: str = "") -> list[str]:
-    """Return the argv before firsttouch's arguments: itself, and where it is to run."""
+    """Return the argv that runs firsttouch in a backend, without firsttouch's arguments."""
     firsttouch = [str(Path(sys.executable).with_name("firsttouch"))]
     if checked(name) == NATIVE:
         return firsttouch
@@ -49,9 +49,10 @@ def command(name: str, image: str = "") -> list[str]:
 
 
 def prepared(name: str, image: str, argv: Sequence[str]) -> Start:
-    """Return how ``firsttouch ARGV`` is started with a backend, *image* being its file or folder (or empty).
+    """Return how ``firsttouch ARGV`` is started with a backend.
 
-    All that can be wrong with this site is looked at first: raises BadInput, Missing or CannotHere with it.
+    *image* is the backend's file or folder, empty for the default. The site is checked first:
+    raises BadInput, Missing or CannotHere.
     """
     if checked(name) == NATIVE:
         return Start([*command(NATIVE), *argv], dict(os.environ))
@@ -60,9 +61,9 @@ def prepared(name: str, image: str, argv: Sequence[str]) -> Start:
 
 
 def variables() -> dict[str, str]:
-    """Return what a command inside is told of this checkout: its datasets, systems and results."""
+    """Return the FIRSTTOUCH_* variables for a command inside: this checkout's datasets, systems and results."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("FIRSTTOUCH_")}
-    # Programs of this host are not the image's.
+    # The image and the view have their own probe.
     kept.pop("FIRSTTOUCH_PROBE", None)
     kept.setdefault("FIRSTTOUCH_DATASETS", str(paths.ROOT / "datasets"))
     kept["FIRSTTOUCH_SYSTEMS"] = ":".join(map(str, paths.systems()))
@@ -70,25 +71,24 @@ def variables() -> dict[str, str]:
     return kept
 
 
-def check_origin(found: Origin, what: str) -> None:
-    """Raise CannotHere or Missing where the copy *what* (of origin *found*) must not be measured with here.
+def check_origin(origin: Origin, what: str) -> None:
+    """Raise CannotHere or Missing if the image or view *what* must not be used for measurements here.
 
-    It is for another architecture, or with instructions that this host's processor does not have: its programs
-    would die of an illegal instruction, and late (CannotHere). Or it is made of another state of firsttouch than
-    this checkout: one of this state is missing.
+    CannotHere: it is for another architecture, or for instructions that this processor lacks, which would end its
+    programs late by an illegal instruction. Missing: it is not built from this state of the checkout.
     """
     machine = os.uname().machine
-    if found.machine != machine:
-        raise CannotHere(f"{what} is for {found.machine}, and this host is {machine}")
+    if origin.machine != machine:
+        raise CannotHere(f"{what} is for {origin.machine}, and this host is {machine}")
     from archspec import cpu  # type: ignore[import-untyped]  # noqa: PLC0415 - its import reads all targets
 
     here = cpu.host()
-    if found.target not in cpu.TARGETS:
-        raise CannotHere(f"{what} is for '{found.target}', which is no target that archspec knows")
-    wanted = cpu.TARGETS[found.target]
+    if origin.target not in cpu.TARGETS:
+        raise CannotHere(f"{what} is for '{origin.target}', which is no target that archspec knows")
+    wanted = cpu.TARGETS[origin.target]
     if not here >= wanted:
         lacking = ", ".join(sorted(wanted.features - here.features)[:4]) or "its instructions"
-        raise CannotHere(f"{what} is for {found.target}, and this host ({here.name}) lacks {lacking}")
-    if found.source != build_info.digest(paths.ROOT):
-        made = f"revision {found.revision}" if found.revision else f"version {found.version}"
+        raise CannotHere(f"{what} is for {origin.target}, and this host ({here.name}) lacks {lacking}")
+    if origin.source != build_info.digest(paths.ROOT):
+        made = f"revision {origin.revision}" if origin.revision else f"version {origin.version}"
         raise Missing(f"{what} is stale: it is of {made}, and the checkout has changed since; build it again")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an installed copy of firsttouch was made from: an image's or Spack's may be older than the checkout.
+"""The origin of an installed copy of firsttouch, to detect images and views that are older than the checkout.
 
-``python -m firsttouch.execution.build_info CHECKOUT FILE TARGET`` writes it down where such a copy is made.
+``python -m firsttouch.execution.build_info CHECKOUT FILE TARGET`` writes it when a copy is built.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from firsttouch import __version__, paths
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.tools import run_tool
 
-#: What decides how a copy measures; the rest of a checkout (tests, reports, documentation) does not.
+#: The parts of a checkout that decide how a copy measures.
 _PARTS = ("src/firsttouch", "probe", "datasets", "setup/requirements.lock")
-#: In a checkout's datasets, and no part of it.
+#: Fetched datasets, which are not part of the checkout.
 _FETCHED = ("datasets", "store")
-#: Packages that work on records afterwards, in the checkout: no measurement depends on them.
+#: Packages that only process records; no measurement depends on them.
 _AFTERWARDS = tuple(f"src/firsttouch/{name}" for name in ("fleet", "judge", "report"))
 _SUFFIXES = frozenset(
     {".c", ".css", ".def", ".h", ".j2", ".js", ".json", ".lock", ".py", ".sh", ".toml", ".txt", ".yaml"}
@@ -31,11 +31,10 @@ _SUFFIXES = frozenset(
 
 @dataclass(frozen=True)
 class Origin:
-    """A copy's source.
+    """The origin of a copy of firsttouch.
 
-    *source* is the digest of the checkout's files, *revision* Git's (with ``+`` where the checkout differed from
-    it, empty without Git), *machine* the architecture as ``uname`` says and *target* the instruction set by
-    archspec's name that its programs are built for.
+    *source* is the digest of the checkout's files, *revision* Git's (with ``+`` for a changed checkout, empty
+    without Git), *machine* the architecture by ``uname``, and *target* the instruction set by archspec's name.
     """
 
     version: str
@@ -46,30 +45,30 @@ class Origin:
 
 
 def of(checkout: Path, target: str) -> Origin:
-    """Return the origin of a copy that is made of *checkout* for *target* now."""
+    """Return the origin of a copy of *checkout* for *target*."""
     stored = checkout / "REVISION"
     revision = stored.read_text(encoding="utf-8").strip() if stored.is_file() else _revision(checkout)
     return Origin(__version__, digest(checkout), revision, platform.machine(), target)
 
 
 def read(file: Path) -> Origin:
-    """Return the origin that was written to *file*; raises BadInput where it is none."""
+    """Return the origin in *file*; raises BadInput."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         return Origin(**{key: str(value) for key, value in data.items()})
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise BadInput(f"tells no origin of a copy of firsttouch: {error}", file=file) from error
+        raise BadInput(f"not the origin of a copy of firsttouch: {error}", file=file) from error
 
 
 def digest(checkout: Path) -> str:
-    """Return the SHA-256 of what decides how a copy of *checkout* measures: names and contents of its files."""
+    """Return the SHA-256 of the names and contents of the files that decide how a copy of *checkout* measures."""
     return files_digest(*(checkout / part for part in _PARTS), below=checkout, without=_AFTERWARDS)
 
 
 def files_digest(*places: Path, below: Path = paths.ROOT, without: Sequence[str] = ()) -> str:
-    """Return the SHA-256 of the names (as seen from *below*) and contents of all source files in *places*.
+    """Return the SHA-256 of the names and contents of all source files in *places*.
 
-    Folders *without* (as seen from *below*) are left out.
+    Names are relative to *below*, as are the folders *without*, which are left out.
     """
     total = hashlib.sha256()
     for place in places:
@@ -91,8 +90,8 @@ def _revision(checkout: Path) -> str:
             return ""
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    found = git("rev-parse", "--short=12", "HEAD")
-    return found + ("+" if found and git("status", "--porcelain", "--untracked-files=no") else "")
+    commit = git("rev-parse", "--short=12", "HEAD")
+    return commit + ("+" if commit and git("status", "--porcelain", "--untracked-files=no") else "")
 
 
 def main(argv: list[str]) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of an aligner's run by perf stat: the events of thesis section 2.5.2, as far as the kernel lets us."""
+"""Hardware counters of an aligner's run by perf stat: the events of thesis section 2.5.2."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ EVENTS = (
     "LLC-load-misses",
     "cache-misses",
 )
-#: COUNT;UNIT;EVENT;… On a hybrid processor an event has a line for each kind of core, such as cpu_core/cycles/.
+#: COUNT;UNIT;EVENT;… A hybrid processor has a line for each kind of core, such as cpu_core/cycles/.
 _LINE = re.compile(r"(<not supported>|<not counted>|\d+);[^;]*;(?:\w+/)?([\w-]+)(?:/\w*)?(?::\w+)?;")
 
 
 def wrap(argv: Sequence[str], log: Path) -> list[str]:
-    """Return the argv that runs *argv* under perf stat, which writes its counts to *log*; raises Missing."""
+    """Return the argv that runs *argv* under perf stat, which writes to *log*; raises Missing without perf."""
     require("perf")
     return ["perf", "stat", "-x", ";", "-o", str(log), "-e", ",".join(EVENTS), "--", *guarded(argv)]
 
 
 def parse(text: str) -> dict[str, int]:
-    """Return the counts by event; those that processor or kernel do not count are left out.
+    """Return the counts by event, without the events that processor or kernel do not count.
 
-    The counts of a hybrid processor's kinds of cores are added: a process may run on all of them.
-    Raises RunFailed where perf printed something else, CannotHere where it may count nothing at all.
+    The counts of a hybrid processor's kinds of cores are added. Raises RunFailed if *text* is not perf's output,
+    CannotHere if the kernel permits no event.
     """
     lines = [(m[2], m[1]) for line in text.splitlines() if (m := _LINE.match(line))]
     if not lines:

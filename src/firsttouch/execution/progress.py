@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages for people while something long is under way."""
+"""Progress messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from firsttouch.errors import one_line
 
-#: Names the file to which messages are copied: ReFrame keeps those of its jobs until they have ended.
+#: The environment variable that names a file for a copy of the messages: ReFrame shows a job's output at its end.
 FOLLOWER = "FIRSTTOUCH_PROGRESS"
 
 
 def say(text: str) -> None:
-    """Print a message on standard error, and to who follows a run that ReFrame started."""
+    """Print a message on standard error, and append it to the file that FOLLOWER names."""
     text = one_line(text)
     print(text, file=sys.stderr, flush=True)
     if follower := os.environ.get(FOLLOWER):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend ``spack``: commands run from the view of an environment that spack-env/stack.py installed."""
+"""The backend ``spack``: commands run from the view of an environment that spack-env/stack.py installs."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from firsttouch.errors import BadInput, Missing
 from firsttouch.execution import backends, build_info
 from firsttouch.execution.backends import Start
 
-#: What every command needs beside itself, in the view or (as an external of Spack) on this host.
+#: Programs that every command needs, in the view or (as a Spack external) on this host.
 _NEEDED = ("numactl", "lstopo-no-graphics")
 
 
 def prepared(view: str, argv: Sequence[str]) -> Start:
     """Return how ``firsttouch ARGV`` is started from *view* (empty: FIRSTTOUCH_VIEW or .cache/spack's).
 
-    Raises Missing where the view or what it must have is not there, BadInput where there are several.
+    Raises Missing if the view or one of its programs does not exist, BadInput if there are several views.
     """
     folder = _view(view or os.environ.get("FIRSTTOUCH_VIEW", ""))
     path = f"{folder / 'bin'}:{os.environ.get('PATH', '')}"
     for program, place in (("firsttouch", str(folder / "bin")), *((p, path) for p in _NEEDED)):
         if shutil.which(program, path=place) is None:
             raise Missing(f"{folder} has no {program}: `spack-env/stack.py install` builds the whole environment")
-    found = build_info.read(folder / "share" / "firsttouch" / "origin.json")
-    backends.check_origin(found, str(folder))
+    origin = build_info.read(folder / "share" / "firsttouch" / "origin.json")
+    backends.check_origin(origin, str(folder))
     env = {**os.environ, **backends.variables()}
     env["PATH"] = path
-    env[backends.VARIABLE] = f"spack: {found.target}, {found.revision or found.version}"
-    # What was set for this Python is nothing to the view's.
+    env[backends.VARIABLE] = f"spack: {origin.target}, {origin.revision or origin.version}"
+    # These variables are meant for this Python, not for the view's.
     for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "RFM_CONFIG_FILES"):
         env.pop(name, None)
     return Start([str(folder / "bin" / "firsttouch"), *argv], env)
@@ -44,11 +44,11 @@ def _view(named: str) -> Path:
         if not folder.is_dir():
             raise Missing(f"{folder}: there is no such view of Spack")
         return folder
-    found = sorted((paths.ROOT / ".cache" / "spack").glob("*/view"))
-    if not found:
+    views = sorted((paths.ROOT / ".cache" / "spack").glob("*/view"))
+    if not views:
         raise Missing("no view of Spack in .cache/spack: `spack-env/stack.py install` makes one (FIRSTTOUCH_VIEW)")
-    if len(found) > 1:
+    if len(views) > 1:
         raise BadInput(
-            f"several views of Spack: {', '.join(map(str, found))}; say which: --image or FIRSTTOUCH_VIEW"
+            f"several views of Spack: {', '.join(map(str, views))}; say which: --image or FIRSTTOUCH_VIEW"
         )
-    return found[0]
+    return views[0]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios: N instances x T threads x policy, each instance with its placement (thesis section 5.2).
 
-Planned from a topology alone: no hardware is touched, so any stored topology can be planned for.
+Planning needs a topology only, so it works for any stored topology.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from firsttouch.scenarios.policies import Extent, Policy, chosen, policies, refu
 
 __all__ = ["SCALING_EIGHTHS", "Need", "Placement", "Plan", "Scenario", "plan"]
 
-#: What a scenario of some host may be called: instances, policy, and the threads of each where it names them.
+#: The name of a scenario: instances, policy and, optionally, threads of each instance.
 _NAME = re.compile(r"([1-9]\d{0,5})Inst_([a-z-]+?)(?:_([1-9]\d{0,5})t)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """PUs of one instance, the NUMA nodes it may allocate on, and numactl's options that ask for both.
+    """PUs of one instance, the NUMA nodes it may allocate on, and numactl's options that request both.
 
-    *extent* says whether the instance has everything (``whole``) or a part of the host (``part``).
+    *extent* is ``whole`` if the instance has the whole host, else ``part``.
     """
 
     pus: tuple[int, ...]
@@ -51,8 +51,8 @@ class Placement:
 class Scenario:
     """N *instances* of *threads* threads each under one *policy*; *name* as in the thesis (8Inst_Original).
 
-    The bare name uses all PUs that this process may use. Where fewer are used, a suffix has the threads of each
-    instance, as table 5.2 counts them (its 2x32t): 2Inst_Original_16t is 2 x 16 threads.
+    Without a suffix it uses all usable PUs. With fewer, a suffix has the threads of each instance, as in table 5.2
+    (its 2x32t): 2Inst_Original_16t is 2 x 16 threads.
     """
 
     name: str
@@ -74,16 +74,16 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Plan:
-    """The usual scenarios that can be run and, as (name, reason), those that cannot."""
+    """The usual scenarios that can be run, and the others as (name, reason)."""
 
     scenarios: tuple[Scenario, ...]
     infeasible: tuple[tuple[str, str], ...]
     _planner: _Planner | None = field(default=None, repr=False, compare=False)
 
     def scenario(self, name: str) -> Scenario:
-        """Return the scenario of that name (letter case aside); raises CannotHere or BadInput with the reason.
+        """Return a scenario by name, ignoring case; raises CannotHere or BadInput with the reason.
 
-        It may be any N x T under any policy that the host can carry, not only one that the plan lists.
+        Any N x T under any policy is accepted, not only the listed scenarios.
         """
         for scenario in self.scenarios:
             if scenario.name.lower() == name.lower():
@@ -92,15 +92,15 @@ class Plan:
             if infeasible.lower() == name.lower():
                 raise CannotHere(f"scenario {infeasible}: {reason}")
         have = f"this host has {', '.join(s.name for s in self.scenarios)}"
-        found = _NAME.fullmatch(name)
-        if not found or found[2].lower() not in policies():
+        parts = _NAME.fullmatch(name)
+        if not parts or parts[2].lower() not in policies():
             raise BadInput(f"no scenario '{name}': {have}")
         if self._planner is None:
             raise CannotHere(f"scenario {name}: {have}")
-        policy = policies()[found[2].lower()]
+        policy = policies()[parts[2].lower()]
         try:
             shares, threads = self._planner.layout.division(
-                int(found[1]), int(found[3]) if found[3] else None, bound=policy.binds
+                int(parts[1]), int(parts[3]) if parts[3] else None, bound=policy.binds
             )
         except CannotHere as error:
             raise CannotHere(f"scenario {name}: {error}; {have}") from error
@@ -120,14 +120,14 @@ def plan(
 ) -> Plan:
     """Return the usual scenarios for *topology*: those of the thesis's study, scaled to it.
 
-    *threads* limits their threads in total (default: all usable PUs). *policies* is ``thesis``, ``all`` or names
-    with commas; on this very host one that it refuses makes its scenarios infeasible. *all_memory* puts data on
-    high-bandwidth, persistent and CXL memory too. Raises BadInput where the topology leaves no PU or no memory
-    to use, *threads* is not 1 … its PUs, or a policy is unknown.
+    *need* is the memory of one instance. *threads* limits the threads in total (default: all usable PUs).
+    *policies* is ``thesis``, ``all`` or a comma-separated list; scenarios of a policy that this host refuses are
+    infeasible. *all_memory* also puts data on high-bandwidth, persistent and CXL memory. Raises BadInput if no PU
+    or no memory may be used, *threads* is out of range, or a policy is unknown.
     """
     planner = _Planner(Layout(topology, threads, all_memory=all_memory), need or Need())
     wanted = chosen(policies)
-    found: list[Scenario] = []
+    scenarios: list[Scenario] = []
     infeasible: list[tuple[str, str]] = []
     for shares, per_instance in planner.layout.divisions():
         for policy in wanted:
@@ -135,13 +135,13 @@ def plan(
             if reason:
                 infeasible.append((scenario.name, reason))
             else:
-                found.append(scenario)
-    return Plan(tuple(found), tuple(infeasible), planner)
+                scenarios.append(scenario)
+    return Plan(tuple(scenarios), tuple(infeasible), planner)
 
 
 @dataclass(frozen=True)
 class _Planner:
-    """Makes scenarios of shares, and says why one cannot be run."""
+    """Turns shares into scenarios, with the reason if one cannot be run."""
 
     layout: Layout
     need: Need
@@ -151,7 +151,7 @@ class _Planner:
         extent: Extent = "whole" if len(shares) == 1 else "part"
         if not policy.binds:
             shares, _ = self.layout.division(len(shares), threads, bound=False)
-        # Instances that are not bound share everything: one placement serves them all.
+        # Unbound instances share everything, and thus one placement.
         first = self._placement(shares[0], extent, policy)
         placements = tuple(first if s is shares[0] else self._placement(s, extent, policy) for s in shares)
         suffix = "" if threads * len(shares) == self.layout.total else f"_{threads}t"
@@ -164,9 +164,9 @@ class _Planner:
 
     @functools.cached_property
     def _all(self) -> frozenset[int]:
-        """The NUMA nodes that numactl's "all" stands for, none of them where hwloc does not show them all.
+        """The NUMA nodes of numactl's "all": every usable memory, including device memory.
 
-        It has every memory that the process may use, that of a device as well.
+        Empty if hwloc leaves out some NUMA nodes.
         """
         topology = self.layout.topology
         banks = frozenset(n.index for n in topology.numa_nodes if n.memory_bytes) & topology.allowed_nodes
@@ -176,9 +176,10 @@ class _Planner:
         topology = self.layout.topology
         complete = {p for n in share.cpu_nodes for p in topology.node(n).pus} == set(share.pus)
         bind = f"--cpunodebind={format_list(share.cpu_nodes)}"
-        # numactl knows no NUMA node without memory that it may use, not even for its PUs.
+        # numactl refuses a NUMA node without usable memory, even for its PUs.
         if not complete or not set(share.cpu_nodes) <= set(topology.memory_nodes):
             bind = f"--physcpubind={format_list(share.pus)}"
-        every = extent == "whole" and set(share.numa_nodes) == self._all
-        numactl = policy.numactl(extent, bind=bind, numa_nodes="all" if every else format_list(share.numa_nodes))
+        is_all = extent == "whole" and set(share.numa_nodes) == self._all
+        numa_nodes = "all" if is_all else format_list(share.numa_nodes)
+        numactl = policy.numactl(extent, bind=bind, numa_nodes=numa_nodes)
         return Placement(tuple(sorted(share.pus)), share.numa_nodes, numactl, policy.name, extent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory policies, read from policies.toml: a new one is an entry there, no code."""
+"""The memory policies of policies.toml; adding one needs an entry there and no code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from firsttouch.tools import run_tool
 Extent = Literal["whole", "part"]
 PAGES = ("anywhere", "inside", "even")
 _OPTIONS = {"type": "array", "items": {"type": "string"}}
-#: The kernel's name of a mode (two have a space), its flags, and its NUMA nodes (mm/mempolicy.c, mpol_to_str).
+#: A policy in numa_maps: mode (two contain a space), flags, and NUMA nodes (mm/mempolicy.c, mpol_to_str).
 _MODE = re.compile(r"[0-9a-f]+ ((?:prefer \(many\)|weighted interleave|[a-z]+)(?:=[^: ]+)?)(\S*)")
 
 
@@ -48,7 +48,7 @@ _POLICY: dict[str, Any] = {
         "setting": {**_OPTIONS, "minItems": 2, "maxItems": 2},
     },
 }
-#: Names as they can stand in a scenario's.
+#: The names become parts of scenario names.
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "propertyNames": {"pattern": "^[a-z]+(-[a-z]+)*$"},
@@ -58,10 +58,9 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """One policy: numactl's options and what the kernel must show, for one instance and for several.
+    """One policy: numactl's options and the mode that the kernel must show, for one instance and for several.
 
-    *since* is empty for the thesis's own; *setting* a kernel file and the value that it must hold, or empty;
-    *unlisted* ones are asked for by name.
+    The fields are the keys of policies.toml, which describes them. *since* is empty for the thesis's policies.
     """
 
     name: str
@@ -77,26 +76,26 @@ class Policy:
 
     @property
     def binds(self) -> bool:
-        """Whether each of several instances is bound to PUs of its own."""
+        """Whether each of several instances is bound to different PUs."""
         return any("{bind}" in option for option in self.part)
 
     def numactl(self, extent: Extent, *, bind: str, numa_nodes: str) -> tuple[str, ...]:
-        """Return numactl's options, with the placeholders of policies.toml filled in."""
+        """Return numactl's options with the placeholders of policies.toml replaced."""
         template = self.whole if extent == "whole" else self.part
         return tuple(t.format(bind=bind, numa_nodes=numa_nodes) for t in template)
 
     def holds(self, mode: str, extent: Extent) -> bool:
-        """Tell whether *mode*, as :func:`mode_of` gives it, is this policy's: name, and its flag if it has one."""
+        """Tell whether *mode*, from :func:`mode_of`, has the name and the flag of this policy."""
         wanted, _, flag = self.mode[extent].partition("=")
         name, _, flags = mode.partition(":")[0].partition("=")
-        # The flags "static" and "relative" say how NUMA nodes are counted in a cpuset, not what is asked for.
+        # The flags "static" and "relative" only say how NUMA nodes are counted in a cpuset.
         return name == wanted and ("balancing" in flags.split("|")) == (flag == "balancing")
 
 
 def mode_of(line: str) -> str:
     """Return the memory policy in a line of numa_maps: ``bind:0-1``, ``prefer (many):0``, ``default``."""
-    found = _MODE.match(line)
-    return found[1] + found[2] if found else ""
+    match = _MODE.match(line)
+    return match[1] + match[2] if match else ""
 
 
 def parse(text: str, file: str) -> dict[str, Policy]:
@@ -105,26 +104,25 @@ def parse(text: str, file: str) -> dict[str, Policy]:
     document.check(SCHEMA)
     policies = {}
     for name, table in document.data.items():
-        known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-        one = Policy(name=name, **known)
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+        policies[name] = Policy(name=name, **values)
         try:
             for extent in get_args(Extent):
-                one.numactl(extent, bind="", numa_nodes="")
+                policies[name].numactl(extent, bind="", numa_nodes="")
         except (KeyError, IndexError, ValueError) as error:
             raise document.error(f"policy {name}: unknown placeholder: {error}", name) from error
-        policies[name] = one
     return policies
 
 
 @functools.cache
 def policies() -> dict[str, Policy]:
-    """Return all policies by name, in the order of policies.toml: the thesis's three come first."""
+    """Return all policies by name, in the order of policies.toml."""
     file = resources.files("firsttouch.scenarios") / "policies.toml"
     return parse(documents.read_text(file), str(file))
 
 
 def policy(name: str) -> Policy:
-    """Return the policy of that name; raises BadInput that lists the known ones."""
+    """Return a policy by name; raises BadInput, which lists the names, if there is none."""
     try:
         return policies()[name]
     except KeyError:
@@ -132,7 +130,7 @@ def policy(name: str) -> Policy:
 
 
 def chosen(text: str) -> tuple[Policy, ...]:
-    """Return the policies that *text* names: ``thesis``, ``all``, or names with commas; raises BadInput."""
+    """Return the policies of ``thesis``, ``all`` or a comma-separated list of names; raises BadInput."""
     if text in {"thesis", "all"}:
         listed = [p for p in policies().values() if not p.unlisted]
         return tuple(p for p in listed if text == "all" or not p.since)
@@ -140,44 +138,44 @@ def chosen(text: str) -> tuple[Policy, ...]:
 
 
 @functools.cache
-def refusal(one: Policy, numa_nodes: str) -> str:
-    """Return why this host does not do that policy on *numa_nodes*, or an empty string.
+def refusal(policy: Policy, numa_nodes: str) -> str:
+    """Return why this host does not support a policy on *numa_nodes*, or an empty string.
 
-    Tried, not told by versions: numactl starts a program, and the kernel shows the policy that it runs under
-    (a numactl or a kernel that does not know a policy may take another one). The thesis's need no trial.
+    A trial decides, because a numactl or kernel that does not know a policy may use another one. The thesis's
+    policies work everywhere and need no trial.
     """
-    if not one.since:
+    if not policy.since:
         return ""
-    reason = _unset(one.setting) or _tried(one, numa_nodes)
-    return f"policy {one.name} needs {one.since}: {reason}" if reason else ""
+    reason = _unset(policy.setting) or _tried(policy, numa_nodes)
+    return f"policy {policy.name} needs {policy.since}: {reason}" if reason else ""
 
 
 def _unset(setting: tuple[str, ...]) -> str:
-    """Return how a kernel file differs from what it must hold, or an empty string."""
+    """Return how a kernel file differs from its required value, or an empty string."""
     if not setting:
         return ""
     file, value = setting
     try:
-        found = Path(file).read_text(encoding="utf-8").strip()
+        current = Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
         return f"{file}: {error.strerror}"
-    return "" if found == value else f"{file} is {found}, an administrator must make it {value}"
+    return "" if current == value else f"{file} is {current}, an administrator must make it {value}"
 
 
-def _tried(one: Policy, numa_nodes: str) -> str:
-    """Return what numactl or the kernel does not do of a policy, or an empty string."""
+def _tried(policy: Policy, numa_nodes: str) -> str:
+    """Run a program under a policy and return why numactl or the kernel refuse it, or an empty string."""
     if shutil.which("numactl") is None:
         return "numactl is not on PATH"
-    options = [o for o in one.numactl("part", bind="", numa_nodes=numa_nodes) if o]
+    options = [o for o in policy.numactl("part", bind="", numa_nodes=numa_nodes) if o]
     argv = ["numactl", *options, "--", "cat", "/proc/self/numa_maps"]
     try:
         done = run_tool(argv)
     except FirstTouchError as error:
         return f"numactl cannot be tried: {error}"
     if done.returncode:
-        said = next((x.strip() for x in done.stderr.splitlines() if x.strip()), f"status {done.returncode}")
-        return f"this host refuses it: {said}"
+        message = next((x.strip() for x in done.stderr.splitlines() if x.strip()), f"status {done.returncode}")
+        return f"this host refuses it: {message}"
     shown = {mode_of(line) for line in done.stdout.splitlines() if " anon=" in line}
-    if any(one.holds(mode, "part") for mode in shown):
+    if any(policy.holds(mode, "part") for mode in shown):
         return ""
     return f"this host gives {', '.join(sorted(shown)) or 'no policy'} in its place"
