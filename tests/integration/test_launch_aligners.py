@@ -67,10 +67,8 @@ def names(lines, mates):
     Some programs leave /1 and /2 out, some give the mate first that they could map.
     """
     fields = [line.split("\t", 2)[:2] for line in lines]
-    mates_seen = [
-        (n.removesuffix("/1").removesuffix("/2"), int(f) & 0x80) for n, f in fields if not int(f) & 0x900
-    ]
-    return [read for at in range(0, len(mates_seen), mates) for read in sorted(mates_seen[at : at + mates])]
+    reads = [(n.removesuffix("/1").removesuffix("/2"), int(f) & 0x80) for n, f in fields if not int(f) & 0x900]
+    return [read for at in range(0, len(reads), mates) for read in sorted(reads[at : at + mates])]
 
 
 @pytest.mark.parametrize("form", ["single", "files", "interleaved"])
@@ -103,7 +101,7 @@ def test_the_output_is_that_of_one_instance(installed, genome, form, tmp_path, t
         assert all(o.peak_bytes > 0 for o in result.outcomes)
 
 
-@pytest.mark.parametrize("one", named(has_large_batches), indirect=True)
+@pytest.mark.parametrize("installed", named(has_large_batches), indirect=True)
 def test_batches_that_cannot_be_made_smaller(installed, phage, tmp_path, tmp_path_factory):
     """Two instances, the second with its own batch: its pairs are further apart than those before."""
     reference, _ = phage

@@ -246,16 +246,16 @@ def small_store(small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPat
     return folder
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("stated", [True, False])
 def test_a_full_disk_says_so_and_leaves_no_half(
-    data: Path, server: Server, small_store: Path, length_stated: bool
+    data: Path, server: Server, small_store: Path, stated: bool
 ) -> None:
-    server.chunked = not length_stated  # without a length the disk is full in the middle, not before
+    server.chunked = not stated  # without a length the disk is full in the middle, not before
     remote(server)
     with pytest.raises(Missing, match=r"^disk full at") as caught:
         get("web")
     assert "\n" not in str(caught.value)
-    assert (str(len(server.content)) in str(caught.value)) == length_stated
+    assert (str(len(server.content)) in str(caught.value)) == stated
     assert "w.fq" not in leftovers(small_store / "web")
 
 

@@ -57,7 +57,7 @@ def test_a_shipped_file_is_pinned_or_says_why_not(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "fractions"),
     [
         ("reads = 10", [0, 0]),
         ("mapped_fraction_min = 0.5", [0.5, 0.5]),

@@ -286,7 +286,7 @@ def test_other_compressions_are_refused(tmp_path, begin, program):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         *[("a", "a"), ("a/1", "a/2"), ("a/1 x", "a/2 y"), ("a 1:N:0", "a 2:N:0"), ("a\tx", "a"), ("a/1", "a")],
         *[("a/2", "a/1"), ("n" * 250 + "/1", "n" * 250 + "/2"), ("a/1 c", "a/2"), ("a", "a" + " " * 300)],
@@ -354,7 +354,7 @@ def test_one_mate_twice_is_no_pair(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         *[("a", "b"), ("a/1", "b/2"), ("a", "ab"), ("ab", "a"), ("x1", "x2"), ("a/3", "a/4"), ("a/1x", "a/2x")],
         *[("n" * 250 + "1", "n" * 250 + "2"), ("a b", "c b"), ("/1", "/2x")],

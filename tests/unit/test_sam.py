@@ -127,10 +127,8 @@ def test_what_a_pipe_gets(tmp_path):
         consumer.stdin.close()
         consumer.stdin = None
         if os.fork() == 0:
-            sam.concatenate(
-                [sam.ByteRange(file, 0, survey.header_bytes), *sam.in_input_order([file], [survey], [[0]])],
-                writing,
-            )
+            header = sam.ByteRange(file, 0, survey.header_bytes)
+            sam.concatenate([header, *sam.in_input_order([file], [survey], [[0]])], writing)
             os._exit(0)
         os.close(writing)
         assert consumer.stdout.read() == file.read_bytes()
