@@ -152,6 +152,8 @@ def _names(placeholders: set[str]) -> str:
 # ----------------------------------------------------------------------
 # Aligners
 
+#: The folder of the aligners' files.
+FOLDER = resources.files(__name__)
 Steps = tuple[tuple[str, ...], ...]
 
 
@@ -307,7 +309,7 @@ def parse(name: str, text: str, file: str) -> Aligner:
 
 def names() -> list[str]:
     """Return the names of all aligners, sorted."""
-    files = (f.name for f in resources.files(__name__).iterdir())
+    files = (file.name for file in FOLDER.iterdir())
     return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
 
 
@@ -316,7 +318,7 @@ def aligner(name: str) -> Aligner:
     """Return the aligner *name*; raises BadInput for an unknown name or an invalid file."""
     if name not in names():
         raise BadInput(f"no aligner '{name}': there are {', '.join(names())}")
-    file = resources.files(__name__) / f"{name}.toml"
+    file = FOLDER / f"{name}.toml"
     return parse(name, documents.read_text(file), str(file))
 
 
