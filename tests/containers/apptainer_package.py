@@ -37,18 +37,18 @@ def ensure() -> str:
     """Return the path of ``apptainer``, installed where it is not there yet; raises CannotInstall."""
     if os.geteuid() == 0:
         map_root()
-    if found := shutil.which("apptainer"):
-        return found
+    if program := shutil.which("apptainer"):
+        return program
     if os.geteuid() != 0:
         raise CannotInstall("apptainer is not on PATH, and only root can install it")
     if shutil.which("apt-get") is None or os.uname().machine != "x86_64":
         raise CannotInstall("apptainer is not on PATH, and this is no Debian host of x86_64")
     with tempfile.TemporaryDirectory(prefix="apptainer-") as folder:
         install(Path(folder))
-    found = shutil.which("apptainer")
-    if found is None:
+    program = shutil.which("apptainer")
+    if program is None:
         raise CannotInstall("apptainer's package was installed, but there is no such program on PATH")
-    return found
+    return program
 
 
 def map_root() -> None:
@@ -109,25 +109,25 @@ def relinked(program: bytes) -> bytes:
     """Return an ELF *program* that asks for the old names of strtol and its kin (64 bits, little-endian)."""
     if program[:6] != b"\x7fELF\x02\x01":
         raise CannotInstall("Debian's apptainer is not a program of 64 bits")
-    made = bytearray(program)
-    sections = list(_sections(made))
+    linked = bytearray(program)
+    sections = list(_sections(linked))
     symbols = next((s for s in sections if s[1] == _SYMBOLS), None)
     needs = next((s for s in sections if s[1] == _NEEDS), None)
     if symbols is None or needs is None:
         return program
     names = sections[symbols[6]][4]
     for at in range(symbols[4], symbols[4] + symbols[5], 24):
-        (name,) = struct.unpack_from("<I", made, at)
-        if made.startswith(PREFIX, names + name):
-            struct.pack_into("<I", made, at, name + len(PREFIX))
-    versions = {_name(made, names + name): (at, hashed, name) for at, hashed, name in _versions(made, needs)}
+        (name,) = struct.unpack_from("<I", linked, at)
+        if linked.startswith(PREFIX, names + name):
+            struct.pack_into("<I", linked, at, name + len(PREFIX))
+    versions = {_name(linked, names + name): (at, hashed, name) for at, hashed, name in _versions(linked, needs)}
     if NEW in versions:
         if OLD not in versions:
             raise CannotInstall(f"Debian's apptainer names {NEW.decode()} alone: it cannot be adapted")
         at, (_, hashed, name) = versions[NEW][0], versions[OLD]
-        struct.pack_into("<I", made, at, hashed)
-        struct.pack_into("<I", made, at + 8, name)
-    return bytes(made)
+        struct.pack_into("<I", linked, at, hashed)
+        struct.pack_into("<I", linked, at + 8, name)
+    return bytes(linked)
 
 
 def _sections(elf: bytearray) -> Iterator[tuple[int, ...]]:

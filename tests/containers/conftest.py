@@ -42,10 +42,10 @@ def apptainer() -> str:
 def image(apptainer: str) -> Path:
     """An image of this checkout with Debian's packages, built where .cache has none of the same state."""
     output = paths.ROOT / ".cache" / "images" / "tested"
-    made, state = output / f"{IMAGE}.sif", output / "state"
+    file, state = output / f"{IMAGE}.sif", output / "state"
     wanted = build_info.digest(paths.ROOT) + build_info.files_digest(CONTAINERS)
-    if made.exists() and state.exists() and state.read_text() == wanted:
-        return made
+    if file.exists() and state.exists() and state.read_text() == wanted:
+        return file
     state.unlink(missing_ok=True)
     done = subprocess.run(
         [sys.executable, CONTAINERS / "images.py", IMAGE, "-o", output],
@@ -59,7 +59,7 @@ def image(apptainer: str) -> Path:
         pytest.skip(f"NO CONTAINER IS TESTED: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
     state.write_text(wanted)
-    return made
+    return file
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ def test_a_stopped_build_leaves_nothing(image: Path, tmp_path: Path, number: sig
             assert time.monotonic() < deadline
             time.sleep(0.05)
         os.kill(build.pid, number)
-        said = build.communicate(timeout=60)[1]
+        messages = build.communicate(timeout=60)[1]
     assert build.returncode == 130
-    assert said.splitlines()[-1].startswith("images: interrupted")
+    assert messages.splitlines()[-1].startswith("images: interrupted")
     assert not any(Path(f"/proc/{pid}").exists() for pid in started)
     assert not list(tmp_path.iterdir())
     assert set(STORE.iterdir()) <= before | {STORE / "aligners.log"}

@@ -9,29 +9,32 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from factories.processes import run_reframe
 from firsttouch import paths
 from firsttouch.execution import backends, build_info
 from firsttouch.genomics.aligners import aligner
 from firsttouch.records import schema
 from firsttouch.systems import draft
 
-REFRAME = Path(sys.executable).with_name("reframe")
-
 
 def test_its_labels_tell_what_it_was_made_of(image, in_image):
     labels = json.loads(in_image("cat /.singularity.d/labels.json"))
-    found = build_info.of(paths.ROOT, os.uname().machine)
-    wanted = {"version": found.version, "source": found.source, "machine": found.machine, "target": found.target}
+    origin = build_info.of(paths.ROOT, os.uname().machine)
+    wanted = {
+        "version": origin.version,
+        "source": origin.source,
+        "machine": origin.machine,
+        "target": origin.target,
+    }
     assert {key: labels[f"org.firsttouch.{key}"] for key in wanted} == wanted
     assert labels["org.firsttouch.revision"]
     inside = json.loads(in_image("cat /opt/firsttouch/share/firsttouch/origin.json"))
-    assert inside["source"] == found.source
+    assert inside["source"] == origin.source
 
 
 def test_its_own_test_passes(apptainer, image):
@@ -65,8 +68,8 @@ def test_help_and_an_app_for_each_tool(apptainer, image):
 
 
 def test_checksum_and_packages_lie_beside_it(image, in_image):
-    said = image.with_name(f"{image.name}.sha256").read_text().split()
-    assert said == [hashlib.sha256(image.read_bytes()).hexdigest(), image.name]
+    checksum = image.with_name(f"{image.name}.sha256").read_text().split()
+    assert checksum == [hashlib.sha256(image.read_bytes()).hexdigest(), image.name]
     document = json.loads(image.with_name(f"{image.name}.spdx.json").read_text())
     assert document["spdxVersion"] == "SPDX-2.3"
     names = {(p["name"], p["versionInfo"]) for p in document["packages"]}
@@ -93,14 +96,14 @@ def test_placements_are_verified_inside_and_alignments_are_the_same(inside, firs
     assert done.returncode == 0, done.stderr
     done = inside("run", "1Inst_Localalloc", *argv, "--records", second)
     assert done.returncode == 0, done.stderr
-    (outside,), (found,) = schema.read(first), schema.read(second)
-    assert found.status == "valid"
-    assert found.software["backend"].startswith("apptainer: aligners.sif")
+    (outside,), (record,) = schema.read(first), schema.read(second)
+    assert record.status == "valid"
+    assert record.software["backend"].startswith("apptainer: aligners.sif")
     assert "backend" not in outside.software
-    assert found.parameters["common_sha256"] == outside.parameters["common_sha256"]
-    assert found.placement_found[0]["pus"] == outside.placement_found[0]["pus"]
-    assert found.placement_found[0]["pages"]
-    assert found.software["bwa-mem"] == aligner("bwa-mem").version()  # Debian's, inside and outside
+    assert record.parameters["common_sha256"] == outside.parameters["common_sha256"]
+    assert record.placement_found[0]["pus"] == outside.placement_found[0]["pus"]
+    assert record.placement_found[0]["pages"]
+    assert record.software["bwa-mem"] == aligner("bwa-mem").version()  # Debian's, inside and outside
 
 
 def test_the_probe_verifies_its_pages_inside(inside, tmp_path):
@@ -123,40 +126,26 @@ def test_a_failing_command_fails_as_it_does_outside(inside):
 
 @pytest.fixture
 def reframe(tmp_path, lambda_work, image):
-    """Returns a function that runs the checks on a system of this host, and gives (results, records, output)."""
+    """Returns a function that runs the checks on a system of this host, and returns its run and records."""
     systems = tmp_path / "systems"
     systems.mkdir()
 
     def run(text, *options, pattern="^topology$|^scaling%scenario=1Inst_Original%"):
         (systems / "local.yaml").write_text(text)
-        files = [o for f in ("topology", "scaling") for o in ("-c", paths.ROOT / "reframe" / f"{f}.py")]
-        argv = [REFRAME, "--nocolor", *files, "-r", "--system", "local", "-n", pattern, "--exec-policy", "serial"]
-        argv += ["-S", "repetitions=1", "--report-file", tmp_path / "report.json", *options]
-        done = subprocess.run(
-            argv,
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "RFM_CONFIG_FILES": str(paths.SETTINGS),
-                "FIRSTTOUCH_SYSTEMS": str(systems),
-                "FIRSTTOUCH_OUT": str(tmp_path / "out"),
-                "FIRSTTOUCH_DATA": str(lambda_work[0].parents[2]),
-                "FIRSTTOUCH_EFFORT": "smoke",
-            },
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        cases = [c for r in json.loads((tmp_path / "report.json").read_text())["runs"] for c in r["testcases"]]
-        return {c["display_name"]: c["result"] for c in cases}, schema.collect([tmp_path / "out"]), done.stdout
+        environment = {
+            "FIRSTTOUCH_SYSTEMS": str(systems),
+            "FIRSTTOUCH_DATA": str(lambda_work[0].parents[2]),
+            "FIRSTTOUCH_EFFORT": "smoke",
+        }
+        done = run_reframe(tmp_path, ("topology", "scaling"), pattern, *options, environment=environment)
+        return done, schema.collect([tmp_path / "out"])
 
     return run
 
 
 def test_every_check_runs_inside_where_reframe_is_told_so(reframe, image):
-    found, measured, said = reframe(draft.of_this_host("local"), "-S", "backend=apptainer", "-S", f"image={image}")
-    assert set(found.values()) == {"pass"}, said
+    done, measured = reframe(draft.of_this_host("local"), "-S", "backend=apptainer", "-S", f"image={image}")
+    assert set(done.results.values()) == {"pass"}, done.output
     assert {m.check for m in measured} >= {"topology", "scaling"}
     for record in measured:
         assert record.software["backend"].startswith("apptainer: aligners.sif"), record.check
@@ -167,12 +156,12 @@ def test_a_partition_says_that_its_checks_run_inside(reframe, image):
         "backend: native", f"backend: apptainer\n    image: {image}", draft.of_this_host("local")
     )
     assert count == 1
-    found, measured, said = reframe(text, pattern="^topology$")
-    assert set(found.values()) == {"pass"}, said
+    done, measured = reframe(text, pattern="^topology$")
+    assert set(done.results.values()) == {"pass"}, done.output
     assert {record.software["backend"].split(",")[0] for record in measured} == {"apptainer: aligners.sif"}
     # And one run is native all the same where it is asked for.
-    found, measured, said = reframe(text, "-S", "backend=native", pattern="^topology$")
-    assert found["topology"] == "pass", said
+    done, measured = reframe(text, "-S", "backend=native", pattern="^topology$")
+    assert done.results["topology"] == "pass", done.output
     assert not any("backend" in record.software for record in measured if record.check == "topology")
 
 

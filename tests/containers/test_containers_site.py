@@ -201,13 +201,13 @@ def test_a_user_without_user_namespaces_is_told_so():
 def test_what_mounting_an_image_lacks_is_told(monkeypatch, tmp_path):
     fuse = Path("/dev/fuse")
     monkeypatch.setenv("PATH", str(tmp_path))
-    said = apptainer.fuse_trouble()
+    trouble = apptainer.fuse_trouble()
     if not fuse.exists():
-        assert said == "no /dev/fuse on this host"
+        assert trouble == "no /dev/fuse on this host"
     elif not os.access(fuse, os.R_OK | os.W_OK):
-        assert "not open to this user" in said
+        assert "not open to this user" in trouble
     else:
-        assert said == "squashfuse is not installed"
+        assert trouble == "squashfuse is not installed"
         program = tmp_path / "squashfuse"
         program.write_text("")
         program.chmod(stat.S_IRWXU)

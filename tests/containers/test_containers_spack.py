@@ -90,24 +90,24 @@ def test_targets_are_archspecs_and_name_every_system():
 
 def test_an_environment_is_made_for_a_system(tmp_path):
     folder = stack.environment(arguments(tmp_path, system="amd-opteron"))
-    made = yaml.safe_load((folder / "spack.yaml").read_text())["spack"]
+    content = yaml.safe_load((folder / "spack.yaml").read_text())["spack"]
     assert folder.name == "airgap-piledriver"
-    assert made["packages"]["all"]["require"] == ["target=piledriver"]
-    assert made["specs"] == DESCRIBED["specs"]
-    assert made["include"] == [str(SPACK / "profiles" / "airgap")]
+    assert content["packages"]["all"]["require"] == ["target=piledriver"]
+    assert content["specs"] == DESCRIBED["specs"]
+    assert content["include"] == [str(SPACK / "profiles" / "airgap")]
     arm = stack.environment(arguments(tmp_path, target="neoverse_n1"))
-    made = yaml.safe_load((arm / "spack.yaml").read_text())["spack"]
-    assert not any(spec.startswith("gem3-mapper") for spec in made["specs"])
-    assert any(spec.startswith("bwa@") for spec in made["specs"])
+    content = yaml.safe_load((arm / "spack.yaml").read_text())["spack"]
+    assert not any(spec.startswith("gem3-mapper") for spec in content["specs"])
+    assert any(spec.startswith("bwa@") for spec in content["specs"])
 
 
 def test_a_part_of_the_stack_is_decided_on_by_itself(tmp_path):
     """The profile's lock file is of all packages: another solution may be right for a part."""
     only = ["bwa", "snap-berkeley"]
     folder = stack.environment(arguments(tmp_path, profile="debian", target="x86_64_v3", only=only))
-    made = yaml.safe_load((folder / "spack.yaml").read_text())["spack"]
-    assert {spec.split("@")[0] for spec in made["specs"]} == set(only)
-    assert "develop" not in made
+    content = yaml.safe_load((folder / "spack.yaml").read_text())["spack"]
+    assert {spec.split("@")[0] for spec in content["specs"]} == set(only)
+    assert "develop" not in content
     assert not (folder / "spack.lock").exists()
     with pytest.raises(sources.Wrong, match=r"not in spack.yaml: bw2 \(there are bowtie, "):
         stack.environment(arguments(tmp_path, only=["bwa", "bw2"]))
@@ -117,8 +117,8 @@ def test_what_a_site_has_already_is_not_built(tmp_path):
     site = tmp_path / "packages.yaml"
     site.write_text("packages:\n  hwloc: {externals: [{spec: hwloc@2.9.0, prefix: /usr}], buildable: false}\n")
     folder = stack.environment(arguments(tmp_path, profile="debian", target="x86_64_v3", site=site))
-    made = yaml.safe_load((folder / "spack.yaml").read_text())["spack"]
-    assert made["include"] == [str(site), str(SPACK / "profiles" / "debian")]
+    content = yaml.safe_load((folder / "spack.yaml").read_text())["spack"]
+    assert content["include"] == [str(site), str(SPACK / "profiles" / "debian")]
     assert not (folder / "spack.lock").exists()
     for text in ("hwloc: {}\n", "packages: [\n", "- packages\n"):
         site.write_text(text)
@@ -162,9 +162,9 @@ def test_spack_that_is_not_there_is_said(tmp_path):
 
 # ---------------------------------------------------------------- sources
 def test_the_lock_names_every_package_with_a_source():
-    found = sources.read(sources.LOCK)
-    assert {s.name for s in found} >= set(SPECS) - {"firsttouch"}
-    for source in found:
+    locked = sources.read(sources.LOCK)
+    assert {s.name for s in locked} >= set(SPECS) - {"firsttouch"}
+    for source in locked:
         if source.name in SPECS:
             assert source.version == SPECS[source.name]
         assert source.path.startswith(f"_source-cache/archive/{source.sha256[:2]}/{source.sha256}")
@@ -194,36 +194,36 @@ def test_a_lock_that_is_wrong(tmp_path, field, value, reason):
 def lock(tmp_path):
     """A lock of two sources, and the texts of their files."""
     texts = {name: f"the source of {name}\n".encode() for name in ("one", "two")}
-    made = []
+    entries = []
     for name, text in texts.items():
         digest = hashlib.sha256(text).hexdigest()
         path = f"_source-cache/archive/{digest[:2]}/{digest}.tar.gz"
-        made.append(sources.Source(name, "1", digest, f"https://example.org/{name}", path))
+        entries.append(sources.Source(name, "1", digest, f"https://example.org/{name}", path))
     file = tmp_path / "sources.lock"
-    sources.write(file, made)
+    sources.write(file, entries)
     return file, texts
 
 
 def test_a_mirror_is_filled_from_files_of_any_name_and_verified(tmp_path, lock):
     file, texts = lock
-    given, mirror, said = tmp_path / "given", tmp_path / "mirror", []
+    given, mirror, messages = tmp_path / "given", tmp_path / "mirror", []
     (given / "deep").mkdir(parents=True)
     (given / "deep" / "what.ever").write_bytes(texts["one"])
     (given / "two-1.tar.gz").write_bytes(b"another text")
-    assert sources.fill(file, mirror, given, [], say=said.append) == 1
-    assert "MISSING: no file with its checksum" in " ".join(said)
+    assert sources.fill(file, mirror, given, [], say=messages.append) == 1
+    assert "MISSING: no file with its checksum" in " ".join(messages)
     (given / "two-1.tar.gz").write_bytes(texts["two"])
-    assert sources.fill(file, mirror, given, [], say=said.append) == 0
+    assert sources.fill(file, mirror, given, [], say=messages.append) == 0
     assert sorted(f.read_bytes() for f in mirror.rglob("*.tar.gz")) == sorted(texts.values())
     # A file that was spoilt since is found and replaced.
     spoilt = next(mirror.rglob("*.tar.gz"))
     spoilt.write_bytes(b"spoilt")
-    assert sources.fill(file, mirror, given, [], say=said.append) == 0
+    assert sources.fill(file, mirror, given, [], say=messages.append) == 0
     assert spoilt.read_bytes() in texts.values()
     with pytest.raises(sources.Wrong, match="no source of three"):
-        sources.fill(file, mirror, given, ["three"], say=said.append)
+        sources.fill(file, mirror, given, ["three"], say=messages.append)
     with pytest.raises(sources.Wrong, match="is no directory"):
-        sources.fill(file, mirror, tmp_path / "no", [], say=said.append)
+        sources.fill(file, mirror, tmp_path / "no", [], say=messages.append)
 
 
 def test_a_mirror_is_filled_by_download_and_a_wrong_file_never_stays(tmp_path, lock):
@@ -245,13 +245,13 @@ def test_a_mirror_is_filled_by_download_and_a_wrong_file_never_stays(tmp_path, l
     try:
         text = file.read_text().replace("https://example.org", f"http://127.0.0.1:{server.server_port}")
         file.write_text(text)
-        mirror, said = tmp_path / "mirror", []
-        assert sources.fill(file, mirror, None, [], say=said.append) == 1
+        mirror, messages = tmp_path / "mirror", []
+        assert sources.fill(file, mirror, None, [], say=messages.append) == 1
     finally:
         server.shutdown()
         server.server_close()
     assert [f.read_bytes() for f in mirror.rglob("*") if f.is_file()] == [texts["one"]]
-    assert any("two 1: MISSING: its SHA-256 is" in line for line in said)
+    assert any("two 1: MISSING: its SHA-256 is" in line for line in messages)
 
 
 # ---------------------------------------------------------------- a real Spack

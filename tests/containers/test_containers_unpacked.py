@@ -30,10 +30,10 @@ def program(tmp_path, monkeypatch) -> Path:
     """What stands for Apptainer; the temporary folder is the test's own."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    made = tmp_path / "apptainer"
-    made.write_text(SCRIPT)
-    made.chmod(0o755)
-    return made
+    script = tmp_path / "apptainer"
+    script.write_text(SCRIPT)
+    script.chmod(0o755)
+    return script
 
 
 @pytest.fixture
@@ -49,19 +49,19 @@ def calls(program: Path) -> int:
 
 
 def test_it_is_unpacked_once_whoever_asks_at_the_same_time(program, image_file):
-    found = []
+    folders = []
     asking = [
-        threading.Thread(target=lambda: found.append(unpacked.sandbox_folder(image_file, str(program))))
+        threading.Thread(target=lambda: folders.append(unpacked.sandbox_folder(image_file, str(program))))
         for _ in range(3)
     ]
-    for one in asking:
-        one.start()
-    for one in asking:
-        one.join()
-    assert len({*found, unpacked.sandbox_folder(image_file, str(program))}) == 1
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert len({*folders, unpacked.sandbox_folder(image_file, str(program))}) == 1
     assert calls(program) == 1
-    assert (found[0] / "content").read_text() == "one"
-    assert found[0].parent.stat().st_mode & 0o077 == 0
+    assert (folders[0] / "content").read_text() == "one"
+    assert folders[0].parent.stat().st_mode & 0o077 == 0
 
 
 ASK = """\
@@ -171,8 +171,8 @@ def test_a_real_image(apptainer, image, somebody):
     program = folder / "apptainer"
     program.write_text(f'#!/bin/sh\nexec {" ".join(become)} env HOME={folder} {apptainer} "$@"\n')
     program.chmod(0o755)
-    made = unpacked.sandbox_folder(shutil.copy(image, folder / image.name), str(program))
-    assert made is not None
-    argv = [program, "--silent", "exec", "--cleanenv", made, "firsttouch", "--version"]
+    sandbox = unpacked.sandbox_folder(shutil.copy(image, folder / image.name), str(program))
+    assert sandbox is not None
+    argv = [program, "--silent", "exec", "--cleanenv", sandbox, "firsttouch", "--version"]
     done = subprocess.run(argv, cwd="/", capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout[:10]) == (0, "firsttouch"), done.stderr

@@ -69,9 +69,9 @@ def program(name: str) -> str:
     """Return the path of one of PROGRAMS; Missing says how to install those that are not there."""
     # A user's PATH lacks the directories in which Debian has kmod.
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    absent = [known for known in PROGRAMS if shutil.which(known, path=path) is None]
+    absent = [needed for needed in PROGRAMS if shutil.which(needed, path=path) is None]
     if absent:
-        packages = " ".join(sorted({PROGRAMS[known] for known in absent}))
+        packages = " ".join(sorted({PROGRAMS[needed] for needed in absent}))
         raise Missing(f"{', '.join(absent)} not found: apt-get install -y --no-install-recommends {packages}")
     return shutil.which(name, path=path) or name
 
@@ -132,17 +132,17 @@ def _unpacked_kernel(packed: bytes) -> bytes:
 
 def _download() -> Path:
     depends = subprocess.run(["apt-cache", "depends", KERNEL_PACKAGE], check=False, capture_output=True, text=True)
-    found = re.search(r"Depends: (linux-image-\S+)", depends.stdout)
-    if found is None:
+    dependency = re.search(r"Depends: (linux-image-\S+)", depends.stdout)
+    if dependency is None:
         raise Missing(f"no package {KERNEL_PACKAGE} is known to apt: apt-get update")
-    print(f"downloading {found[1]} for the emulated machines", file=sys.stderr)
+    print(f"downloading {dependency[1]} for the emulated machines", file=sys.stderr)
     with _scratch() as scratch:
         fetched = subprocess.run(
-            ["apt-get", "download", "-q", found[1]], cwd=scratch, check=False, capture_output=True, text=True
+            ["apt-get", "download", "-q", dependency[1]], cwd=scratch, check=False, capture_output=True, text=True
         )
         packages = list(scratch.glob("*.deb"))
         if fetched.returncode or not packages:
-            raise RunFailed(f"apt-get download {found[1]} (after apt-get update?): {fetched.stderr.strip()}")
+            raise RunFailed(f"apt-get download {dependency[1]} (after apt-get update?): {fetched.stderr.strip()}")
         return packages[0].rename(cache() / packages[0].name)
 
 

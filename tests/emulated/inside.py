@@ -53,10 +53,10 @@ def telling_when_seen(seen: Path, scenario: Scenario, mebibytes: int) -> Watchin
     """Return how to watch: the file *seen* is made when each instance was seen with all its memory and threads."""
     found_of: dict[int, placement_check.Observed] = {}
 
-    def look(pid: int, found: placement_check.Observed) -> None:
-        placement_check.look(pid, found)
-        if found.threads >= scenario.threads and sum(found.pages.values()) >= mebibytes * PAGES_PER_MIB:
-            found_of[pid] = found
+    def look(pid: int, observed: placement_check.Observed) -> None:
+        placement_check.look(pid, observed)
+        if observed.threads >= scenario.threads and sum(observed.pages.values()) >= mebibytes * PAGES_PER_MIB:
+            found_of[pid] = observed
         if len(found_of) == scenario.instances:
             seen.touch()
 

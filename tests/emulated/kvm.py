@@ -29,13 +29,13 @@ class Trials:
 
         $FIRSTTOUCH_ACCELERATOR, kvm or tcg, says it without a trial.
         """
-        if said := os.environ.get("FIRSTTOUCH_ACCELERATOR"):
-            if said not in {"kvm", "tcg"}:
-                raise BadInput(f"FIRSTTOUCH_ACCELERATOR is '{said}': it may be kvm or tcg")
-            return [said]
-        known = self._lines()
-        failed = any(line.startswith(_FAILED) for line in known)
-        if machine in known and not failed:
+        if chosen := os.environ.get("FIRSTTOUCH_ACCELERATOR"):
+            if chosen not in {"kvm", "tcg"}:
+                raise BadInput(f"FIRSTTOUCH_ACCELERATOR is '{chosen}': it may be kvm or tcg")
+            return [chosen]
+        lines = self._lines()
+        failed = any(line.startswith(_FAILED) for line in lines)
+        if machine in lines and not failed:
             return ["kvm"]
         if not os.access("/dev/kvm", os.R_OK | os.W_OK) or failed:
             return ["tcg"]

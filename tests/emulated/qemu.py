@@ -104,8 +104,8 @@ class Qemu:
 
 
 def _kernel_options(accelerator: str) -> str:
-    known = tsc.kilohertz() if accelerator == "tcg" else 0
-    return f"{KERNEL_OPTIONS} tsc_early_khz={known}" if known else KERNEL_OPTIONS
+    frequency = tsc.kilohertz() if accelerator == "tcg" else 0
+    return f"{KERNEL_OPTIONS} tsc_early_khz={frequency}" if frequency else KERNEL_OPTIONS
 
 
 def _file_system(tag: str, path: Path, mode: str) -> list[str]:

@@ -38,8 +38,8 @@ def ordered(guest: Guest, **order: Any) -> list[dict[str, Any]]:
     return list(json.loads(done.text))
 
 
-def pages(found: dict[str, Any]) -> dict[int, int]:
-    return {int(n): c for n, c in found["pages"].items()}
+def pages(actual: dict[str, Any]) -> dict[int, int]:
+    return {int(n): c for n, c in actual["pages"].items()}
 
 
 def check_where_asked(results: dict[str, Any]) -> None:
@@ -47,10 +47,10 @@ def check_where_asked(results: dict[str, Any]) -> None:
     for name, result in results.items():
         assert result["misplaced"] == [""] * len(result["found"]), name
         several = result["scenario"]["instances"] > 1
-        for asked, found in zip(result["scenario"]["placements"], result["found"], strict=True):
-            assert set(found["pus"]) <= set(asked["pus"]), name
-            total = sum(pages(found).values())
-            inside = {n: pages(found).get(n, 0) for n in asked["numa_nodes"]}
+        for asked, actual in zip(result["scenario"]["placements"], result["found"], strict=True):
+            assert set(actual["pus"]) <= set(asked["pus"]), name
+            total = sum(pages(actual).values())
+            inside = {n: pages(actual).get(n, 0) for n in asked["numa_nodes"]}
             if several or asked["policy"] == "interleave":
                 assert sum(inside.values()) >= 0.95 * total, name
         for asked, own in zip(result["scenario"]["placements"], result.get("own", ()), strict=False):
@@ -67,9 +67,9 @@ def test_scenarios_of_the_thesis_lie_where_table_5_2_says(guest: Guest, touch: P
     names = ["8Inst_Original", "4Inst_Localalloc", "4Inst_Interleave", "2Inst_Interleave", "1Inst_Interleave"]
     results = run(guest, scenarios=names, touch=[str(touch), MEBIBYTES])
     check_where_asked(results)
-    for number, found in enumerate(results["8Inst_Original"]["found"]):
-        assert set(pages(found)) == {number}
-        assert found["pus"] == list(range(8 * number, 8 * number + 8))
+    for number, actual in enumerate(results["8Inst_Original"]["found"]):
+        assert set(pages(actual)) == {number}
+        assert actual["pus"] == list(range(8 * number, 8 * number + 8))
     for asked in results["4Inst_Interleave"]["scenario"]["placements"]:
         a, b = asked["numa_nodes"]
         # Two dies of one package, never two NUMA nodes that are two hops apart.

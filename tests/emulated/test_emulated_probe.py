@@ -37,11 +37,11 @@ def banks(guest: Guest) -> list[int]:
     return [n for n in (guest.machine.allowed_nodes or guest.machine.nodes) if guest.machine.memory[n]]
 
 
-def check(guest: Guest, found: dict[str, Any]) -> None:
+def check(guest: Guest, document: dict[str, Any]) -> None:
     """Hold what was verified inside against the machine's own description."""
-    assert (found["status"], found["invalid"]) == ("complete", 0)
+    assert (document["status"], document["invalid"]) == ("complete", 0)
     offline = set(guest.machine.offline_pus)
-    for result in found["results"]:
+    for result in document["results"]:
         # Those that load the walker's bank may be anywhere.
         working = pu_nodes(guest) if "loaders" in result else result["pu_nodes"]
         inside = {p for n in working for p in guest.machine.pus_of(n)} - offline
@@ -77,13 +77,13 @@ def test_every_aspect_on_every_placement(guest: Guest, native_probe: Path) -> No
     assert {r["policy"] for r in bandwidth["results"] if len(r["banks"]) > 1} == {"interleave"}
 
     for aspect in ("contention", "loaded-latency"):
-        found = run(guest, native_probe, aspect, *SHORT)
-        check(guest, found)
-        assert {r["banks"][0] for r in found["results"]} == set(data)
+        document = run(guest, native_probe, aspect, *SHORT)
+        check(guest, document)
+        assert {r["banks"][0] for r in document["results"]} == set(data)
         pus = sum(len(n["usable_pus"]) for n in topology["numa_nodes"])
-        assert max(r["threads"] for r in found["results"]) == pus
+        assert max(r["threads"] for r in document["results"]) == pus
         # Threads come from the nearest NUMA nodes first, as in figure 3.6.
-        for result in found["results"]:
+        for result in document["results"]:
             if aspect == "contention" and result["threads"] > 2:
                 near = sorted(nodes, key=lambda n, b=result["banks"][0]: guest.machine.distances[n][b])
                 assert result["pu_nodes"] == near
@@ -102,9 +102,9 @@ def test_what_the_cpuset_forbids(guest: Guest, native_probe: Path) -> None:
 def test_huge_pages_of_one_bank(guest: Guest, native_probe: Path) -> None:
     pool = "/sys/devices/system/node/node2/hugepages/hugepages-2048kB/nr_hugepages"
     guest.run(["sh", "-c", f"echo 16 > {pool}"], check=True)
-    found = run(guest, native_probe, "latency", "--pages=huge", "--sizes=8MiB", "--banks=2", "--pu-nodes=0")
-    check(guest, found)
-    assert [r["pages"]["huge_share"] for r in found["results"]] == [1]
+    document = run(guest, native_probe, "latency", "--pages=huge", "--sizes=8MiB", "--banks=2", "--pu-nodes=0")
+    check(guest, document)
+    assert [r["pages"]["huge_share"] for r in document["results"]] == [1]
     done = guest.run([native_probe, "latency", "--pages=huge", "--sizes=8MiB", "--banks=1,2"])
     assert (done.returncode, done.text) == (3, "")
     assert "needed on NUMA node 1, where 0 MiB can be had" in done.error_text
@@ -132,13 +132,15 @@ def test_the_thesis_placements_of_eight_nodes(guest: Guest, native_probe: Path) 
     """64, 224 and 560 placements (section 3.4), of which --prune measures one of those that are alike."""
     short = [*SHORT, "--kernels=copy", "--instructions=plain", "--interleave=none", "--prune"]
     for size, number in ((1, 64), (2, 224), (4, 560)):
-        found = run(guest, native_probe, "bandwidth", *short, f"--set-sizes={size}")
-        check(guest, found)
-        assert found["placements"] == number
-        covered = [(tuple(r["pu_nodes"]), tuple(r["banks"])) for r in found["results"]]
-        covered += [(tuple(s["pu_nodes"]), tuple(s["banks"])) for r in found["results"] for s in r["stands_for"]]
+        document = run(guest, native_probe, "bandwidth", *short, f"--set-sizes={size}")
+        check(guest, document)
+        assert document["placements"] == number
+        covered = [(tuple(r["pu_nodes"]), tuple(r["banks"])) for r in document["results"]]
+        covered += [
+            (tuple(s["pu_nodes"]), tuple(s["banks"])) for r in document["results"] for s in r["stands_for"]
+        ]
         assert len(covered) == len(set(covered)) == number
-        for result in found["results"]:
+        for result in document["results"]:
             for other in result["stands_for"]:
                 alike = [
                     sorted(guest.machine.distances[n][p["banks"][0]] for n in p["pu_nodes"])
@@ -146,7 +148,7 @@ def test_the_thesis_placements_of_eight_nodes(guest: Guest, native_probe: Path) 
                 ]
                 assert alike[0] == alike[1]
         # Local, one hop and two hops are all that one NUMA node can be.
-        assert size != 1 or len(found["results"]) == 3
+        assert size != 1 or len(document["results"]) == 3
 
 
 @pytest.mark.parametrize("guest", ["unequal"], indirect=True)
@@ -157,9 +159,9 @@ def test_a_bank_full_of_page_cache_can_be_measured(guest: Guest, native_probe: P
     guest.run(["taskset", "-c", "2", "cp", tmp_path / "large", "/dev/null"], check=True, timeout=300)
     meminfo = guest.run(["cat", "/sys/devices/system/node/node1/meminfo"], check=True).text
     assert int(re.search(r"MemFree: *(\d+)", meminfo)[1]) < 16 << 10, meminfo
-    found = run(guest, native_probe, "bandwidth", *SHORT, "--array-bytes=8MiB", "--banks=1", "--pu-nodes=1")
-    check(guest, found)
-    assert found["most_memory_bytes"] >= 24 << 20
+    document = run(guest, native_probe, "bandwidth", *SHORT, "--array-bytes=8MiB", "--banks=1", "--pu-nodes=1")
+    check(guest, document)
+    assert document["most_memory_bytes"] >= 24 << 20
 
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
@@ -170,9 +172,9 @@ def test_the_memory_limit_of_a_cgroup(guest: Guest, native_probe: Path) -> None:
     )
     limited = ("sh", "-c", f'{enter} exec "$@"', "/sys/fs/cgroup/probe")
     short = ("bandwidth", "--kernels=copy", "--banks=1", "--pu-nodes=1", "--max-repetitions=3")
-    found = run(guest, native_probe, *short, before=limited)
-    check(guest, found)
-    assert 8 << 20 < found["most_memory_bytes"] < 40 << 20
+    document = run(guest, native_probe, *short, before=limited)
+    check(guest, document)
+    assert 8 << 20 < document["most_memory_bytes"] < 40 << 20
     done = guest.run([*limited, native_probe, *short, "--array-bytes=16MiB"])
     assert (done.returncode, done.text) == (3, "")
     assert "48 MiB are needed on NUMA node 1" in done.error_text

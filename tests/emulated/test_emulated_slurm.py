@@ -53,8 +53,8 @@ def inside(guest: Guest) -> Iterator[Mapping[str, str]]:
 
 
 def test_slurm_runs_a_job_on_the_whole_host(guest: Guest, inside: Mapping[str, str]) -> None:
-    told = guest.run(["sinfo", "-h", "-o", "%N %C"], env=inside, check=True).text
-    assert told == f"{SYSTEM} 0/{PUS}/0/{PUS}\n"
+    answer = guest.run(["sinfo", "-h", "-o", "%N %C"], env=inside, check=True).text
+    assert answer == f"{SYSTEM} 0/{PUS}/0/{PUS}\n"
     out = guest.shared / "job.out"
     wrapped = [
         "--wait",
@@ -66,10 +66,10 @@ def test_slurm_runs_a_job_on_the_whole_host(guest: Guest, inside: Mapping[str, s
     done = guest.run(["sbatch", *wrapped], env=inside, timeout=120)
     assert done.returncode == 7, done.error_text
     assert out.read_text().split() == [str(PUS), SYSTEM]
-    told, deadline = "", time.monotonic() + 60  # slurmctld tells slurmdbd later
-    while not told and time.monotonic() < deadline:
-        told = guest.run(["sacct", "-nPX", "-o", "State,ExitCode,NodeList"], env=inside, check=True).text
-    assert told == f"FAILED|7:0|{SYSTEM}\n"
+    answer, deadline = "", time.monotonic() + 60  # slurmctld tells slurmdbd later
+    while not answer and time.monotonic() < deadline:
+        answer = guest.run(["sacct", "-nPX", "-o", "State,ExitCode,NodeList"], env=inside, check=True).text
+    assert answer == f"FAILED|7:0|{SYSTEM}\n"
 
 
 def test_checks_pass_with_their_placement_verified(guest: Guest, inside: Mapping[str, str]) -> None:
@@ -101,9 +101,9 @@ def test_checks_pass_with_their_placement_verified(guest: Guest, inside: Mapping
 def check_placement(record: Record) -> None:
     """Look at what was found once more."""
     assert bool(record.placement_found) == (record.check != "topology")
-    for asked, found in zip(record.placement_asked, record.placement_found, strict=True):
-        assert found["pus"]
-        assert set(found["pus"]) <= set(asked["pus"])
-        total = sum(found["pages"].values())
+    for asked, actual in zip(record.placement_asked, record.placement_found, strict=True):
+        assert actual["pus"]
+        assert set(actual["pus"]) <= set(asked["pus"])
+        total = sum(actual["pages"].values())
         assert total > 0
-        assert sum(found["pages"].get(str(n), 0) for n in asked["numa_nodes"]) >= 0.95 * total
+        assert sum(actual["pages"].get(str(n), 0) for n in asked["numa_nodes"]) >= 0.95 * total

@@ -13,12 +13,12 @@ _COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 def named(fits):
     """Return the names of the aligners whose file says that a test *fits* them, here or not."""
-    return [name for name, one in sorted(aligners().items()) if fits(one)]
+    return [name for name, program in sorted(aligners().items()) if fits(program)]
 
 
-def has_large_batches(one):
+def has_large_batches(program):
     """Tell whether an aligner's batches are as large as the program wants them."""
-    return bool(one.batch_bytes or one.batch_reads)
+    return bool(program.batch_bytes or program.batch_reads)
 
 
 def records(file):
@@ -54,5 +54,5 @@ def scenario(instances, threads=1):
     host = load()
     pus, bank = tuple(sorted(host.allowed_pus)), host.memory_nodes[0]
     numactl = (f"--physcpubind={','.join(map(str, pus))}", f"--membind={bank}")
-    one = Placement(pus, (bank,), numactl, "original", "part")
-    return Scenario(f"{instances}Inst_Original", instances, threads, "original", (one,) * instances)
+    placement = Placement(pus, (bank,), numactl, "original", "part")
+    return Scenario(f"{instances}Inst_Original", instances, threads, "original", (placement,) * instances)

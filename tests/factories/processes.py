@@ -75,6 +75,11 @@ class ReFrameRun:
         """The reason of each case that failed; empty for the others."""
         return {name: case["fail_reason"] or "" for name, case in self.cases.items()}
 
+    @property
+    def failures(self) -> list[str]:
+        """The reasons of the cases that failed themselves, without those whose dependencies failed."""
+        return [reason for name, reason in self.reasons.items() if self.results[name] == "fail"]
+
 
 def reported_cases(report: Path) -> dict[str, Mapping[str, Any]]:
     """Return the cases of a report file of ReFrame by their display names."""

@@ -49,9 +49,9 @@ def test_lat_mem_rd(golden, name, first, last):
 )
 def test_likwid_bench(golden, name, threads, rate):
     text = golden(f"likwid_{name}.txt")
-    found = likwid.parse(text, threads=threads)
-    assert f"{found * 1000:.2f}" == re.search(r"^MByte/s:\s+(\S+)$", text, re.MULTILINE)[1]
-    assert rate is None or found == pytest.approx(rate)
+    result = likwid.parse(text, threads=threads)
+    assert f"{result * 1000:.2f}" == re.search(r"^MByte/s:\s+(\S+)$", text, re.MULTILINE)[1]
+    assert rate is None or result == pytest.approx(rate)
     if name == "copy_short":
         assert re.search(r"^Time:\s+\S+e-01 sec$", text, re.MULTILINE)
     # The last line is one of dashes: a whole one with some less is cut as well.
@@ -74,9 +74,9 @@ def test_kernels_of_likwid_bench(golden, stand_in, tmp_path):
 def test_stream(golden, name, threads):
     text = golden(f"stream_{name}.txt")
     rates, array = stream.parse(text, threads=threads)
-    said = re.findall(r"^(?:Copy|Scale|Add|Triad): +(\S+)", text, re.MULTILINE)
+    printed = re.findall(r"^(?:Copy|Scale|Add|Triad): +(\S+)", text, re.MULTILINE)
     assert list(rates) == ["copy", "scale", "add", "triad"]
-    assert [f"{r * 1000:.1f}" for r in rates.values()] == said
+    assert [f"{r * 1000:.1f}" for r in rates.values()] == printed
     assert array == 160_000_000
     for cut in prefixes(text.rstrip("-\n") + "-" * 20):
         with pytest.raises(RunFailed, match="stream"):
@@ -136,12 +136,12 @@ def test_status(golden):
 )
 def test_lstopo(golden, name, nodes, pus, banks):
     text = golden(f"lstopo_{name}.xml")
-    found = parse_xml(text)
-    assert {n.index: len(n.pus) for n in found.numa_nodes} == nodes
-    assert len(found.pus) == len(found.allowed_pus) == pus
-    assert found.memory_nodes == banks
+    topology = parse_xml(text)
+    assert {n.index: len(n.pus) for n in topology.numa_nodes} == nodes
+    assert len(topology.pus) == len(topology.allowed_pus) == pus
+    assert topology.memory_nodes == banks
     if banks:
-        everything = plan(found)
+        everything = plan(topology)
         groups = sum(1 for count in nodes.values() if count)
         assert {s.instances for s in everything.scenarios} >= {1, groups}
     for end in range(0, len(text.rstrip()), 37):
@@ -150,14 +150,14 @@ def test_lstopo(golden, name, nodes, pus, banks):
 
 
 def test_smt_siblings_of_lstopo(golden):
-    found = parse_xml(golden("lstopo_pu_indexes.xml"))
-    core = {p.index: p.core for p in found.pus}
-    assert found.usable_pus(4) == (0, 1, 4, 5)
+    topology = parse_xml(golden("lstopo_pu_indexes.xml"))
+    core = {p.index: p.core for p in topology.pus}
+    assert topology.usable_pus(4) == (0, 1, 4, 5)
     assert core[0] == core[4] != core[1] == core[5]
-    assert {p.package for p in found.pus} == {p.package for p in found.pus if p.numa_node in {2, 4}}
+    assert {p.package for p in topology.pus} == {p.package for p in topology.pus if p.numa_node in {2, 4}}
 
 
 def test_caches_of_this_hosts_lstopo(golden):
-    found = parse_xml(golden("lstopo_host.xml"))
-    assert {(c.level, c.size_bytes) for c in found.caches} == {(1, 32768), (2, 1048576), (3, 37486592)}
-    assert found.numa_nodes[0].memory_bytes == 7476568064
+    topology = parse_xml(golden("lstopo_host.xml"))
+    assert {(c.level, c.size_bytes) for c in topology.caches} == {(1, 32768), (2, 1048576), (3, 37486592)}
+    assert topology.numa_nodes[0].memory_bytes == 7476568064

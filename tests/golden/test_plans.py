@@ -25,11 +25,11 @@ def machine(golden):
     return lambda name: parse_xml(golden(f"hwloc_{name}.xml"))
 
 
-def check(topology, found):
+def check(topology, planned):
     """No PU twice, none that is not allowed, instances equal, data on ordinary memory, numactl says the same."""
     usable = {p for n in topology.cpu_nodes for p in topology.usable_pus(n)}
     assert usable <= topology.allowed_pus
-    for scenario in found.scenarios:
+    for scenario in planned.scenarios:
         taken = Counter(p for placement in scenario.placements for p in placement.pus)
         assert set(taken) <= usable
         assert max(taken.values()) == 1
@@ -103,11 +103,11 @@ MACHINES = {
 def test_real_machines(machine, name):
     instances, scenario, options = MACHINES[name]
     topology = machine(name)
-    found = plan(topology)
-    check(topology, found)
-    assert {s.instances for s in found.scenarios} == instances
-    assert [" ".join(p.numactl) for p in found.scenario(scenario).placements] == options
-    assert not found.infeasible
+    planned = plan(topology)
+    check(topology, planned)
+    assert {s.instances for s in planned.scenarios} == instances
+    assert [" ".join(p.numactl) for p in planned.scenario(scenario).placements] == options
+    assert not planned.infeasible
 
 
 #: Table 1 of the article: the sizes of the indexes of the human genome, in GB.
@@ -130,19 +130,19 @@ BEYOND = {"gem3": {"4Inst_Original", "4Inst_Localalloc", "4Inst_Interleave"}}
 def test_table_2(machine, host, name):
     """Of the stored machine, whose NUMA node 5 has half the memory of the others, and of the article's own."""
     topology = machine(host) if host == OPTERON else topology_of(load(host).facts)
-    found = plan(topology, aligner(name).need(round(INDEX[name] * 1e9)))
-    check(topology, found)
+    planned = plan(topology, aligner(name).need(round(INDEX[name] * 1e9)))
+    check(topology, planned)
     # The table has whole hosts only, and at most one instance a NUMA node.
-    several = [s for s in found.scenarios if 1 < s.instances <= 8 and s.instances * s.threads == 64]
+    several = [s for s in planned.scenarios if 1 < s.instances <= 8 and s.instances * s.threads == 64]
     # With one NUMA node for each, all policies put the data on it: the table names them Original.
     same = {s.name for s in several if s.policy != "original" and len(s.placements[0].numa_nodes) == 1}
     assert {s.name for s in several} - same == TABLE_2[name] | BEYOND.get(name, set())
     assert {s.threads for s in several} == {64 // s.instances for s in several}
-    reasons = dict(found.infeasible)
+    reasons = dict(planned.infeasible)
     for instances in {2, 4, 8} - {s.instances for s in several}:
         assert "index" in reasons[f"{instances}Inst_Original"]
     # One instance runs under every policy, with every number of threads of the scaling study.
-    assert len([s for s in found.scenarios if s.instances == 1]) == 15
+    assert len([s for s in planned.scenarios if s.instances == 1]) == 15
 
 
 def test_the_arithmetic_of_snap(machine):

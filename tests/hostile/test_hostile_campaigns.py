@@ -33,15 +33,15 @@ def record(host="n1", value=8.0):
 
 def campaign(folder):
     """Makes a whole campaign of one host in the folder c."""
-    made = campaigns.create(campaigns.Campaign(**{**vars(_planned()), "folder": folder / "c"}))
-    journal = made.host("n1")
+    created = campaigns.create(campaigns.Campaign(**{**vars(_planned()), "folder": folder / "c"}))
+    journal = created.host("n1")
     journal.open()
-    for step in made.steps:
+    for step in created.steps:
         begin, end = journal.add([record(), record(value=9.0)])
         for state, where in (("began", (0, 0)), ("done", (begin, end))):
             journal.write(Entry(step.name, state, now(), "n1", "7", "7", "", 1.0, *where))
-    note(made.folder, "7", 1, ["n1"])
-    return made
+    note(created.folder, "7", 1, ["n1"])
+    return created
 
 
 def damaged(name, content):

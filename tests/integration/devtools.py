@@ -39,16 +39,16 @@ class Page:
             message["sessionId"] = self._session
         self._out.write(json.dumps(message).encode() + b"\0")
         self._out.flush()
-        return self._until(lambda told: told.get("id") == self._number)["result"]
+        return self._until(lambda reply: reply.get("id") == self._number)["result"]
 
     def _until(self, wanted: Any) -> dict[str, Any]:
         while True:
-            told = self._message()
-            assert "error" not in told, told
-            if told.get("method") in _TOLD:
-                self.events.append(told)
-            if wanted(told):
-                return told
+            reply = self._message()
+            assert "error" not in reply, reply
+            if reply.get("method") in _TOLD:
+                self.events.append(reply)
+            if wanted(reply):
+                return reply
 
     def _message(self) -> dict[str, Any]:
         read = bytearray()
@@ -61,30 +61,30 @@ class Page:
         """Load a file and wait until it is there."""
         self.events.clear()
         self.call("Page.navigate", url=file.as_uri())
-        self._until(lambda told: told.get("method") == "Page.loadEventFired")
+        self._until(lambda reply: reply.get("method") == "Page.loadEventFired")
 
     def reload(self) -> None:
         """Load the page again and wait until it is there."""
         self.call("Page.reload")
-        self._until(lambda told: told.get("method") == "Page.loadEventFired")
+        self._until(lambda reply: reply.get("method") == "Page.loadEventFired")
 
     def ask(self, script: str) -> Any:
         """Return the value of an expression of JavaScript in the page."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
 
     def press(self, key: str, code: int) -> None:
         """Press and release a key, by its name and its virtual code."""
         text = {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
-            told = text if kind == "keyDown" else {}
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **told)
+            extra = text if kind == "keyDown" else {}
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **extra)
 
     def media(self, kind: str = "screen", **features: str) -> None:
         """Show the page on a *kind* of medium, and with features such as prefers_color_scheme."""
-        told = [{"name": n.replace("_", "-"), "value": v} for n, v in features.items()]
-        self.call("Emulation.setEmulatedMedia", media=kind, features=told)
+        values = [{"name": n.replace("_", "-"), "value": v} for n, v in features.items()]
+        self.call("Emulation.setEmulatedMedia", media=kind, features=values)
 
     def width(self, pixels: int, *, phone: bool = False) -> None:
         """Show the page in a window of that width."""

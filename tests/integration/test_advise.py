@@ -51,21 +51,21 @@ def test_advice_is_applied_and_what_was_said_holds_together(firsttouch, many, tm
     out = tmp_path / "out.sam"
     done = firsttouch("advise", *many, "--budget=0.5", "--apply", "-o", out, "--json", TMPDIR=scratch)
     assert done.returncode == 0, done
-    found = json.loads(done.stdout)
-    rows = {r["name"]: r for r in found["scenarios"]}
+    document = json.loads(done.stdout)
+    rows = {r["name"]: r for r in document["scenarios"]}
     assert {n for n, r in rows.items() if r["state"] != "infeasible"} == NAMES
-    best = rows[found["recommended"]]
+    best = rows[document["recommended"]]
     assert (best["state"], best["reason"]) == ("recommended", "")
     assert best["trials"] >= 2
     assert all(r["reason"] for r in rows.values() if r is not best)
-    low, middle, high = (found["predicted_s"][k] for k in ("low", "expected", "high"))
+    low, middle, high = (document["predicted_s"][k] for k in ("low", "expected", "high"))
     assert 0 < low < middle < high
-    assert found["gain"]["low"] <= found["gain"]["expected"] <= found["gain"]["high"]
-    assert found["budget"]["fraction"] == 0.5
-    assert found["budget"]["spent_s"] > 0
-    assert found["applied"]["status"] == "valid"
-    assert found["applied"]["measured_over_predicted"] == pytest.approx(found["applied"]["seconds"] / middle)
-    assert f"use {found['recommended']}" in done.stderr
+    assert document["gain"]["low"] <= document["gain"]["expected"] <= document["gain"]["high"]
+    assert document["budget"]["fraction"] == 0.5
+    assert document["budget"]["spent_s"] > 0
+    assert document["applied"]["status"] == "valid"
+    assert document["applied"]["measured_over_predicted"] == pytest.approx(document["applied"]["seconds"] / middle)
+    assert f"use {document['recommended']}" in done.stderr
     plain = tmp_path / "plain.sam"
     assert firsttouch("run", "1Inst_Original", *many, "-o", plain).returncode == 0
     assert alignments(out) == alignments(plain)
@@ -127,12 +127,12 @@ def test_a_program_under_the_policies(firsttouch, scratch):
     argv = ("advise", "--repetitions=2", "--json", "--", sys.executable, "-c", WORK)
     done = firsttouch(*argv, TMPDIR=scratch)
     assert done.returncode == 0, done
-    found = json.loads(done.stdout)
-    assert {p["policy"] for p in found["policies"]} == {"original", "localalloc", "interleave"}
-    valid = [p for p in found["policies"] if p["status"] == "valid"]
+    document = json.loads(done.stdout)
+    assert {p["policy"] for p in document["policies"]} == {"original", "localalloc", "interleave"}
+    valid = [p for p in document["policies"] if p["status"] == "valid"]
     assert valid
     assert all(s > 0.3 for p in valid for s in p["samples"])
-    assert found["recommended"] in {p["policy"] for p in valid}
+    assert document["recommended"] in {p["policy"] for p in valid}
 
 
 def test_programs_that_fail_or_are_not_there(firsttouch, scratch):

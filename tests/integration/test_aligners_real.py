@@ -26,14 +26,14 @@ TIMEOUT = 100
 
 
 @pytest.fixture(scope="module", params=sorted(aligners()))
-def one(request):
+def program(request):
     """Returns each aligner whose program is here."""
-    found = aligners()[request.param]
+    chosen = aligners()[request.param]
     try:
-        found.version()
+        chosen.version()
     except Missing as error:
-        pytest.skip(f"{found.name}: {error}")
-    return found
+        pytest.skip(f"{chosen.name}: {error}")
+    return chosen
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +51,10 @@ def repeats(tmp_path_factory):
     return genomes.repeats(tmp_path_factory.mktemp("repeats"), 500)
 
 
-def built(one, reference, tmp_path_factory):
+def built(program, reference, tmp_path_factory):
     """Return the prefix of the index, built once for each aligner and reference."""
     store = tmp_path_factory.getbasetemp() / "index"
-    return index.built(one, reference, store, say=lambda _: None)
+    return index.built(program, reference, store, say=lambda _: None)
 
 
 def feed(sink, records):
@@ -62,23 +62,25 @@ def feed(sink, records):
         out.writelines(records)
 
 
-def align(one, prefix, mates, scratch, threads=1):
+def align(program, prefix, mates, scratch, threads=1):
     """Return the alignment lines of records that every step of *one* reads from pipes of its own."""
     scratch.mkdir(exist_ok=True)
     out = b""
-    for step in one.steps(len(mates)):
+    for step in program.steps(len(mates)):
         names, ends, feeders, stdin = [None] * len(mates), [], [], subprocess.DEVNULL
-        wanted = [mates[m] for m in one.mates_of(step)]
-        streams = [itertools.chain(*zip(*wanted, strict=True))] if one.on_stdin(step) else wanted
-        for place, stream in zip(one.mates_of(step), streams, strict=False):
+        wanted = [mates[m] for m in program.mates_of(step)]
+        streams = [itertools.chain(*zip(*wanted, strict=True))] if program.on_stdin(step) else wanted
+        for place, stream in zip(program.mates_of(step), streams, strict=False):
             source, sink = os.pipe()
             ends.append(source)
-            if one.on_stdin(step):
+            if program.on_stdin(step):
                 stdin = source
             else:
                 names[place] = f"/dev/fd/{source}"
             feeders.append(threading.Thread(target=feed, args=(sink, stream), daemon=True))
-        argv = one.argv(step, index=prefix, reads=names, threads=threads, batch_bases=BATCH_BASES, scratch=scratch)
+        argv = program.argv(
+            step, index=prefix, reads=names, threads=threads, batch_bases=BATCH_BASES, scratch=scratch
+        )
         for feeder in feeders:
             feeder.start()
         try:
@@ -95,27 +97,27 @@ def align(one, prefix, mates, scratch, threads=1):
     return [line for line in out.splitlines(keepends=True) if line[3:4] != b"\t" or line[:1] != b"@"]
 
 
-def starts(one, mates):
+def starts(program, mates):
     """Return the record numbers at which batches of *one* begin, as :class:`Aligner` says."""
-    found, records, bases, text = [0], 0, 0, 0
+    firsts, records, bases, text = [0], 0, 0, 0
     for number, together in enumerate(zip(*mates, strict=True), start=1):
         records += 1
         bases += sum(len(r.split(b"\n")[1]) for r in together)
         text += len(together[0])
-        wanted = BATCH_BASES if one.batch_bases else 0
-        if bases >= wanted and text >= one.batch_bytes and records % (one.batch_reads or 1) == 0:
-            found.append(number)
+        wanted = BATCH_BASES if program.batch_bases else 0
+        if bases >= wanted and text >= program.batch_bytes and records % (program.batch_reads or 1) == 0:
+            firsts.append(number)
             records = bases = text = 0
-    return [n for n in found if n < len(mates[0])]
+    return [n for n in firsts if n < len(mates[0])]
 
 
-def in_parts(one, prefix, mates, cut, scratch):
+def in_parts(program, prefix, mates, cut, scratch):
     halves = ([m[:cut] for m in mates], [m[cut:] for m in mates])
-    return [line for half in halves for line in align(one, prefix, half, scratch)]
+    return [line for half in halves for line in align(program, prefix, half, scratch)]
 
 
-def kept(one, lines, mates):
-    return list(settled(lines, mates)) if one.same == "settled" else lines
+def kept(program, lines, mates):
+    return list(settled(lines, mates)) if program.same == "settled" else lines
 
 
 def primary(lines):
@@ -131,16 +133,16 @@ def names_of(mates):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_every_read_has_its_record_whatever_the_threads(one, phage, tmp_path, tmp_path_factory, count):
+def test_every_read_has_its_record_whatever_the_threads(program, phage, tmp_path, tmp_path_factory, count):
     reference, mates = phage[0], phage[1][:count]
-    prefix = built(one, reference, tmp_path_factory)
-    assert one.index_bytes(prefix) > 48_502 / 4
-    alone = align(one, prefix, mates, tmp_path)
+    prefix = built(program, reference, tmp_path_factory)
+    assert program.index_bytes(prefix) > 48_502 / 4
+    alone = align(program, prefix, mates, tmp_path)
     assert primary(alone) == names_of(mates)
     assert sum(not int(line.split(b"\t", 2)[1]) & 0x4 for line in alone) > 0.4 * len(names_of(mates))
-    two = align(one, prefix, mates, tmp_path, threads=2)
+    two = align(program, prefix, mates, tmp_path, threads=2)
     assert sorted(two) == sorted(alone)
-    assert not one.in_order or two == alone
+    assert not program.in_order or two == alone
 
 
 @pytest.fixture(params=["phage", "repeats"])
@@ -149,39 +151,39 @@ def genome(request):
     return request.param, *request.getfixturevalue(request.param)
 
 
-@pytest.mark.parametrize("one", named(lambda one: not has_large_batches(one)), indirect=True)
+@pytest.mark.parametrize("program", named(lambda program: not has_large_batches(program)), indirect=True)
 @pytest.mark.parametrize("count", [1, 2])
-def test_parts_that_begin_with_a_batch_give_the_whole(one, genome, count, tmp_path, tmp_path_factory):
+def test_parts_that_begin_with_a_batch_give_the_whole(program, genome, count, tmp_path, tmp_path_factory):
     name, reference, mates = genome
     mates = mates[:count]
-    begin = starts(one, mates)
+    begin = starts(program, mates)
     assert len(begin) >= 2
-    prefix = built(one, reference, tmp_path_factory)
-    whole = align(one, prefix, mates, tmp_path)
-    parts = in_parts(one, prefix, mates, begin[len(begin) // 2], tmp_path)
-    assert kept(one, parts, count) == kept(one, whole, count)
+    prefix = built(program, reference, tmp_path_factory)
+    whole = align(program, prefix, mates, tmp_path)
+    parts = in_parts(program, prefix, mates, begin[len(begin) // 2], tmp_path)
+    assert kept(program, parts, count) == kept(program, whole, count)
     # An aligner that is said to choose among equally good places must be seen to, or more could be asked of it.
-    assert name == "phage" or (parts == whole) == (one.same == "exact")
+    assert name == "phage" or (parts == whole) == (program.same == "exact")
 
 
-@pytest.mark.parametrize("one", named(has_large_batches), indirect=True)
-def test_batches_that_cannot_be_made_smaller_begin_where_the_file_says(one, phage, tmp_path, tmp_path_factory):
+@pytest.mark.parametrize("program", named(has_large_batches), indirect=True)
+def test_batches_that_cannot_be_made_smaller_begin_where_the_file_says(program, phage, tmp_path, tmp_path_factory):
     """The pairs of the second batch are further apart than those before, and the aligner estimates how far."""
     reference, _ = phage
     genome = "".join(reference.read_text().split("\n")[1:])
     rng = random.Random(2)  # noqa: S311
-    near = pairs(genome, max(one.batch_reads, one.batch_bytes // 60), 36, rng)
-    begin = (*starts(one, near), len(near[0]))[1]
+    near = pairs(genome, max(program.batch_reads, program.batch_bytes // 60), 36, rng)
+    begin = (*starts(program, near), len(near[0]))[1]
     mates = [
         [*n[:begin], *far] for n, far in zip(near, pairs(genome, 2000, 36, rng, apart=(800, 950)), strict=True)
     ]
-    assert starts(one, mates) == [0, begin]
-    prefix = built(one, reference, tmp_path_factory)
-    whole = kept(one, align(one, prefix, mates, tmp_path, threads=2), 2)
-    second = kept(one, align(one, prefix, [m[begin:] for m in mates], tmp_path), 2)
-    other = kept(one, align(one, prefix, [m[begin - 9000 :] for m in mates], tmp_path), 2)
-    found = whole[-len(second) :] == second, whole[-len(other) :] == other
-    assert found == (True, False)
+    assert starts(program, mates) == [0, begin]
+    prefix = built(program, reference, tmp_path_factory)
+    whole = kept(program, align(program, prefix, mates, tmp_path, threads=2), 2)
+    second = kept(program, align(program, prefix, [m[begin:] for m in mates], tmp_path), 2)
+    other = kept(program, align(program, prefix, [m[begin - 9000 :] for m in mates], tmp_path), 2)
+    equal = whole[-len(second) :] == second, whole[-len(other) :] == other
+    assert equal == (True, False)
 
 
 ODD = {
@@ -193,22 +195,24 @@ ODD = {
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_odd_reads_have_their_records_too(one, phage, tmp_path, tmp_path_factory, count):
-    prefix = built(one, phage[0], tmp_path_factory)
+def test_odd_reads_have_their_records_too(program, phage, tmp_path, tmp_path_factory, count):
+    prefix = built(program, phage[0], tmp_path_factory)
     mates = [m[:20] for m in phage[1][:count]]
     for number, odd in enumerate(ODD.values()):
         for mate, bases in zip(mates, odd, strict=False):
             mate.insert(3 * number, f"@odd{number}\n{bases}\n+\n{'I' * len(bases)}\n".encode())
-    assert primary(align(one, prefix, mates, tmp_path)) == names_of(mates)
+    assert primary(align(program, prefix, mates, tmp_path)) == names_of(mates)
 
 
-@pytest.mark.parametrize("one", named(lambda one: one.index_large), indirect=True)
-def test_a_large_index_works_as_well(one, phage, tmp_path, tmp_path_factory):
+@pytest.mark.parametrize("program", named(lambda program: program.index_large), indirect=True)
+def test_a_large_index_works_as_well(program, phage, tmp_path, tmp_path_factory):
     reference, mates = phage
-    forced = dataclasses.replace(one, index_argv=(one.index_argv[0], "--large-index", *one.index_argv[1:]))
+    forced = dataclasses.replace(
+        program, index_argv=(program.index_argv[0], "--large-index", *program.index_argv[1:])
+    )
     forced.build_index(reference, tmp_path / "index", tmp_path / "log")
-    small = built(one, reference, tmp_path_factory)
-    assert one.index_bytes(tmp_path / "index") > one.index_bytes(small)
+    small = built(program, reference, tmp_path_factory)
+    assert program.index_bytes(tmp_path / "index") > program.index_bytes(small)
     mates = [m[:100] for m in mates]
     scratch = tmp_path / "scratch"
-    assert align(one, tmp_path / "index", mates, scratch) == align(one, small, mates, scratch)
+    assert align(program, tmp_path / "index", mates, scratch) == align(program, small, mates, scratch)

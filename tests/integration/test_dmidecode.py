@@ -66,9 +66,9 @@ def test_two_packages_with_two_modules_on_a_channel_and_empty_slots(tmp_path):
     assert len(modules) == 14
     # The slower, configured speed counts, not what the module could do.
     assert {(m.transfer_rate, m.data_bits) for m in modules} == {(1.6e9, 64)}
-    found = memory_modules.of_modules(modules)
+    memory = memory_modules.of_modules(modules)
     # Formula 3.1: 1600 x 4 x 64 / 8 for each of the two packages.
-    assert (found.bytes_per_second, found.channels) == (2 * 51.2e9, 8)
+    assert (memory.bytes_per_second, memory.channels) == (2 * 51.2e9, 8)
 
 
 @NOT_THERE
@@ -89,13 +89,13 @@ def test_how_vendors_name_channels(tmp_path, locators, channels):
     devices = [
         memory_device(i, 32768, locator, bank=bank, speed=2933) for i, (locator, bank) in enumerate(locators)
     ]
-    found = memory_modules.of_modules(memory_modules.parse(decoded(tmp_path, devices)))
+    memory = memory_modules.of_modules(memory_modules.parse(decoded(tmp_path, devices)))
     if channels is None:
-        assert found.bytes_per_second is None
-        assert "do not contain their channels" in found.reason
-        assert locators[0][0] in found.reason
+        assert memory.bytes_per_second is None
+        assert "do not contain their channels" in memory.reason
+        assert locators[0][0] in memory.reason
     else:
-        assert found.bytes_per_second == pytest.approx(channels * 2.933e9 * 8)
+        assert memory.bytes_per_second == pytest.approx(channels * 2.933e9 * 8)
 
 
 @NOT_THERE
@@ -107,6 +107,6 @@ def test_no_speed_and_no_module(tmp_path):
 
 
 def test_this_host_has_a_figure_or_a_reason():
-    found = memory_modules.of_this_host()
-    assert (found.bytes_per_second is None) == bool(found.reason)
-    assert found.bytes_per_second is None or found.bytes_per_second > 1e9
+    memory = memory_modules.of_this_host()
+    assert (memory.bytes_per_second is None) == bool(memory.reason)
+    assert memory.bytes_per_second is None or memory.bytes_per_second > 1e9

@@ -67,15 +67,15 @@ class Page(HTMLParser):
         self.feed(file.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        known = dict(attrs)
+        attributes = dict(attrs)
         self.tags.append(tag)
-        self.fetched += [known[name] or "" for t, name in FETCHES if t == tag and name in known]
-        if tag == "link" and known.get("rel") in {"index", "search", "next", "prev"}:
-            self.neighbours.add(known["href"] or "")
-        if tag == "a" and known.get("href"):
-            self.links.append(known["href"] or "")
-        if known.get("id"):
-            self.ids.add(known["id"] or "")
+        self.fetched += [attributes[name] or "" for t, name in FETCHES if t == tag and name in attributes]
+        if tag == "link" and attributes.get("rel") in {"index", "search", "next", "prev"}:
+            self.neighbours.add(attributes["href"] or "")
+        if tag == "a" and attributes.get("href"):
+            self.links.append(attributes["href"] or "")
+        if attributes.get("id"):
+            self.ids.add(attributes["id"] or "")
 
 
 def below(site: Path, page: str, target: str) -> str:
@@ -99,15 +99,15 @@ def test_every_page_is_there_and_fetches_its_own_files_only(site: Path) -> None:
 
 
 def test_links_lead_somewhere(site: Path) -> None:
-    known = pages(site)
-    for name, page in known.items():
+    by_name = pages(site)
+    for name, page in by_name.items():
         for link in page.links:
             if re.match(r"https?:|mailto:", link):
                 continue
             target, _, anchor = link.partition("#")
             file = below(site, name, target) if target else name
-            assert file in known, f"{name}: {link}"
-            assert not anchor or anchor in known[file].ids, f"{name}: {link}"
+            assert file in by_name, f"{name}: {link}"
+            assert not anchor or anchor in by_name[file].ids, f"{name}: {link}"
 
 
 def test_manual_pages_are_made_of_the_same_source(site: Path) -> None:
@@ -139,8 +139,8 @@ def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
 def test_the_command_reference_is_what_help_says(site: Path, firsttouch) -> None:
     shown = html.unescape((site / "reference" / "commands.html").read_text(encoding="utf-8"))
     for command in (("report",), ("campaign", "run"), ("data", "get")):
-        said = firsttouch(*command, "--help", COLUMNS="100").stdout
-        lines = [line for line in said.splitlines() if re.fullmatch(r"[\w ,.:;-]+", line)]
+        help_text = firsttouch(*command, "--help", COLUMNS="100").stdout
+        lines = [line for line in help_text.splitlines() if re.fullmatch(r"[\w ,.:;-]+", line)]
         assert len(lines) > 5
         assert [line for line in lines if line not in shown] == []
 

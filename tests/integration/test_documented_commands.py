@@ -120,8 +120,8 @@ def is_run(command: Command) -> bool:
 
 
 def _unneeded(folder: str, names: list[str]) -> set[str]:
-    made = {ROOT / "datasets" / "store"}
-    return {n for n in names if n == "__pycache__" or ".sif" in n or Path(folder, n) in made}
+    generated = {ROOT / "datasets" / "store"}
+    return {n for n in names if n == "__pycache__" or ".sif" in n or Path(folder, n) in generated}
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ def test_runs_and_advice_become_a_guideline(firsttouch, lambda_work, tmp_path):
         assert done.returncode == 0, done.stderr
     done = firsttouch("advise", *options, "--budget=1", f"--save={saved}", "--json", **data)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert {**advice_text.read(saved), "applied": None} == said
+    advice = json.loads(done.stdout)
+    assert {**advice_text.read(saved), "applied": None} == advice
 
     out = tmp_path / "report"
     done = firsttouch("report", file.parent, "-o", out, **data)
@@ -35,8 +35,8 @@ def test_runs_and_advice_become_a_guideline(firsttouch, lambda_work, tmp_path):
     times = {r.parameters["scenario"]: r.value for r in schema.collect([file])}
     shown = {a["scenario"]: a["value"]["value"] for a in by_source["measured"]["alternatives"]}
     assert shown == pytest.approx(times)
-    assert by_source["advised"]["recommended"] == said["recommended"]
-    every = {r["name"] for r in said["scenarios"]}
-    told = by_source["advised"]
-    assert {a["scenario"] for a in told["alternatives"]} | {d["scenario"] for d in told["dropped"]} == every
+    assert by_source["advised"]["recommended"] == advice["recommended"]
+    names = {r["name"] for r in advice["scenarios"]}
+    advised = by_source["advised"]
+    assert {a["scenario"] for a in advised["alternatives"]} | {d["scenario"] for d in advised["dropped"]} == names
     assert "Which scenario to use" in (out / "index.html").read_text()

@@ -40,39 +40,39 @@ def measure(firsttouch, tmp_path, native_probe):
 def checked(done, file):
     """Return the records of a run that went well: as many on the output as in the file, all valid."""
     assert done.returncode == 0, done
-    found = schema.read(file)
-    assert [json.loads(json.dumps(r.to_dict())) for r in found] == json.loads(done.stdout)
-    for record in found:
+    records = schema.read(file)
+    assert [json.loads(json.dumps(r.to_dict())) for r in records] == json.loads(done.stdout)
+    for record in records:
         assert (record.status, record.reason) == ("valid", "")
         assert record.value > 0
-    return found
+    return records
 
 
 def test_topology(measure):
-    found = {r.metric: r for r in checked_topology(*measure("topology"))}
-    assert found["numa_nodes"].value == len(HOST.numa_nodes)
-    assert found["pus"].value == len(HOST.allowed_pus)
-    assert found["memory"].value > 0
+    by_metric = {r.metric: r for r in checked_topology(*measure("topology"))}
+    assert by_metric["numa_nodes"].value == len(HOST.numa_nodes)
+    assert by_metric["pus"].value == len(HOST.allowed_pus)
+    assert by_metric["memory"].value > 0
     # What the firmware tells depends on the host: either there is a figure, or the reason why there is none.
-    known = found["theoretical_bandwidth_known"]
-    assert known.value in {0, 1}
-    assert ("theoretical_bandwidth" in found) == bool(known.value)
-    assert known.parameters.keys() == ({"source"} if known.value else {"reason"})
+    availability = by_metric["theoretical_bandwidth_known"]
+    assert availability.value in {0, 1}
+    assert ("theoretical_bandwidth" in by_metric) == bool(availability.value)
+    assert availability.parameters.keys() == ({"source"} if availability.value else {"reason"})
 
 
 def checked_topology(done, file):
     assert done.returncode == 0, done
-    found = schema.read(file)
-    assert [json.loads(json.dumps(r.to_dict())) for r in found] == json.loads(done.stdout)
-    return found
+    records = schema.read(file)
+    assert [json.loads(json.dumps(r.to_dict())) for r in records] == json.loads(done.stdout)
+    return records
 
 
 def test_theoretical_bandwidth_of_the_modules(measure, stand_in):
     """Formula 3.1 gives that of one package; the probe's rates are held against it in the report."""
     stand_in("dmidecode", f"cat {STORED / 'dmidecode_type_17.txt'}")
-    found = {r.metric: r for r in checked_topology(*measure("topology"))}
+    by_metric = {r.metric: r for r in checked_topology(*measure("topology"))}
     packages = len({pu.package for pu in HOST.pus})
-    theoretical = found["theoretical_bandwidth"]
+    theoretical = by_metric["theoretical_bandwidth"]
     assert theoretical.value == pytest.approx(102.4 / packages)
     assert theoretical.parameters["source"] == "SMBIOS"
     assert theoretical.parameters["packages"] == packages
@@ -80,35 +80,35 @@ def test_theoretical_bandwidth_of_the_modules(measure, stand_in):
 
 def test_theoretical_bandwidth_of_the_systems_facts(measure, stand_in):
     stand_in("dmidecode", "echo 'Permission denied' >&2; exit 1")
-    found = {
+    by_metric = {
         r.metric: r
         for r in checked_topology(*measure("topology", environment={"FIRSTTOUCH_SYSTEM": "amd-opteron"}))
     }
     packages = len({pu.package for pu in HOST.pus})
-    assert found["theoretical_bandwidth"].value == pytest.approx(4 * 51.2 / packages)
-    assert found["theoretical_bandwidth"].parameters["source"] == "facts of the system 'amd-opteron'"
+    assert by_metric["theoretical_bandwidth"].value == pytest.approx(4 * 51.2 / packages)
+    assert by_metric["theoretical_bandwidth"].parameters["source"] == "facts of the system 'amd-opteron'"
 
 
 def test_latency_by_the_probe_is_a_whole_curve(measure):
-    found = checked(*measure("latency", f"--pu-nodes={NODE}"))
-    sizes = [r.parameters["size_bytes"] for r in found]
+    records = checked(*measure("latency", f"--pu-nodes={NODE}"))
+    sizes = [r.parameters["size_bytes"] for r in records]
     assert sizes == sorted(set(sizes))
     assert sizes[0] == 4096
     assert len(sizes) >= 12
-    assert {r.metric for r in found} == {"random_latency"}
-    assert {r.parameters["program"] for r in found} == {"firsttouch-probe"}
-    assert {(tuple(r.parameters["pu_nodes"]), r.parameters["bank"]) for r in found} == {((NODE,), BANK)}
-    assert {r.parameters["effort"] for r in found} == {"quick"}
+    assert {r.metric for r in records} == {"random_latency"}
+    assert {r.parameters["program"] for r in records} == {"firsttouch-probe"}
+    assert {(tuple(r.parameters["pu_nodes"]), r.parameters["bank"]) for r in records} == {((NODE,), BANK)}
+    assert {r.parameters["effort"] for r in records} == {"quick"}
 
 
 def test_bandwidth_by_the_probe(measure):
-    found = checked(*measure("bandwidth", f"--pu-nodes={NODE}"))
-    assert [r.metric for r in found] == ["copy_bandwidth", "triad_bandwidth"]  # those of a quick look
-    for record in found:
-        known = record.parameters
-        assert known["threads"] == len(HOST.usable_pus(NODE)) == len(record.placement_asked[0]["pus"])
-        assert (known["stores"], known["policy"], known["bank"]) == ("regular", "membind", BANK)
-        assert known["array_bytes"] > 0
+    records = checked(*measure("bandwidth", f"--pu-nodes={NODE}"))
+    assert [r.metric for r in records] == ["copy_bandwidth", "triad_bandwidth"]  # those of a quick look
+    for record in records:
+        parameters = record.parameters
+        assert parameters["threads"] == len(HOST.usable_pus(NODE)) == len(record.placement_asked[0]["pus"])
+        assert (parameters["stores"], parameters["policy"], parameters["bank"]) == ("regular", "membind", BANK)
+        assert parameters["array_bytes"] > 0
         assert record.placement_found[0]["verified"]
         assert record.repetitions == 3
         assert record.software["firsttouch-probe"]
@@ -120,9 +120,9 @@ def test_contention(measure, program):
         pytest.skip("likwid-bench is not on PATH")
     counts = sorted({1, len(HOST.allowed_pus)})
     threads = ",".join(map(str, counts))
-    found = checked(*measure("contention", f"--program={program}", f"--threads={threads}"))
-    assert sorted({r.parameters["threads"] for r in found}) == counts
-    by_case = {(r.metric, r.parameters["threads"], str(r.parameters.get("pu_nodes"))): r for r in found}
+    records = checked(*measure("contention", f"--program={program}", f"--threads={threads}"))
+    assert sorted({r.parameters["threads"] for r in records}) == counts
+    by_case = {(r.metric, r.parameters["threads"], str(r.parameters.get("pu_nodes"))): r for r in records}
     for (metric, number, nodes), total in by_case.items():
         if metric != "total_bandwidth":
             continue
@@ -203,12 +203,12 @@ def test_an_interrupted_probe_leaves_what_it_measured(native_probe, tmp_path):
         while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 143, said
-    assert said.splitlines()[-1] == "firsttouch: interrupted"
-    found = schema.read(file)
-    assert 0 < len(found) < 31
-    assert {r.status for r in found} == {"valid"}
+        _, messages = process.communicate(timeout=60)
+    assert process.returncode == 143, messages
+    assert messages.splitlines()[-1] == "firsttouch: interrupted"
+    records = schema.read(file)
+    assert 0 < len(records) < 31
+    assert {r.status for r in records} == {"valid"}
 
 
 PROGRAMS = {
@@ -250,12 +250,12 @@ def test_bandwidth_by_likwid_bench(measure):
     done = measure(
         "bandwidth", "--program=likwid-bench", f"--pu-nodes={NODE}", environment={"FIRSTTOUCH_EFFORT": ""}
     )
-    found = checked(*done)
-    assert {r.parameters["program"] for r in found} == {"likwid-bench"}
+    records = checked(*done)
+    assert {r.parameters["program"] for r in records} == {"likwid-bench"}
     wide = likwid.widest(likwid.processor_flags(), likwid.available())
-    assert {r.parameters["kernel"] for r in found} == set(likwid.KERNELS if wide else ("copy", "triad"))
-    assert {r.metric for r in found} == {f"{r.parameters['kernel']}_bandwidth" for r in found}
-    assert all(r.parameters["instructions"] == (wide or "scalar") for r in found)
+    assert {r.parameters["kernel"] for r in records} == set(likwid.KERNELS if wide else ("copy", "triad"))
+    assert {r.metric for r in records} == {f"{r.parameters['kernel']}_bandwidth" for r in records}
+    assert all(r.parameters["instructions"] == (wide or "scalar") for r in records)
 
 
 def test_a_broken_stream_and_none(measure, stand_in):

@@ -58,10 +58,10 @@ def document(done, status=0):
 
 @pytest.mark.parametrize("aspect", MEASURED)
 def test_every_aspect_in_small(run, aspect):
-    found = document(run(aspect, "--sanity"))
-    assert found["status"] == "complete"
-    assert found["count"] == len(found["results"]) > 0
-    for result in found["results"]:
+    measured = document(run(aspect, "--sanity"))
+    assert measured["status"] == "complete"
+    assert measured["count"] == len(measured["results"]) > 0
+    for result in measured["results"]:
         assert (result["status"], result["reason"], result["partial"]) == ("valid", "", False)
         assert len(result["samples"]) == 2
         assert result["value"] == pytest.approx(sum(result["samples"]) / 2)
@@ -70,8 +70,8 @@ def test_every_aspect_in_small(run, aspect):
         pages = result["pages"]
         assert pages["verified"]
         assert set(pages["found"]) == set(map(str, result["banks"]))
-        assert sum(pages["found"].values()) * found["host"]["page_bytes"] == result["memory_bytes"]
-    assert found["most_memory_bytes"] >= max(r["memory_bytes"] for r in found["results"])
+        assert sum(pages["found"].values()) * measured["host"]["page_bytes"] == result["memory_bytes"]
+    assert measured["most_memory_bytes"] >= max(r["memory_bytes"] for r in measured["results"])
 
 
 @pytest.mark.parametrize("aspect", probe.ASPECTS)
@@ -101,9 +101,9 @@ def test_a_machine_that_hwloc_makes_up_is_refused(native_probe):
 
 
 def test_all_kernels_in_all_instruction_sets_and_stores(run):
-    found = document(run("bandwidth", "--sanity", "--stores", "both", f"--banks={BANK}", "--interleave=none"))
-    cases = {(r["instructions"], r["stores"], r["kernel"]) for r in found["results"]}
-    sets = found["host"]["instructions"]
+    measured = document(run("bandwidth", "--sanity", "--stores", "both", f"--banks={BANK}", "--interleave=none"))
+    cases = {(r["instructions"], r["stores"], r["kernel"]) for r in measured["results"]}
+    sets = measured["host"]["instructions"]
     assert "plain" in sets
     for name in sets:
         stores = ("regular",) if name == "plain" else ("regular", "streaming")
@@ -119,14 +119,16 @@ def test_instructions_are_the_widest_of_256_bits_that_the_processor_tells(run):
         pytest.skip("only x86_64 has several")
     flags = set(re.search(r"^flags\s*: (.*)$", (ROOT / "/proc/cpuinfo").read_text(), re.MULTILINE)[1].split())
     wanted = "avx2" if {"avx2", "fma"} <= flags else "sse2"
-    found = document(run("bandwidth", "--array-bytes=1MiB", "--max-repetitions=3", f"--pu-nodes={NODE}"))
-    assert {r["instructions"] for r in found["results"]} == {wanted}
+    measured = document(run("bandwidth", "--array-bytes=1MiB", "--max-repetitions=3", f"--pu-nodes={NODE}"))
+    assert {r["instructions"] for r in measured["results"]} == {wanted}
 
 
 def test_repetitions_end_at_the_limit_or_when_the_interval_is_narrow(run):
     small = ["--array-bytes=1MiB", "--kernels=triad", f"--banks={BANK}", f"--pu-nodes={NODE}", "--interleave=none"]
-    found = document(run("bandwidth", *small, "--min-repetitions=4", "--max-repetitions=7", "--confidence=1e-9"))
-    (result,) = found["results"]
+    measured = document(
+        run("bandwidth", *small, "--min-repetitions=4", "--max-repetitions=7", "--confidence=1e-9")
+    )
+    (result,) = measured["results"]
     assert (len(result["samples"]), result["ended"]) == (7, "limit")
     assert result["interval"] == pytest.approx(reach(result["samples"]), rel=1e-3)
     (result,) = document(run("bandwidth", *small, "--max-repetitions=1000", "--confidence=0.2"))["results"]
@@ -230,8 +232,8 @@ def test_the_limit_of_a_cgroup_whose_path_is_long(native_probe, tmp_path):
 
 def test_latency_of_a_small_cycle_is_less_than_of_a_large_one(run):
     """1 ns or so against 100: no cache and no prefetcher may serve a random cycle well past the last cache."""
-    found = document(run("latency", "--sizes=4KiB,memory", f"--banks={BANK}", f"--pu-nodes={NODE}"))
-    small, large = (r["value"] for r in found["results"])
+    measured = document(run("latency", "--sizes=4KiB,memory", f"--banks={BANK}", f"--pu-nodes={NODE}"))
+    small, large = (r["value"] for r in measured["results"])
     assert 5 * small < large
 
 
@@ -268,10 +270,10 @@ def test_huge_pages(run):
 
 @TWO_PUS
 def test_under_an_affinity(run):
-    found = document(run("bandwidth", "--sanity", before=["taskset", "-c", str(PUS[1])]))
-    assert {tuple(r["pus"]) for r in found["results"]} == {(PUS[1],)}
-    found = document(run("loaded-latency", "--sanity", before=["taskset", "-c", str(PUS[1])]))
-    assert {r["loaders"] for r in found["results"]} == {0}
+    measured = document(run("bandwidth", "--sanity", before=["taskset", "-c", str(PUS[1])]))
+    assert {tuple(r["pus"]) for r in measured["results"]} == {(PUS[1],)}
+    measured = document(run("loaded-latency", "--sanity", before=["taskset", "-c", str(PUS[1])]))
+    assert {r["loaders"] for r in measured["results"]} == {0}
 
 
 REFUSED = [
@@ -364,9 +366,9 @@ def test_a_container_that_forbids_placement(run, call):
     assert done.returncode == 3
     assert f"{call}: Operation not permitted" in done.stderr
     assert "seccomp" in done.stderr
-    found = json.loads(done.stdout)
-    assert (found["status"], found["results"]) == ("failed", [])
-    assert call in found["reason"]
+    measured = json.loads(done.stdout)
+    assert (measured["status"], measured["results"]) == ("failed", [])
+    assert call in measured["reason"]
 
 
 def test_a_kernel_without_numa(run):
@@ -375,8 +377,8 @@ def test_a_kernel_without_numa(run):
         pytest.skip("this host has several NUMA nodes")
     numbers = NUMBERS[platform.machine()]
     refuse = [[sys.executable, "-c", REFUSE, str(numbers[call]), "38"] for call in ("mbind", "move_pages")]
-    found = document(run("latency", "--sanity", before=[*refuse[0], *refuse[1]]))
-    assert [r["pages"]["verified"] for r in found["results"]] == [False]
+    measured = document(run("latency", "--sanity", before=[*refuse[0], *refuse[1]]))
+    assert [r["pages"]["verified"] for r in measured["results"]] == [False]
 
 
 @pytest.fixture
@@ -473,9 +475,9 @@ def test_a_thread_that_is_moved_is_an_error(native_probe):
         out, err = process.communicate(timeout=120)
     assert moved
     assert process.returncode == 1
-    found = json.loads(out)
-    assert found["status"] == "invalid"
-    assert {r["status"] for r in found["results"]} == {"invalid"}
+    measured = json.loads(out)
+    assert measured["status"] == "invalid"
+    assert {r["status"] for r in measured["results"]} == {"invalid"}
     assert f"the thread of PU {PUS[1]} is not bound to it alone" in err
 
 
@@ -534,9 +536,9 @@ def test_the_command_runs_the_real_one(firsttouch, native_probe, tmp_path):
     done = firsttouch(
         "probe", "latency", "--sanity", "--json", "--records", file, FIRSTTOUCH_PROBE=str(native_probe)
     )
-    found = document(done)
-    assert found["status"] == "complete"
-    assert len(file.read_text().splitlines()) == found["count"]
+    measured = document(done)
+    assert measured["status"] == "complete"
+    assert len(file.read_text().splitlines()) == measured["count"]
     assert "latency NUMA node" in done.stderr
     done = firsttouch("probe", "contention", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
     assert "total_bandwidth" in done.stdout

@@ -75,9 +75,9 @@ PAGES = [_report, _site, _fleet, _comparison]
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """The page, loaded, in a browser of its own."""
     file = request.param(tmp_path_factory.mktemp("page"))
-    with browser(tmp_path_factory.mktemp("profile")) as found:
-        found.load(file)
-        yield found
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        opened.load(file)
+        yield opened
 
 
 @pytest.fixture(autouse=True)
@@ -142,8 +142,8 @@ def test_drawings_say_what_they_show(page: Page) -> None:
 
 def test_columns_of_a_map_are_told_by_their_metric(page: Page) -> None:
     numbers = page.ask("document.querySelectorAll('.heat thead abbr').length")
-    told = [name for name in named(page, "columnheader") if "bank=" in name]
-    assert len(told) == numbers
+    headers = [name for name in named(page, "columnheader") if "bank=" in name]
+    assert len(headers) == numbers
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -224,8 +224,8 @@ def luminance(colour: str) -> float:
 
 def colours(page: Page) -> tuple[float, float]:
     """Return the luminance of the paper and of the ink."""
-    found: Any = page.ask("(s => [s.backgroundColor, s.color])(getComputedStyle(document.body))")
-    return luminance(found[0]), luminance(found[1])
+    pair: Any = page.ask("(s => [s.backgroundColor, s.color])(getComputedStyle(document.body))")
+    return luminance(pair[0]), luminance(pair[1])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

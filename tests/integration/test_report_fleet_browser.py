@@ -32,12 +32,12 @@ def records(day: str, slower: float) -> list[Record]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made = {name: tmp_path_factory.mktemp(name) for name in PAGES}
+    by_page = {name: tmp_path_factory.mktemp(name) for name in PAGES}
     before, after = records("2026-01-01", 0.0), records("2026-02-01", 0.06)
-    fleet_pages.build([judged(samples_table.of_records([*before, *after]), Undescribed("s"))], made["fleet"])
+    fleet_pages.build([judged(samples_table.of_records([*before, *after]), Undescribed("s"))], by_page["fleet"])
     compared = comparison.compare(samples_table.of_records(before), samples_table.of_records(after))
-    comparison.build(compared, made["comparison"], names=("before", "after"))
-    return made
+    comparison.build(compared, by_page["comparison"], names=("before", "after"))
+    return by_page
 
 
 @pytest.fixture(params=PAGES)

@@ -151,10 +151,10 @@ def test_a_scenario(align, whole, tmp_path, name):
     assert p["alignments_sha256"] == hashlib.sha256("\n".join([*alignments(whole), ""]).encode()).hexdigest()
     assert record.software["bwa-mem"]
     assert len(record.placement_asked) == len(record.placement_found) == p["instances"]
-    for asked, found in zip(record.placement_asked, record.placement_found, strict=True):
-        assert found["looks"] >= 1
-        assert set(found["pus"]) <= set(asked["pus"])
-        assert sum(found["pages"].values()) > 0
+    for asked, actual in zip(record.placement_asked, record.placement_found, strict=True):
+        assert actual["looks"] >= 1
+        assert set(actual["pus"]) <= set(asked["pus"])
+        assert sum(actual["pages"].values()) > 0
 
 
 def test_repetitions_text_and_counters(align, tmp_path):
@@ -165,10 +165,10 @@ def test_repetitions_text_and_counters(align, tmp_path):
         pytest.skip("perf is not on PATH")
     done = align(SCENARIOS[0], "--counters", "--json")
     assert done.returncode == 0, done.stderr
-    found = {r["metric"]: r for r in json.loads(done.stdout)}
-    assert {"alignment_time", "page_faults", "context_switches", "cpu_migrations"} <= set(found)
-    assert found["page_faults"]["value"] > 100
-    assert all(r["check"] == "counters" and r["status"] == "valid" for r in found.values())
+    by_metric = {r["metric"]: r for r in json.loads(done.stdout)}
+    assert {"alignment_time", "page_faults", "context_switches", "cpu_migrations"} <= set(by_metric)
+    assert by_metric["page_faults"]["value"] > 100
+    assert all(r["check"] == "counters" and r["status"] == "valid" for r in by_metric.values())
 
 
 def test_other_alignments_than_expected_are_invalid(align):
@@ -415,7 +415,7 @@ def test_an_interrupt_leaves_nothing(lambda_work, stand_in, tmp_path, number, na
 def unseen(monkeypatch, lambda_work, tmp_path, capsys):
     """Returns a function that runs a command on instances that end before they can be looked at."""
     prefix, reads, _ = lambda_work
-    watching = Watching(look=lambda pid, found: None)
+    watching = Watching(look=lambda pid, sampled: None)
     monkeypatch.setattr(
         launch, "run_together", lambda *args, **more: run_together(*args, **more | {"watching": watching})
     )
@@ -432,20 +432,22 @@ def unseen(monkeypatch, lambda_work, tmp_path, capsys):
 
 def test_alignments_are_good_though_nothing_is_known_of_the_placement(unseen, tmp_path):
     out = tmp_path / "out.sam"
-    status, printed, said = unseen("run", SCENARIOS[0], "-o", str(out))
+    status, printed, messages = unseen("run", SCENARIOS[0], "-o", str(out))
     assert (status, printed) == (0, f"{out}\n")
     assert len(alignments(out.read_text())) >= 100
-    assert "the output is complete, its placement is unverified: instance 0: " in said
-    assert "INVALID" not in said
+    assert "the output is complete, its placement is unverified: instance 0: " in messages
+    assert "INVALID" not in messages
 
 
 @pytest.mark.parametrize("option", ["--records=r.jsonl", "--repetitions=2", "--checksum", "-o"])
 def test_a_measurement_is_invalid_where_nothing_is_known_of_the_placement(unseen, tmp_path, monkeypatch, option):
     monkeypatch.chdir(tmp_path)
     out = ["-o", "out.sam"]
-    status, _, said = unseen("run", SCENARIOS[0], *out, *([option] if option != "-o" else ["--expect-sha256=0"]))
+    status, _, messages = unseen(
+        "run", SCENARIOS[0], *out, *([option] if option != "-o" else ["--expect-sha256=0"])
+    )
     assert status == 1
-    assert "INVALID: instance 0: the placement cannot be verified" in said
-    assert said.splitlines()[-1].startswith("firsttouch: invalid: ")
+    assert "INVALID: instance 0: the placement cannot be verified" in messages
+    assert messages.splitlines()[-1].startswith("firsttouch: invalid: ")
     if option == "--records=r.jsonl":
         assert [r.status for r in schema.read(tmp_path / "r.jsonl")] == ["invalid"]

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from factories.processes import REFRAME
 from firsttouch import paths
 from firsttouch.benchmarks import activate
 
 pytestmark = pytest.mark.integration
-
-REFRAME = Path(sys.executable).with_name("reframe")
 
 CHECK = """\
 # SPDX-License-Identifier: Apache-2.0
@@ -87,8 +86,8 @@ def config(reframe, system):
 
 @pytest.mark.parametrize(("system", "numa_nodes", "per_core"), [("amd-opteron", 8, 1), ("intel-xeon", 4, 2)])
 def test_configuration_of_the_published_systems(reframe, tmp_path, system, numa_nodes, per_core):
-    found = config(reframe, system)
-    (partition,) = found["systems"][0]["partitions"]
+    configuration = config(reframe, system)
+    (partition,) = configuration["systems"][0]["partitions"]
     assert (partition["scheduler"], partition["access"]) == ("slurm", ["--exclusive"])
     assert partition["processor"]["num_cpus"] == 64
     assert partition["processor"]["num_sockets"] == 4
@@ -96,12 +95,12 @@ def test_configuration_of_the_published_systems(reframe, tmp_path, system, numa_
     assert partition["extras"]["numa_nodes"] == numa_nodes
     assert "numa" in partition["features"]
     out = str(tmp_path / "out" / "reframe")
-    assert found["general"][0]["report_file"].startswith(out)
-    assert found["general"][0]["topology_prefix"].startswith(out)
-    assert found["storage"][0]["sqlite_db_file"].startswith(out)
-    assert found["systems"][0]["prefix"] == out
-    assert "#ALL" not in json.dumps(found)
-    assert "$HOME" not in json.dumps(found)
+    assert configuration["general"][0]["report_file"].startswith(out)
+    assert configuration["general"][0]["topology_prefix"].startswith(out)
+    assert configuration["storage"][0]["sqlite_db_file"].startswith(out)
+    assert configuration["systems"][0]["prefix"] == out
+    assert "#ALL" not in json.dumps(configuration)
+    assert "$HOME" not in json.dumps(configuration)
 
 
 def test_slurm_is_polled_less_often_than_a_local_process(reframe):

@@ -73,7 +73,7 @@ def setup(checkout, **environment):
     )
 
 
-def made(done):
+def made_anew(done):
     assert done.returncode == 0, done.stderr
     return "making the virtual environment" in done.stderr
 
@@ -83,23 +83,23 @@ def prefix(checkout):
 
 
 def test_a_second_run_does_nothing(checkout):
-    assert made(setup(checkout))
+    assert made_anew(setup(checkout))
     assert prefix(checkout) == f"{checkout / '.venv'}\n"
-    assert not made(setup(checkout))
+    assert not made_anew(setup(checkout))
     assert {file.name for file in checkout.glob(".venv*")} == {".venv"}
 
 
 def test_a_checkout_that_was_moved_is_repaired(checkout):
     setup(checkout)
     moved = checkout.rename(checkout.with_name("moved"))
-    assert made(setup(moved))
+    assert made_anew(setup(moved))
     assert prefix(moved) == f"{moved / '.venv'}\n"
 
 
 def test_another_python_makes_it_anew(checkout):
     setup(checkout)
     (checkout.parent / "bin" / "version").write_text("Python 3.12.1\n")
-    assert made(setup(checkout))
+    assert made_anew(setup(checkout))
 
 
 def test_an_interpreter_that_is_gone_is_noticed(checkout):
@@ -107,7 +107,7 @@ def test_an_interpreter_that_is_gone_is_noticed(checkout):
     python = checkout / ".venv/bin/python"
     python.unlink()
     python.symlink_to("/nowhere/python3")
-    assert made(setup(checkout))
+    assert made_anew(setup(checkout))
     assert prefix(checkout) == f"{checkout / '.venv'}\n"
 
 
@@ -120,6 +120,6 @@ def test_the_old_one_works_until_the_new_one_is_complete(checkout):
     assert done.returncode == 3
     assert "setup: error: Python packages could not be installed" in done.stderr
     assert prefix(checkout) == f"{checkout / '.venv'}\n"
-    assert made(setup(checkout))
+    assert made_anew(setup(checkout))
     assert (checkout / ".venv/bin/firsttouch-probe").exists()
     assert {file.name for file in checkout.glob(".venv*")} == {".venv"}

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from slurm_site import Site
 
+from factories.processes import REFRAME, reported_cases
 from firsttouch import paths
 from firsttouch.records import schema
 from firsttouch.systems import draft
@@ -32,12 +30,12 @@ def reframe(site: Site) -> Run:
 
     def run(*options: object, checks: str = "topology", system: str = "lab") -> dict[str, dict[str, str]]:
         report = site.folder / "report.json"
-        argv = [Path(sys.executable).with_name("reframe"), "--nocolor", "-c", "reframe/", "-r", "--system", system]
+        argv = [REFRAME, "--nocolor", "-c", "reframe/", "-r", "--system", system]
         argv += ["-n", checks, "--report-file", report, *options]
         done = site.slurm.call(*argv, env=site.env)
-        cases = [c for r in json.loads(report.read_text())["runs"] for c in r["testcases"]]
+        cases = reported_cases(report)
         assert cases, done.stdout
-        return {c["display_name"]: c for c in cases}
+        return cases
 
     return run
 

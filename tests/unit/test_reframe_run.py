@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from factories.processes import write_program
 from firsttouch.benchmarks import reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
 from firsttouch.cli import characterize
@@ -39,25 +40,23 @@ def report(*cases):
 
 
 @pytest.fixture
-def reframe(tmp_path, monkeypatch):
-    """Returns a function that runs a shell script in ReFrame's place; $report is where its report goes."""
+def stub_reframe(tmp_path, monkeypatch):
+    """Returns a function that runs a shell script in place of ReFrame; $report is the path of its report."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
     said = []
 
     def run(script, out=tmp_path / "out"):
-        file = folder / "reframe"
         find = 'while [ $# -gt 0 ]; do [ "$1" = --report-file ] && report=$2; [ "$1" = --stage ] && stage=$2; '
         find += "shift; done\n"
-        file.write_text(f'#!/bin/sh\necho "$@" > {tmp_path / "argv"}\n{find}{script}\n')
-        file.chmod(0o755)
+        write_program(folder / "reframe", f'echo "$@" > {tmp_path / "argv"}\n{find}{script}')
         return reframe_run.run(Path("checks"), "local", out, options=["-n", "x"], say=said.append), said
 
     return run
 
 
-def test_troubles_and_progress(reframe, tmp_path):
+def test_troubles_and_progress(stub_reframe, tmp_path):
     text = report(
         case("latency %pu_node=0", "pass"),
         case("placement %scenario=2Inst_Original", "fail", fail_reason="sanity error: exit status 7: no reason"),
@@ -70,7 +69,7 @@ def test_troubles_and_progress(reframe, tmp_path):
     )
     (tmp_path / "report").write_text(text)
     (tmp_path / "log").write_text(LOG)
-    troubles, said = reframe(
+    troubles, said = stub_reframe(
         f"cat {tmp_path / 'log'}; echo step >> $FIRSTTOUCH_PROGRESS; cp {tmp_path / 'report'} $report; exit 1"
     )
     assert troubles == [
@@ -90,11 +89,11 @@ def test_troubles_and_progress(reframe, tmp_path):
     assert argv.endswith("-n x\n")
 
 
-def test_lines_that_are_read_in_pieces_are_told_whole(reframe, tmp_path):
+def test_lines_that_are_read_in_pieces_are_told_whole(stub_reframe, tmp_path):
     start = "[       OK ] (1/3) lat"
     rest = "ency %pu_node=0 /1a2b3c4d @local:default+builtin"
     (tmp_path / "report").write_text(report(case("a", "pass")))
-    _, said = reframe(
+    _, said = stub_reframe(
         f"printf '{start}'; printf half >> $FIRSTTOUCH_PROGRESS; sleep 0.5; echo '{rest}'; "
         f"printf ' a line' >> $FIRSTTOUCH_PROGRESS; cp {tmp_path / 'report'} $report"
     )
@@ -102,18 +101,18 @@ def test_lines_that_are_read_in_pieces_are_told_whole(reframe, tmp_path):
     assert any(s.startswith("  (1/3) ok: latency %pu_node=0 [") for s in said)
 
 
-def test_a_folder_with_a_blank_is_no_stage(reframe, tmp_path, monkeypatch):
+def test_a_folder_with_a_blank_is_no_stage(stub_reframe, tmp_path, monkeypatch):
     (tmp_path / "a blank").mkdir()
     text = report(case("a", "fail", fail_reason="x"))
     script = f"mkdir -p $stage/a; touch $stage/a/rfm_job.out; echo '{text}' > \"$report\""
-    reframe(script, out=tmp_path / "a blank" / "out")
+    stub_reframe(script, out=tmp_path / "a blank" / "out")
     assert (tmp_path / "a blank/out/stage/a/rfm_job.out").exists()
     assert "a blank/out/stage" not in (tmp_path / "argv").read_text()
 
 
-def test_no_trouble(reframe):
-    assert reframe("echo '" + report(case("a", "pass")) + "' > $report")[0] == []
-    assert reframe("echo '{\"runs\": []}' > $report")[0] == []
+def test_no_trouble(stub_reframe):
+    assert stub_reframe("echo '" + report(case("a", "pass")) + "' > $report")[0] == []
+    assert stub_reframe("echo '{\"runs\": []}' > $report")[0] == []
 
 
 @pytest.mark.parametrize(
@@ -135,9 +134,9 @@ def test_no_trouble(reframe):
         "printf '\\377' > $report",
     ],
 )
-def test_a_reframe_without_a_report_failed(reframe, script):
+def test_a_reframe_without_a_report_failed(stub_reframe, script):
     with pytest.raises(RunFailed, match=r"ReFrame ended with status -?\d+ and no report: .*the last words"):
-        reframe(f"echo one; echo the last words; {script}")
+        stub_reframe(f"echo one; echo the last words; {script}")
 
 
 FOLLOWER = """\
