@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from pathlib import Path
 import sbom
 from debian import CannotBuild, call, root
 from definitions import definition
+from packaging.requirements import Requirement
 from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen
 
 from firsttouch.execution import build_info, host_lock
@@ -214,12 +216,32 @@ def _wheels(start: float) -> Path:
         return folder
     say(f"downloading the Python packages of setup/requirements.lock for Python {version}", start)
     platforms = [f"--platform=manylinux_2_{n}_{platform.machine()}" for n in (36, 34, 31, 28, 27, 24, 17, 12, 5)]
-    with atomic_files.replacing(folder) as partial:
+    with (
+        tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as scratch,
+        atomic_files.replacing(folder) as partial,
+    ):
+        requirements = Path(scratch, "requirements.txt")
+        requirements.write_text(locked_for(version, lock.read_text(encoding="utf-8")), encoding="utf-8")
         partial.mkdir()
         argv = [sys.executable, "-m", "pip", "download", "-q", "--require-hashes", "--no-deps"]
-        argv += ["--only-binary=:all:", f"--python-version={version}", *platforms, "-r", str(lock)]
+        argv += ["--only-binary=:all:", f"--python-version={version}", *platforms, "-r", str(requirements)]
         call(*argv, "-d", partial)
     return folder
+
+
+def locked_for(version: str, lock: str) -> str:
+    """Return the entries of a lock file whose markers hold for Python *version* (as in 3.11), without the markers.
+
+    pip download evaluates markers for the interpreter that runs it, whatever --python-version says.
+    """
+    python = {"python_version": version, "python_full_version": f"{version}.0"}
+    entries = []
+    for entry in re.split(r"\n(?=\S)", lock.strip()):
+        pinned, hashes = entry.split(" \\\n", 1)
+        requirement = Requirement(pinned)
+        if requirement.marker is None or requirement.marker.evaluate(python):
+            entries.append(f"{pinned.partition(' ;')[0]} \\\n{hashes}\n")
+    return "".join(entries)
 
 
 def _copy(checkout: Path, wheels: Path) -> None:

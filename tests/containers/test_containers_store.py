@@ -38,6 +38,14 @@ def test_wheels_that_were_not_all_downloaded_are_not_kept(images, monkeypatch):
         assert [file.name for file in images._wheels(0).iterdir()] == ["a.whl"]
 
 
+def test_a_lock_is_read_for_the_python_of_the_image(images):
+    hashes = " \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\n"
+    older, newer = "b==2 ; python_full_version < '3.11.5'", "b==4 ; python_full_version >= '3.11.5'"
+    lock = "".join(entry + hashes for entry in ("a[x]==1", older, newer, "c==1 ; sys_platform == 'win32'"))
+    assert images.locked_for("3.11", lock) == f"a[x]==1{hashes}b==2{hashes}"
+    assert images.locked_for("3.12", lock) == f"a[x]==1{hashes}b==4{hashes}"
+
+
 def test_builds_wait_for_each_other_and_clear_what_a_killed_one_left(images):
     images.STORE.mkdir()
     (images.STORE / "making-abc" / "image").mkdir(parents=True)
