@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three arrays of STREAM within one piece of memory, and what their elements must be.
+// The three arrays of STREAM in one block of memory, and the expected values of their elements.
 #ifndef ARRAYS_H
 #define ARRAYS_H
 
@@ -13,17 +13,17 @@ typedef struct {
     uint64_t bytes; // of one array
     size_t count;   // elements of one array
     double *a, *b, *c;
-    double expected[3]; // what every element of a, b and c must be
+    double expected[3]; // the expected value of all elements of a, b and c
 } Arrays;
 
-// The bytes that one of `number` arrays should have on these banks: what was asked for, or STREAM's rule.
-// Fails where it is too small to be shared by `threads` threads, or where there is no room for it.
+// The size in bytes of one of `number` arrays on these banks: the option's, or by STREAM's rule.
+// Fails if it is too small for `threads` threads or does not fit into the memory.
 uint64_t arrays_bytes(const Options *options, const Host *host, const List *banks, Pages pages, int number,
                       int threads);
 
 Arrays arrays_take(Memory *memory, const Host *host, const List *banks, Pages pages, uint64_t bytes);
 
-// The scalar for the next pass: it keeps the values between 1e-3 and 1e3 for ever.
+// The scalar for the next repetition, chosen to keep the values between 1e-3 and 1e3.
 double arrays_scalar(const Arrays *arrays);
 
 // Runs a kernel over elements first to last, and over the expected values.
@@ -33,7 +33,7 @@ void arrays_expect(Arrays *arrays, Kernel kernel, double q);
 // The largest relative error of elements first to last, of every `stride`-th line.
 double arrays_error(const Arrays *arrays, size_t first, size_t last, size_t stride);
 
-// The elements of one thread of several: equal parts, in whole steps of the kernels.
+// The elements of one of several threads: equal parts, in whole steps of the kernels.
 void arrays_part(const Arrays *arrays, int part, int parts, size_t *first, size_t *last);
 
 #endif

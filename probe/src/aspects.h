@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function per aspect, each in a file of its own: it begins the report and prints its results.
+// One function per aspect, each in a separate file: it begins the report and prints the results.
 #ifndef ASPECTS_H
 #define ASPECTS_H
 

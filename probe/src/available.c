@@ -7,11 +7,10 @@
 
 #include "fail.h"
 
-static const uint64_t RESERVE = UINT64_C(16) << 20; // for the kernel, at the least
+static const uint64_t RESERVE = UINT64_C(16) << 20; // minimum reserve for the kernel
 
-// What the text of a meminfo says to be free, with the page cache that the kernel drops at once (file pages that
-// are neither mapped nor to be written): a host that was at work has a bank full of it. In KiB; below 0 without a
-// text.
+// Free memory in KiB by the text of a meminfo, including page cache that can be dropped at once (file pages that
+// are neither mapped nor dirty), which may fill a bank. Negative without a text.
 static int64_t free_kib(const char *meminfo)
 {
     const int64_t unused = text_number(meminfo, "MemFree:");
@@ -39,7 +38,7 @@ uint64_t available_on_bank(const Host *host, int bank)
     return free_bytes > reserve ? free_bytes - reserve : 0;
 }
 
-// What is left below the limit of one cgroup. Its page cache is given back when memory runs short.
+// Memory left below the limit of one cgroup. Its page cache counts as free, because the kernel reclaims it.
 static uint64_t left(const char *folder, const char *limit_file, const char *usage_file, const char *cache_key)
 {
     char *limit_text = file_text("%s/%s", folder, limit_file),
@@ -51,7 +50,7 @@ static uint64_t left(const char *folder, const char *limit_file, const char *usa
         uint64_t usage = strtoull(usage_text, NULL, 10);
         const int64_t cache = text_number(statistics, cache_key);
         usage -= cache > 0 && (uint64_t)cache < usage ? (uint64_t)cache : 0;
-        // 0 is a broken read-out; version 1 says "no limit" as the largest number of pages.
+        // 0 is a broken read-out; "no limit" in version 1 is the largest number of pages.
         if (limit > 0 && limit < UINT64_C(1) << 62)
             result = limit > usage ? (limit - usage) / 16 * 15 : 0; // page tables and stacks count as well
     }
@@ -61,7 +60,7 @@ static uint64_t left(const char *folder, const char *limit_file, const char *usa
     return result;
 }
 
-// The least of a cgroup and all above it, up to the mount point.
+// The minimum over a cgroup and all above it, up to the mount point.
 static uint64_t least_above(const char *mount, const char *group, bool second_version)
 {
     char *folder;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory may be taken now.
+// Memory that is available now.
 #ifndef AVAILABLE_H
 #define AVAILABLE_H
 
 #include "host.h"
 
-// Bytes that are free on a bank or hold page cache that can be dropped, less what the kernel needs to go on.
+// Bytes on a bank that are free or reclaimable page cache, less a reserve for the kernel.
 uint64_t available_on_bank(const Host *host, int bank);
 
-// Bytes that the process's cgroups (of both versions, and all above) leave; UINT64_MAX where they set no limit.
+// Bytes that the process's cgroups (both versions, all levels) leave; UINT64_MAX without a limit.
 uint64_t available_in_cgroup(void);
 
 #endif

@@ -13,7 +13,7 @@
 
 enum { CHECK_STRIDE = KERNEL_STEP / LINE };
 
-// One way to run one kernel, and what came of it.
+// One way to run one kernel, with its samples.
 typedef struct {
     Kernel kernel;
     Stores stores;
@@ -29,11 +29,11 @@ typedef struct {
     int count;
     bool done;
     double scalar;
-    size_t stride, line; // every so many lines is looked at when all is done, from this one on
-    double *errors;      // that each thread found
+    size_t stride, line; // the final check reads every stride-th line, from this one on
+    double *errors;      // the largest relative error in each thread's part
 } Run;
 
-// Every repetition is a round over the cases that need one more, as STREAM goes round its kernels.
+// Each repetition runs all cases that need another sample, as STREAM alternates between its kernels.
 static void work(Member *member, void *argument)
 {
     Run *run = argument;
@@ -57,7 +57,7 @@ static void work(Member *member, void *argument)
             if (member->id == 0)
                 run->scalar = arrays_scalar(arrays);
             team_together(member);
-            if (enough) // known to all alike: the samples change behind the next barrier only
+            if (enough) // all threads agree, because the samples change only after the next barrier
                 continue;
             member->begin = team_now();
             arrays_pass(arrays, one->kernel, one->code, run->scalar, first, last);
@@ -71,7 +71,7 @@ static void work(Member *member, void *argument)
             }
         }
     }
-    // All is looked at by another thread than the one that wrote it.
+    // Each part is checked by another thread than the one that wrote it.
     const int other = (member->id + 1) % member->team->count;
     arrays_part(arrays, other, member->team->count, &first, &last);
     run->errors[member->id] = arrays_error(arrays, first + run->line * LINE, last, run->stride);
@@ -133,10 +133,9 @@ static void measure(const Options *options, const Host *host, const Plan *plan, 
     const List pus = options_pus(options, host, set);
     Run run = {.options = options, .arrays = arrays, .cases = cases};
     run.count = make_cases(options, cases);
-    // With several placements on the same arrays each looks at other lines: together they look at all, and the
-    // sweep is a tenth shorter. A wrong value that later passes read stays wrong. One that every pass computes
-    // anew (c, where only copy runs) is noticed in the last pass of a placement only, on the lines that this one
-    // looks at.
+    // Placements on the same arrays check different lines, and together all of them, which makes the sweep a tenth
+    // shorter. A wrong value that later repetitions read stays wrong. A value that each repetition recomputes (c,
+    // if only copy runs) is checked after a placement's last repetition, on that placement's lines.
     run.stride = plan->set_count < CHECK_STRIDE ? (size_t)plan->set_count : CHECK_STRIDE;
     run.line = (size_t)number % run.stride;
     run.errors = must_allocate((size_t)pus.count, sizeof *run.errors);
@@ -144,7 +143,7 @@ static void measure(const Options *options, const Host *host, const Plan *plan, 
     memory_look_again(memory);
     char wrong[120] = "";
     for (int i = 0; i < pus.count; i++)
-        if (!(run.errors[i] < 1e-10)) // also where it is no number
+        if (!(run.errors[i] < 1e-10)) // also true for NaN
             snprintf(wrong, sizeof wrong, "the arrays hold wrong values: relative error %.3g", run.errors[i]);
     const Result common = {.unit = "GB/s",
                            .better = "higher",
@@ -164,7 +163,7 @@ void bandwidth(const Options *options, const Host *host)
 {
     Plan plan = plan_make(options, host, &options->set_sizes);
     const List all = options_pus(options, host, &options->pu_nodes);
-    // What cannot be is refused before anything is measured.
+    // Impossible placements are refused before anything is measured.
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
         for (int target = 0; target < plan.target_count && options->pages[pages]; target++)
             arrays_bytes(options, host, &plan.targets[target], pages, 3, all.count);

@@ -11,7 +11,7 @@ const char *order_name(Order order)
     return names[order];
 }
 
-// splitmix64: a few bits of a good generator are all that a shuffle needs.
+// splitmix64 is good enough for a shuffle.
 static uint64_t random_below(uint64_t *state, uint64_t limit)
 {
     uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
@@ -25,7 +25,7 @@ static void **line(char *base, uint64_t line_bytes, uint64_t index)
     return (void **)(void *)(base + index * line_bytes);
 }
 
-// Sattolo's shuffle of the identity has one cycle only. The pointers themselves are shuffled: no table is needed.
+// Sattolo's shuffle of the identity has a single cycle. The pointers themselves are shuffled, without a table.
 static void **build_random(char *base, uint64_t lines, uint64_t line_bytes, uint64_t seed)
 {
     for (uint64_t i = 0; i < lines; i++)
@@ -86,7 +86,7 @@ void **chase_run(void **from, uint64_t steps)
         STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP
 #undef STEP
     }
-    // The compiler must believe that somebody wants to know where it ended.
+    // Keeps the compiler from removing the loop.
     __asm__ volatile("" : "+r"(p) : : "memory");
     return p;
 }

@@ -6,21 +6,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// random: over all lines at once, so that with small pages nearly every access misses the TLB as well.
-// paged: over the lines of GROUP_BYTES, then of the next group in random order: the TLB covers a group.
+// random: over all lines, so with small pages nearly every access misses the TLB as well.
+// paged: over the lines of one group of GROUP_BYTES, which the TLB covers, then of the next group in random order.
 typedef enum { RANDOM, PAGED, ORDERS } Order;
 
 enum { GROUP_BYTES = 64 * 4096 };
 
 const char *order_name(Order order);
 
-// Writes one pointer into each line of the memory and returns the first; they make one cycle over all lines.
+// Writes one pointer into each line, which form one cycle over all lines, and returns the first.
 void **chase_build(char *base, uint64_t bytes, uint64_t line_bytes, Order order, uint64_t seed);
 
-// Follows the pointers for so many steps (rounded up to 16).
+// Follows the pointers for a number of steps (rounded up to 16).
 void **chase_run(void **from, uint64_t steps);
 
-// True where the cycle comes back to its beginning after exactly so many lines.
+// True if the cycle returns to its beginning after exactly this number of lines.
 bool chase_check(void **from, uint64_t lines);
 
 #endif

@@ -29,9 +29,9 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-// Formula 3.3 goes to byte (j * 1009) % N. Instead of 1009 a number near N's golden section that has no divisor in
-// common with N: every byte comes once as well, but no two accesses that follow each other are in one page, which
-// is as far as today's prefetchers look.
+// Formula 3.3 accesses byte (j * 1009) % N. Here the factor is a number near N's golden section that is coprime to
+// N. Every byte is still accessed once, but two successive accesses are never in one page, within which
+// prefetchers work.
 static uint64_t step_of(uint64_t bytes)
 {
     uint64_t step = (uint64_t)((double)bytes * 0.6180339887498949) | 1;
@@ -51,7 +51,7 @@ static uint64_t increment(volatile unsigned char *part, uint64_t bytes, uint64_t
     return at;
 }
 
-// Every byte was incremented as often as all others, or once more; then it is 0 again.
+// Tells whether all bytes were incremented equally often, give or take one, and resets them to 0.
 static bool right(unsigned char *part, uint64_t bytes, uint64_t accesses)
 {
     const uint64_t rounds = accesses / bytes;
@@ -66,7 +66,8 @@ static bool right(unsigned char *part, uint64_t bytes, uint64_t accesses)
     return within && more == accesses % bytes;
 }
 
-// A repetition makes as many accesses as the array has lines; after as many as a line has bytes all are done.
+// A repetition makes one access per line of the array; after as many repetitions as a line has bytes, all bytes
+// are done.
 static void work(Member *member, void *argument)
 {
     Run *run = argument;
@@ -137,7 +138,7 @@ static void measure(const Options *options, const Host *host, Memory *memory, co
     free(run.wrong);
 }
 
-// The first PU, or the first two, of every NUMA node by themselves: the thesis's first and second mode.
+// The first PU, or the first two PUs, of each NUMA node alone: the thesis's first and second mode.
 static void few(const Options *options, const Host *host, Memory *memory, int threads)
 {
     for (int i = 0; i < options->pu_nodes.count && !stop_signal(); i++) {
@@ -151,7 +152,7 @@ static void few(const Options *options, const Host *host, Memory *memory, int th
 void contention(const Options *options, const Host *host)
 {
     const List all = options_pus(options, host, &options->pu_nodes);
-    // What cannot be is refused before anything is measured.
+    // Impossible placements are refused before anything is measured.
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
         for (int i = 0; i < options->banks.count && options->pages[pages]; i++)
             arrays_bytes(options, host, &(List){1, &options->banks.values[i]}, pages, 1, all.count);
@@ -168,7 +169,7 @@ void contention(const Options *options, const Host *host)
                 const int threads = options->threads.values[j];
                 if (threads <= 2)
                     few(options, host, &memory, threads);
-                else // all at once, from the nearest PUs to the farthest, as in figures 3.6 and 3.7
+                else // on all nodes, from the nearest PUs to the farthest, as in figures 3.6 and 3.7
                     measure(options, host, &memory, &nodes, (List){threads, pus.values});
             }
             memory_release(&memory);

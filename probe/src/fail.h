@@ -11,7 +11,7 @@ enum {
 
 _Noreturn void fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-// What fail() calls first, so that a document that has begun is ended and says why.
+// fail() calls it first, to end a document that has begun, with the reason.
 extern void (*fail_hook)(const char *reason);
 
 void *must_allocate(unsigned long count, unsigned long size);

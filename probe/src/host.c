@@ -10,7 +10,7 @@
 
 #include "fail.h"
 
-// hwloc's subtypes (each with CXL- before it as well) of memory that belongs to a device: never used for data.
+// hwloc's subtypes (also with CXL- before them) of device memory, which is never used for data.
 static bool of_device(const char *subtype)
 {
     if (!strncmp(subtype, "CXL-", 4))
@@ -81,7 +81,7 @@ static List allowed(const char *key)
     return list;
 }
 
-// The PUs of a NUMA node that may be used, ordered by their place in their core.
+// The usable PUs of a NUMA node, ordered by their rank in their core.
 static void add_pus(Node *node, hwloc_topology_t topology, const List *members, const List *may)
 {
     bool more = true;
@@ -128,7 +128,7 @@ static void add_caches(Host *host, hwloc_topology_t topology, const List *may)
     hwloc_bitmap_free(seen);
 }
 
-// The kernel's own matrix: hwloc leaves memoryless NUMA nodes out of its.
+// The kernel's matrix, because hwloc's lacks memoryless NUMA nodes.
 static int *distances(const Host *host)
 {
     int *matrix = must_allocate((size_t)host->count * (size_t)host->count, sizeof *matrix);
@@ -177,7 +177,7 @@ Host *host_load(void)
 {
     Host *host = must_allocate(1, sizeof *host);
     hwloc_topology_t topology;
-    // The kernel counts the memory of NVIDIA's GPUs as NUMA nodes; hwloc hides them unless it is asked.
+    // The kernel counts NVIDIA GPU memory as NUMA nodes; hwloc hides these nodes by default.
     setenv("HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES", "1", 1);
     if (hwloc_topology_init(&topology) ||
         hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) ||
@@ -195,7 +195,7 @@ Host *host_load(void)
     for (int i = 0; i < online.count; i++)
         add_node(host, topology, online.values[i], &may, &banks);
     host->distances = distances(host);
-    host->line_bytes = 64; // where hwloc does not know
+    host->line_bytes = 64; // default if hwloc does not know
     add_caches(host, topology, &may);
     host->page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     text = file_text("/proc/meminfo");

@@ -97,7 +97,7 @@ void json_line(void)
 {
     putchar('\n');
     if (fflush(stdout) || ferror(stdout)) {
-        fail_hook = NULL; // there is nowhere to say more
+        fail_hook = NULL; // the output cannot be written any more
         fail(EXIT_FAILED, "standard output cannot be written: %s", strerror(errno));
     }
 }

@@ -10,7 +10,7 @@
 #include "stop.h"
 #include "walk.h"
 
-// One cycle in the memory of a bank, and the options and placements that it is measured with.
+// One cycle in the memory of a bank, with its options and placements.
 typedef struct {
     const Options *options;
     const Host *host;
@@ -71,7 +71,7 @@ void latency(const Options *options, const Host *host)
     uint64_t largest = 0;
     for (int i = 0; i < options->sizes; i++)
         largest = options->size[i] > largest ? options->size[i] : largest;
-    // What cannot be is refused before anything is measured.
+    // Impossible placements are refused before anything is measured.
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
         for (int target = 0; target < plan.target_count && options->pages[pages]; target++)
             memory_require(host, &plan.targets[target], pages, largest);

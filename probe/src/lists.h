@@ -11,7 +11,7 @@ typedef struct {
     int *values;
 } List;
 
-// The list's members in ascending order; false where the text is no list. An empty text is an empty list.
+// Parses a list into ascending order; false if the text is not a list. An empty text is an empty list.
 bool list_parse(const char *text, List *list);
 bool list_has(const List *list, int value);
 void list_add(List *list, int value);

@@ -12,9 +12,9 @@
 #include "stop.h"
 #include "walk.h"
 
-enum { BLOCK = 1 << 13 }; // elements that a thread copies before it looks round
+enum { BLOCK = 1 << 13 }; // elements that a thread copies before it checks for the end
 
-// Bytes that one thread has moved; a line of its own, or counting would be what is measured.
+// Bytes that one thread has copied, in a separate cache line to avoid false sharing.
 typedef struct {
     _Alignas(128) atomic_uint_fast64_t bytes;
 } Counter;
@@ -47,7 +47,7 @@ static void chase(Run *run, Member *member)
         const double sample = walker_sample(&walker);
         const double seconds = (double)(team_now() - begin) * 1e-9;
         team_check(member);
-        if (stop_signal()) // it was cut short
+        if (stop_signal()) // the sample is incomplete
             break;
         samples_add(&run->latency, sample);
         samples_add(&run->load, (double)(moved(run) - before) / seconds * 1e-9);
@@ -78,7 +78,7 @@ static void work(Member *member, void *argument)
         load(run, member);
 }
 
-// The walker's PU and then the loaders', from the nearest to the bank to the farthest.
+// The walker's PU, then the loaders' PUs, nearest to the bank first.
 static List crew(const Options *options, const Host *host, int node, int bank, int loaders)
 {
     const List nodes = options_near(options, host, bank), near = options_pus(options, host, &nodes);
@@ -160,7 +160,7 @@ static void on_bank(const Options *options, const Host *host, const List *bank, 
 void loaded_latency(const Options *options, const Host *host)
 {
     const List all = options_pus(options, host, &options->pu_nodes);
-    // What cannot be is refused before anything is measured.
+    // Impossible placements are refused before anything is measured.
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
         for (int i = 0; i < options->banks.count && options->pages[pages]; i++)
             arrays_bytes(options, host, &(List){1, &options->banks.values[i]}, pages, 3, all.count);

@@ -39,7 +39,7 @@ uint64_t memory_available(const Host *host, const List *banks, Pages pages)
         least = here < least ? here : least;
     }
     const uint64_t total = least * (uint64_t)banks->count, limit = available_in_cgroup();
-    // A cgroup does not count its huge pages of hugetlbfs as memory.
+    // cgroups do not count huge pages of hugetlbfs as memory.
     return pages != PAGES_HUGE && limit < total ? limit : total;
 }
 
@@ -54,7 +54,7 @@ static void bind(const Memory *memory)
     if (!syscall(SYS_mbind, memory->base, memory->bytes, mode, mask, (unsigned long)NODE_NUMBERS, 0))
         return;
     if (errno == ENOSYS && memory->host->count == 1)
-        return; // a kernel without NUMA: there is only one place
+        return; // a kernel without NUMA has a single node
     fail(EXIT_CANNOT, "the kernel refuses to put memory on NUMA node %s (mbind: %s)%s",
          list_text(&memory->banks, text, sizeof text), strerror(errno),
          errno == EPERM ? "; in a container, its seccomp profile must allow mbind and move_pages" : "");
@@ -70,7 +70,7 @@ static void touch(Member *member, void *argument)
     const Touch *task = argument;
     const uint64_t block = task->memory->host->huge_bytes ? task->memory->host->huge_bytes : 1 << 21;
     const uint64_t blocks = (task->memory->bytes + block - 1) / block;
-    // Block by block in turn, so that all of them work even where there are few.
+    // Blocks are dealt out in turn, so that all PUs touch memory even if there are few blocks.
     for (uint64_t i = (uint64_t)member->id; i < blocks; i += (uint64_t)member->team->count) {
         double *place = (double *)(void *)(task->memory->base + i * block);
         const uint64_t bytes = i + 1 < blocks ? block : task->memory->bytes - i * block;
@@ -81,13 +81,13 @@ static void touch(Member *member, void *argument)
     }
 }
 
-// Says what is wrong with the places of `looked` pages, if anything is.
+// Sets the reason if the NUMA nodes of the `looked` pages are wrong.
 static void judge(Memory *memory, const int64_t *found, uint64_t looked)
 {
     const Host *host = memory->host;
     for (int i = 0; i < host->count; i++) {
         const bool asked = list_has(&memory->banks, host->nodes[i].number);
-        // Interleaved memory is even to within a huge page, and 2 % where other mappings came between.
+        // Interleaved memory is even to within a huge page, plus 2 % for other mappings in between.
         const double even = asked ? (double)looked / memory->banks.count : 0;
         const double slack = asked ? 0.02 * even + (double)(host->huge_bytes / host->page_bytes) : 0;
         const double here = (double)found[i];
@@ -99,7 +99,7 @@ static void judge(Memory *memory, const int64_t *found, uint64_t looked)
     }
 }
 
-// Asks the kernel for the places of some pages; false on a kernel without NUMA.
+// Reads the NUMA nodes of some pages from the kernel; false on a kernel without NUMA.
 static bool ask(const Host *host, void **addresses, int *places, uint64_t batch)
 {
     if (!syscall(SYS_move_pages, 0, (unsigned long)batch, addresses, NULL, places, 0))
@@ -111,7 +111,7 @@ static bool ask(const Host *host, void **addresses, int *places, uint64_t batch)
          strerror(errno), errno == EPERM ? "; in a container, its seccomp profile must allow it" : "");
 }
 
-// Counts every `stride`-th page by its place.
+// Counts every `stride`-th page by its NUMA node.
 static void look(Memory *memory, uint64_t stride, int64_t *found)
 {
     enum { BATCH = 4096 };

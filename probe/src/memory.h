@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory on a bank, or interleaved over several: taken and touched once, its pages verified with move_pages.
+// Memory on a bank, or interleaved over several: allocated and touched once, its pages verified with move_pages.
 #ifndef MEMORY_H
 #define MEMORY_H
 
@@ -15,32 +15,32 @@ typedef struct {
     bool interleave;
     Pages pages;
     int64_t *found;    // pages of host->page_bytes seen on each NUMA node, by its place in host->nodes
-    double huge_share; // part of the bytes that lies in huge pages
-    bool verified;     // false on a kernel without NUMA, where there is nothing to ask
+    double huge_share; // fraction of the bytes in huge pages
+    bool verified;     // false on a kernel without NUMA
     char reason[200];  // why the placement did not hold, or empty
 } Memory;
 
 const char *pages_name(Pages pages);
 const char *memory_policy(const Memory *memory); // bind or interleave
 
-// Fails where this host has no such pages for anybody.
+// Fails if this host does not have such pages.
 void pages_require(const Host *host, Pages pages);
 
-// Bytes that can be taken on these banks with these pages. Interleaved, each bank gives as much as the fullest.
+// Bytes that can be allocated on these banks with these pages. Interleaved, the fullest bank limits all.
 uint64_t memory_available(const Host *host, const List *banks, Pages pages);
 
-// The bytes in whole pages; fails where there are not so many.
+// The bytes rounded up to whole pages; fails if they are not available.
 uint64_t memory_require(const Host *host, const List *banks, Pages pages, uint64_t bytes);
 
-// Takes and touches memory (every double is `value`) by PUs near the banks, and verifies it.
-// Fails as memory_require() does, or where the kernel refuses to place or to tell.
+// Allocates memory, touches it (every double is `value`) by PUs near the banks, and verifies its pages.
+// Fails as memory_require() does, or if the kernel refuses to place the pages or to report their nodes.
 Memory memory_take(const Host *host, const List *banks, Pages pages, uint64_t bytes, double value);
 void memory_release(Memory *memory);
 
-// Looks at one of every 64 pages once more; sets reason where they are no longer where they were.
+// Checks one of every 64 pages again; sets reason if pages have moved.
 void memory_look_again(Memory *memory);
 
-// The most bytes that were taken at once so far.
+// The largest number of bytes that were allocated at once.
 uint64_t memory_most(void);
 
 #endif

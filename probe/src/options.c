@@ -21,7 +21,7 @@ const char *aspect_name(Aspect aspect)
 enum { L = 1 << LATENCY, B = 1 << BANDWIDTH, C = 1 << CONTENTION, O = 1 << LOADED_LATENCY, T = 1 << TOPOLOGY };
 enum { MEASURED = L | B | C | O, EVERY = MEASURED | T };
 
-// Every option, and the aspects that have it.
+// All options, and the aspects that accept them.
 static const struct {
     const char *name;
     int argument, aspects;
@@ -95,7 +95,7 @@ static double fraction_option(const char *option, const char *text)
 
 typedef const char *Namer(int index);
 
-// Sets chosen[i] for every name of a list with commas; clears the others.
+// Sets chosen[i] for each name in a comma-separated list; clears the others.
 static void names_option(const char *option, const char *text, bool *chosen, int count, Namer *name)
 {
     char *copy = strdup(text), *rest = copy, *word;
@@ -136,7 +136,7 @@ static const char *order_of(int i)
     return order_name((Order)i);
 }
 
-// 4k is another name of base, where that is its size.
+// 4k is an alias of base on hosts with 4 KiB pages.
 static void pages_option(Options *options, const char *text)
 {
     char *copy = strdup(text), names[64] = "", *rest = copy, *word;
@@ -201,7 +201,7 @@ static Aspect aspect_of(const char *text)
     for (Aspect aspect = TOPOLOGY; aspect < ASPECTS; aspect++)
         if (text && !strcmp(text, aspects[aspect]))
             return aspect;
-    fail(EXIT_USAGE, "%s%s%s: say topology, latency, bandwidth, contention or loaded-latency (--help tells more)",
+    fail(EXIT_USAGE, "%s%s%s: use topology, latency, bandwidth, contention or loaded-latency (see --help)",
          text ? "there is no aspect '" : "no aspect", text ? text : "", text ? "'" : "");
 }
 
@@ -227,7 +227,7 @@ Options *options_read(int argc, char **argv)
         table[i] = (struct option){known[i].name, known[i].argument, NULL, i};
     opterr = 0;
     for (int got; (got = getopt_long(argc - 1, argv + 1, ":", table, NULL)) != -1;) {
-        const char *word = argv[optind]; // getopt's argv begins one word later: this is the one it looked at
+        const char *word = argv[optind]; // getopt's argv begins one word later, so this is the current word
         if (got == ':')
             fail(EXIT_USAGE, "%s needs a value", word);
         if (got == '?')
@@ -237,7 +237,7 @@ Options *options_read(int argc, char **argv)
             exit(0);
         }
         if (!(known[got].aspects & 1 << options->aspect))
-            fail(EXIT_USAGE, "--%s is no option of %s", known[got].name, aspect_name(options->aspect));
+            fail(EXIT_USAGE, "--%s is not an option of %s", known[got].name, aspect_name(options->aspect));
         read_one(options, known[got].name, optarg);
     }
     if (optind < argc - 1)

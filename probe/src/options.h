@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line asks for, checked against the host.
+// The options of the command line, checked against the host.
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
@@ -16,7 +16,7 @@ enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256 };
 typedef struct {
     Aspect aspect;
     bool lines, quiet, prune, sanity, cores;
-    List pu_nodes, banks;                     // all that may be used, where nothing was asked for
+    List pu_nodes, banks;                     // default: all that may be used
     List set_sizes;                           // of the PU-sets, in NUMA nodes
     List threads;                             // empty: the aspect's own choice
     const char *interleave_text, *sizes_text; // as given, or NULL
@@ -35,10 +35,10 @@ const char *aspect_name(Aspect aspect);
 uint64_t options_size(const char *option, const char *text);
 List options_list(const char *option, const char *text);
 
-// Reads argv; prints the help or the version and ends where they are asked for; fails with EXIT_USAGE.
+// Reads argv; prints the help or the version on request and ends; fails with EXIT_USAGE.
 Options *options_read(int argc, char **argv);
 
-// Fills in what was not asked for and refuses what this host does not have or this process may not use.
+// Fills in the defaults; fails for values that this host does not have or this process may not use.
 void options_settle(Options *options, const Host *host);
 
 void options_free(Options *options);

@@ -51,7 +51,7 @@ void pages_require(const Host *host, Pages pages)
 char *pages_map(const Host *host, Pages pages, uint64_t bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (pages == PAGES_HUGE ? MAP_HUGETLB : 0);
-    // Aligned to a huge page whatever the kind: a little more is mapped, and the ends are given back.
+    // Always aligned to a huge page: maps a little more and unmaps both ends.
     const uint64_t unit = host->huge_bytes > host->page_bytes ? host->huge_bytes : host->page_bytes;
     const uint64_t more = pages == PAGES_HUGE ? 0 : unit;
     char *mapped = mmap(NULL, bytes + more, PROT_READ | PROT_WRITE, flags, -1, 0);
@@ -64,7 +64,7 @@ char *pages_map(const Host *host, Pages pages, uint64_t bytes)
         munmap(mapped, before);
     if (more - before)
         munmap(mapped + before + bytes, more - before);
-    // A kernel without transparent huge pages refuses both; pages_require() has seen to the one that matters.
+    // A kernel without transparent huge pages refuses both; pages_require() has already checked PAGES_THP.
     madvise(mapped + before, bytes, pages == PAGES_THP ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     return mapped + before;
 }

@@ -5,13 +5,13 @@
 
 #include "memory.h"
 
-// Address space for so many bytes, a multiple of the page size, with nothing touched yet.
+// Reserves untouched address space of the given size, a multiple of the page size.
 char *pages_map(const Host *host, Pages pages, uint64_t bytes);
 
 // Bytes of the free huge pages (hugetlbfs, the default size) of a bank.
 uint64_t pages_free(const Host *host, int bank);
 
-// The part of a touched mapping that lies in huge pages, as the kernel tells it (smaps).
+// The fraction of a touched mapping that is in huge pages, from smaps.
 double pages_huge_share(Pages pages, const char *base, uint64_t bytes);
 
 #endif

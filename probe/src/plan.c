@@ -18,7 +18,7 @@ static double combinations(int n, int k)
     return result;
 }
 
-// All sets of `size` members of the list, in the order of the dictionary.
+// All sets of `size` members of the list, in lexicographic order.
 static void add_sets(Plan *plan, const List *members, int size)
 {
     int *place = must_allocate((size_t)size, sizeof *place);
@@ -63,9 +63,8 @@ static void must_close(FILE *file)
         fail(EXIT_CANNOT, "no memory left for the probe's own tables");
 }
 
-// What decides a placement's performance as far as the firmware's distances tell: of each working NUMA node its
-// PUs and its distances to the banks, of each bank its kind. Sorted, so that the numbers of the nodes do not
-// matter.
+// The properties that decide a placement's performance by the firmware's distances: for each working NUMA node its
+// PUs and its distances to the banks, for each bank its kind. Sorted, so that node numbers do not matter.
 static char *signature(const Host *host, const List *set, const List *banks)
 {
     char **parts = must_allocate((size_t)set->count, sizeof *parts), *text = NULL;

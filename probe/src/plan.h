@@ -7,7 +7,7 @@
 
 typedef struct {
     int set, target; // places in Plan.sets and Plan.targets
-    int alike;       // the placement that is measured in its stead, or -1
+    int alike;       // the placement that is measured instead, or -1
 } Placement;
 
 typedef struct {
@@ -17,14 +17,14 @@ typedef struct {
     Placement *placements; // target by target
 } Plan;
 
-// Sets of the sizes that are asked for (one size at the least), on all banks and interleave sets.
+// Sets of the requested sizes (at least one size), on all banks and interleave sets.
 Plan plan_make(const Options *options, const Host *host, const List *set_sizes);
 void plan_free(Plan *plan);
 
-// Prints the field stands_for of a result: the placements that were found alike.
+// Prints the field stands_for of a result: the placements that are alike.
 void plan_stands_for(const Plan *plan, int placement);
 
-// True where a placement on this target is measured at all: else its memory need not be taken.
+// True if any placement on this target is measured; else its memory is not needed.
 bool plan_needs(const Plan *plan, int target);
 
 #endif

@@ -38,8 +38,8 @@ double samples_median(const Samples *samples)
     return middle(sorted, samples->count);
 }
 
-// How many of the smallest samples lie outside of the interval: as many as the median of the distribution is below
-// all but with a probability of 1/32, which is that of five samples on one side (a binomial distribution of 1/2).
+// The number of smallest samples outside of the interval: the largest number for which the median lies below the
+// interval with a probability of at most 1/32, that of five samples on one side (binomial distribution, p = 1/2).
 static int outside(int count)
 {
     double sum = 0;

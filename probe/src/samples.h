@@ -5,12 +5,12 @@
 
 #include <stdbool.h>
 
-// Below five samples there is no interval of the median that is worth the name.
+// Fewer than five samples do not give a useful interval of the median.
 enum { SAMPLES_LEAST = 5, SAMPLES_MOST = 1000 };
 
 typedef struct {
     int least, most;
-    double confidence; // how far from the median its confidence interval may reach, as a fraction of the median
+    double confidence; // largest accepted half-width of the median's confidence interval, relative to the median
 } Repetitions;
 
 typedef struct {
@@ -21,12 +21,11 @@ typedef struct {
 void samples_add(Samples *samples, double value);
 double samples_median(const Samples *samples);
 
-// How far the confidence interval of the median reaches from it, over the median; infinite below SAMPLES_LEAST
-// samples. Its ends are samples (the sign test's interval, nothing is assumed of the distribution), at a level
-// of 93.75 % or more.
+// The half-width of the median's confidence interval relative to the median; infinite below SAMPLES_LEAST samples.
+// Its ends are samples (the interval of the sign test, for any distribution), at a level of 93.75 % or more.
 double samples_interval(const Samples *samples);
 
-// True where no further repetition is needed: at the limit, or narrow enough after the least number.
+// True if no further repetition is needed: at the limit, or if the interval is narrow enough.
 bool samples_enough(const Samples *samples, const Repetitions *wanted);
 
 // Why the repetitions ended: narrow, limit or signal.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options against the host: what was not asked for is filled in, what cannot be is refused.
+// Checks the options against the host: fills in defaults and refuses impossible values.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static List copy(const List *list)
     return made;
 }
 
-// Refuses the members of a list that are not among those that may be used.
+// Refuses members of a list that may not be used.
 static void must_be_among(const char *option, const List *list, const List *may, const Host *host,
                           const char *what)
 {
@@ -54,7 +54,7 @@ List options_pus(const Options *options, const Host *host, const List *nodes)
 List options_near(const Options *options, const Host *host, int bank)
 {
     List near = copy(&options->pu_nodes);
-    for (int i = 1; i < near.count; i++) // few and nearly sorted: insertion keeps the order of equal ones
+    for (int i = 1; i < near.count; i++) // insertion sort is stable, and the list is short
         for (int j = i;
              j > 0 && host_distance(host, near.values[j], bank) < host_distance(host, near.values[j - 1], bank);
              j--) {
@@ -88,7 +88,7 @@ static void settle_interleave(Options *options, const Host *host)
                 add_interleave(options, pair);
             }
         } else if (!strcmp(word, "all")) {
-            // Of two banks, "first" has this set already.
+            // With two banks, "first" already contains this set.
             if (banks->count > 2 || (banks->count == 2 && !options->interleaves))
                 add_interleave(options, copy(banks));
         } else {
@@ -121,7 +121,7 @@ static void settle_instructions(Options *options)
         }
 }
 
-// Powers of two and what lies half-way between, from 4 KiB to the largest.
+// Powers of two and the sizes half-way between, from 4 KiB to the largest.
 static void curve(Options *options, uint64_t largest)
 {
     for (uint64_t size = 4096; size < largest; size *= 2) {
@@ -132,7 +132,7 @@ static void curve(Options *options, uint64_t largest)
     options->size[options->sizes++] = largest;
 }
 
-// A power of two well past the last cache, at most a quarter of what can be had on any bank.
+// A power of two well past the last cache, at most a quarter of the memory available on any bank.
 static uint64_t memory_size(const Options *options, const Host *host, Pages pages)
 {
     uint64_t size = UINT64_C(64) << 20;
@@ -148,7 +148,7 @@ static uint64_t memory_size(const Options *options, const Host *host, Pages page
 
 static void settle_sizes(Options *options, const Host *host)
 {
-    // The load leaves the caches to nobody: a curve would tell little.
+    // The load evicts the cycle from the caches, so a curve over sizes would be flat.
     const char *choice = options->aspect == LOADED_LATENCY ? "memory" : "curve";
     const char *wanted = options->sizes_text ? options->sizes_text : options->sanity ? "1MiB" : choice;
     Pages pages = PAGES_BASE;
@@ -176,7 +176,7 @@ static void settle_sizes(Options *options, const Host *host)
         fail(EXIT_USAGE, "--sizes: loaded-latency takes one size");
 }
 
-// The most PUs of one NUMA node: contention has one or two threads run on those of one NUMA node.
+// The largest number of PUs of a NUMA node: contention runs one or two threads within a node.
 static int widest(const Options *options, const Host *host)
 {
     int most = 0;
@@ -234,7 +234,7 @@ void options_settle(Options *options, const Host *host)
         fail(EXIT_USAGE, "--min-repetitions %d is more than --max-repetitions %d", options->repetitions.least,
              options->repetitions.most);
     if (options->prune && !host->distances)
-        fail(EXIT_CANNOT, "--prune: the firmware tells no distances, so no placements are known to be alike");
+        fail(EXIT_CANNOT, "--prune: the firmware reports no distances, so no placements are known to be alike");
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
         if (options->pages[pages])
             pages_require(host, pages);

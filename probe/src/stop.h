@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A signal in the middle: what has been measured is still printed, marked as partial.
+// Signals: completed measurements are still printed, marked as partial.
 #ifndef STOP_H
 #define STOP_H
 

@@ -38,7 +38,7 @@ static void futex(void *word, int operation, int value)
     syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
 }
 
-// Spins for a while, then sleeps: an emulated machine, or a busy one, needs the PU for the others.
+// Spins for a while, then sleeps, because on an emulated or busy host other threads need the PU.
 static void barrier(Team *team)
 {
     const unsigned round = atomic_load(&team->barrier.round);
@@ -59,12 +59,12 @@ static void barrier(Team *team)
 
 void team_together(Member *member)
 {
-    // The first one may end in a sleep; after it all are awake, and the second one ends in a spin.
+    // Threads may sleep in the first barrier; all are awake after it and spin in the second.
     barrier(member->team);
     barrier(member->team);
 }
 
-// Pins the calling thread and reads the pinning back.
+// Pins the calling thread and reads its affinity back.
 static void pin(Member *member)
 {
     const size_t size = CPU_ALLOC_SIZE(PU_NUMBERS);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads pinned one to a PU, which begin together and whose times are taken from the first to the last.
+// Threads pinned to one PU each, which begin together and are timed from the first begin to the last end.
 #ifndef TEAM_H
 #define TEAM_H
 
@@ -26,7 +26,7 @@ struct Team {
     void *argument;
 };
 
-// What was found of a team's threads when it was done.
+// The observed placement of a team's threads.
 typedef struct {
     int count;
     int *pus;         // the PU that each thread was pinned to and seen on
@@ -41,7 +41,7 @@ void placed_free(Placed *placed);
 // Waits for all members; they leave within a microsecond of each other.
 void team_together(Member *member);
 
-// Notes it where the calling thread is on another PU than its own.
+// Records it if the calling thread is not on its PU.
 void team_check(Member *member);
 
 // From the first begin to the last end (s). Only between two team_together().

@@ -31,7 +31,7 @@ Walk walk_build(const Host *host, const Memory *memory, uint64_t bytes, Order or
     return walk;
 }
 
-// Follows the cycle, chunk by chunk so that a signal is heeded; returns the time of a step (ns).
+// Follows the cycle in chunks, between which it checks for a signal; returns the time of a step (ns).
 static double follow(void ***place, uint64_t steps)
 {
     const int64_t begin = team_now();
@@ -46,7 +46,7 @@ static double follow(void ***place, uint64_t steps)
 Walker walker_warm(const Walk *walk, bool sanity)
 {
     Walker walker = {.place = walk->head};
-    // Until the caches hold what they will hold: once round, or as far as fills them twice.
+    // Warms the caches: one round, or as many steps as fill the caches twice.
     const uint64_t fills = 2 * walk->host->cache_bytes / walk->host->line_bytes + TRIAL_STEPS;
     follow(&walker.place, walk->lines < fills ? walk->lines : fills);
     const double step = follow(&walker.place, TRIAL_STEPS);
@@ -73,7 +73,7 @@ static void run(Member *member, void *argument)
     while (!samples_enough(task->samples, &task->options->repetitions) && !stop_signal()) {
         const double sample = walker_sample(&walker);
         team_check(member);
-        if (!stop_signal()) // else it was cut short
+        if (!stop_signal()) // else the sample is incomplete
             samples_add(task->samples, sample);
     }
 }

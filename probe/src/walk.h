@@ -10,16 +10,16 @@ typedef struct {
     const Host *host;
     void **head;
     uint64_t lines;
-    const char *wrong; // what the check of the cycle found, or empty
+    const char *wrong; // why the cycle is wrong, or empty
 } Walk;
 
-// Makes the cycle, and follows it once round, by a PU near the memory.
+// Makes the cycle and follows it once, on a PU near the memory.
 Walk walk_build(const Host *host, const Memory *memory, uint64_t bytes, Order order);
 
-// Nanoseconds of a step, once warm. What was found of the thread is in *placed, which the caller frees.
+// Nanoseconds per step, after warm-up. The thread's observed placement is in *placed, which the caller frees.
 Samples walk_run(const Walk *walk, const Options *options, int pu, Placed *placed);
 
-// The same within a team: warm-up, then one sample at a time. The walker is at *place.
+// The same within a team: warm-up, then one sample per call.
 typedef struct {
     void **place;
     uint64_t steps; // of a sample

@@ -288,7 +288,7 @@ REFUSED = [
     ("latency --sizes nan", "is not a size above 0"),
     ("latency --sizes 16KiB,,1MiB", "is not a size above 0"),
     ("latency --sizes 100", "less than 16 lines"),
-    ("latency --threads 2", "no option of latency"),
+    ("latency --threads 2", "not an option of latency"),
     ("latency --pages 2M", "is not one of base, thp, huge"),
     ("latency --order up", "is not one of random, paged"),
     ("bandwidth --array-bytes 90TB", "is not a size"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the kernel that the including file names for every instruction set, and its entry in the table.
+// Defines the including file's kernel for every instruction set, and its entry in the table.
 #include "kernels.h"
 
 #define JOIN2(a, b) a##_##b

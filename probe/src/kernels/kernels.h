@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// STREAM's four kernels, each in a file of its own, for every instruction set that the compiler knows.
+// STREAM's four kernels, each in a separate file, for every instruction set that the compiler supports.
 #ifndef KERNELS_H
 #define KERNELS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-// From narrow to wide. PLAIN is the compiler's own choice for the architecture's oldest processors.
+// From narrow to wide. PLAIN is the compiler's default for the architecture.
 typedef enum { PLAIN, SSE2, AVX2, AVX512, INSTRUCTION_SETS } InstructionSet;
 typedef enum { REGULAR, STREAMING, STORES } Stores;
 typedef enum { COPY, SCALE, ADD, TRIAD, KERNELS } Kernel;
 
-enum { LINE = 8, KERNEL_STEP = 64 }; // elements of a line; what a kernel works on is a multiple of the step
+enum { LINE = 8, KERNEL_STEP = 64 }; // elements of a line; array parts are multiples of the step
 
 // a[i] = f(b[i], c[i], q); arrays are aligned to 64 bytes. copy and scale do not use c.
 typedef void KernelCode(double *restrict a, const double *b, const double *c, double q, size_t count);
 
 typedef struct {
     const char *name;
-    int arrays; // arrays that a pass reads or writes: STREAM's count of bytes
+    int arrays; // arrays that the kernel reads or writes, as STREAM counts bytes
     KernelCode *code[INSTRUCTION_SETS][STORES];
 } KernelFacts;
 
@@ -28,14 +28,14 @@ const KernelFacts *kernel_facts(Kernel kernel);
 const char *kernel_instructions(InstructionSet set);
 const char *kernel_stores(Stores stores);
 
-// True where this processor and this build have the instruction set.
+// True if this processor and this build have the instruction set.
 bool kernel_available(InstructionSet set);
 
 // The widest of up to 256 bits. Regular stores of 512 bits were measured to be a tenth slower than those of 256
 // (Xeon of family 6, model 85), streaming ones no faster.
 InstructionSet kernel_preferred(void);
 
-// NULL where the instruction set has no such stores.
+// NULL if the instruction set has no such stores.
 KernelCode *kernel_code(Kernel kernel, InstructionSet set, Stores stores);
 
 #endif
