@@ -220,4 +220,4 @@ def test_a_dead_numa_node_is_named(system, fleet, node):
     )
     bad = {v.host: v for v in judge([*fleet, *some], dataclasses.replace(system, facts=facts))}["bad"]
     assert bad.verdict == "fail"
-    assert f"NUMA node {node} is missing: 3 NUMA nodes where there should be 4" in bad.causes[0]
+    assert f"NUMA node {node} is missing: 3 NUMA nodes instead of 4" in bad.causes[0]

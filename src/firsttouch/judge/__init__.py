@@ -1,2 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdict: pass, fail, suspect or invalid per host and metric, with the evidence."""
+"""The verdict: pass, fail, suspect or invalid per host and metric, with the evidence.
+
+In: records of hosts and the references of a system. Out: the verdict of each host.
+
+- ``judging``: :func:`~judging.judge` and :func:`~judging.judged`, and what to measure again
+- ``verdict``, ``verdict_file``: findings and verdicts of hosts, and the last verdict in a file
+- ``baseline``: references learnt from a fleet
+- ``fleet_level``: the level that good hosts reach, outliers, and divided fleets
+- ``samples_table``: the measurements of many hosts as one table
+- ``sprt``, ``causes``: the sequential test, and the causes of bad verdicts
+"""
