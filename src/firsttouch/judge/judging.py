@@ -502,8 +502,8 @@ class _CaseJudge:
             return self.worse and self._level(current.chosen(np.isin(names, self.divided.better)), len(current))
         reference = self._level(current, len(current))
         if reference is None and (now != good).any():
-            every, _ = self._kept(good)
-            reference = self._level(every, len(every))
+            all_good, _ = self._kept(good)
+            reference = self._level(all_good, len(all_good))
         return reference
 
     def _level(self, samples: Groups, hosts: int) -> Reference | None:

@@ -200,8 +200,7 @@ class SamplesTable:
 
 def case_of(check: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return those *parameters* of a record that distinguish its case from others of the check."""
-    known = PARAMETERS.get(check)
-    names = parameters if known is None else (*known, *_BESIDE)
+    names = (*PARAMETERS[check], *_BESIDE) if check in PARAMETERS else parameters
     return {name: parameters[name] for name in names if name in parameters}
 
 

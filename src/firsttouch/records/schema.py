@@ -170,11 +170,11 @@ def from_dict(data: object, *, file: str | Path | None = None, line: int | None 
             raise BadInput(f"record with unknown keys {reprlib.repr(sorted(unknown))}")
         if lacking := [name for name in _STATED if name not in data]:
             raise BadInput(f"not a record: it has no {' and no '.join(lacking)}")
-        known = {k: v for k, v in data.items() if k in _FIELDS}
-        for name, value in known.items():
+        values = {k: v for k, v in data.items() if k in _FIELDS}
+        for name, value in values.items():
             if wrong := wrong_value(name, value):
                 raise BadInput(f"not a record: {name} {wrong}")
-        return Record(**{**known, "samples": tuple(known["samples"])})
+        return Record(**{**values, "samples": tuple(values["samples"])})
     except BadInput as error:
         raise BadInput(str(error), file=file, line=line) from error
 

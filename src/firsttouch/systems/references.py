@@ -171,14 +171,14 @@ class _Entry:
                 continue
             for metric, at_metric in self._items("metric"):
                 if metric not in METRICS[check]:
-                    known = ", ".join(METRICS[check])
-                    self.problem(f"unknown metric '{metric}' of {check}: known are {known}", *at_metric)
+                    metrics = ", ".join(METRICS[check])
+                    self.problem(f"unknown metric '{metric}' of {check}: known are {metrics}", *at_metric)
                 else:
                     yield check, metric, METRICS[check][metric]
             for name in self.entry.get("parameters", {}):
                 if name not in PARAMETERS[check]:
-                    known = ", ".join(PARAMETERS[check]) or "none"
-                    reason = f"unknown parameter '{name}' of {check}: known are {known}"
+                    parameters = ", ".join(PARAMETERS[check]) or "none"
+                    reason = f"unknown parameter '{name}' of {check}: known are {parameters}"
                     self.problem(reason, "parameters", name)
 
     def _items(self, key: str) -> list[tuple[str, Where]]:
