@@ -90,5 +90,7 @@ def check_origin(origin: Origin, what: str) -> None:
         lacking = ", ".join(sorted(wanted.features - here.features)[:4]) or "its instructions"
         raise CannotHere(f"{what} is for {origin.target}, and this host ({here.name}) lacks {lacking}")
     if origin.source != build_info.digest(paths.ROOT):
-        made = f"revision {origin.revision}" if origin.revision else f"version {origin.version}"
-        raise Missing(f"{what} is stale: it is of {made}, and the checkout has changed since; build it again")
+        built_from = f"revision {origin.revision}" if origin.revision else f"version {origin.version}"
+        raise Missing(
+            f"{what} is stale: it is of {built_from}, and the checkout has changed since; build it again"
+        )

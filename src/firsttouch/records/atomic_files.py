@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and folders that appear whole or not at all: made beside their place, then renamed.
+"""Files and folders that appear whole or not at all: they are written beside their place, then renamed.
 
-Names beside a place begin with :data:`PREFIX`, so that no reader takes them for results, and differ between
-processes and between the hosts of a shared file system. What is made has the mode that the umask says.
+Temporary names begin with :data:`PREFIX`, which readers of results ignore, and differ between processes and
+between the hosts of a shared file system. New files have the mode that the umask allows.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from typing import IO
 from firsttouch.errors import BadInput
 from firsttouch.records.file_lock import lock_folder
 
-#: How the name of what is not finished begins: what a killed process left may be found by it.
+#: The beginning of the names of unfinished files, by which left-overs of killed processes are found.
 PREFIX = ".partial-"
 
 
 @contextmanager
 def scratch(place: Path) -> Iterator[Path]:
-    """Yield a free path beside *place*; what is still there in the end, a file or a folder, is removed."""
-    # What is not finished has not the suffix either by which readers know their files.
-    partial = place.with_name(f"{_mine()}{place.name}-{secrets.token_hex(4)}")
+    """Yield a free path beside *place*; a file or folder that is there at the end is removed."""
+    # The random ending also hides the suffix by which readers recognize files.
+    partial = place.with_name(f"{_host_prefix()}{place.name}-{secrets.token_hex(4)}")
     try:
         yield partial
     finally:
@@ -43,11 +43,10 @@ def scratch(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(place: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a path beside *place* for a file, a link or a folder, which takes that place in the end.
+    """Yield a path beside *place* for a file, link or folder, which is renamed to *place* at the end.
 
-    Nothing is replaced and nothing stays where the block raises an error. A folder takes the place of an empty
-    one only. With *force* a file is on the disk, and so is its name, when the block has ended. Raises OSError
-    where the place cannot be taken.
+    If the block raises an error, nothing is replaced and nothing is left. A folder can only replace an empty one.
+    With *force*, the file and its name are synced to disk. Raises OSError if *place* cannot be replaced.
     """
     with scratch(place) as partial:
         yield partial
@@ -60,10 +59,10 @@ def replacing(place: Path, *, force: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def output(place: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a path for a file that the user named: it takes *place* in the end, as :func:`replacing` says.
+    """Yield a path for an output file that the user named; it replaces *place* as :func:`replacing` does.
 
-    A symbolic link stays, and what it points at is replaced. A device, a pipe or an open file (/dev/stdout) is
-    never replaced: what was made is written into it.
+    Of a symbolic link, the target is replaced. Into a device, a pipe or an open file (/dev/stdout), the content is
+    copied.
     """
     if is_stream(place):
         with tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
@@ -76,7 +75,7 @@ def output(place: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def write(place: Path, text: str) -> None:
-    """Write *text* as UTF-8 to *place*, at once: a reader sees the old file or the new one."""
+    """Write *text* as UTF-8 to *place*; a reader sees the old file or the new one."""
     with output(place) as partial:
         partial.write_text(text, encoding="utf-8")
 
@@ -127,7 +126,7 @@ def digest(file: Path) -> str:
 
 
 def is_stream(place: Path) -> bool:
-    """Tell whether *place* is a device, a pipe or an open file: something that is written into, not replaced."""
+    """Tell whether *place* is a device, a pipe or an open file, which is written into and not replaced."""
     if _open_file(place) is not None:
         return True
     try:
@@ -138,20 +137,20 @@ def is_stream(place: Path) -> bool:
 
 
 def write_into(stream: Path, file: Path) -> None:
-    """Copy *file* into a *stream*: its end when that is an open file of this process."""
+    """Append the content of *file* to a *stream*, which may be an open file of this process."""
     opened = _open_file(stream)
     if opened is not None and opened.parent.samefile("/proc/self/fd"):
         sys.stdout.flush()
         handle = os.dup(int(opened.name))
     else:
-        # Neither created nor cut: it is there, and it may be somebody's log.
+        # The stream exists and may be a log: it must not be truncated.
         handle = os.open(stream, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY)
     with os.fdopen(handle, "wb") as out, file.open("rb") as source:
         shutil.copyfileobj(source, out, 1 << 20)
 
 
 def _open_file(place: Path) -> Path | None:
-    """Return the entry of /proc/PID/fd that *place* is a link to, or None."""
+    """Return the entry of /proc/PID/fd that *place* links to, or None."""
     for _ in range(40):  # as many links as the kernel follows
         folder = os.path.realpath(place.parent)
         if re.fullmatch(r"/proc/(self|\d+)(/task/\d+)?/fd", folder):
@@ -165,9 +164,9 @@ def _open_file(place: Path) -> Path | None:
 
 @contextmanager
 def workspace(folder: Path) -> Iterator[Path]:
-    """Make a folder in *folder* for the parts of an output, and remove it afterwards.
+    """Create a folder in *folder* for the parts of an output, and remove it at the end.
 
-    Its maker holds a lock on it: what a process of this host that was killed has left there is removed first.
+    The folder is locked while it is used. Unlocked ones, left by killed processes of this host, are removed first.
     """
     names = f".firsttouch-{platform.node()}+"
     for left in folder.glob(f"{glob.escape(names)}*"):
@@ -175,26 +174,26 @@ def workspace(folder: Path) -> Iterator[Path]:
             shutil.rmtree(left, ignore_errors=True)
             os.close(handle)
     while True:
-        made = Path(tempfile.mkdtemp(dir=folder, prefix=names))
-        handle = lock_folder(made)
-        # Somebody who clears up may have been faster; where the file system has no locks, nobody clears up.
-        if made.is_dir():
+        created = Path(tempfile.mkdtemp(dir=folder, prefix=names))
+        handle = lock_folder(created)
+        # Another process may have removed the folder before it was locked. Without locks no process removes it.
+        if created.is_dir():
             break
         if handle is not None:
             os.close(handle)
     try:
-        yield made
+        yield created
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(created, ignore_errors=True)
         if handle is not None:
             os.close(handle)
 
 
 def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Raise BadInput where an output is an input too, or is named twice, be it by links.
+    """Raise BadInput if an output is also an input or is named twice, also through links.
 
-    The records below an input that is a folder are inputs, and so is all that is in an output that is a folder.
-    Devices and pipes may be both.
+    An input folder stands for the record files below it, an output folder for everything below it. Devices and
+    pipes may be both.
     """
     taken: dict[tuple[int, int] | str | None, Path] = {}
     for out in outputs:
@@ -202,7 +201,7 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
             raise BadInput("this output is named twice: each needs a file of its own", file=out)
         if key is not None:
             taken[key] = out
-    # Only what is there can be an input.
+    # Only an existing file can be an input.
     there = {key: out for key, out in taken.items() if not isinstance(key, str)}
     for path in inputs if there else ():
         for out in there.values():
@@ -219,27 +218,27 @@ def _records_in(folder: Path) -> Iterator[Path]:
 
 
 def _identity(path: Path) -> tuple[int, int] | str | None:
-    """Return what two paths of one file have in common; None for a stream."""
+    """Return a key that is equal for all paths of one file; None for a stream."""
     if is_stream(path):
         return None
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return os.path.realpath(path)
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def clear(folder: Path, *, all_hosts: bool = False) -> None:
-    """Remove what killed processes of this host left in *folder* (with *all_hosts*: of any).
+    """Remove the unfinished files in *folder* of killed processes of this host, or of *all_hosts*.
 
-    Call it only where nobody of these writes there meanwhile.
+    Call it only while none of these hosts writes to *folder*.
     """
-    for left in folder.glob(f"{glob.escape(PREFIX if all_hosts else _mine())}*"):
+    for left in folder.glob(f"{glob.escape(PREFIX if all_hosts else _host_prefix())}*"):
         _remove(left)
 
 
-def _mine() -> str:
-    # A plus sign is in no host's name: n1 is not taken for n1-2.
+def _host_prefix() -> str:
+    # Host names do not contain a plus sign, so n1 is not mistaken for n1-2.
     return f"{PREFIX}{platform.node()}+"
 
 
@@ -255,7 +254,7 @@ def _force(path: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that has no such thing for folders
+        if error.errno != errno.EINVAL:  # a file system that cannot sync folders
             raise
     finally:
         os.close(handle)
