@@ -162,7 +162,7 @@ def check_machine(image: Path) -> None:
         head = stream.read(48)
     # The header: 32 bytes of a script's first line, "SIF_MAGIC" and a zero, the version, the architecture.
     if head[32:41] != b"SIF_MAGIC":
-        raise BadInput("is no image of Apptainer (neither SIF nor a folder): is its download whole?", file=image)
+        raise BadInput("not an Apptainer image (neither SIF nor a folder): is its download complete?", file=image)
     machine = _MACHINES.get(head[45:47], "another architecture")
     if machine != os.uname().machine:
         raise CannotHere(f"{image} is for {machine}, and this host is {os.uname().machine}")
@@ -234,12 +234,12 @@ def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Or
         raise CannotHere(f"not mounted in the container: {', '.join(lacking)} (bind path in apptainer.conf)")
     if done.returncode:
         if f"{_ORIGIN}: No such file" in done.stderr:
-            raise Missing(f"{start[-1]} is no image of firsttouch: it has no {_ORIGIN}")
+            raise Missing(f"{start[-1]} is not an image of firsttouch: it lacks {_ORIGIN}")
         raise CannotHere(trouble(done.stderr, start[-1]))
     try:
         return Origin(**json.loads(done.stdout))
     except (ValueError, TypeError) as error:
-        raise Missing(f"{start[-1]} is no image of firsttouch: it has no {_ORIGIN}") from error
+        raise Missing(f"{start[-1]} is not an image of firsttouch: it lacks {_ORIGIN}") from error
 
 
 def trouble(output: str, image: str) -> str:

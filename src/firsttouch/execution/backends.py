@@ -84,7 +84,7 @@ def check_origin(origin: Origin, what: str) -> None:
 
     here = cpu.host()
     if origin.target not in cpu.TARGETS:
-        raise CannotHere(f"{what} is for '{origin.target}', which is no target that archspec knows")
+        raise CannotHere(f"{what} is for '{origin.target}', which archspec does not know")
     wanted = cpu.TARGETS[origin.target]
     if not here >= wanted:
         lacking = ", ".join(sorted(wanted.features - here.features)[:4]) or "its instructions"

@@ -86,7 +86,7 @@ class Outcome:
         if self.status < 0:
             how = f"signal {signal_name(-self.status)}"
             if self.status == -signal.SIGKILL:
-                how += " (out of memory, or killed by somebody)"
+                how += " (out of memory, or killed by a user)"
         return f"{self.job.argv[0]} ended with {how}: {last_lines(self.job.stderr) or 'it said nothing'}"
 
     def misplaced(self) -> str:
