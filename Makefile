@@ -58,7 +58,7 @@ paper: setup ## the papers' tables and figures from reports/published, and where
 	@$(BIN)/firsttouch paper -o $(or $(OUT),reports/out/paper)
 
 docs: setup ## the manual: reports/out/docs/index.html, which opens from disk, and manual pages in reports/out/man
-	@$(BIN)/python -m sphinx -qW --keep-going -d .cache/docs -b html docs reports/out/docs
+	@$(BIN)/python -m sphinx -qEW --keep-going -d .cache/docs -b html docs reports/out/docs
 	@$(BIN)/python -m sphinx -qW --keep-going -d .cache/docs -b man docs reports/out/man
 	@echo "docs: reports/out/docs/index.html, man -M reports/out/man firsttouch"
 

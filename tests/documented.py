@@ -49,7 +49,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Written:
-    """A file of an example: its path in the checkout, its text, and whether that is put behind what is there."""
+    """A file of an example: its path in the checkout, its text, and whether the text is appended."""
 
     path: str
     text: str
@@ -57,7 +57,7 @@ class Written:
 
 
 def read(page: Path) -> list[Command | Written]:
-    """Return what a page shows, in its order."""
+    """Return the commands and files of a page, in order."""
     return list(_read(page, page.read_text(encoding="utf-8")))
 
 
@@ -86,5 +86,5 @@ def _read(page: Path, text: str) -> Iterator[Command | Written]:
 def _command(shown: str, language: str) -> str:
     if language == "console":
         return shown[2:].strip() if shown.startswith("$ ") else ""
-    # What is said of a command stands behind three spaces, or two and #.
+    # A comment is separated by three spaces, or by two and #.
     return re.split(r" {2,}#| {3,}", shown.strip())[0].strip()

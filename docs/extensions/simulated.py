@@ -27,7 +27,7 @@ _HOST, _REPETITION = 0.004, 0.006
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of each bank, measured from the PUs of its own NUMA node, with its *usual* value."""
+    """A metric of each bank, measured from the PUs of the same NUMA node, with its *usual* value."""
 
     check: str
     name: str

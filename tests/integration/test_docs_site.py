@@ -23,7 +23,7 @@ from firsttouch import paths
 pytestmark = pytest.mark.integration
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-#: What makes a browser fetch something.
+#: Elements and attributes that make a browser fetch a file.
 FETCHES = {
     ("script", "src"),
     ("img", "src"),
@@ -54,7 +54,7 @@ def pages(site: Path) -> dict[str, Page]:
 
 
 class Page(HTMLParser):
-    """Collects what a page fetches, its links, its ids, and its formulas."""
+    """Collects the files that a page fetches, its links, its ids and its tags."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
     assert "<!-- figure" not in figures
     fleet = re.findall(r'<div class="drawn fleet">', figures)
     assert len(fleet) == 4
-    # The simulated fleet's faults are found, and nothing else is.
+    # The faults of the simulated fleet are shown, and no others.
     (heat,) = re.findall(r'<table class="heat">.*?</table>', figures)
     failing = re.findall(r'<th scope="row" class="word-(?:fail|invalid|suspect)">(\w+)</th>', heat)
     assert sorted(failing) == ["cn05", "cn07", "cn13", "cn18", "cn21"]
@@ -147,7 +147,7 @@ def test_the_command_reference_is_what_help_says(site: Path, firsttouch) -> None
 
 @pytest.fixture
 def proxy() -> Iterator[tuple[str, list[str]]]:
-    """A proxy that refuses everything, and what it was asked for."""
+    """The address of a proxy that refuses everything, and the requests that it received."""
     asked: list[str] = []
 
     class Refuse(http.server.BaseHTTPRequestHandler):

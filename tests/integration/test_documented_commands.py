@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command that README.md and docs/ show is run, in a copy of the checkout; or by another test; or none can.
+"""Every command in README.md and the manual is run in a copy of the checkout, or by another test.
 
-Which test runs a command that needs a Slurm, an image, a Spack or an emulated machine is said in COVERED; why one
-is run nowhere is said where it is shown.
+COVERED names the tests of commands that need Slurm, an image, Spack or an emulated machine. A page states why no
+test runs a command.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.integration
 
 #: Systems whose hosts are not here.
 SITE = "--system (amd-opteron|rome)"
-#: File of tests -> commands -> the test that runs the same, of other numbers of hosts or another system at most.
+#: File -> commands -> the test that runs the same, perhaps with another system or number of hosts.
 COVERED = {
     "integration/test_documented_commands.py": {
         r"make test": "test_every_command_is_run_somewhere",  # a part of it, at least
@@ -91,9 +91,9 @@ COVERED = {
         r"make emulate SYSTEM=amd-opteron CMD='reframe .*": "test_checks_pass_with_their_placement_verified",
     },
 }
-#: What this host may be too small for: the command then ends with 3 and such a line.
+#: How the message begins, with exit status 3, if this host is too small for a command.
 CANNOT = "firsttouch: cannot be done here: "
-#: Parts of the checkout that examples use.
+#: Folders of the checkout that examples use.
 PARTS = (
     "src",
     "reframe",
@@ -115,7 +115,7 @@ def covered(command: Command) -> bool:
 
 
 def is_run(command: Command) -> bool:
-    """Tell whether it is run here."""
+    """Tell whether this file runs a command."""
     return not command.reason and not covered(command)
 
 
@@ -200,8 +200,8 @@ def comparable(output: str) -> list[str]:
 
 
 def test_make_run(copy: Path, shell) -> None:
-    """Its recipe as it is, of one step: all steps are tests of their own."""
-    # Of a make inside `make test`: it would say in which folder it is.
+    """Run the recipe with one step; other tests run every step."""
+    # Within `make test`, make would print the folder.
     make = ["make", "--no-print-directory", "-n", "run"]
     done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True)
     setup, characterize = done.stdout.replace("\\\n", " ").splitlines()
@@ -229,7 +229,7 @@ def test_every_command_is_run_somewhere(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_harness_finds_what_it_should(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "text\n\n    make run      # said\n    two words   and more\n\n<!-- not run: a reason -->\n```console\n"
+        "text\n\n    make run      # comment\n    two words   and more\n\n<!-- not run: a reason -->\n```console\n"
         "$ one\nits output\n```\n\n```console\n$ three\n```\n\n"
         "```text\nits 3 lines\n```\n\n```toml\n# a/b.toml\nkey = 1\n    make none\n```\n"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of docs/ against the source: messages that are explained exist, and so do files that are named."""
+"""README.md and the manual agree with the source: messages, files and commands that they name exist."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from firsttouch import cli
 pytestmark = pytest.mark.unit
 
 DOCS = ROOT / "docs"
-#: A heading that is a message: in one backtick, or in two where the message has some.
+#: A heading that is a message: between backticks, or between two each if the message contains backticks.
 _MESSAGE = re.compile(r"^### (?:`([^`]+)`|`` (.+?) ``)$", re.MULTILINE)
-#: Paths that only exist once something was made, or elsewhere.
-_MADE = (
+#: Paths that exist only after an example has run, or on other hosts.
+_CREATED = (
     "reports/out",
     "reframe/systems/NAME.yaml",
     "datasets/NAME.toml",
@@ -40,25 +40,25 @@ def messages() -> list[str]:
 
 
 @cache
-def said() -> list[str]:
-    """Return every text in the source, with an ellipsis for what is filled in."""
-    found = []
+def source_texts() -> list[str]:
+    """Return the strings of the source, with an ellipsis for each part that is filled in."""
+    texts = []
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 parts = [str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values]
-                found.append("".join(parts))
+                texts.append("".join(parts))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(re.sub(r"\{\w*\}", "…", node.value))
-    return found
+                texts.append(re.sub(r"\{\w*\}", "…", node.value))
+    return texts
 
 
 @pytest.mark.parametrize("message", messages())
-def test_a_message_that_is_explained_is_one_that_the_program_says(message: str) -> None:
-    assert any(message in text for text in said())
+def test_a_message_that_is_explained_is_in_the_source(message: str) -> None:
+    assert any(message in text for text in source_texts())
 
 
-def test_most_of_what_can_be_missing_is_explained() -> None:
+def test_messages_about_missing_programs_are_explained() -> None:
     assert len(messages()) > 25
     assert sum("on PATH" in m or "is not there" in m or "cannot be" in m for m in messages()) > 5
 
@@ -68,7 +68,7 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     tops = "|".join(sorted({p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith(".")}))
     named = set(re.findall(rf"(?<![\w/.-])((?:{tops})/[\w./-]*\w)", text))
-    missing = [n for n in named if not n.startswith(_MADE) and not list(ROOT.glob(n)) and "." in Path(n).name]
+    missing = [n for n in named if not n.startswith(_CREATED) and not list(ROOT.glob(n)) and "." in Path(n).name]
     assert missing == [f for f in missing if f.endswith(".sif")]
 
 
@@ -101,7 +101,7 @@ def test_the_picture_of_the_readme_is_drawn_from_the_published_times() -> None:
     assert "2.57x" in drawn
 
 
-def test_pages_name_commands_that_there_are() -> None:
+def test_commands_that_a_page_names_exist() -> None:
     (below,) = [a for a in cli.parser()._actions if a.dest == "command"]
     for page in documented.PAGES:
         for name in re.findall(r"`firsttouch ([a-z]+)", page.read_text(encoding="utf-8")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of ``--help``, README.md and docs/: command lines that the parser takes."""
+"""The parser accepts the examples of ``--help``, README.md and the manual."""
 
 import argparse
 import re
@@ -14,20 +14,20 @@ pytestmark = pytest.mark.unit
 
 
 def lines(text):
-    """Return the command lines that *text* shows, without what is said of them behind."""
-    found = re.findall(r"^ {2,}(firsttouch .*)$", text, re.MULTILINE)
-    return [re.split(r" {3,}| {2,}#", line)[0].strip() for line in found]
+    """Return the command lines in *text*, without the comments behind them."""
+    shown = re.findall(r"^ {2,}(firsttouch .*)$", text, re.MULTILINE)
+    return [re.split(r" {3,}| {2,}#", line)[0].strip() for line in shown]
 
 
 def helps(parser=None, name="firsttouch"):
-    """Return (command, its parser) of all commands and subcommands."""
+    """Return all commands and subcommands, each with its parser."""
     parser = parser or cli.parser()
-    found = [(name, parser)]
+    parsers = [(name, parser)]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for sub, below in action.choices.items():
-                found += helps(below, f"{name} {sub}")
-    return found
+                parsers += helps(below, f"{name} {sub}")
+    return parsers
 
 
 HELPS = helps()
@@ -35,7 +35,7 @@ EXAMPLES = [(name, line) for name, parser in HELPS for line in lines(parser.epil
 SHOWN = [command for page in documented.PAGES for command in documented.commands(page)]
 # extend.md adds files that the parser does not know here; its commands run where the files were added.
 EXAMPLES += [(c.place, c.text) for c in SHOWN if c.text.startswith("firsttouch ") and c.page.name != "extend.md"]
-#: What a job script is given, it gives to the command.
+#: A job script passes its arguments to the command.
 JOBS = [(c.place, c.text) for c in SHOWN if c.text.startswith("sbatch ")]
 
 
