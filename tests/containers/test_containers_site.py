@@ -90,7 +90,7 @@ def test_what_tells_no_origin_is_said(tmp_path, text):
 def test_a_file_that_is_no_image(tmp_path):
     file = tmp_path / "x.sif"
     file.write_bytes(b"<html>not found</html>")
-    with pytest.raises(BadInput, match="no image of Apptainer"):
+    with pytest.raises(BadInput, match="not an Apptainer image"):
         apptainer.check_machine(file)
 
 
