@@ -10,7 +10,6 @@ that did not change are kept in .cache/images.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import os
 import platform
@@ -32,7 +31,7 @@ from packaging.requirements import Requirement
 from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen
 
 from firsttouch.execution import build_info, host_lock
-from firsttouch.records import atomic_files
+from firsttouch.records import atomic_files, file_lock
 
 ROOT = HERE.parent
 STORE = ROOT / ".cache" / "images"
@@ -101,19 +100,12 @@ def _parser() -> argparse.ArgumentParser:
 def alone(start: float) -> Iterator[None]:
     """Hold the lock of STORE, which all builds share, and remove the leftovers of killed builds."""
     STORE.mkdir(parents=True, exist_ok=True)
-    lock = os.open(STORE, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another build is running in this checkout: waiting for its end", start)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    message = "another build is running in this checkout: waiting for its end"
+    with file_lock.locked(STORE, on_wait=lambda: say(message, start)):
         for left in STORE.glob("making-*"):
             shutil.rmtree(left, ignore_errors=True)
         atomic_files.clear(STORE)
         yield
-    finally:
-        os.close(lock)
 
 
 def _checked(name: str) -> str:

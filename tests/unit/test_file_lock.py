@@ -65,3 +65,8 @@ def test_what_is_no_folder_is_not_locked_as_one(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path)
     assert [lock_folder(tmp_path / name) for name in ("file", "link", "absent")] == [None] * 3
+
+
+def test_a_folder_can_be_waited_for(tmp_path):
+    with locked(tmp_path):
+        assert lock_folder(tmp_path) is None

@@ -30,9 +30,9 @@ def try_lock(handle: int, *, shared: bool = False) -> bool:
 def locked(file: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold the exclusive lock of *file*, which is created if need be; call *on_wait* once before waiting.
 
-    A file that is not writable is locked, too. Raises OSError if it cannot be opened or locked.
+    *file* may be read-only, or a folder. Raises OSError if it cannot be opened or locked.
     """
-    read_only = file.exists() and not os.access(file, os.W_OK)
+    read_only = file.is_dir() or (file.exists() and not os.access(file, os.W_OK))
     # NFS grants an exclusive lock only on a file that is open for writing.
     flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
     handle = os.open(file, flags | os.O_CLOEXEC, 0o666)
