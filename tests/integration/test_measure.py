@@ -141,7 +141,7 @@ def test_contention(measure, program):
         (["latency", "--program=stream"], "stream does not measure latency: firsttouch-probe and lmbench can"),
         (["latency", "--program=firsttouch-probe", "--order=sequential"], "in sequential order: lmbench can"),
         (["bandwidth", "--set-sizes=99"], "--set-sizes: 99; there are"),
-        (["bandwidth", "--threads=1"], "--threads is no option of bandwidth, but of contention"),
+        (["bandwidth", "--threads=1"], "--threads is not an option of bandwidth, but of contention"),
         (["contention", "--threads=0,1"], "0 threads: this process may use 1 to"),
     ],
 )

@@ -42,7 +42,7 @@ COMMANDS = {
     "data": "list, get and verify datasets",
     "system": "systems: list them, check their files, draft one from this host",
 }
-#: The exit status of a command that Ctrl-C stopped; another signal has its own, 128 and its number.
+#: Exit status after Ctrl-C. After another signal it is 128 plus its number.
 INTERRUPTED = 128 + signal.SIGINT
 DESCRIPTION = """\
 Validates NUMA hosts and tells their users how to run memory-bound programs on them.
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _signals(received):
             status = _run(given)
-        # A command that ends early, but with what it has so far, does not know which signal told it to.
+        # A command that ends early with a partial result does not know which signal stopped it.
         return 128 + received[0] if status == INTERRUPTED and received else status
     except CannotHere as error:
         _tell(f"{CANNOT_HERE}{error}")
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell("firsttouch: interrupted")
         return 128 + received[0] if received else INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output is gone (`firsttouch plan | head`): nobody is left to tell.
+        # The reader of our output has ended (`firsttouch plan | head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
@@ -94,15 +94,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Let every command print: to nowhere where a descriptor is closed, any text whatever the encoding is.
+    """Make all standard streams writable, with any text in any encoding; a closed one becomes /dev/null.
 
-    A file that is opened later must not become the standard output of a program that is started.
+    Otherwise a file that is opened later would become the standard output of programs.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -112,18 +112,17 @@ def _open_streams() -> None:
 
 
 def _tell(text: str) -> None:
-    """Print one line to standard error, if that is still there: after a hang-up it may not be."""
+    """Print one line to standard error, which may not exist any more after a hang-up."""
     with contextlib.suppress(OSError):
         print(one_line(text), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def _signals(received: list[int]) -> Iterator[None]:
-    """Let a command that is told to stop clean up as an interrupted one does, and learn how its children end.
+    """Raise KeyboardInterrupt for every signal that stops a command, and add the signal to *received*.
 
-    The number of the signal is added to *received*, and KeyboardInterrupt raised.
-    A signal that who started us ignores, as nohup does, stays ignored. Ignored ends of children are another
-    matter: no exit status would ever come.
+    A signal that the parent process ignores, as nohup does, stays ignored. SIGCHLD does not: without it the exit
+    statuses of children are lost.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -134,7 +133,7 @@ def _signals(received: list[int]) -> Iterator[None]:
 
     def interrupt(number: int, _frame: object) -> None:
         received.append(number)
-        # A closed terminal's shell and kernel both send a hang-up: the second must not cut the clean-up short.
+        # The shell and the kernel both send SIGHUP when a terminal closes: the second must not stop the clean-up.
         for again in handled:
             signal.signal(again, lambda *_: None)  # not SIG_IGN, which programs that are started inherit
         raise KeyboardInterrupt
@@ -156,15 +155,15 @@ def _run(given: Sequence[str]) -> int:
         args = top.parse_args(given)
         return int(args.run(args))
     finally:
-        # Here, where a reader that is gone is no traceback: at Python's own end it is one.
+        # If the reader has ended, flushing at Python's exit would print a traceback.
         sys.stdout.flush()
 
 
 @contextlib.contextmanager
 def _no_idle_threads() -> Iterator[None]:
-    """Let numpy, loaded within, start no thread for each PU: nothing here uses its linear algebra.
+    """Keep numpy, if imported within, from starting a thread per PU: its linear algebra is not used.
 
-    The programs that are measured see the environment as it was.
+    The environment is restored for the programs that are measured.
     """
     name = "OPENBLAS_NUM_THREADS"
     before = os.environ.get(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch advise``: which scenario to use, measured within a budget, or chosen from stored times."""
+"""``firsttouch advise``: recommends a scenario from trials within a budget, or from stored times."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ EXAMPLES = """\
   firsttouch advise --replay times.csv --seed 7 --json
   firsttouch advise --repetitions 5 -- ./program --its-option
 
-Trials take parts of the reads; they and their samples cost at most the budget, a part of the whole run that is
-predicted for the recommended scenario, loading of the index included."""
+Trials take parts of the reads. Together they cost at most the budget: a part of the whole run that is predicted
+for the recommended scenario, including the loading of the index."""
 
-#: Part of the whole run that trials may cost.
+#: The fraction of the whole run that trials may cost.
 BUDGET = 0.03
 
 
@@ -51,26 +51,29 @@ def register(subparsers: options.Subparsers) -> None:
     read_inputs.add(parser)
     parser.add_argument("--policies", default="thesis", metavar="LIST", help="as for `firsttouch plan`")
     parser.add_argument(
-        "--budget", type=_budget, default=BUDGET, help=f"part of the whole run (default: {BUDGET})"
+        "--budget",
+        type=_budget,
+        default=BUDGET,
+        help=f"part of the whole run that trials may cost (default: {BUDGET})",
     )
     parser.add_argument(
-        "--records", type=Path, nargs="+", default=(), metavar="PATH", help="this host's, measured"
+        "--records", type=Path, nargs="+", default=(), metavar="PATH", help="measured records of this host"
     )
     parser.add_argument("--apply", action="store_true", help="run the recommended scenario; needs --output")
     parser.add_argument("-o", "--output", type=Path, help="the output file of --apply")
     parser.add_argument(
-        "--save", type=Path, metavar="FILE", help="store it as …advice.json, for `firsttouch report`"
+        "--save", type=Path, metavar="FILE", help="store the advice as …advice.json, for `firsttouch report`"
     )
     parser.add_argument(
         "--replay", type=Path, metavar="FILE", help="choose from the times in this CSV file instead"
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="of the noise of --replay (default: 0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed of the noise of --replay (default: 0)")
     parser.add_argument(
         "--repetitions", type=options.positive, default=3, help="runs of PROGRAM under each policy"
     )
     parser.add_argument("--timeout", type=options.seconds, help="seconds after which a run of PROGRAM is stopped")
     options.add_host(parser)
-    parser.add_argument("program", nargs="*", metavar="PROGRAM", help="after --: a program that is no aligner")
+    parser.add_argument("program", nargs="*", metavar="PROGRAM", help="after --: a program that is not an aligner")
     parser.set_defaults(run=run)
 
 
@@ -91,7 +94,7 @@ def _seed(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what is asked for: replay, a program, or an aligner on this host."""
+    """Advise from a replay, for a program, or for an aligner on this host."""
     ways = {"--aligner": args.aligner, "--replay": args.replay, "-- PROGRAM": args.program}
     given = [name for name, value in ways.items() if value]
     if len(given) != 1:
@@ -124,14 +127,14 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _planned(args: argparse.Namespace, need: Any, index_bytes: int) -> tuple[Plan, Prior, int]:
-    """Return this host's plan, what is expected of its scenarios, and the number of the default run."""
+    """Return this host's plan, the prior of its scenarios, and the number of the default scenario."""
     chosen(args.policies)
     host = load()
     planned = plan(host, need, threads=args.threads, policies=args.policies)
     try:
         usual = default(planned.scenarios)
     except ValueError:
-        raise BadInput("--policies must have 'original': the gain is over the run that asks for nothing") from None
+        raise BadInput("--policies must include 'original': the gain is over the run without a policy") from None
     measured = aspects(host, collect(args.records))
     return planned, prior(candidates(planned.scenarios), index_banks(host, index_bytes), measured), usual
 
@@ -175,7 +178,7 @@ def _aligner(args: argparse.Namespace) -> int:
 def _apply(
     work: launch.Work, scenario: Scenario, output: Path, predicted: dict[str, float] | None
 ) -> dict[str, Any]:
-    """Run the scenario in full, and set the time against what was predicted."""
+    """Run the scenario with all reads, and compare the time with the predicted one."""
     result = launch.run(work, scenario, Output(output, command=read_inputs.command_line()))
     against = f", predicted were {predicted['expected']:.1f} s" if predicted else ""
     say(f"{scenario.name}: {result.seconds:.3f} s, {options.state(result, production=True)}{against}")
@@ -213,7 +216,7 @@ def _program(args: argparse.Namespace) -> int:
                 "reason": times.dropped.get(i, ""),
             }
         )
-    # Where it may as well be chance, the program is best left alone.
+    # If the difference may be chance, the recommendation is to use no policy.
     clear = rows[best]["gain"] is None or rows[best]["gain"]["low"] > 1
     best = best if clear else usual
     skipped = [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1Inst_")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch baseline``: learns a system's references of a fleet and writes them into its file."""
+"""``firsttouch baseline``: learns a system's references from a fleet and writes them into its file."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ EXAMPLES = """\
   firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'     (where hosts form two groups)
   firsttouch baseline --system amd-opteron results/ -o -            (print the file instead of writing it)
 
-At least 5 hosts are needed, and more passes where these differ; hosts unlike the majority are left out and named.
-`firsttouch validate` then judges each host by what was learnt."""
+At least 5 hosts are needed, and more passes if they differ. Hosts unlike the majority are left out and named.
+`firsttouch validate` then judges each host by these references."""
 _LISTED = 5
 
 
@@ -37,7 +37,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--loss", type=_percent, default=LOSS, metavar="PERCENT", help="the loss to be found (default: 5)"
     )
-    parser.add_argument("--hosts", metavar="LIST", help="learn from these hosts alone: n[1-8],m2")
+    parser.add_argument("--hosts", metavar="LIST", help="learn from these hosts only: n[1-8],m2")
     parser.add_argument("-o", "--output", metavar="FILE", help="write FILE instead of the system's; - prints")
     parser.set_defaults(run=run)
 
@@ -53,7 +53,7 @@ def _percent(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the system's file with what was learnt, and name the hosts that were left out."""
+    """Write the learned references into the system's file, and name the hosts that were left out."""
     if args.output and args.output != "-":
         atomic_files.refuse_overwriting([Path(args.output)], args.records)
     system = load(args.system)
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         reasons = sorted(set(learned.not_learnt.values())) or ["none of the records is a metric of a check"]
         raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3])}")
     updated = baseline.put(text, learned)
-    # A file that is wrong is never left behind.
+    # A wrong file is never written.
     systems.build(documents.parse_yaml(updated, system.path), path=system.path)
     out = args.output or str(system.path)
     if out == "-":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch campaign``: measurements on many hosts, resumable, one folder each (what slurm/ submits)."""
+"""``firsttouch campaign``: resumable measurements on many hosts, with one folder per campaign."""
 
 from __future__ import annotations
 
@@ -124,13 +124,13 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def run_here(args: argparse.Namespace) -> int:
-    """Do what is missing on this host, collect where nobody else will; 0, 1 or the verdict's status."""
+    """Run the missing steps on this host, and collect unless another job will; 0, 1 or the verdict's status."""
     _check(args)
     job = slurm.Job.here()
     campaign = _campaign(args, job)
     if args.dry_run:
         return _show(campaign, args)
-    # Once per array: who comes first.
+    # The first job of an array prints it.
     if job and journal.note_this(campaign.folder, job):
         say(f"campaign {campaign.name}: {len(campaign.steps)} steps, results in {campaign.folder}")
     if job and not job.alone and not args.no_collect:
@@ -161,7 +161,7 @@ def run_here(args: argparse.Namespace) -> int:
 
 
 def _drain(verdicts: Sequence[HostVerdict], campaign: Campaign, args: argparse.Namespace) -> int:
-    """Drain the hosts that failed, and return the exit status that this asks for."""
+    """Drain the hosts that failed, and return the exit status."""
     worst = 0
     for line, status in drain.apply_all(verdicts, campaign.name, dry_run=False, reservation=args.reservation):
         say(f"firsttouch: error: {line}" if status else line)
@@ -170,7 +170,7 @@ def _drain(verdicts: Sequence[HostVerdict], campaign: Campaign, args: argparse.N
 
 
 def _unnamed(args: argparse.Namespace) -> str:
-    """Return a hint where neither --system nor a campaign names the system."""
+    """Return a hint if neither --system nor a campaign names the system."""
     return "" if args.system or args.campaign else " (any host: --system names one with references)"
 
 
@@ -235,9 +235,9 @@ def _collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str]
 
 
 def _show(campaign: Campaign, args: argparse.Namespace) -> int:
-    """Print what would be run."""
+    """Print the commands of the missing steps."""
     own = _left(campaign, campaign.host(host_name()))
-    # A shared step is done once by any host, but every host measures the bridge before it takes another step.
+    # A shared step is run by one host, but each host measures the bridge before it takes another step.
     others = campaign.hosts() if campaign.shared else []
     left = own.intersection(*(_left(campaign, journal) for journal in others))
     steps = campaigns.chosen(campaign.steps, args.step or ())
@@ -283,7 +283,7 @@ def submit_hosts(args: argparse.Namespace) -> int:
 def _submit(
     campaign: Campaign, hosts: Sequence[str], options_of_sbatch: Sequence[str], args: argparse.Namespace
 ) -> submit.Submitted:
-    """Submit jobs, and one that collects; where --passes is given, that one asks for more of what is undecided."""
+    """Submit jobs and one that collects; with --passes, that one submits undecided hosts again."""
     drain_too = ["--drain"] if args.drain else []
     again = [*([f"--passes={args.passes}"] if args.passes else []), *(f"--step={p}" for p in args.step or ())]
     sbatch = [f"--sbatch={option}" for option in options_of_sbatch]
@@ -295,7 +295,7 @@ def _submit(
 
 
 def _again(campaign: Campaign, collected: collect.Collected, args: argparse.Namespace) -> None:
-    """Submit another job for each host that more passes may decide, as often as passes can be doubled."""
+    """Submit another job for each host that more passes may decide, up to _ROUNDS times."""
     rounds = Counter(host for s in journal.submissions(campaign.folder) if s.job for host in s.hosts)
     hosts = [h for h in collect.undecided_hosts(collected, args.passes) if rounds[h] <= _ROUNDS]
     if hosts:
@@ -318,7 +318,7 @@ def _hosts(given: str) -> list[str]:
 
 
 def collect_campaign(args: argparse.Namespace) -> int:
-    """Report what is there; 0 where all is there and good, 1 where not, or the verdicts' status."""
+    """Report the results; 0 if all are there and good, 1 if not, or the verdicts' status."""
     folder = campaigns.folder_of(args.campaign)
     number = re.search(r"-(\d+)\Z", folder.name)
     if number and not folder.exists() and (tries := slurm.accounted([number[1]])):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch characterize``: all checks on this host through ReFrame, and their report."""
+"""``firsttouch characterize``: all checks on this host through ReFrame, and their report (thesis figure 3.8)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,6 @@ from firsttouch.records import atomic_files, schema
 from firsttouch.systems import draft
 from firsttouch.systems.definition import load, mismatch
 
-# ----------------------------------------------------------------------
-# The main job: all checks on this host, from the dataset to the report (thesis chapter 3, figure 3.8).
-
 Say = Callable[[str], None]
 
 
@@ -42,22 +39,22 @@ def characterize(
 ) -> tuple[Path, str, bool]:
     """Run all checks on *system* and write a report into a new folder of *out*.
 
-    *programs* is the backend that they come from (empty: what the partition says) and *image* its image or view;
-    *options* are passed on to ReFrame. Returns the report's folder, its summary as a table, and whether all
-    checks passed (skipped ones aside). Nothing half-written stays, whatever happens.
+    *programs* is the backend (empty: the partition's) and *image* its image or view. *options* are passed to
+    ReFrame. Returns the report's folder, its summary as a table, and whether all checks passed or were skipped. An
+    incomplete report is removed.
     """
     out.mkdir(parents=True, exist_ok=True)
     chosen = ["-S", f"dataset={dataset}"]
     if programs:
-        backends.prepared(programs, image, ["--version"])  # says what does not fit here, before any work
+        backends.prepared(programs, image, ["--version"])  # reports unmet requirements before anything runs
         chosen += ["-S", f"backend={programs}", *(["-S", f"image={image}"] if image else [])]
     prepare(system, dataset, say)
-    # Where a scheduler chooses the host, each check holds that one; this host would only keep others waiting.
+    # If a scheduler chooses the host, each check holds that one, and this host need not be held.
     here = all(partition.scheduler == "local" for partition in load(system).partitions)
     holding = host_lock.measuring(say) if here else contextlib.nullcontext()
     with holding, host_lock.no_process_left():
         if here:
-            atomic_files.clear(out)  # a run that was killed left it: we alone are measuring now
+            atomic_files.clear(out)  # left by a run that was killed: nobody else measures now
         name = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
         try:
             with atomic_files.scratch(out / name) as partial:
@@ -73,9 +70,9 @@ def characterize(
 
 
 def prepare(system: str, dataset: str, say: Say) -> None:
-    """Draft the local system where no file describes it yet, and get the dataset.
+    """Draft the local system if it has no file yet, and fetch the dataset.
 
-    Raises BadInput where this host is not one of *system*.
+    Raises BadInput if this host does not match *system*.
     """
     file = paths.SYSTEMS / f"{system}.yaml"
     if system == paths.LOCAL and not file.exists():
@@ -89,7 +86,7 @@ def prepare(system: str, dataset: str, say: Say) -> None:
 
 
 def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tuple[str, bool]:
-    from firsttouch.report import model, pages  # noqa: PLC0415  (loads the plotting library, which no other command needs)
+    from firsttouch.report import model, pages  # noqa: PLC0415 - loads the plotting library
 
     say(f"measuring {system} with ReFrame")
     troubles = reframe_run.run(paths.ROOT / "reframe", system, folder / "reframe", options=options, say=say)
@@ -121,7 +118,7 @@ def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tup
 
 
 def limits(records: Sequence[schema.Record]) -> dict[str, str]:
-    """Return what these records are not good for, by what is missing: it must not be overlooked in a report."""
+    """Return the limits of these records that a report must show, by topic."""
     why = {}
     if emulators := {r.software["emulator"] for r in records if "emulator" in r.software}:
         why["judgement"] = f"the host is emulated ({', '.join(sorted(emulators))}): its speed says nothing"
@@ -131,7 +128,7 @@ def limits(records: Sequence[schema.Record]) -> dict[str, str]:
 
 
 def _free(folder: Path) -> Path:
-    """Return *folder*, or a name beside it that is free (two runs within a second)."""
+    """Return *folder*, or a free name beside it (two runs within a second)."""
     number = 1
     free = folder
     while free.exists():
@@ -141,16 +138,13 @@ def _free(folder: Path) -> Path:
 
 
 def _point(link: Path, target: str, say: Say) -> None:
-    """Make *link* point at *target*, at once; a folder or file in its place is left alone."""
+    """Point *link* at *target* atomically; a folder or file of its name is left alone."""
     if link.exists() and not link.is_symlink():
         say(f"{link} is left alone: it is not a link; the newest report is {target}")
         return
     with atomic_files.replacing(link) as partial:
         partial.symlink_to(target)
 
-
-# ----------------------------------------------------------------------
-# ``firsttouch characterize``: the main job, all checks on this host and the report (``make run``).
 
 EXAMPLES = """\
   firsttouch characterize
@@ -183,10 +177,10 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Characterize this host; 1 where a check failed."""
-    # ReFrame and its checks are processes of their own.
+    """Characterize this host; 1 if a check failed."""
+    # ReFrame and its checks are other processes.
     os.environ[profiles.ALIGNERS_VARIABLE] = _aligners(args.aligner)
-    profiles.chosen()  # says what there is not, before any work
+    profiles.chosen()  # raises for an unknown name before anything runs
     out = args.output or paths.results()
     folder, table, passed = characterize(
         args.system,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`firsttouch data`: list, get and verify the references and reads of the benchmarks."""
+"""``firsttouch data``: lists, gets and verifies the references and reads of the benchmarks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ EXAMPLES = """\
   firsttouch data get gcat --from gcat_100bp_se.fq.gz
   firsttouch data verify lambda --json
 
-Datasets land in FIRSTTOUCH_DATA, or in datasets/store of the checkout. A download that was interrupted goes
-on where it stopped when the command is given again."""
+Datasets are stored in FIRSTTOUCH_DATA, or in datasets/store of the checkout. Repeat the command to continue an
+interrupted download."""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -88,12 +88,12 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of a generated dataset that were given."""
+    """Return the given options of a generated dataset."""
     return {name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None}
 
 
 def _show(local: fetch.LocalDataset, *, as_json: bool) -> None:
-    """Print where the dataset is to stdout, and what there is to know of it to stderr."""
+    """Print the files of the dataset to stdout, and notes to stderr."""
     for note in local.notes:
         print(f"firsttouch: note: {note}", file=sys.stderr)
     reads = [str(path) for path in local.reads]
@@ -107,7 +107,7 @@ def _show(local: fetch.LocalDataset, *, as_json: bool) -> None:
 
 
 class _Meter:
-    """Shows progress on stderr: one changing line on a terminal, a line now and then in a log."""
+    """Shows progress on stderr: one changing line on a terminal, a line every 10 s in a log."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -124,9 +124,9 @@ class _Meter:
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
         now = time.monotonic()
-        if what != self._what:  # a rate counts from here: what a resumed download had before is not ours
+        if what != self._what:  # the rate excludes the bytes that a resumed download had before
             self._what, self._since, self._from = what, now, done
-            # A message without bytes is news; in a log, short work is not worth a line.
+            # A message without bytes is printed at once. In a log, short work gets no line.
             self._shown = 0.0 if total is None or self._terminal else now
         if now - self._shown < (0.1 if self._terminal else 10):
             return

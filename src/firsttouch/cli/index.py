@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch index``: builds an aligner's index of a dataset once, and says where it is."""
+"""``firsttouch index``: builds an aligner's index of a dataset once, and prints its prefix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the index's prefix and its size."""
+    """Print the index's prefix, with --json also its size."""
     program = aligner(args.aligner)
     data = fetch.get(args.dataset)
     prefix = aligners.built(program, data.reference, store.root() / "index", say=say)

@@ -14,7 +14,7 @@ EXAMPLES = """\
   firsttouch inside apptainer -- topology
   firsttouch inside --image containers/membench.sif apptainer -- measure bandwidth --pu-nodes 0 --banks 0
   firsttouch inside spack -- run 1Inst_Original --aligner bwa-mem --dataset lambda
-  firsttouch inside --check apptainer       (only look whether this site and the image fit)"""
+  firsttouch inside --check apptainer       (only check whether this site and the image fit)"""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -27,13 +27,15 @@ def register(subparsers: options.Subparsers) -> None:
         metavar="PATH",
         help="image ($FIRSTTOUCH_IMAGE or containers/firsttouch.sif) or view ($FIRSTTOUCH_VIEW, .cache/spack)",
     )
-    parser.add_argument("--check", action="store_true", help="run nothing: 0 where the site and the image fit")
+    parser.add_argument(
+        "--check", action="store_true", help="run nothing: exit status 0 if the site and the image fit"
+    )
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, after --")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Become the command, so that its signals and its status are this process's own."""
+    """Replace this process by the command, which then gets its signals and sets its exit status."""
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
     if words and words[0].partition("=")[0] in {"--image", "--check"}:
         raise BadInput(f"'{words[0]}' goes before the backend's name")

@@ -23,7 +23,7 @@ EXAMPLES = """\
   firsttouch measure bandwidth --program likwid-bench --set-sizes 1
   firsttouch measure contention --banks 0 --threads 1,8,64 --json"""
 
-#: Option -> the aspects that it is for; it is refused with others, where it would have no effect.
+#: Option -> the aspects that it applies to. With others it is an error.
 _FOR = {
     "pu_nodes": {"latency", "bandwidth"},
     "set_sizes": {"bandwidth"},
@@ -68,13 +68,13 @@ def register(subparsers: options.Subparsers) -> None:
         help="contention: numbers of threads (default: 1 to all)",
     )
     parser.add_argument(
-        "--order", choices=("random", "sequential"), default="random", help="of latency's accesses"
+        "--order", choices=("random", "sequential"), default="random", help="order of the accesses of latency"
     )
     parser.add_argument(
         "--repetitions",
         type=options.positive,
         default=3,
-        help="timed runs of each; the probe's passes are as many at least (default: 3)",
+        help="timed runs of each case; for the probe the least number of passes (default: 3)",
     )
     parser.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
     options.add_host(parser)
@@ -82,7 +82,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, and print the records or a line for each; 1 where a placement did not hold."""
+    """Measure, and print the records or a line for each; 1 if a placement did not hold."""
     asked = _asked(args)
     if args.records:
         check_appendable(args.records)
@@ -101,10 +101,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _asked(args: argparse.Namespace) -> measure.Asked:
-    """Return what the options ask for; raises BadInput for options of another aspect."""
+    """Return the request of the options; raises BadInput for an option of another aspect."""
     for name, its in _FOR.items():
         if getattr(args, name) is not None and args.aspect not in its:
-            raise BadInput(f"--{name.replace('_', '-')} is no option of {args.aspect}, but of {' and '.join(its)}")
+            raise BadInput(
+                f"--{name.replace('_', '-')} is not an option of {args.aspect}, but of {' and '.join(its)}"
+            )
     lists = {n: getattr(args, n) for n in ("pu_nodes", "set_sizes", "banks", "threads")}
     return measure.Asked(
         args.aspect,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options and output that several commands share."""
+"""Options, types of options, and output that several commands share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Subparsers(Protocol):
-    """What argparse's add_subparsers returns, as far as commands use it."""
+    """The part of argparse's add_subparsers() object that commands use."""
 
     def add_parser(self, name: str, **kwargs: Any) -> argparse.ArgumentParser:
         """Add the parser of one command."""
@@ -71,20 +71,20 @@ def topology(args: argparse.Namespace) -> Topology:
 
 
 def add_backend(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose where the measured programs come from, instead of what the partition says."""
+    """Add the options that choose the backend of the measured programs."""
     from firsttouch.execution import backends  # noqa: PLC0415 - see the package
 
     parser.add_argument(
         "--backend",
         choices=backends.NAMES,
         default="",
-        help="where the programs come from (default: what the partition says)",
+        help="where the programs come from (default: the partition's backend)",
     )
     parser.add_argument("--image", default="", type=_absolute, metavar="PATH", help="the backend's image or view")
 
 
 def add_reservation(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names the reservation in which --drain may drain."""
+    """Add the option for the reservation in which --drain may drain hosts."""
     parser.add_argument(
         "--reservation",
         default=os.environ.get("SLURM_JOB_RESERVATION", ""),
@@ -98,7 +98,7 @@ def _absolute(text: str) -> str:
 
 
 def size(text: str) -> int:
-    """Return a size option in bytes; argparse prints the reason where it is none."""
+    """Return a size in bytes, such as 5.1GB."""
     try:
         return parse_bytes(text)
     except BadInput as error:
@@ -106,7 +106,7 @@ def size(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Return a time limit: a number above 0."""
+    """Return a time limit in seconds: a number above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -117,7 +117,7 @@ def seconds(text: str) -> float:
 
 
 def numbers(text: str) -> frozenset[int]:
-    """Return the NUMA nodes of an option: a list such as 0-3,8, with one at least."""
+    """Return a list of numbers such as 0-3,8, with one number at least."""
     from firsttouch.host.cpusets import parse_list  # noqa: PLC0415 - see the package
 
     try:
@@ -142,7 +142,7 @@ def print_json(document: Any) -> None:
 
 
 def print_files(files: Iterable[Path]) -> None:
-    """Print the names of files that were written, but for devices and pipes: one may be where this goes."""
+    """Print the names of written files, except devices and pipes: one may be the standard output."""
     from firsttouch.records import atomic_files  # noqa: PLC0415 - see the package
 
     for file in files:
@@ -151,21 +151,21 @@ def print_files(files: Iterable[Path]) -> None:
 
 
 def state(result: Result, *, production: bool) -> str:
-    """Return in a few words whether the placement of a run held; *production*: it was run for its output."""
+    """Return in a few words whether the placement of a run held. *production*: it was run for its output."""
     if production and result.unverified:
         return f"the output is complete, its placement is unverified: {result.unverified}"
     return f"INVALID: {result.misplaced}" if result.misplaced else "placement verified"
 
 
 def add_host(parser: argparse.ArgumentParser) -> None:
-    """Add the option of not waiting for others on this host."""
+    """Add the option to share this host with other runs and measurements."""
     parser.add_argument(
-        "--share-host", action="store_true", help="do not wait for what others measure or run on this host"
+        "--share-host", action="store_true", help="do not wait for other runs and measurements on this host"
     )
 
 
 def holding(args: argparse.Namespace, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Hold this host as exclusive.measuring does, unless it is to be shared."""
+    """Hold this host as host_lock.measuring does, unless it is to be shared."""
     from firsttouch.execution import host_lock  # noqa: PLC0415 - see the package
 
     return contextlib.nullcontext() if args.share_host else host_lock.measuring(say, shared=shared)

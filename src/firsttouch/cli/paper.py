@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch paper``: the papers' tables and figures from their published values, and what disagrees in them."""
+"""``firsttouch paper``: the papers' tables and figures from published values, and where the prose disagrees."""
 
 from __future__ import annotations
 

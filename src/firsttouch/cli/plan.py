@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch plan``: all scenarios of a host, each with numactl's argv, or why it cannot be run."""
+"""``firsttouch plan``: all scenarios of a host with their numactl options, or why they cannot be run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ names: 8Inst_Original uses all PUs. 2Inst_Original_16t uses fewer: each of its t
 instances has 16 threads. `firsttouch run` takes any number of instances and
 threads that the host can carry, listed here or not."""
 
-#: Instances of a scenario that are listed one by one; of more, the first ones and the last one are.
+#: Up to so many instances of a scenario are all listed; of more, the first two and the last.
 _LISTED = 8
 _WIDTH = 80
 
@@ -31,9 +31,13 @@ _WIDTH = 80
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "plan", EXAMPLES)
-    parser.add_argument("--aligner", required=True, help="whose memory needs count")
+    parser.add_argument("--aligner", required=True, help="aligner whose memory needs are planned for")
     parser.add_argument(
-        "--index-size", type=options.size, default=0, metavar="SIZE", help="of one replica, as 5.1GB (default: 0)"
+        "--index-size",
+        type=options.size,
+        default=0,
+        metavar="SIZE",
+        help="size of one replica of the index, such as 5.1GB (default: 0)",
     )
     parser.add_argument("--threads", type=options.positive, help="threads in total (default: all usable PUs)")
     parser.add_argument(
@@ -41,10 +45,10 @@ def register(subparsers: options.Subparsers) -> None:
         type=_policies,
         default="thesis",
         metavar="LIST",
-        help="thesis (default), all, or names with commas",
+        help="thesis (default), all, or a comma-separated list",
     )
     parser.add_argument(
-        "--all-memory", action="store_true", help="data on high-bandwidth, persistent and CXL memory too"
+        "--all-memory", action="store_true", help="place data on high-bandwidth, persistent and CXL memory, too"
     )
     options.add_topology(parser)
     parser.set_defaults(run=run)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch probe``: the native memory probe, its results as a table, as JSON or as records."""
+"""``firsttouch probe``: runs the native memory probe and prints its results as a table, as JSON or as records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "probe", EXAMPLES)
     parser.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
-    parser.add_argument("--system", metavar="NAME", help="the system whose facts tell the theoretical bandwidth")
+    parser.add_argument("--system", metavar="NAME", help="the system whose facts give the theoretical bandwidth")
     options.add_host(parser)
     parser.add_argument("aspect", choices=probe.ASPECTS)
     parser.add_argument("options", nargs=argparse.REMAINDER, help="options of firsttouch-probe")
@@ -38,8 +38,8 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the probe and print what it found; 1 where a result is invalid, 130 where it was interrupted."""
-    # All that follows the aspect is the probe's, but for the options of this command.
+    """Run the probe and print its results; 1 if a result is invalid, 130 after an interrupt."""
+    # After the aspect stand the probe's options, with those of this command among them.
     own = argparse.ArgumentParser(prog="firsttouch probe", add_help=False, allow_abbrev=False)
     own.add_argument("--json", action="store_true", default=args.json)
     own.add_argument("--records", type=Path, default=args.records)
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _add_percent(document: dict[str, Any], theoretical: memory_modules.Theoretical) -> None:
-    """Add the theoretical bandwidth of the host, and to each rate what it is of its banks' share (%)."""
+    """Add the theoretical bandwidth of the host, and to each rate its percentage of that of its banks."""
     document["theoretical"] = theoretical.to_dict()
     banks = sum(1 for node in document["host"]["numa_nodes"] if node["memory_bytes"])
     for result in document["results"]:

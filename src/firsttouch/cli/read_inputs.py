@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an aligner works on, as commands are told: a dataset, or an index and read files."""
+"""The options for the input of an aligner: a dataset, or an index and read files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST = (1 << 31) - 1
 class Inputs:
     """The index's prefix, the read files, the batch size (None: the aligner's own).
 
-    *least_mapped* is the part of the reads (0 to 1) that must map.
+    *least_mapped* is the least fraction of the reads (0 to 1) that must map.
     """
 
     index: Path
@@ -41,18 +41,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reads2", type=Path, help="the second file of a pair")
     parser.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
     parser.add_argument(
-        "--batch-bases", type=int, help="the aligner's batch size in bases, fixed in all scenarios"
+        "--batch-bases", type=int, help="the aligner's batch size in bases, the same in all scenarios"
     )
     parser.add_argument("--threads", type=options.positive, help="threads in total, as for `firsttouch plan`")
 
 
 def command_line() -> str:
-    """Return the command that the user ran, as outputs name it."""
+    """Return the user's command line, for the headers of outputs."""
     return shlex.join(["firsttouch", *sys.argv[1:]])
 
 
 def chosen(args: argparse.Namespace, aligner: Aligner) -> Inputs:
-    """Return what *args* name, a dataset's index built where it is not there; raises BadInput or Missing."""
+    """Return the input that *args* name; builds a dataset's index if necessary. Raises BadInput or Missing."""
     size = args.batch_bases
     if size is not None and not 1 <= size <= _MOST:
         raise BadInput(f"--batch-bases {size}: 1 to {_MOST}")

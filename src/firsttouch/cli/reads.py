@@ -25,7 +25,7 @@ The blocked form is FASTQ that every aligner takes. Those of Langmead et al. 201
 blocked_striped_paper_v2 of bowtie, bowtie2 and hisat) read a block at a time, with the same two options; no
 release of theirs does."""
 
-#: A block is held in memory.
+#: A block has to fit into memory.
 _MOST_BYTES = 1 << 30
 
 
@@ -46,7 +46,7 @@ def register(subparsers: options.Subparsers) -> None:
         "--block-bytes", type=options.size, default=BLOCK_BYTES, metavar="SIZE", help=f"default: {BLOCK_BYTES}"
     )
     blocking.add_argument(
-        "--reads-per-block", type=options.positive, metavar="N", help="default: as many as surely fit"
+        "--reads-per-block", type=options.positive, metavar="N", help="default: as many as always fit"
     )
     blocking.set_defaults(run=_block)
     for action in (check, blocking):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands about a fleet take: records, stores, folders of them, campaigns and ReFrame's results."""
+"""Reads the inputs of report, validate, baseline and store: records, stores, campaigns and ReFrame's results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: The checks that run aligners.
 ALIGNER_CHECKS = ("scaling", "placement", "weak_scaling")
-#: Files that cannot be read of which each is named.
+#: The most unreadable files that are named.
 _MOST_TOLD = 20
 
 
@@ -50,10 +50,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What was given: files with records, the state of campaigns, and what ReFrame's run reports tell.
+    """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
 
-    *unread* are files and folders that cannot be read, or hold records that cannot: all of them are known once the
-    records have been read. *systems* are how many records each system has, also known then.
+    *unread* are unreadable files, folders and records, and *systems* the number of records of each system. Both
+    are complete once the records have been read.
     """
 
     paths: Sequence[Path]
@@ -65,12 +65,12 @@ class Gathered:
 
     @cached_property
     def missing(self) -> dict[str, list[str]]:
-        """What is missing of the campaigns, by host."""
+        """The missing results of the campaigns, by host."""
         return {host: lost for of_system in self.missing_of.values() for host, lost in of_system.items()}
 
     @cached_property
     def missing_of(self) -> dict[str, dict[str, list[str]]]:
-        """What is missing of the campaigns, by system and host."""
+        """The missing results of the campaigns, by system and host."""
         missing: dict[str, dict[str, list[str]]] = {}
         for seen in self.campaigns:
             of_system = missing.setdefault(seen.campaign.system, {})
@@ -88,7 +88,7 @@ class Gathered:
         return samples_table.of_frames(self._counted(self._frames(samples_table.READ)), system)
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
-        """Return all records, each once, the oldest first: of few *hosts*, or those of *aligners*."""
+        """Return all records, each once, the oldest first; only those of *hosts* or of *aligners*' checks."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
         wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
@@ -106,7 +106,7 @@ class Gathered:
             yield schema.to_frame(self._measured).select(columns)
 
     def _renamed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return *frame* with the names that the campaigns have for hosts which it names with their domain."""
+        """Return *frame* with the campaigns' names of hosts that it names with their domain."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
         names = {host: name_among(host, self.missing) for host in frame["host"].unique()} if self.missing else {}
@@ -118,13 +118,13 @@ class Gathered:
             yield frame
 
     def _tell(self, unread: Unread) -> None:
-        # The same when it is read a second time.
+        # A second reading gives the same text.
         self.unread[str(unread)] = unread
 
     def unread_of(self, hosts: Iterable[str], *, any_host: bool) -> dict[str, list[str]]:
-        """Return why records of hosts may be missing, by host: what cannot be read may be of them.
+        """Return why records of hosts may be missing, by host: unreadable ones may be theirs.
 
-        With *any_host*, what may be of any host counts for each of *hosts*.
+        With *any_host*, input that may be of any host counts for each of *hosts*.
         """
         reasons: dict[str, list[str]] = {}
         for unread in self.unread.values():
@@ -133,7 +133,7 @@ class Gathered:
         return reasons
 
     def tell_unread(self) -> None:
-        """Print what cannot be read, a line each, on standard error; raises BadInput where there is something."""
+        """Print each unreadable input on standard error; raises BadInput if there is one."""
         for unread in list(self.unread.values())[:_MOST_TOLD]:
             print(f"firsttouch: left out: {one_line(str(unread))}", file=sys.stderr)
         if (more := len(self.unread) - _MOST_TOLD) > 0:
@@ -143,7 +143,7 @@ class Gathered:
             raise BadInput(f"left out, as it cannot be read: {count} records, files or folders, named above")
 
     def refuse_unread(self) -> None:
-        """Raise BadInput for the first file that cannot be read."""
+        """Raise BadInput for the first unreadable input."""
         for unread in self.unread.values():
             raise unread.error
 
@@ -154,13 +154,13 @@ class Gathered:
 
 
 def gather(paths: Sequence[Path]) -> Gathered:
-    """Return what there is among *paths*; raises BadInput for what is not there or cannot be read."""
+    """Find the inputs among *paths*; raises BadInput for a path that does not exist."""
     for path in paths:
         if not path.exists():
             raise BadInput("no such file or folder", file=path)
     runs = [f for path in paths for f in _run_reports(path)]
     given = [path for path in paths if path not in runs]
-    # A run report that was named itself brings the results of its checks along.
+    # The results of the checks of a run report are read, too.
     results = [folder for path in paths if path in runs for folder in reframe_run.folders(path)]
     unread: dict[str, Unread] = {}
     sources = find([*given, *results], lambda u: unread.update({str(u): u}))

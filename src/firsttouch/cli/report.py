@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch report``: records in, a folder with the report out."""
+"""``firsttouch report``: writes a report of records into a folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FEW = 4
 
 
 class Short(Protocol):
-    """What a report says in short."""
+    """The summary of a report."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the report; print it in short, or with --json the document. Returns the exit status."""
+    """Write the report; print its summary, or with --json the document."""
     from firsttouch.cli import reporting  # noqa: PLC0415 - templates and tables only when a report is made
 
     out = args.output.resolve()
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_replaceable(out: Path) -> None:
-    """Refuse a folder with anything else in it than an earlier report."""
+    """Raise BadInput if the folder holds anything but an earlier report."""
     from firsttouch.report import document, pages  # noqa: PLC0415 - see run
     from firsttouch.report.fleet import fleet_pages  # noqa: PLC0415 - see run
 
@@ -148,7 +148,7 @@ def _check_replaceable(out: Path) -> None:
 
 @contextmanager
 def _in_place_of(out: Path) -> Iterator[Path]:
-    """Yield a folder beside *out*, and put it in its place; nothing half-written stays."""
+    """Yield a folder beside *out* that replaces it in the end; an incomplete one is removed."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic_files.scratch(out) as partial:
@@ -160,7 +160,7 @@ def _in_place_of(out: Path) -> Iterator[Path]:
 
 
 def _publish(partial: Path, out: Path) -> None:
-    """Put the finished report *partial* in the place of *out*; it is never half the old and half the new one."""
+    """Replace *out* by the finished report *partial*, as a whole."""
     if not out.exists():
         partial.rename(out)
         return

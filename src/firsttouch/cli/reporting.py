@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report is made of: reads what was given, judges it, and chooses the page that suits as many hosts."""
+"""Builds the report of ``firsttouch report``: judges the inputs, and chooses the page by the number of hosts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def report_of(
 
 
 def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path], Compared]:
-    """Compare what two paths hold; return what writes the report into a folder."""
+    """Compare the records of two paths; return a function that writes the report into a folder."""
     columns = []
     for path in (before, after):
         gathered = given.gather([path])
@@ -77,7 +77,7 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
 
 
 def _judged(passes: SamplesTable, described: System | None, gathered: Gathered) -> list[Judged]:
-    """Return the verdicts of each system's hosts; what is missing of campaigns is missing of their system."""
+    """Return the verdicts of each system's hosts, with the missing results of its campaigns."""
     missing, parts = gathered.missing_of, passes.by_system()
     unread = gathered.unread_of((), any_host=False)
     fleets = []
@@ -144,7 +144,7 @@ def _references(described: System | None) -> model.References | None:
 
 
 def _problems(gathered: Gathered) -> list[Problem]:
-    """Return what campaigns and ReFrame's runs did not give, with the reason."""
+    """Return the missing results of campaigns and ReFrame's runs, with the reasons."""
     problems = [
         Problem(str(u.error.file), "failed", f"cannot be read: {u}", check="") for u in gathered.unread.values()
     ]
@@ -163,7 +163,7 @@ def _problems(gathered: Gathered) -> list[Problem]:
 def _details(
     gathered: Gathered, fleets: Sequence[Judged], described: System | None, out: Path, most: int
 ) -> dict[str, str]:
-    """Write the pages of the worst hosts that do not pass; return them by host, as links from the fleet's page."""
+    """Write the pages of the worst hosts; return their links from the fleet's page by host."""
     ranked = [
         (rank, fleet.system.name, host) for fleet in fleets for rank, host in enumerate(fleet_pages.worst(fleet))
     ]

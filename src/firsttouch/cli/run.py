@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch run``: runs one scenario of an aligner for real and verifies its placement."""
+"""``firsttouch run``: runs one scenario of an aligner and verifies its placement."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "run", EXAMPLES)
     parser.add_argument(
-        "scenario", help="as `firsttouch plan` names them; NInst_Unbound_Tt: N x T, bound by nobody"
+        "scenario", help="a name of `firsttouch plan`, or NInst_Unbound_Tt: N x T threads, not bound"
     )
     parser.add_argument("--aligner", required=True)
     read_inputs.add(parser)
@@ -41,13 +41,15 @@ def register(subparsers: options.Subparsers) -> None:
     form.add_argument("--striped", action="store_true", help="a SAM file per instance: out.0.sam, out.1.sam, ...")
     form.add_argument("--sorted", action="store_true", help="one BAM file, by `samtools sort`")
     parser.add_argument(
-        "--dynamic", action="store_true", help="hand batches to whichever instance has room, not one part to each"
+        "--dynamic",
+        action="store_true",
+        help="give batches to the instances as they take them, instead of one fixed part to each",
     )
     parser.add_argument(
         "--reads-per-thread",
         type=options.positive,
         metavar="N",
-        help="measure throughput: N reads (pairs) for each thread, taken again and again; no output",
+        help="measure throughput: N reads (pairs) per thread, repeated if there are too few; no output",
     )
     parser.add_argument("--repetitions", type=options.positive, default=1, help="timed runs (default: 1)")
     parser.add_argument(
@@ -78,13 +80,13 @@ def _checksums(text: str) -> Checksums:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the scenario and print what came out; 1 where its placement did not hold.
+    """Run the scenario and print the result; 1 if its placement did not hold.
 
-    A run for its alignments, not for its time, ends with 0 where its placement could not be verified.
+    A run for its alignments, not for its time, ends with 0 if its placement could not be verified.
     """
     scenario, work, least_mapped = _prepared(args)
     output = _output(args, scenario, [*work.reads.files, *work.aligner.index_paths(work.index)])
-    # Who wants the alignments has them, though nothing can be said of the placement; who measures has nothing.
+    # Alignments are valid even if their placement could not be verified. A measurement is not.
     measured = (args.records, args.repetitions > 1, args.checksum, args.expect_sha256, args.counters)
     production = output is not None and not any(measured)
     results = []
@@ -116,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
-    """Return the scenario, what is to be aligned, and the part of the reads that must map at least."""
+    """Return the scenario, the work, and the least fraction of the reads that must map."""
     program = aligner(args.aligner)
     try:
         program.version()
@@ -131,7 +133,7 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     given = read_inputs.chosen(args, program)
     if args.dynamic:
         launch.check_dynamic(program, 2 if args.interleaved or len(given.files) == 2 else 1)
-    # What can be said at once is said before all reads are looked through.
+    # Report wrong options before all reads are checked, which takes long.
     scenario = plan(load(), program.need(program.index_bytes(given.index)), threads=args.threads).scenario(
         args.scenario
     )
@@ -147,7 +149,7 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
 
 
 def _refuse(args: argparse.Namespace, *names: str) -> None:
-    """Raise BadInput for the options that a run of repeated reads has no use for."""
+    """Raise BadInput for options that have no effect on a run of repeated reads."""
     for name in names:
         if getattr(args, name):
             raise BadInput(
@@ -156,7 +158,7 @@ def _refuse(args: argparse.Namespace, *names: str) -> None:
 
 
 def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path]) -> Output | None:
-    """Return where the alignments go, or None where they are not kept; raises BadInput where they cannot.
+    """Return the output, or None if the alignments are not kept; raises BadInput if it cannot be written.
 
     *files* are the reads and the index, which no output may overwrite.
     """

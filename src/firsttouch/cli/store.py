@@ -13,9 +13,9 @@ EXAMPLES = """\
   firsttouch store append /shared/store results/       (any number of hosts may at once, without a lock)
   firsttouch store compact /shared/store               (now and then, e.g. nightly, on one host)
 
-A store is a folder of Parquet files, which report, validate and baseline read. What `append` has told of is on
-the disk, whatever is killed afterwards.
-`compact` makes one file of many small ones; those it deletes an hour later, as somebody may be reading them."""
+A store is a folder of Parquet files, which report, validate and baseline read. When `append` has ended, the
+records are on the disk. `compact` joins small files into one, and deletes them an hour later: somebody may be
+reading them."""
 
 
 def register(subparsers: options.Subparsers) -> None:

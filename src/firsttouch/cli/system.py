@@ -53,7 +53,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def list_systems(args: argparse.Namespace) -> int:
-    """Print every system; a wrong file is listed with its error (exit 2)."""
+    """Print all systems; a wrong file is listed with its error (exit 2)."""
     described = [_describe(name, file) for name, file in available().items()]
     rows = [row for row, _ in described]
     if args.json:
@@ -69,7 +69,7 @@ def list_systems(args: argparse.Namespace) -> int:
 
 
 def _describe(name: str, file: Path | None) -> tuple[dict[str, Any], int]:
-    """Return what there is to say about a system, and the exit status of loading it."""
+    """Return the description of a system, and the exit status of loading it."""
     row: dict[str, Any] = {"name": name, "file": None if file is None else str(file), "error": None}
     row |= {"description": "", "partitions": [], "references": 0}
     try:
@@ -82,7 +82,7 @@ def _describe(name: str, file: Path | None) -> tuple[dict[str, Any], int]:
 
 
 def check_files(args: argparse.Namespace) -> int:
-    """Validate each file; return 2 where one is wrong."""
+    """Validate each file; return 2 if one is wrong."""
     rows: list[dict[str, Any]] = []
     for file in args.files:
         row: dict[str, Any] = {"file": str(file), "system": None, "error": None, "line": None}
@@ -101,12 +101,12 @@ def check_files(args: argparse.Namespace) -> int:
 
 
 def draft_system(args: argparse.Namespace) -> int:
-    """Write (or print) the draft; raises BadInput where the file is there already or the name is no name."""
+    """Write or print the draft; raises BadInput if the file exists or the name is invalid."""
     draft.check_name(args.name)
     target: Path = args.output or paths.SYSTEMS / f"{args.name}.yaml"
     printed = str(target) == "-"
     if not printed and not args.force and target.exists():
-        raise BadInput("is there already: say --force to overwrite it", file=target)
+        raise BadInput("is there already: --force overwrites it", file=target)
     text = draft.of_this_host(args.name)
     if not printed:
         _write(target, text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch topology``: NUMA nodes, PUs, memory, distances, and what this process may use."""
+"""``firsttouch topology``: NUMA nodes, PUs, memory and distances, and which of them this process may use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser = options.command(subparsers, "topology", EXAMPLES)
     options.add_topology(parser)
     parser.add_argument(
-        "--system", metavar="S", help="compare with a system: 1 where NUMA nodes or PUs are others than its"
+        "--system", metavar="S", help="compare with a system; exit status 1 if NUMA nodes or PUs differ"
     )
     parser.set_defaults(run=run)
 

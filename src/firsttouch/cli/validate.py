@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch validate``: the verdict of each host by its system's references."""
+"""``firsttouch validate``: the verdict of each host by its system's references and its fleet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firsttouch.judge.judging import Judged, judged
 from firsttouch.judge.verdict import ORDER, STATUS, worst
 from firsttouch.systems.definition import load
 
-#: Of more results than these, only hosts that fail or are invalid are told of in detail.
+#: With more results than these, only hosts that fail or are invalid are shown in detail.
 MOST_RESULTS = 200_000
 EXAMPLES = """\
   firsttouch validate --system amd-opteron results/               all records.jsonl below a folder
@@ -42,7 +42,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def _divided(fleet: Judged) -> list[dict[str, object]]:
-    """Return the metrics of which hosts form two groups, as JSON."""
+    """Return the metrics in which the hosts form two groups, as JSON."""
     cases = fleet.passes.cases
     return [
         {"case": cases[n].name, "unit": cases[n].unit, "apart": two.apart, **dataclasses.asdict(two)}
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     system = load(args.system)
     passes, gathered = record_inputs.of_system(args.records, system)
     missing = dict(gathered.missing_of.get(system.name, {}))
-    # A host passes only if all that was measured of it can be read.
+    # A host passes only if all its records can be read.
     for name, reasons in gathered.unread_of(passes.hosts, any_host=True).items():
         missing[name] = [*missing.get(name, ()), *reasons]
     fleet = judged(passes, system, missing=missing)
