@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -225,7 +226,7 @@ def follow(
     if status < 0:
         raise RunFailed(f"{NAME} ended with signal {signal_name(-status)}")
     if 1 < status < 128:
-        raise RunFailed(f"{NAME} ended with status {status}: {lines[-1] if lines else 'it reason nothing'}")
+        raise RunFailed(f"{NAME} ended with status {status}: {lines[-1] if lines else 'it said nothing'}")
     report = parse(text)
     if report.status == "failed":
         raise RunFailed(f"{NAME}: {report.reason}")
@@ -247,16 +248,22 @@ def disagreement(host: Topology, printed: Mapping[str, Any]) -> str:
 
 
 def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
-    """Yield the probe's messages line by line, and an empty line at their end."""
+    """Yield the probe's messages line by line; an empty line at their end, and every second without a message."""
     rest = b""
+    last = time.monotonic()
     while True:
         try:
-            if not select.select([read_end], [], [], SILENCE)[0]:
-                raise RunFailed(f"{NAME} said nothing for {SILENCE:.0f} s and was stopped")
-            data = os.read(read_end, 1 << 16)
+            ready = select.select([read_end], [], [], min(1.0, SILENCE))[0]
+            data = os.read(read_end, 1 << 16) if ready else b""
         except KeyboardInterrupt:
             probe.send_signal(signal.SIGINT)
             continue
+        if not ready:
+            if time.monotonic() - last >= SILENCE:
+                raise RunFailed(f"{NAME} said nothing for {SILENCE:.0f} s and was stopped")
+            yield ""
+            continue
+        last = time.monotonic()
         *whole, rest = (rest + data).split(b"\n")
         if not data:
             whole = [rest, b""]
