@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import io
+import itertools
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +19,7 @@ import cluster
 import pytest
 from slurm_site import SMALL, Site
 
+from firsttouch import paths
 from firsttouch.datasets import fetch
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
@@ -101,18 +107,37 @@ def shimmed(site: Site, tmp_path: Path, probe_cache: Path) -> Site:
 
 
 @pytest.fixture(scope="session")
-def store(slurm: cluster.Slurm) -> Path:
+def datasets(slurm: cluster.Slurm) -> Path:
+    """A folder with a manifest of lambda that has half of the reads, which are enough to verify placements."""
+    folder = slurm.folder / "datasets"
+    folder.mkdir()
+    text = (paths.ROOT / "datasets" / "lambda.toml").read_text().replace("reads = 10_000", "reads = 5_000")
+    for name in re.findall(r"/\S+/reads_\d\.fq\.gz", text):
+        whole = gzip.decompress(Path(name).read_bytes())
+        half = b"".join(itertools.islice(io.BytesIO(whole), 4 * 5_000))
+        file = folder / Path(name).stem
+        file.write_bytes(half)
+        # The checksums are those of the unpacked reads.
+        text = text.replace(name, str(file)).replace(*(hashlib.sha256(r).hexdigest() for r in (whole, half)))
+    (folder / "lambda.toml").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def store(slurm: cluster.Slurm, datasets: Path) -> Path:
     """A store of datasets with lambda and its index, so that no host has to build them."""
     folder = slurm.folder / "data"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FIRSTTOUCH_DATA", str(folder))
+        patch.setenv("FIRSTTOUCH_DATASETS", str(datasets))
         reference = fetch.get("lambda").reference
         aligners.built(aligner("bwa-mem"), reference, folder / "index", say=lambda _: None)
     return folder
 
 
 @pytest.fixture
-def aligning(site: Site, store: Path) -> Site:
+def aligning(site: Site, store: Path, datasets: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A site with the dataset store."""
-    site.env["FIRSTTOUCH_DATA"] = str(store)
+    monkeypatch.setenv("FIRSTTOUCH_DATASETS", str(datasets))
+    site.env |= {"FIRSTTOUCH_DATA": str(store), "FIRSTTOUCH_DATASETS": str(datasets)}
     return site
