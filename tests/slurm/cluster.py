@@ -168,7 +168,7 @@ class Slurm(Daemons):
         text = self.ask("scontrol", "-o", "show", "node", host)
         return {m[1]: m[2].strip() for m in re.finditer(r"(\w+)=(.*?)(?=\s\w+=|$)", text)}
 
-    def until(self, good: Callable[[], object], what: str, patience: float = 100) -> None:
+    def until(self, good: Callable[[], object], what: str, patience: float = 240) -> None:
         """Wait for something that happens by itself."""
         deadline = time.monotonic() + patience
         while not good():
