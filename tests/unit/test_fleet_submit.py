@@ -49,12 +49,12 @@ exec 9>{count}.lock; flock 9; n=$(($(cat {count}) + 1)); echo $n >{count}; echo 
     ],
 )
 def test_the_collector_gets_what_says_where_it_may_run(options, kept):
-    assert submit.where(submit.words(options)) == kept
+    assert submit.collector_options(submit.split_options(options)) == kept
 
 
 def test_an_option_without_its_value_is_refused():
     with pytest.raises(BadInput, match=r"--sbatch: .*expected one argument"):
-        submit.where(["--partition"])
+        submit.collector_options(["--partition"])
 
 
 def test_one_refused_host_costs_neither_the_collector_nor_its_place(campaign, sbatch):

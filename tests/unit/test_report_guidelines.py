@@ -242,7 +242,7 @@ def advice(**changes):
     slow = {"expected": 20.0, "low": 18.0, "high": 22.0}
     row = {"instances": 1, "threads": 8, "policy": "original", "trials": 2, "reason": ""}
     return {
-        **advice_text.place(),
+        **advice_text.header(),
         "aligner": "snap",
         "dataset": None,
         "recommended": "2Inst_Original",

@@ -59,7 +59,7 @@ def reason(advice: Advice, number: int) -> str:
     return f"{tried}: {times}"
 
 
-def place() -> dict[str, Any]:
+def header() -> dict[str, Any]:
     """Return the first keys of a stored advice; host, system, partition and time are those of a new record."""
     names = ("host", "system", "partition", "time")
     now = {f.name: f.default_factory() for f in fields(Record) if f.name in names and callable(f.default_factory)}

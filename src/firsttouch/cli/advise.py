@@ -161,7 +161,7 @@ def _aligner(args: argparse.Namespace) -> int:
         document = advice_text.document(advice, usual, planned.infeasible)
         for line in advice_text.lines(document):
             say(line)
-        document = {**advice_text.place(), "aligner": program.name, "dataset": args.dataset, **document}
+        document = {**advice_text.header(), "aligner": program.name, "dataset": args.dataset, **document}
         if args.save:
             advice_text.write(document, args.save)
         applied = None

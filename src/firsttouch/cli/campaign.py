@@ -261,7 +261,7 @@ def submit_hosts(args: argparse.Namespace) -> int:
     if shutil.which("sbatch") is None:
         raise Missing(f"{slurm.NO_SLURM}; `firsttouch campaign run {args.kind}` measures this host")
     hosts = _hosts(args.hosts)
-    options_of_sbatch = submit.words(args.sbatch)
+    options_of_sbatch = submit.split_options(args.sbatch)
     if args.campaign is None:
         args.campaign = f"{args.kind}-{datetime.now().astimezone().strftime('%Y-%m-%dT%H-%M-%S')}-{os.getpid()}"
     campaign = _campaign(args, None)
@@ -299,7 +299,7 @@ def _again(campaign: Campaign, collected: collect.Collected, args: argparse.Name
     rounds = Counter(host for s in journal.submissions(campaign.folder) if s.job for host in s.hosts)
     hosts = [h for h in collect.undecided_hosts(collected, args.passes) if rounds[h] <= _ROUNDS]
     if hosts:
-        submitted = _submit(campaign, hosts, submit.words(args.sbatch), args)
+        submitted = _submit(campaign, hosts, submit.split_options(args.sbatch), args)
         say(
             f"{len(submitted.jobs)} jobs measure again what is undecided, {submitted.collector} collects: "
             f"{', '.join(hosts)}"

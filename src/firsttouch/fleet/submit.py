@@ -21,7 +21,7 @@ from firsttouch.fleet.journal import create_exclusive, note, note_without_job
 _AT_ONCE = 8
 TEMPLATES = paths.ROOT / "slurm"
 #: sbatch's options that the collecting job needs, too, to be allowed to run.
-_WHERE = (
+_COLLECTOR_OPTIONS = (
     ("--partition", "-p"),
     ("--account", "-A"),
     ("--qos", "-q"),
@@ -48,16 +48,16 @@ def template(kind: str) -> Path:
     return file
 
 
-def words(options: Sequence[str]) -> list[str]:
+def split_options(options: Sequence[str]) -> list[str]:
     """Return sbatch's options as separate words: ``-p all``, given as one argument, becomes two."""
     split = (re.fullmatch(r"(--?[A-Za-z-]+)\s+(.+)", option) for option in options)
     return [w for option, two in zip(options, split, strict=True) for w in (two.groups() if two else (option,))]
 
 
-def where(options: Sequence[str]) -> list[str]:
+def collector_options(options: Sequence[str]) -> list[str]:
     """Return those of sbatch's *options* that the collecting job needs, too; raises BadInput for a bad one."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for names in _WHERE:
+    for names in _COLLECTOR_OPTIONS:
         parser.add_argument(*names)
     try:
         chosen, _ = parser.parse_known_args(list(options))
@@ -82,7 +82,7 @@ def submit(
     only with *wait*. If Slurm refuses some jobs, the others are still collected.
     """
     file = template(campaign.kind)
-    where(options)
+    collector_options(options)
     out = campaign.folder / "log"
     out.mkdir(parents=True, exist_ok=True)
     given = [*argv, "--campaign", str(campaign.folder), "--no-collect"]
@@ -113,7 +113,7 @@ def submit(
     finally:
         if jobs:
             try:
-                collector = _collector(campaign, ":".join(jobs), where(options), collecting)
+                collector = _collector(campaign, ":".join(jobs), collector_options(options), collecting)
             except RunFailed as error:
                 refused["the job that collects"] = str(error)
     return Submitted(sorted(jobs, key=int), collector, refused)
