@@ -54,7 +54,7 @@ class Output:
             require("samtools")
 
     def scratch(self) -> Path | None:
-        """Return the folder of the output, where its parts are made for renaming; None: any folder will do."""
+        """Return the folder of the output, where its parts are made for renaming; None: any folder."""
         place = self.files(1)[0]
         if self.form != "striped" and atomic_files.is_stream(place):
             return None

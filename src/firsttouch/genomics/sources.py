@@ -120,7 +120,7 @@ class Layout:
 
 
 # ----------------------------------------------------------------------
-# Gzip files, decompressed by rapidgzip in a process of its own, whose memory and threads end with it.
+# Gzip files, decompressed by rapidgzip in a separate process, which ends with all its memory and threads
 
 _RAPIDGZIP = (sys.executable, "-I", "-c", "import sys, rapidgzip; sys.exit(rapidgzip.cli())", "--quiet")
 #: Without an index, the parallel decoder guesses what precedes a block: twice the work, and with two threads five
@@ -334,7 +334,7 @@ def _check_gzip(blocks: Iterator[Block], rapidgzip: Rapidgzip, file: ReadFile) -
 # ----------------------------------------------------------------------
 # Ranges of bytes for the feeders. Offsets in a gzip file are those of the decompressed data.
 
-#: Bytes read at once where splice(2) cannot move them.
+#: Bytes of one read if splice(2) cannot move them.
 _READ_BYTES = 1 << 20
 
 
