@@ -41,8 +41,8 @@ def parse(text: str, dimension: str) -> float:
         text = f"{text} B"
     match = _QUANTITY.match(text)
     if match is None or UNITS.get(match[2], ("", 0.0))[0] != dimension or math.isinf(float(match[1]) * 1e15):
-        known = ", ".join(u for u, (d, _) in UNITS.items() if d == dimension)
-        raise BadInput(f"'{text}' is not a quantity of {dimension}: write a number and one of {known}")
+        units = ", ".join(u for u, (d, _) in UNITS.items() if d == dimension)
+        raise BadInput(f"'{text}' is not a quantity of {dimension}: write a number and one of {units}")
     return float(match[1]) * UNITS[match[2]][1]
 
 
