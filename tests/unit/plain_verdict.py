@@ -363,7 +363,7 @@ def _fleet(by_host, system, seen):  # noqa: PLR0912
 
 
 def _divided(passes, better):
-    """Return the hosts of the better and of the worse one of two groups, None where there is a clear majority."""
+    """Return the hosts of the better and of the worse of two groups, None if there is a clear majority."""
     if len(passes) < 8 or min(v for values in passes.values() for v in values) <= 0:
         return None
     ordered = sorted((statistics.median(values), host) for host, values in passes.items())
@@ -406,7 +406,7 @@ def _finding(passes, system, seen, fleet=None, other=None):
     found = []
     for reference in judging:
         values, word, why, weighed, more = _by_reference(valid, reference, seen, now)
-        # A host as good as the worse one of two groups is not bad for being no member of the better one.
+        # A host as good as the worse group does not fail for not being in the better one.
         grouped = reference is fleet and other is not None and word == "fail"
         if grouped and _by_reference(valid, other, seen, now)[1] != "fail":
             word = "suspect"
