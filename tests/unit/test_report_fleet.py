@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_report_fleet_rows import reach
 from test_verdict import document_of
 
 from factories.fleet_records import records_by_host
@@ -472,7 +473,8 @@ class TestCompare:
         assert all("= unchanged in all 4 cases" in row for row in rows[1:])
         bars = [row.find(".//svg") for row in every.find("tbody")]
         # Slower memory is drawn to the left, as everything that is worse.
-        at = [float(bar.find("circle").get("cx")) for bar in bars]
+        dots = [next(g for g in bar.iter("g") if g.get("class") == "size") for bar in bars]
+        at = [sum(reach(dot[0])) / 2 for dot in dots]
         assert max(at[:4]) < 20
         assert min(at[4:]) > 50
         assert {bar.get("aria-hidden") for bar in bars} == {"true"}

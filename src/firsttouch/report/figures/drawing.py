@@ -1,33 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How figures are drawn: style, lines, bars and heat maps, as SVG."""
+"""How figures are drawn with matplotlib, as SVG: style, lines, bars, heat maps."""
 
 from __future__ import annotations
 
 import io
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, floor, log10
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
+from matplotlib.backends.backend_svg import RendererSVG
+from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure as Drawing
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import BoxStyle
+from matplotlib.path import Path
+from matplotlib.text import Text
+from matplotlib.transforms import IdentityTransform
 
 from firsttouch.records.schema import Record
 from firsttouch.report.model import Panel
 from firsttouch.report.text import clean, number
 
 # ----------------------------------------------------------------------
-# A drawing as inline SVG: colours from the page's style sheet, own ids, a title and a description.
+# A drawing as inline SVG: colours from the page's style sheet, unique ids, a title and a description.
 #
-# The plots draw with stand-in colours (INK, MUTED, ...) that become CSS variables here, so that one drawing
-# suits light, dark and paper.
+# Figures are drawn in stand-in colours (INK, MUTED, ...), which become CSS variables here. One drawing then suits
+# the light page, the dark page and paper.
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
@@ -37,6 +44,8 @@ INK = "#0a0b01"
 MUTED = "#0a0b02"
 GRID = "#0a0b03"
 PAPER = "#0a0b04"
+RAISED = "#0a0b05"
+WARN = "#0a0b06"
 SERIES = tuple(f"#0a0c{i:02x}" for i in range(1, 7))
 
 _VARIABLES = {
@@ -44,23 +53,29 @@ _VARIABLES = {
     MUTED: "var(--muted)",
     GRID: "var(--grid)",
     PAPER: "var(--paper)",
+    RAISED: "var(--raised)",
+    WARN: "var(--warn)",
     **{colour: f"var(--series-{i})" for i, colour in enumerate(SERIES, start=1)},
 }
 _COLOUR = re.compile("|".join(_VARIABLES))
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _FONT_FAMILY = re.compile(r"\s*font-family:[^;]*;?")
 _LONG_NUMBER = re.compile(r"(-?\d+\.\d{2})\d+")
+#: What an id begins with that is to become a class.
+_CLASS = "class-"
+_NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
-def inline(document: str, *, name: str, title: str, description: str) -> Markup:
-    """Return matplotlib's SVG *document* for a place in an HTML page.
+def inline(document: str, *, name: str, title: str, description: str, kind: str = "") -> Markup:
+    """Return matplotlib's SVG *document* as an element of an HTML page, of the class *kind*.
 
-    *name* prefixes every id, so it must be unique in the page; *title* and *description* are the text
-    alternative. The page's font replaces the drawing's own, and coordinates keep two decimals (1/100 px).
+    *name* prefixes every id, so it must be unique in the page. *title* and *description* are the text alternative;
+    a drawing without a title repeats what stands beside it, and screen readers skip it. The page's font replaces
+    that of the drawing, and coordinates keep two decimals (1/100 px).
     """
     root = ET.fromstring(document)  # noqa: S314
     for child in list(root):
-        # Neither metadata nor rules of style: in a page they would hold for all of it.
+        # A rule of style would apply to the whole page, and metadata is not shown.
         if child.tag == f"{_SVG}metadata" or child.find(f"{_SVG}style") is not None:
             root.remove(child)
     used = {m for e in root.iter() for v in e.attrib.values() for m in _REFERENCE.findall(v)}
@@ -72,37 +87,41 @@ def inline(document: str, *, name: str, title: str, description: str) -> Markup:
         if element.tag not in {"text", "tspan"}:
             element.text = None
     _, _, width, height = root.attrib["viewBox"].split()
-    attributes = {
-        "role": "img",
-        "aria-labelledby": f"{name}-title {name}-desc",
+    attributes = {"class": kind} if kind else {}
+    attributes |= (
+        {"role": "img", "aria-labelledby": f"{name}-title {name}-desc"} if title else {"aria-hidden": "true"}
+    )
+    attributes |= {
         "viewBox": root.attrib["viewBox"],
         "width": f"{float(width):.0f}",
         "height": f"{float(height):.0f}",
     }
     root.attrib.clear()
     root.attrib.update(attributes)
-    for tag, text in (("desc", description), ("title", title)):
+    for tag, text in (("desc", description), ("title", title)) if title else ():
         child = ET.Element(tag, {"id": f"{name}-{tag}"})
-        child.text = text
+        child.text = clean(text)
         root.insert(0, child)
-    # Its own text, serialised by a writer that escapes it: safe to place in the page as it is.
+    # The writer escapes every text, so the page can take it as it is.
     return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704
 
 
 def _variables(style: str) -> str:
-    return _COLOUR.sub(lambda found: _VARIABLES[found[0]], style)
+    return _COLOUR.sub(lambda match: _VARIABLES[match[0]], style)
 
 
 def _rewrite(element: ET.Element, name: str, used: set[str]) -> None:
-    # A hatch's colours are attributes, where a variable is no valid value: as a style it is.
+    # A hatch's colours are attributes, which cannot refer to a variable; a style can.
     for key in ("fill", "stroke"):
         if element.get(key) in _VARIABLES:
             element.set("style", f"{key}: {element.attrib.pop(key)}; {element.get('style', '')}")
     link = element.attrib.pop(_LINK, None)
     if link is not None:
         element.set("href", f"#{name}-{link.removeprefix('#')}")
-    identity = element.attrib.pop("id", None)
-    if identity in used:
+    identity = element.attrib.pop("id", "")
+    if identity.startswith(_CLASS):
+        element.set("class", identity.removeprefix(_CLASS))
+    elif identity and identity in used:
         element.set("id", f"{name}-{identity}")
     for key, value in element.attrib.items():
         if key in {"id", "href"}:
@@ -116,18 +135,18 @@ def _rewrite(element: ET.Element, name: str, used: set[str]) -> None:
 
 
 # ----------------------------------------------------------------------
-# The look that all plots share: sizes in CSS pixels, one font size, series told apart by more than colour.
+# The look of all figures. Sizes are in CSS pixels, and series differ in more than colour.
 
-#: CSS pixels; SVG written at 72 dots per inch has one user unit per point.
+#: Width in CSS pixels: at 72 dots per inch, a point of matplotlib is a pixel of the SVG.
 WIDTH = 480
 _FONT = 13.0
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES = ("solid", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1)), (0, (8, 3)))
 
 _SETTINGS: dict[str, Any] = {
-    "svg.fonttype": "none",  # text stays text: it can be read aloud, searched and styled
-    "text.parse_math": False,  # a dollar sign in a name is no formula
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so the layout is the same everywhere
+    "svg.fonttype": "none",  # keep text as text, to be read aloud, searched and styled
+    "text.parse_math": False,  # a dollar sign in a name starts no formula
+    "font.family": "DejaVu Sans",  # matplotlib brings it, so the layout is the same everywhere
     "font.size": _FONT,
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
@@ -152,7 +171,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 def settings(name: str) -> Any:
-    """Return the context in which to draw the panel *name*: its ids are derived from the name alone."""
+    """Return the context in which to draw the panel *name*; its ids depend on the name alone."""
     values: Any = {**_SETTINGS, "svg.hashsalt": name}
     return mpl.rc_context(values)
 
@@ -166,15 +185,15 @@ def axes(width: float, height: float, margins: tuple[float, float, float, float]
 
 
 def panel(drawing: Drawing, *, name: str, title: str, description: str) -> Panel:
-    """Return the drawing as a panel; to be called within :func:`settings`."""
+    """Return the drawing as a panel; call it within :func:`settings`."""
     out = io.StringIO()
-    drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    svg = inline(out.getvalue(), name=name, title=clean(title), description=clean(description))
+    drawing.savefig(out, format="svg", metadata=_NO_METADATA)
+    svg = inline(out.getvalue(), name=name, title=title, description=description)
     return Panel(svg, round(drawing.get_figwidth() * 72))
 
 
 def series_style(position: int) -> dict[str, Any]:
-    """Return colour, marker and dashes of the series at *position* (0-based); they repeat after six."""
+    """Return colour, marker and dashes of the series at *position* (from 0); they repeat after six."""
     index = position % len(SERIES)
     return {"color": SERIES[index], "marker": _MARKERS[index], "linestyle": _DASHES[index]}
 
@@ -189,22 +208,23 @@ def error_bars(medians: Sequence[float], low: Sequence[float], high: Sequence[fl
 
 def threads_axis(ax: Axes, counts: Sequence[int]) -> None:
     """Scale the x axis to thread *counts* in powers of two, with a tick at each count that has room."""
-    known = sorted(set(counts))
+    threads_counts = sorted(set(counts))
+    lowest, most = threads_counts[0], threads_counts[-1]
     ax.set_xscale("log", base=2)
     shown: list[int] = []
-    # From the largest down, so that "all PUs" keeps its tick; 0.8 is the room of a label, as a ratio.
-    room = max(1.12, (known[-1] / known[0]) ** (1 / 14))
-    for threads in reversed(known):
+    # From the largest down, so that "all PUs" keeps its tick; *room* is the width of a label, as a ratio.
+    room = max(1.12, (most / lowest) ** (1 / 14))
+    for threads in reversed(threads_counts):
         if not shown or shown[-1] / threads >= room:
             shown.append(threads)
     ax.set_xticks(shown, [str(t) for t in shown])
     ax.set_xticks([], minor=True)
-    ax.set_xlim(known[0] / 1.2, known[-1] * 1.2)
+    ax.set_xlim(lowest / 1.2, most * 1.2)
     ax.set_xlabel("threads")
 
 
 def zero_based(ax: Axes, highest: float) -> None:
-    """Start the y axis at 0, so that lengths compare as the numbers do, and number it plainly."""
+    """Start the y axis at 0, so that heights are proportional to the values."""
     ax.set_ylim(0, highest * 1.08 if highest > 0 else 1)
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.grid(axis="y")
@@ -212,8 +232,8 @@ def zero_based(ax: Axes, highest: float) -> None:
 
 def logarithmic_axis(ax: Axes, values: Iterable[float]) -> None:
     """Make the y axis logarithmic over the positive *values*, with ticks at 1, 2 and 5 of each decade."""
-    known = [v for v in values if v > 0] or [1.0]
-    low, high = min(known) / 1.15, max(known) * 1.15
+    positive = [v for v in values if v > 0] or [1.0]
+    low, high = min(positive) / 1.15, max(positive) * 1.15
     ax.set_yscale("log")
     decades = range(floor(log10(low)), ceil(log10(high)) + 1)
     ticks = [t for d in decades for m in (1, 2, 5) if low <= (t := m * 10.0**d) <= high]
@@ -224,7 +244,7 @@ def logarithmic_axis(ax: Axes, values: Iterable[float]) -> None:
 
 
 def legend(ax: Axes, columns: int, left: float = 0.0) -> None:
-    """Place the legend above the axes, where it covers no data; *left* is where it starts, in widths of them."""
+    """Place the legend above the axes, where it covers no data; it starts at *left* (in widths of the axes)."""
     ax.legend(
         loc="lower left",
         bbox_to_anchor=(left, 1.0),
@@ -237,7 +257,7 @@ def legend(ax: Axes, columns: int, left: float = 0.0) -> None:
 
 
 # ----------------------------------------------------------------------
-# Lines of points with error bars over the number of threads: the drawing that several figures share.
+# Lines of points with error bars over the number of threads.
 
 
 @dataclass(frozen=True)
@@ -251,12 +271,12 @@ class Point:
 
 
 def of(threads: int, record: Record) -> Point:
-    """Return a record's median as a point, with an error bar from its smallest to its largest repetition."""
+    """Return a record's median as a point; its error bar spans the repetitions."""
     return Point(threads, record.value, min(record.samples), max(record.samples))
 
 
 def wide(points: Iterable[Point]) -> bool:
-    """Return whether values differ so much that on a linear axis the small ones could not be told apart."""
+    """Return whether the values span too wide a range for a linear axis."""
     ends = [(p.low, p.high) for p in points]
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
     return low > 0 and high / low > 8
@@ -274,14 +294,14 @@ def draw_lines(
     columns: int = 4,
     logarithmic: bool = False,
 ) -> Panel:
-    """Return the lines; *label* names the y axis, *heading* stands above; the legend has *columns*.
+    """Return a panel of *lines* by their name in the legend, which has *columns*.
 
-    A single line of an empty name has no legend.
+    *label* names the y axis, *heading* stands above. A single line with an empty name has no legend.
     """
-    known = [p for points in lines.values() for p in points]
+    all_points = [p for points in lines.values() for p in points]
     named = any(lines)
     rows = -(-len(lines) // columns) if named else 0
-    # A legend of one row has its place in the margin of every drawing.
+    # The margin of every drawing has room for a legend of one row.
     top = 34.0 + (20 * rows if heading else 20 * max(0, rows - 1))
     width, height = size
     with settings(name):
@@ -296,11 +316,11 @@ def draw_lines(
                 label=clean(key),
                 **series_style(position),
             )
-        threads_axis(ax, [p.threads for p in known])
+        threads_axis(ax, [p.threads for p in all_points])
         if logarithmic:
-            logarithmic_axis(ax, (end for p in known for end in (p.low, p.value, p.high)))
+            logarithmic_axis(ax, (end for p in all_points for end in (p.low, p.value, p.high)))
         else:
-            zero_based(ax, max(p.high for p in known))
+            zero_based(ax, max(p.high for p in all_points))
         ax.set_ylabel(label)
         if heading:
             ax.set_title(heading, loc="left", fontsize=14, pad=top - 22)
@@ -355,30 +375,16 @@ def draw_bars(
         left = min(left, 220)
         drawing, ax = axes(WIDTH, height, (left, 12, bottom, top))
         for y, bar in enumerate(bars):
-            look = list(kinds).index(bar.kind) % len(SERIES)
-            ax.barh(y, bar.value, height=0.62, color=SERIES[look], hatch=_HATCHES[look], edgecolor=PAPER)
-            ax.errorbar(
-                bar.value,
-                y,
-                xerr=[[bar.value - bar.low], [bar.high - bar.value]],
-                color=INK,
-                capsize=4,
-                linewidth=1.5,
-            )
+            _draw_bar(ax, y, bar, kinds, height=0.62, cap=4, line=1.5)
             ax.text(bar.high + highest * 0.02, y, bar.text, va="center")
-        shown = [kind for kind in kinds if any(bar.kind == kind for bar in bars)]
-        _key(ax, kinds, shown)
         if line is not None:
             ax.axvline(line, color=INK, linewidth=1.5, linestyle=(0, (4, 3)))
-        ax.set_yticks(range(len(bars)), [_clean_lines(bar.label) for bar in bars], fontsize=12, linespacing=1.1)
         ax.set(xlim=(0, max(highest * 1.16, 1.2 * (line or 0))), ylim=(len(bars) - 0.4, -0.6))
-        _finish(ax, axis)
+        labels = {float(y): bar.label for y, bar in enumerate(bars)}
+        _finish(ax, left, labels, kinds=kinds, used={b.kind for b in bars}, axis=axis, heading=heading)
         if footer:
-            # From the left edge of the drawing: below the axes alone it would not fit.
+            # From the left edge of the drawing, because the axes are too narrow for it.
             drawing.text(8 / WIDTH, 8 / height, clean(footer), fontsize=12)
-        if heading:
-            ax.set_title(clean(heading), loc="left", fontsize=14, pad=top - 22)
-        legend(ax, min(4, len(shown)), _edge(left))
         return panel(drawing, name=name, title=title, description=description)
 
 
@@ -401,56 +407,147 @@ def grouped(
         height = top + bottom + (_BESIDE_BAR + 2) * rows
         left = min(left, 200)
         drawing, ax = axes(WIDTH, height, (left, 12, bottom, top))
-        y, ticks = 0.0, []
-        for _, bars in groups:
-            ticks.append(y + (len(bars) - 1) / 2)
+        y, ticks = 0.0, {}
+        for label, bars in groups:
+            ticks[y + (len(bars) - 1) / 2] = label
             for bar in bars:
-                look = list(kinds).index(bar.kind) % len(SERIES)
-                ax.barh(y, bar.value, height=0.86, color=SERIES[look], hatch=_HATCHES[look], edgecolor=PAPER)
-                ends = [[bar.value - bar.low], [bar.high - bar.value]]
-                ax.errorbar(bar.value, y, xerr=ends, color=INK, capsize=3, linewidth=1.2)
+                _draw_bar(ax, y, bar, kinds, height=0.86, cap=3, line=1.2)
                 ax.text(bar.high + highest * 0.02, y, bar.text, va="center", fontsize=11)
                 y += 1
             y += 1
-        _key(ax, kinds, [k for k in kinds if any(b.kind == k for _, bars in groups for b in bars)])
-        ax.set_yticks(ticks, [_clean_lines(label) for label, _ in groups], fontsize=12, linespacing=1.1)
-        # The texts at the bars' ends have their room to the right.
+        # Room to the right for the texts at the ends of the bars.
         ax.set(xlim=(0, highest * 1.75), ylim=(y - 1.2, -0.8))
-        _finish(ax, axis)
-        if heading:
-            ax.set_title(clean(heading), loc="left", fontsize=14, pad=top - 22)
-        legend(ax, 3, _edge(left))
+        used = {b.kind for _, bars in groups for b in bars}
+        _finish(ax, left, ticks, kinds=kinds, used=used, axis=axis, heading=heading)
         return panel(drawing, name=name, title=title, description=description)
 
 
-def _edge(left: float) -> float:
-    """Return where a legend starts that has the drawing's whole width: beside long labels, axes are narrow."""
-    return -(left - 8) / (WIDTH - left - 12)
+def _draw_bar(
+    ax: Axes, y: float, bar: Bar, kinds: Sequence[str], *, height: float, cap: float, line: float
+) -> None:
+    ax.barh(y, bar.value, height=height, edgecolor=PAPER, **_bar_style(kinds, bar.kind))
+    ends = [[bar.value - bar.low], [bar.high - bar.value]]
+    ax.errorbar(bar.value, y, xerr=ends, color=INK, capsize=cap, linewidth=line)
 
 
-def _clean_lines(label: str) -> str:
-    """Return a label of several lines, each of them printable."""
-    return "\n".join(clean(part) for part in label.split("\n"))
+def _bar_style(kinds: Sequence[str], kind: str) -> dict[str, Any]:
+    index = list(kinds).index(kind) % len(SERIES)
+    return {"color": SERIES[index], "hatch": _HATCHES[index]}
 
 
-def _key(ax: Axes, kinds: Sequence[str], shown: Sequence[str]) -> None:
-    for kind in shown:
-        look = list(kinds).index(kind) % len(SERIES)
-        ax.barh(0, 0, color=SERIES[look], hatch=_HATCHES[look], edgecolor=PAPER, label=clean(kind))
-
-
-def _finish(ax: Axes, axis: str) -> None:
+def _finish(
+    ax: Axes,
+    left: float,
+    labels: Mapping[float, str],
+    *,
+    kinds: Sequence[str],
+    used: set[str],
+    axis: str,
+    heading: str,
+) -> None:
+    """Add the *labels* of the bars by their height, the legend of the kinds *used*, axis label and *heading*."""
+    for kind in (kind for kind in kinds if kind in used):
+        ax.barh(0, 0, edgecolor=PAPER, label=clean(kind), **_bar_style(kinds, kind))
+    lines = ["\n".join(map(clean, label.split("\n"))) for label in labels.values()]
+    ax.set_yticks(list(labels), lines, fontsize=12, linespacing=1.1)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.grid(axis="x")
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel(axis)
+    if heading:
+        ax.set_title(clean(heading), loc="left", fontsize=14, pad=12 + _HEADING)
+    # The legend has the whole width of the drawing, because the axes are narrow beside long labels.
+    legend(ax, min(4, len(used)), -(left - 8) / (WIDTH - left - 12))
 
 
 # ----------------------------------------------------------------------
-# A matrix as SVG: coloured cells with their values, written directly.
-#
-# matplotlib lays out every text that it draws: the 106 x 8 cells of a host with eight NUMA nodes would take it
-# seconds per kernel. Its colour map is used; the cells are plain rectangles and texts.
+# Drawings placed in pixels, without axes: heat maps, the topology, and the small figures of a fleet.
+
+
+class Canvas:
+    """A drawing of *width* x *height* px; x runs to the right and y down, from the top left corner.
+
+    It calls matplotlib's SVG renderer directly, because matplotlib takes about a millisecond to lay out a text,
+    and the matrix of a host with eight NUMA nodes has hundreds. Use it within :func:`settings`.
+    """
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = round(width), round(height)
+        self._out = io.StringIO()
+        self._renderer = RendererSVG(self.width, self.height, self._out, image_dpi=72, metadata=_NO_METADATA)
+
+    @contextmanager
+    def group(self, kind: str) -> Iterator[None]:
+        """Put what is drawn inside into a group of the class *kind*."""
+        self._renderer.open_group("", gid=f"{_CLASS}{kind}")
+        yield
+        self._renderer.close_group("")
+
+    def rectangle(
+        self,
+        corner: tuple[float, float],
+        size: tuple[float, float],
+        *,
+        fill: str = "",
+        line: str = "",
+        dashed: bool = False,
+        radius: float = 0,
+    ) -> None:
+        """Draw a rectangle with its upper left *corner*; *fill* and *line* are colours."""
+        x, y = corner[0], self.height - corner[1] - size[1]
+        shape = BoxStyle.Round(pad=0, rounding_size=radius) if radius else BoxStyle.Square(pad=0)
+        self._path(shape(x, y, *size, 1), fill=fill, line=line, dashes=(3, 2) if dashed else None)
+
+    def line(
+        self, points: Sequence[tuple[float, float]], color: str, *, width: float = 1, dashes: Any = None
+    ) -> None:
+        """Draw a line through *points*; *dashes* are the lengths (px) of dashes and gaps."""
+        self._path(Path([(x, self.height - y) for x, y in points]), line=color, width=width, dashes=dashes)
+
+    def dot(self, centre: tuple[float, float], radius: float, color: str) -> None:
+        """Draw a filled circle."""
+        self._path(Path.circle((centre[0], self.height - centre[1]), radius), fill=color)
+
+    def _path(self, path: Path, *, fill: str = "", line: str = "", width: float = 1, dashes: Any = None) -> None:
+        context = self._renderer.new_gc()
+        context.set_linewidth(width if line else 0)
+        context.set_foreground(line or fill)
+        if dashes:
+            context.set_dashes(0, dashes)
+        self._renderer.draw_path(context, path, IdentityTransform(), to_rgba(fill) if fill else None)
+
+    def text(
+        self,
+        place: tuple[float, float],
+        text: str,
+        *,
+        color: str = INK,
+        anchor: Literal["left", "center", "right"] = "left",
+        size: float = _FONT,
+        bold: bool = False,
+        upwards: bool = False,
+    ) -> None:
+        """Draw a text whose base line begins, has its middle or ends (*anchor*) at *place*."""
+        x, y = place
+        context = self._renderer.new_gc()
+        context.set_foreground(color)
+        label = Text(x, self.height - y, ha=anchor, rotation_mode="anchor")
+        self._renderer.draw_text(context, x, y, clean(text), _font(size, bold), 90 * upwards, mtext=label)
+
+    def panel(self, kind: str, *, name: str = "", title: str = "", description: str = "") -> Panel:
+        """Return the drawing as a panel of the class *kind*; nothing can be added to it afterwards."""
+        self._renderer.finalize()
+        document = self._out.getvalue()
+        return Panel(inline(document, name=name, title=title, description=description, kind=kind), self.width)
+
+
+@cache
+def _font(size: float, bold: bool) -> FontProperties:
+    return FontProperties(size=size, weight=600 if bold else 400)
+
+
+# ----------------------------------------------------------------------
+# Heat maps: a matrix of coloured cells with their values.
 
 _CELL_WIDTH = 48
 #: Height of a cell (px) in a matrix of few rows and of many.
@@ -458,7 +555,7 @@ _CELL_HEIGHTS = (30, 22)
 _FEW_ROWS = 16
 #: Space (px) above the cells for the title, below them for numbers, axis label and colour scale.
 _TOP, _BOTTOM = 30, 92
-# Room for the label below the cells.
+#: Width (px) of the narrowest matrix, which has room for the label below the cells.
 _NARROWEST = 180
 #: Width (px) of a character of a row's label, and what the axis label and the gaps beside it take.
 _CHARACTER, _BESIDE = 7.5, 36
@@ -467,7 +564,7 @@ _STEPS = 256
 
 @cache
 def _scale() -> tuple[tuple[str, str], ...]:
-    """Return (colour, class of the text on it) for each step of the scale, dark to bright.
+    """Return (colour of the cell, colour of the text on it) for each step of the scale, dark to bright.
 
     cividis is perceptually uniform, and its order of brightness is the same for every kind of colour vision.
     """
@@ -477,7 +574,7 @@ def _scale() -> tuple[tuple[str, str], ...]:
         # Relative luminance (WCAG 2.2): above 0.18 black has the better contrast, below it white.
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
         luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-        steps.append((to_hex(colour), "dark" if luminance > 0.18 else "bright"))
+        steps.append((to_hex(colour), "#000000" if luminance > 0.18 else "#ffffff"))
     return tuple(steps)
 
 
@@ -493,66 +590,48 @@ def draw_heatmap(
     title: str,
     description: str,
 ) -> Panel:
-    """Return the matrix; colours run from 0 to *highest* (in *unit*), a cell of None was not measured.
+    """Return the matrix; colours run from 0 to *highest* (in *unit*), None is a cell without a value.
 
-    *axes* label the rows and the columns; *name* prefixes the ids; *title* stands above the matrix and, with
+    *axes* label the rows and the columns. *name* prefixes the ids. *title* stands above the matrix and, with
     *description*, is its text alternative.
     """
     left = _BESIDE + _CHARACTER * max(map(len, rows))
     height = _CELL_HEIGHTS[len(rows) > _FEW_ROWS]
     across, down = max(_CELL_WIDTH * len(columns), _NARROWEST), height * len(rows)
-    width = across / len(columns)
-    right, bottom = left + across, _TOP + down
-    parts = [Markup('<text class="heading" x="{:g}" y="16">{}</text>').format(left, clean(title))]
-    for y, values in enumerate(cells):
-        middle = _TOP + height * (y + 0.5) + 4.5
-        parts.append(Markup('<text class="end" x="{:g}" y="{:g}">{}</text>').format(left - 7, middle, rows[y]))
-        for x, value in enumerate(values):
-            parts.append(_cell(value, highest, (left + x * width, _TOP + y * height), (width, height)))
-    for x, label in enumerate(columns):
-        place = (left + (x + 0.5) * width, bottom + 17)
-        parts.append(Markup('<text class="middle" x="{:g}" y="{:g}">{}</text>').format(*place, label))
-    middle = left + across / 2
-    parts += [
-        Markup('<text class="middle" x="{:g}" y="{:g}">{}</text>').format(middle, bottom + 37, axes[1]),
-        # A label along a short side would run out of the drawing: it is centred where there is room only.
-        Markup('<text class="{}" transform="translate(14 {:g}) rotate(-90)">{}</text>').format(
-            "middle" if down > _CHARACTER * len(axes[0]) else "end",
-            _TOP + down / 2 if down > _CHARACTER * len(axes[0]) else _TOP - 6,
-            axes[0],
-        ),
-        _legend(name, (left, bottom + 50), across, f"{number(highest)} {unit}"),
-    ]
-    total = (round(right + 12), round(bottom + _BOTTOM))
-    head = Markup(
-        '<svg class="matrix" role="img" aria-labelledby="{0}-title {0}-desc" viewBox="0 0 {1} {2}" width="{1}" '
-        'height="{2}"><title id="{0}-title">{3}</title><desc id="{0}-desc">{4}</desc>'
-    ).format(name, *total, clean(title), clean(description))
-    return Panel(head + Markup("").join(parts) + Markup("</svg>"), total[0])
+    width, bottom = across / len(columns), _TOP + down
+    with settings(name):
+        canvas = Canvas(left + across + 12, bottom + _BOTTOM)
+        canvas.text((left, 16), title, size=14, bold=True)
+        for y, (label, values) in enumerate(zip(rows, cells, strict=True)):
+            base = _TOP + height * (y + 0.5) + 4.5
+            canvas.text((left - 7, base), label, anchor="right")
+            known = [(left + x * width, value) for x, value in enumerate(values) if value is not None]
+            for x in (left + x * width for x, value in enumerate(values) if value is None):
+                canvas.text((x + width / 2, base), "none", anchor="center")
+            with canvas.group("cells"):
+                for x, value in known:
+                    part = min(max(value / highest, 0.0), 1.0) if highest > 0 else 0.0
+                    colour, ink = _scale()[round(part * (_STEPS - 1))]
+                    canvas.rectangle((x, _TOP + y * height), (width - 1, height - 1), fill=colour)
+                    canvas.text((x + width / 2, base), number(value), color=ink, anchor="center")
+        for x, label in enumerate(columns):
+            canvas.text((left + (x + 0.5) * width, bottom + 17), label, anchor="center")
+        canvas.text((left + across / 2, bottom + 37), axes[1], anchor="center")
+        # Along a short side, a centred label would run out of the drawing.
+        if down > _CHARACTER * len(axes[0]):
+            canvas.text((14, _TOP + down / 2), axes[0], anchor="center", upwards=True)
+        else:
+            canvas.text((14, _TOP - 6), axes[0], anchor="right", upwards=True)
+        _draw_scale(canvas, (left, bottom + 50), across, f"{number(highest)} {unit}")
+        return canvas.panel("matrix", name=name, title=title, description=description)
 
 
-def _cell(value: float | None, highest: float, corner: tuple[float, float], size: tuple[float, float]) -> Markup:
+def _draw_scale(canvas: Canvas, corner: tuple[float, float], width: float, highest: str) -> None:
+    """Draw the colours of a heat map from left to right."""
     x, y = corner
-    width, height = size
-    middle = f'x="{x + width / 2:g}" y="{y + height / 2 + 4.5:g}"'
-    if value is None:
-        return Markup(f'<text class="middle" {middle}>none</text>')  # noqa: S704 - numbers only
-    part = min(max(value / highest, 0.0), 1.0) if highest > 0 else 0.0
-    colour, ink = _scale()[round(part * (_STEPS - 1))]
-    return Markup(  # noqa: S704 - numbers only
-        f'<rect x="{x:g}" y="{y:g}" width="{width - 1:g}" height="{height - 1:g}" fill="{colour}"/>'
-        f'<text class="middle {ink}" {middle}>{escape(number(value))}</text>'
-    )
-
-
-def _legend(name: str, corner: tuple[float, float], width: float, highest: str) -> Markup:
-    x, y = corner
-    stops = Markup("").join(
-        Markup('<stop offset="{:g}" stop-color="{}"/>').format(i / 8, _scale()[i * (_STEPS - 1) // 8][0])
-        for i in range(9)
-    )
-    return Markup(
-        '<defs><linearGradient id="{0}-scale">{1}</linearGradient></defs>'
-        '<rect x="{2:g}" y="{3:g}" width="{4:g}" height="9" fill="url(#{0}-scale)"/>'
-        '<text x="{2:g}" y="{5:g}">0</text><text class="end" x="{6:g}" y="{5:g}">{7}</text>'
-    ).format(name, stops, x, y, width, y + 26, x + width, highest)
+    for step in range(0, _STEPS, 4):
+        # Each reaches to the right end, or gaps would be seen between them.
+        start = width * step / _STEPS
+        canvas.rectangle((x + start, y), (width - start, 9), fill=_scale()[step][0])
+    canvas.text((x, y + 26), "0")
+    canvas.text((x + width, y + 26), highest, anchor="right")

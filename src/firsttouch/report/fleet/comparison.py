@@ -271,7 +271,6 @@ _WIDTH, _HEIGHT = 120, 16
 #: Hosts or metrics that a cell names.
 _NAMED = 5
 _DECIDED = frozenset({"worse", "changed", "better"})
-_KINDS: Mapping[Word, str] = {"worse": "out", "better": "in"}
 
 
 @dataclass(frozen=True)
@@ -345,27 +344,29 @@ def _cells(one: Change, name: str) -> tuple[str, ...]:
     return (name, one.word, *values, percent(one.size), between, p, str(one.hosts), unlike)
 
 
-def _bar(one: Change, reach: float) -> Markup:
-    """Return the change and its interval as a drawing: no change in the middle, better to the right.
+def _bar(change: Change, reach: float) -> Markup:
+    """Return a drawing of the change and its interval: no change in the middle, better to the right.
 
-    It is there for the eye alone, as the row says the same in words.
+    Screen readers skip it, because the row states the same in words.
     """
-    side = -1 if one.case.better == "lower" else 1
-    middle = _WIDTH / 2
+    from firsttouch.report.figures import drawing  # noqa: PLC0415 - imports matplotlib
+
+    side = -1 if change.case.better == "lower" else 1
+    middle, height = _WIDTH / 2, _HEIGHT / 2
     low, high, at = (
-        middle + side * x / reach * (middle - 5)
-        for x in (one.size if one.low is None else one.low, one.size if one.high is None else one.high, one.size)
+        middle + side * (change.size if x is None else x) / reach * (middle - 5)
+        for x in (change.low, change.high, change.size)
     )
-    kind = _KINDS.get(one.word, "other")
-    left, width = min(low, high), max(1.0, abs(high - low))
-    # All of these are numbers, or words of ours.
-    return Markup(  # noqa: S704
-        f'<svg class="change" aria-hidden="true" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
-        f'height="{_HEIGHT}"><line class="middle" x1="{middle}" x2="{middle}" y1="0" y2="{_HEIGHT}"/>'
-        f'<line class="{kind}" x1="{middle}" x2="{at:.1f}" y1="8" y2="8"/>'
-        f'<rect class="{kind}" x="{left:.1f}" y="4" width="{width:.1f}" height="8"/>'
-        f'<circle class="{kind}" cx="{at:.1f}" cy="8" r="4"/></svg>'
-    )
+    colour = {"worse": drawing.WARN, "better": drawing.SERIES[0]}.get(change.word, drawing.SERIES[5])
+    with drawing.settings("change"):
+        canvas = drawing.Canvas(_WIDTH, _HEIGHT)
+        canvas.line([(middle, 0), (middle, _HEIGHT)], drawing.MUTED)
+        canvas.line([(middle, height), (at, height)], colour, width=2)
+        with canvas.group("interval"):
+            canvas.rectangle((min(low, high), 4), (max(1.0, abs(high - low)), 8), fill=colour)
+        with canvas.group("size"):
+            canvas.dot((at, height), 4, colour)
+        return canvas.panel("change").svg
 
 
 # ----------------------------------------------------------------------

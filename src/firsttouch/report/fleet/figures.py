@@ -6,10 +6,11 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from firsttouch.judge import sprt
 from firsttouch.judge.sprt import Floats
@@ -19,11 +20,11 @@ from firsttouch.report.text import count, listed, number, percent, quantity
 from firsttouch.systems.references import Reference
 
 # ----------------------------------------------------------------------
-# Hosts x metrics: the worst hosts and the worst metrics one by one, the others summed up beside them.
+# Heat map of hosts by metrics: the worst of both have rows and columns, the others are summarised beside them.
 
-#: Hosts and metrics that have a row or a column of their own.
+#: The most rows (hosts) and columns (metrics).
 MOST_HOSTS, MOST_METRICS = 60, 30
-#: Where there are more hosts than rows, those that pass have as many beside the others, to compare with.
+#: Rows of hosts that pass, for comparison, if not all hosts have a row.
 _PASSING = 8
 #: Relative differences at which a cell's colour changes.
 STEPS = (0.01, 0.025, 0.05, 0.1, 0.2)
@@ -31,7 +32,7 @@ STEPS = (0.01, 0.025, 0.05, 0.1, 0.2)
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: the *text* is the change in percent, *mark* a sign of the verdict, *tone* names its colour."""
+    """A cell: *text* is the change in percent, *mark* the sign of the verdict, *tone* the class of its colour."""
 
     text: str
     mark: str = ""
@@ -40,9 +41,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Heat:
-    """The map: a row of cells per host (*rows*), columns named by *metrics*; *others* are the hosts left over.
+    """The map: *rows* of host, verdict and cells, with the *metrics* as columns.
 
-    The last column sums up the metrics that have none.
+    The last column is the median of the *left_out* metrics, the last row that of the *others* (hosts).
     """
 
     metrics: Sequence[str]
@@ -52,48 +53,48 @@ class Heat:
 
 
 _SIGNS = {"pass": "", "suspect": "?", "invalid": "!", "fail": "x"}
-#: What the sign in a cell means.
+#: Sign in a cell -> what it means.
 MARKS = {sign: word for word, sign in _SIGNS.items() if sign} | {"-": "not measured"}
 
 
 def legend() -> dict[str, Any]:
-    """Return what a template says of the map's colours and signs."""
+    """Return what a template needs to explain the colours and signs of the map."""
     return {"steps": STEPS, "marks": MARKS, "surest": sprt.certainty_text(sprt.FAIL_AT)}
 
 
 def heat(ranks: Ranks) -> Heat | None:
-    """Return the map of a fleet, None where nothing is judged."""
+    """Return the map of a fleet, None if nothing is judged."""
     judged = ranks.judged
-    known = judged.passes
+    passes = judged.passes
     hosts = [h for h in ranks.hosts if h in judged.number]
     if len(hosts) > MOST_HOSTS:
         hosts = hosts[: min(MOST_HOSTS, sum(ranks.words[h] > 0 for h in hosts) + _PASSING)]
     cases = _columns(ranks, hosts)
     if not cases or not hosts:
         return None
-    better = [known.cases[c].better for c in cases]
+    better = [passes.cases[c].better for c in cases]
     column = {c: i for i, c in enumerate(cases)}
-    rows: list[tuple[str, str, Sequence[Cell]]] = []
+    map_rows: list[tuple[str, str, Sequence[Cell]]] = []
     for host in hosts:
         cells = [Cell("", "-")] * len(cases)
         rest = []
         for group in judged.groups(host):
-            case = int(known.case[group])
+            case = int(passes.case[group])
             change, word = float(judged.change[group]), ORDER[judged.words[group]]
             if case in column:
                 cells[column[case]] = _cell(change, better[column[case]], _SIGNS[word])
             elif np.isfinite(change):
-                rest.append(change if known.cases[case].better == "higher" else -change)
+                rest.append(change if passes.cases[case].better == "higher" else -change)
         cells.append(_summed(rest) if len(ranks.cases) > len(cases) else Cell(""))
-        rows.append((host, ORDER[ranks.words[host]], cells))
-    others = len(known.hosts) - len(hosts)
+        map_rows.append((host, ORDER[ranks.words[host]], cells))
+    others = len(passes.hosts) - len(hosts)
     if others:
-        rows.append((count(others, "other"), "", _others(ranks, hosts, cases)))
-    return Heat([ranks.names.of[c] for c in cases], rows, others, len(ranks.cases) - len(cases))
+        map_rows.append((count(others, "other"), "", _others(ranks, hosts, cases)))
+    return Heat([ranks.names.of[c] for c in cases], map_rows, others, len(ranks.cases) - len(cases))
 
 
 def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
-    """Return the cases with a column: of each host's reasons one or more, then those with the worst hosts."""
+    """Return the cases with a column: one or more reasons of each host, then the cases with the worst hosts."""
     chosen: set[int] = set()
     for host in hosts:
         reasons = ranks.reason(host)
@@ -107,22 +108,22 @@ def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
 
 
 def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Cell]:
-    """Return the median of the other hosts in each case, and over all other cases."""
+    """Return the median change of the hosts without a row in each case, and an empty cell for the last column."""
     judged = ranks.judged
-    known = judged.passes
-    named = np.zeros(len(known.hosts), dtype=np.bool_)
+    passes = judged.passes
+    named = np.zeros(len(passes.hosts), dtype=np.bool_)
     named[[judged.number[h] for h in hosts]] = True
     cells = []
     for case in cases:
-        where = known.groups(case)
-        changes = judged.change[where][~named[known.host[where]]]
+        where = passes.groups(case)
+        changes = judged.change[where][~named[passes.host[where]]]
         changes = changes[np.isfinite(changes)]
-        cells.append(_cell(float(np.median(changes)), known.cases[case].better, "") if len(changes) else Cell(""))
+        cells.append(_cell(float(np.median(changes)), passes.cases[case].better, "") if len(changes) else Cell(""))
     return [*cells, Cell("")]
 
 
 def _summed(changes: Sequence[float]) -> Cell:
-    """Return the median of the changes in the other cases, where more is better."""
+    """Return the median of *changes*, which are above 0 for better."""
     return _cell(float(np.median(changes)), "higher", "") if changes else Cell("")
 
 
@@ -145,12 +146,13 @@ MOST_DRAWN = 24
 #: Outliers that are named.
 _NAMED = 6
 _BINS, _WIDTH, _HEIGHT = 41, 330, 96
+_SMALL = 11
 HEADER = ("metric", "hosts", "expected", "lowest", "5 %", "median", "95 %", "highest", "not pass", "worst host")
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A metric over the hosts: its *name*, *sentences* that say it, and the drawing."""
+    """The distribution of the metric *name* over the hosts, as *sentences* and as a drawing."""
 
     name: str
     sentences: Sequence[str]
@@ -159,65 +161,61 @@ class Spread:
 
 def spreads(ranks: Ranks) -> list[Spread]:
     """Return the distributions of the metrics that stand out most."""
-    return [_drawn(ranks, case, f"spread{i}") for i, case in enumerate(ranks.cases[:MOST_DRAWN])]
+    return [_spread(ranks, case, f"spread{i}") for i, case in enumerate(ranks.cases[:MOST_DRAWN])]
 
 
 def rows(ranks: Ranks) -> list[tuple[str, ...]]:
-    """Return a line of the table for each metric that hosts are judged by, in the same order."""
+    """Return a line of the table (see HEADER) for each metric that judges hosts, those that stand out first."""
     return [_row(ranks, case) for case in ranks.cases]
 
 
 def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | None]:
-    """Return the changes of the hosts from what is expected, their groups of passes, and what that is."""
-    known = ranks.judged.passes
-    where = known.groups(case)
+    """Return the relative changes of the hosts, the numbers of their groups of samples, and the reference."""
+    where = ranks.judged.passes.groups(case)
     changes = ranks.judged.change[where]
-    there = np.isfinite(changes)
-    groups = np.arange(where.start, where.stop)[there]
-    return changes[there], groups.tolist(), ranks.reference(case)
+    measured = np.isfinite(changes)
+    return changes[measured], np.arange(where.start, where.stop)[measured].tolist(), ranks.reference(case)
 
 
-def _row(ranks: Ranks, case: int) -> tuple[str, ...]:
-    changes, groups, reference = _values(ranks, case)
-    known = ranks.judged.passes
-    one = known.cases[case]
-    bad = np.count_nonzero(ranks.judged.words[known.groups(case)])
+def _row(ranks: Ranks, number_of_case: int) -> tuple[str, ...]:
+    changes, groups, reference = _values(ranks, number_of_case)
+    passes = ranks.judged.passes
+    case = passes.cases[number_of_case]
+    bad = np.count_nonzero(ranks.judged.words[passes.groups(number_of_case)])
     if not len(changes) or reference is None:
-        return (one.name, str(len(groups)), *[""] * 6, str(bad), "")
+        return (case.name, str(len(groups)), *[""] * 6, str(bad), "")
     low, first, middle, last, high = np.quantile(changes, (0, 0.05, 0.5, 0.95, 1)).tolist()
     shown = [number(reference.value * (1 + x)) for x in (low, first, middle, last, high)]
-    worst = int(np.argmax([worse(x, one.better) for x in (low, high)]))
-    at = int(np.argmin(changes) if worst == 0 else np.argmax(changes))
-    named = f"{known.hosts[known.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
-    return (one.name, str(len(groups)), quantity(reference.value, one.unit), *shown, str(bad), named)
+    at = int(np.argmin(changes) if worse(low, case.better) >= worse(high, case.better) else np.argmax(changes))
+    worst = f"{passes.hosts[passes.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
+    return (case.name, str(len(groups)), quantity(reference.value, case.unit), *shown, str(bad), worst)
 
 
-def _drawn(ranks: Ranks, case: int, name: str) -> Spread:
-    changes, groups, reference = _values(ranks, case)
-    known = ranks.judged.passes
-    one = known.cases[case]
-    called = ranks.names.of[case]
-    where = known.groups(case)
-    words = np.bincount(ranks.judged.words[where], minlength=len(ORDER)).tolist()
-    told = [f"{n} {w}" for w, n in zip(ORDER, words, strict=True) if n]
-    sentences = [f"{count(where.stop - where.start, 'host')}: {', '.join(told)}."]
+def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
+    changes, groups, reference = _values(ranks, number_of_case)
+    judged = ranks.judged
+    case, title = judged.passes.cases[number_of_case], ranks.names.of[number_of_case]
+    where = judged.passes.groups(number_of_case)
+    words = np.bincount(judged.words[where], minlength=len(ORDER)).tolist()
+    counts = [f"{n} {w}" for w, n in zip(ORDER, words, strict=True) if n]
+    sentences = [f"{count(where.stop - where.start, 'host')}: {', '.join(counts)}."]
     if reference is None or not len(changes):
-        return Spread(called, [*sentences, *_invalid(ranks, where)], Markup(""))
+        return Spread(title, [*sentences, *_invalid(ranks, where)], Markup(""))
     limit = max(abs(reference.lower or 0.0), abs(reference.upper or 0.0))
-    expected = f"Expected {quantity(reference.value, one.unit)} within {percent(limit)} ({reference.source})."
-    order = np.argsort([-worse(float(c), one.better) for c in changes], kind="stable")
-    bad = ranks.judged.words[groups] > 0
-    beyond = [i for i in order.tolist() if bad[i] or worse(float(changes[i]), one.better) > limit]
+    order = np.argsort([-worse(float(c), case.better) for c in changes], kind="stable")
+    bad = judged.words[groups] > 0
+    beyond = [i for i in order.tolist() if bad[i] or worse(float(changes[i]), case.better) > limit]
     outliers = [_outlier(ranks, groups[i], float(changes[i]), reference) for i in beyond]
     if outliers:
         sentences.append(f"Outside: {listed(outliers, most=_NAMED)}.")
     sentences += _invalid(ranks, where)
-    sentences.append(expected)
-    return Spread(called, sentences, _histogram(changes, limit, one.better, name, (called, *sentences)))
+    expected = quantity(reference.value, case.unit)
+    sentences.append(f"Expected {expected} within {percent(limit)} ({reference.source}).")
+    return Spread(title, sentences, _histogram(changes, limit, case.better, name=name, texts=(title, *sentences)))
 
 
 def _outlier(ranks: Ranks, group: int, change: float, reference: Reference) -> str:
-    """Return a host with its value, how far that is from what is expected, its verdict, and how sure that is."""
+    """Return a host with its value, the change, its verdict and how certain that is."""
     judged = ranks.judged
     value = quantity(reference.value * (1 + change), judged.passes.cases[judged.passes.case[group]].unit)
     evidence = float(judged.evidence[group])
@@ -227,65 +225,61 @@ def _outlier(ranks: Ranks, group: int, change: float, reference: Reference) -> s
 
 
 def _invalid(ranks: Ranks, where: slice) -> list[str]:
-    """Return which hosts have no valid pass, as a sentence."""
+    """Return the sentence that names the hosts without a valid sample; an empty list if every host has one."""
     judged = ranks.judged
     wrong = np.flatnonzero(judged.words[where] == ORDER.index("invalid")) + where.start
     hosts = [judged.passes.hosts[judged.passes.host[group]] for group in wrong.tolist()]
     return [f"Invalid: {listed(hosts, most=_NAMED)}."] if hosts else []
 
 
-def _histogram(changes: Floats, limit: float, better: str, name: str, told: Sequence[str]) -> Markup:
-    """Return hosts by their change: bars (their heights as square roots, that a single host is seen)."""
-    reach = max(2 * limit, float(np.abs(changes).max()) * 1.02, 0.01)
-    reach = min(reach, 1.0)
+def _histogram(changes: Floats, limit: float, better: str, *, name: str, texts: Sequence[str]) -> Markup:
+    """Return a histogram of the hosts; its heights are square roots of the counts, to show single hosts."""
+    from firsttouch.report.figures import drawing  # noqa: PLC0415 - imports matplotlib
+
+    reach = min(max(2 * limit, float(np.abs(changes).max()) * 1.02, 0.01), 1.0)
     counts, edges = np.histogram(np.clip(changes, -reach, reach), bins=_BINS, range=(-reach, reach))
-    tops = np.sqrt(counts / max(1, counts.max())) * (_HEIGHT - 22)
-    width = _WIDTH / _BINS
-    bars = []
-    for i, top in enumerate(tops.tolist()):
-        if top:
-            middle = float(edges[i] + edges[i + 1]) / 2
-            kind = "out" if worse(middle, better) > limit else "in"
-            y, x = _HEIGHT - 18 - top, i * width
-            bars.append(
-                f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width - 1:.1f}" height="{top:.1f}"/>'
-            )
-    sides = {"higher": (-limit,), "lower": (limit,), "neither": (-limit, limit)}[better]
-    lines = [_line(_WIDTH * (0.5 + at / 2 / reach), "limit") for at in sides if abs(at) <= reach]
-    axis = f'<text x="0" y="{_HEIGHT - 4}">{-100 * reach:.3g} %</text>'
-    axis += f'<text class="middle" x="{_WIDTH / 2}" y="{_HEIGHT - 4}">expected</text>'
-    axis += f'<text class="end" x="{_WIDTH}" y="{_HEIGHT - 4}">+{100 * reach:.3g} %</text>'
-    head = f'<title id="{name}t">{escape(told[0])}</title><desc id="{name}d">{escape(" ".join(told[1:]))}</desc>'
-    body = "".join([*bars, _line(_WIDTH / 2, "middle"), *lines, axis])
-    # Every text in it is escaped above, the rest are numbers.
-    return Markup(  # noqa: S704
-        f'<svg class="spread" role="img" aria-labelledby="{name}t {name}d" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        f'width="{_WIDTH}" height="{_HEIGHT}">{head}{body}</svg>'
-    )
-
-
-def _line(x: float, kind: str) -> str:
-    return f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT - 18}"/>'
+    heights = np.sqrt(counts / max(1, counts.max())) * (_HEIGHT - 22)
+    width, floor = _WIDTH / _BINS, _HEIGHT - 18
+    with drawing.settings(name):
+        canvas = drawing.Canvas(_WIDTH, _HEIGHT)
+        for i in np.flatnonzero(heights).tolist():
+            outside = worse(float(edges[i] + edges[i + 1]) / 2, better) > limit
+            with canvas.group("out" if outside else "in"):
+                canvas.rectangle(
+                    (i * width, floor - heights[i]),
+                    (width - 1, heights[i]),
+                    fill=drawing.WARN if outside else drawing.SERIES[0],
+                )
+        canvas.line([(_WIDTH / 2, 0), (_WIDTH / 2, floor)], drawing.MUTED)
+        for at in {"higher": (-limit,), "lower": (limit,), "neither": (-limit, limit)}[better]:
+            x = _WIDTH * (0.5 + at / 2 / reach)
+            if abs(at) <= reach:
+                canvas.line([(x, 0), (x, floor)], drawing.WARN, dashes=(4, 3))
+        small = partial(canvas.text, color=drawing.MUTED, size=_SMALL)
+        small((0, _HEIGHT - 4), f"{-100 * reach:.3g} %")
+        small((_WIDTH / 2, _HEIGHT - 4), "expected", anchor="center")
+        small((_WIDTH, _HEIGHT - 4), f"+{100 * reach:.3g} %", anchor="right")
+        return canvas.panel("spread", name=name, title=texts[0], description=" ".join(texts[1:])).svg
 
 
 # ----------------------------------------------------------------------
-# How hosts changed over time: all their passes, of all campaigns.
+# How hosts changed over time: all their samples, of all campaigns.
 
-#: Hosts whose passes are drawn, and metrics of each.
+#: Hosts whose samples are drawn, and metrics of each.
 MOST_HISTORIES, _METRICS = 24, 3
 #: Days that the table shows, the last ones.
 _DAYS = 14
 _HISTORY_WIDTH, _HISTORY_HEIGHT = 330, 124
-#: Room (px) above the drawing for what its top means, below it for its bottom and for the days.
+#: Room (px) above the drawing for the meaning of its top, below it for that of its bottom and for the days.
 _TOP, _BOTTOM = 16, 32
-#: How the lines of a drawing look, in the order of its metrics (fleet.css).
-_LOOKS = ("solid", "dashed", "dotted")
+#: The lines of a drawing in the order of its metrics: the word for their look, and their dashes.
+_LOOKS = (("Solid", None), ("Dashed", (6, 3)), ("Dotted", (2, 3)))
 _DAY = 86_400_000
 
 
 @dataclass(frozen=True)
 class Line:
-    """The passes of one host: *sentences* that say what happened, and the drawing."""
+    """The history of a *host* with the verdict *word*, as *sentences* and as a drawing."""
 
     host: str
     word: str
@@ -295,105 +289,99 @@ class Line:
 
 @dataclass(frozen=True)
 class Days:
-    """Metrics outside their limits, by host and day: a row per host, cells as ``outside of measured``."""
+    """Samples outside their limits by host and day: a row per host, cells such as ``2 of 12``."""
 
     days: Sequence[str]
     rows: Sequence[tuple[str, Sequence[str]]]
 
 
 def days(ranks: Ranks) -> Days:
-    """Return on which days how many passes of the worst hosts that do not pass were outside."""
+    """Return how many samples of the worst hosts that do not pass were outside their limits on which day."""
     judged = ranks.judged
-    known = judged.passes
-    every = np.unique(known.time // _DAY)[-_DAYS:].tolist() if len(known.time) else []
-    rows = []
+    times = judged.passes.time
+    shown = np.unique(times // _DAY)[-_DAYS:].tolist() if len(times) else []
+    table = []
     for host in [h for h in ranks.hosts if h in judged.number and ranks.words[h]][:MOST_HISTORIES]:
-        parts = [_passes(ranks, int(g)) for g in judged.groups(host)]
+        parts = [_samples(ranks, int(g)) for g in judged.groups(host)]
         day = np.concatenate([times // _DAY for times, _, _ in parts])
-        outside = np.concatenate([bad > limit for _, bad, limit in parts])
-        cells = []
-        for number_of_day in every:
-            mine = day == number_of_day
-            total = np.count_nonzero(mine)
-            cells.append(f"{np.count_nonzero(outside & mine)} of {total}" if total else "")
-        rows.append((host, cells))
-    return Days([_date(d * _DAY) for d in every], rows)
+        outside = np.concatenate([loss > limit for _, loss, limit in parts])
+        totals = [(np.count_nonzero(outside & (day == d)), np.count_nonzero(day == d)) for d in shown]
+        table.append((host, [f"{bad} of {total}" if total else "" for bad, total in totals]))
+    return Days([_date(d * _DAY) for d in shown], table)
 
 
 def lines(ranks: Ranks) -> list[Line]:
-    """Return the drawings of the worst hosts that were measured more than once."""
+    """Return the histories of the worst hosts that were measured more than once."""
     judged = ranks.judged
-    found: list[Line] = []
+    histories: list[Line] = []
     for host in ranks.hosts:
-        if len(found) == MOST_HISTORIES or ranks.words[host] == 0:
+        if len(histories) == MOST_HISTORIES or ranks.words[host] == 0:
             break
-        mine = judged.groups(host)
-        mine = mine[(judged.passes.counts[mine] > 1) & np.isfinite(judged.change[mine])]
-        if len(mine):
-            worst = sorted(mine.tolist(), key=lambda g: (-int(judged.words[g]), -_bad(ranks, g)))
-            found.append(_history_line(ranks, host, worst[:_METRICS], f"line{len(found)}"))
-    return found
+        groups = judged.groups(host)
+        groups = groups[(judged.passes.counts[groups] > 1) & np.isfinite(judged.change[groups])]
+        if len(groups):
+            worst = sorted(groups.tolist(), key=lambda g: (-int(judged.words[g]), -_loss(ranks, g)))
+            histories.append(_history(ranks, host, worst[:_METRICS], f"line{len(histories)}"))
+    return histories
 
 
-def _bad(ranks: Ranks, group: int) -> float:
-    known = ranks.judged.passes
-    return worse(float(ranks.judged.change[group]), known.cases[known.case[group]].better)
+def _loss(ranks: Ranks, group: int) -> float:
+    passes = ranks.judged.passes
+    return worse(float(ranks.judged.change[group]), passes.cases[passes.case[group]].better)
 
 
-def _passes(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
-    """Return the times of a group's valid passes, how much worse each is, and the limit of that."""
-    known = ranks.judged.passes
-    case = int(known.case[group])
-    begin, size = int(known.begins[group]), int(known.counts[group])
+def _samples(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
+    """Return the times (ms) of a group's valid samples, how much worse each is than expected, and the limit."""
+    passes = ranks.judged.passes
+    case = int(passes.case[group])
+    begin, size = int(passes.begins[group]), int(passes.counts[group])
     part = slice(begin, begin + size)
-    valid = known.valid[part]
+    valid = passes.valid[part]
     reference = ranks.reference(case)
     if reference is None or not reference.value:
-        return known.time[part][:0], known.value[part][:0], 0.0
-    better = known.cases[case].better
-    change = known.value[part][valid] / reference.value - 1
-    bad = -change if better == "higher" else change if better == "lower" else np.abs(change)
+        return passes.time[part][:0], passes.value[part][:0], 0.0
+    better = passes.cases[case].better
+    change = passes.value[part][valid] / reference.value - 1
+    loss = -change if better == "higher" else change if better == "lower" else np.abs(change)
     side = reference.lower if better == "higher" else reference.upper
-    return known.time[part][valid], bad, abs(side) if side is not None else np.inf
+    return passes.time[part][valid], loss, abs(side) if side is not None else np.inf
 
 
-def _history_line(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
-    known = ranks.judged.passes
-    parts = [(ranks.names.of[int(known.case[g])], *_passes(ranks, g)) for g in groups]
+def _history(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
+    from firsttouch.report.figures import drawing  # noqa: PLC0415 - imports matplotlib
+
+    passes = ranks.judged.passes
+    parts = [(ranks.names.of[int(passes.case[g])], *_samples(ranks, g)) for g in groups]
     times = np.concatenate([t for _, t, _, _ in parts])
     first, last = int(times.min()), int(times.max())
-    reach = max(0.02, *(float(np.abs(bad).max()) * 1.05 for _, _, bad, _ in parts))
-    body, sentences = [], []
+    reach = max(0.02, *(float(np.abs(loss).max()) * 1.05 for _, _, loss, _ in parts))
     half = (_HISTORY_HEIGHT - _TOP - _BOTTOM) / 2
     middle = _TOP + half
-    for i, (metric, when, bad, limit) in enumerate(parts, start=1):
-        x = 6 + (when - first) / max(1, last - first) * (_HISTORY_WIDTH - 12)
-        y = middle + np.clip(bad / reach, -1, 1) * (half - 3)
-        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
-        body.append(f'<polyline class="s{i}" points="{points}"/>')
-        body += [
-            f'<circle class="s{i}" cx="{p.split(",")[0]}" cy="{p.split(",")[1]}" r="2.5"/>' for p in points.split()
-        ]
-        if limit <= reach and i == 1:
-            at = middle + limit / reach * (half - 3)
-            body.append(f'<line class="limit" x1="0" x2="{_HISTORY_WIDTH}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        moved = f"from {-100 * bad[0]:+.1f} % to {-100 * bad[-1]:+.1f} %"
-        sentences.append(f"{_LOOKS[i - 1].capitalize()}: {metric}, {moved} over {len(bad)} passes")
-    word = ORDER[ranks.words[host]]
-    desc = f"{host}, {_date(first)} to {_date(last)}: " + "; ".join(sentences)
-    head = f'<title id="{name}t">{escape(host)}</title><desc id="{name}d">{escape(desc)}</desc>'
-    zero = f'<line class="middle" x1="0" x2="{_HISTORY_WIDTH}" y1="{middle}" y2="{middle}"/>'
-    axis = f'<text x="0" y="{_HISTORY_HEIGHT - 4}">{_date(first)}</text>'
-    axis += f'<text class="end" x="{_HISTORY_WIDTH}" y="{_HISTORY_HEIGHT - 4}">{_date(last)}</text>'
-    axis += f'<text x="0" y="10">+{100 * reach:.3g} % better</text>'
-    axis += f'<text x="0" y="{_HISTORY_HEIGHT - 18}">{-100 * reach:.3g} % worse</text>'
-    svg = (
-        f'<svg class="line" role="img" aria-labelledby="{name}t {name}d" width="{_HISTORY_WIDTH}" '
-        f'height="{_HISTORY_HEIGHT}" viewBox="0 0 {_HISTORY_WIDTH} {_HISTORY_HEIGHT}">'
-        f"{head}{zero}{''.join(body)}{axis}</svg>"
-    )
-    # Every text in it is escaped above, the rest are numbers.
-    return Line(host, word, sentences, Markup(svg))  # noqa: S704
+    sentences = []
+    with drawing.settings(name):
+        canvas = drawing.Canvas(_HISTORY_WIDTH, _HISTORY_HEIGHT)
+        canvas.line([(0, middle), (_HISTORY_WIDTH, middle)], drawing.MUTED)
+        for i, (metric, when, loss, limit) in enumerate(parts):
+            x = 6 + (when - first) / max(1, last - first) * (_HISTORY_WIDTH - 12)
+            y = middle + np.clip(loss / reach, -1, 1) * (half - 3)
+            points = list(zip(x.tolist(), y.tolist(), strict=True))
+            look, dashes = _LOOKS[i]
+            canvas.line(points, drawing.SERIES[i], width=1.5, dashes=dashes)
+            for point in points:
+                canvas.dot(point, 2.5, drawing.SERIES[i])
+            if limit <= reach and i == 0:
+                level = middle + limit / reach * (half - 3)
+                canvas.line([(0, level), (_HISTORY_WIDTH, level)], drawing.WARN, dashes=(4, 3))
+            moved = f"from {-100 * loss[0]:+.1f} % to {-100 * loss[-1]:+.1f} %"
+            sentences.append(f"{look}: {metric}, {moved} in {len(loss)} samples")
+        small = partial(canvas.text, color=drawing.MUTED, size=_SMALL)
+        small((0, _HISTORY_HEIGHT - 4), _date(first))
+        small((_HISTORY_WIDTH, _HISTORY_HEIGHT - 4), _date(last), anchor="right")
+        small((0, 10), f"+{100 * reach:.3g} % better")
+        small((0, _HISTORY_HEIGHT - 18), f"{-100 * reach:.3g} % worse")
+        description = f"{host}, {_date(first)} to {_date(last)}: {'; '.join(sentences)}"
+        panel = canvas.panel("line", name=name, title=host, description=description)
+    return Line(host, ORDER[ranks.words[host]], sentences, panel.svg)
 
 
 def _date(milliseconds: int) -> str:
