@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""summary.json: everything that a machine wants of a report, as one document."""
+"""summary.json: the whole report as one document for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from firsttouch.report.headlines import Headline
 from firsttouch.report.model import HostView, Problem, References
 from firsttouch.report.speedups import Study
 
-#: Names the document, so that an earlier report is known as one; raise SCHEMA when a key changes its meaning.
+#: Identifies the document as a report. Raise SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch report"
 SCHEMA = 1
 
@@ -32,8 +32,8 @@ def make(
 ) -> dict[str, Any]:
     """Return the document.
 
-    The value and spread of an invalid record are null: its samples are in records.parquet only. *spread* is
-    (maximum - minimum) / median, a fraction.
+    The value and spread of an invalid record are null; only records.parquet has its samples. *spread* is the
+    fraction (maximum - minimum) / median.
     """
     return {
         "document": DOCUMENT,

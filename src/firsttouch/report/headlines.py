@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The headlines of a report: one line per aspect, for the terminal, the page, Markdown and JSON alike."""
+"""The headlines of a report: a line per result, for the terminal, the page, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ from firsttouch.report.model import HostView, Problem, banks
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
 from firsttouch.units import format_bytes
 
-HEADER = ("", "value", "spread", "n", "to compare with")
+HEADER = ("", "value", "spread", "n", "compare with")
 
 
 @dataclass(frozen=True)
 class Headline:
-    """One line: what was measured, its value with spread and repetitions, and what to compare it with.
-
-    *record* is where the value comes from; *compared* names the other figure and the factor between the two.
-    """
+    """One line: a value with its spread and repetitions (of *record*), and another value to compare it with."""
 
     label: str
     text: str
@@ -54,7 +51,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a report says in short: the headlines of each host, and what is wrong, counted."""
+    """The summary of a report: the headlines of each host, the problems, and the number of invalid records."""
 
     hosts: tuple[tuple[HostView, tuple[Headline, ...]], ...]
     problems: tuple[Problem, ...]
@@ -62,12 +59,12 @@ class Summary:
     document: dict[str, Any]
 
     def table(self) -> str:
-        """Return the table for a terminal: one line per headline, and what was not measured below it."""
+        """Return the table for a terminal: a line per headline, and below it what was not measured."""
         parts = []
         for view, lines in self.hosts:
             place = f"{view.host} (system {view.system}, partition {view.partition})"
             rows = [[clean(cell) for cell in line.row()] for line in lines]
-            # Values are words with numbers in them: a conversion to numbers would break their alignment.
+            # The values are texts, so tabulate must not align them as numbers.
             body = tabulate(
                 rows, HEADER, "simple", disable_numparse=True, maxcolwidths=[None, None, None, None, 64]
             )
@@ -77,7 +74,7 @@ class Summary:
 
 
 def not_measured(problems: Iterable[Problem], invalid: int) -> str:
-    """Return the line that counts what was not measured; *invalid* is the number of invalid records."""
+    """Return the line that counts the *problems* and the *invalid* records."""
     kinds = Counter(p.kind for p in problems)
     parts = [f"{kinds[kind]} {kind}" for kind in ("failed", "skipped", "invalid") if kinds[kind]]
     checks = ", ".join(parts) if parts else "none failed, skipped or invalid"
@@ -85,35 +82,34 @@ def not_measured(problems: Iterable[Problem], invalid: int) -> str:
 
 
 def headlines(view: HostView) -> tuple[Headline, ...]:
-    """Return the headlines of one host, in the order of the methodology."""
+    """Return the headlines of a host in the order of the methodology."""
     return (*_topology(view), *_latency(view), *_bandwidth(view), *_contention(view), *_scenarios(view))
 
 
 def _topology(view: HostView) -> Iterator[Headline]:
-    found = {r.metric: r for r in view.of("topology")}
+    records = {r.metric: r for r in view.of("topology")}
     parts = []
     for metric, noun in (("numa_nodes", "NUMA node"), ("pus", "PU")):
-        if metric in found:
-            parts.append(count(round(found[metric].value), noun))
-    if "memory" in found:
-        parts.append(quantity(found["memory"].value, found["memory"].unit))
+        if metric in records:
+            parts.append(count(round(records[metric].value), noun))
+    if memory := records.get("memory"):
+        parts.append(quantity(memory.value, memory.unit))
     if parts:
         yield Headline("topology", ", ".join(parts))
-    if "theoretical_bandwidth" in found:
-        record = found["theoretical_bandwidth"]
+    if record := records.get(metrics.METRIC):
         source = record.parameters.get("source")
-        compared = f"of one package, from {source}" if source else ""
+        compared = f"per package, from {source}" if source else ""
         yield Headline("theoretical bandwidth", quantity(record.value, record.unit), compared=compared)
     elif why := metrics.unknown(view):
         yield Headline("theoretical bandwidth", "unknown", compared=why)
 
 
 def _latency(view: HostView) -> Iterator[Headline]:
-    known = metrics.curves(view, metrics.RANDOM)
-    local = next((c for c in known if c.local), None)
+    curves = metrics.curves(view, metrics.RANDOM)
+    local = next((c for c in curves if c.local), None)
     if local is None:
         return
-    remote = metrics.worst_remote_latency([c for c in known if c.compares(local)])
+    remote = metrics.worst_remote_latency([c for c in curves if c.compares(local)])
     for level in metrics.by_level(local, metrics.cache_levels(view.topology, local.pu_nodes)):
         record = level.record
         compared = f"at {format_bytes(level.size_bytes)}"
@@ -156,7 +152,7 @@ def _bandwidth(view: HostView) -> Iterator[Headline]:
 
 
 def _contention(view: HostView) -> Iterator[Headline]:
-    # Other programs are there to hold the probe's figures against: they are in the figures.
+    # The figures show the other programs.
     for way in metrics.ways(view)[:1]:
         for key, each in way.each.items():
             yield from _of_threads(f"contention, {key}" if key else "contention", each, way.total.get(key, {}))
@@ -197,11 +193,11 @@ def _scenarios(view: HostView) -> Iterator[Headline]:
 
 
 def _by_others(view: HostView, record: Record) -> str:
-    """Return ``; likwid-bench 10.1 GB/s`` and the like: the same case by other programs."""
-    found = (f"{metrics.program(r)} {quantity(r.value, r.unit)}" for r in metrics.beside(view, record))
-    return "".join(f"; {text}" for text in found)
+    """Return the same case by other programs, such as ``; likwid-bench 10.1 GB/s``."""
+    texts = (f"{metrics.program(r)} {quantity(r.value, r.unit)}" for r in metrics.beside(view, record))
+    return "".join(f"; {text}" for text in texts)
 
 
 def factor(larger: float, smaller: float, words: str) -> str:
-    """Return ``, 1.63x as long``; an empty text where the factor would say nothing."""
+    """Return ``, 1.63x as long``, or an empty text if *smaller* is 0."""
     return f", {times(larger / smaller)} {words}" if smaller > 0 else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures derived from records: contention, matrices, cache levels, agreement of tools, theoretical bandwidth."""
+"""What reports derive from records: contention, matrices, cache levels, agreement, theoretical bandwidth."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from firsttouch.report.text import case, clean, number, percent, plain
 from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
-# Contention: what each thread gets of a bank, and all of them together, over the number of threads.
+# Contention: the bandwidth of a bank per thread and in total, over the number of threads.
 
 EACH = "thread_bandwidth"
 TOTAL = "total_bandwidth"
-#: Parameters that tell one way of measuring from another, in the order in which its name has them.
+#: The parameters that identify a way of measuring, in the order of its name.
 _WAY = ("program", "access", "kernel", "instructions", "stores", "pages", "policy", "effort")
-#: Parameters that follow from the number of threads, so do not tell two series apart.
+#: Parameters that do not identify a series, because they follow from the number of threads.
 _FOLLOWING = (*_WAY, "threads", "array_bytes", "pus", "pu_nodes")
 
-#: Records by what tells the series apart, then by threads, ascending.
+#: Records by the name of their series, then by threads, ascending.
 Series = dict[str, dict[int, Record]]
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way of measuring (program, kind of accesses, ...): bandwidth per thread, and of all together.
+    """One way of measuring (program, kind of accesses, ...): bandwidth per thread (*each*) and in *total*.
 
-    *positions* are the records per thread of few threads, measured on several NUMA nodes by themselves.
+    *positions* are the records per thread that were repeated on several NUMA nodes with the same bank.
     """
 
     name: str
@@ -50,7 +50,7 @@ def ways(view: HostView) -> list[Way]:
     for record in view.of("contention"):
         key = tuple(clean(plain(record.parameters.get(name))) for name in _WAY)
         grouped.setdefault(key, []).append(record)
-    found = []
+    result = []
     for key, records in sorted(grouped.items(), key=lambda item: (item[0][0] != NAME, item[0])):
         words = (
             f"{text} {name}" if name in {"instructions", "stores", "pages"} else text
@@ -59,23 +59,23 @@ def ways(view: HostView) -> list[Way]:
         )
         each = [r for r in records if r.metric == EACH]
         total = [r for r in records if r.metric == TOTAL]
-        found.append(Way(", ".join(words), _series(view, each), _series(view, total), _positions(each)))
-    return [way for way in found if way.each or way.total]
+        result.append(Way(", ".join(words), _series(view, each), _series(view, total), _positions(each)))
+    return [way for way in result if way.each or way.total]
 
 
 def _series(view: HostView, records: Iterable[Record]) -> Series:
-    """Return the series; of few threads on several NUMA nodes, those that are nearest to the bank."""
-    known = sorted(records, key=lambda r: (whole(r, "threads"), _distance(view, r), pu_nodes(r)))
-    names = varying(known, ignore=_FOLLOWING)
-    found: Series = {}
-    for record in known:
+    """Return the series; if threads were measured on several NUMA nodes, the one nearest to the bank counts."""
+    ordered = sorted(records, key=lambda r: (whole(r, "threads"), _distance(view, r), pu_nodes(r)))
+    names = varying(ordered, ignore=_FOLLOWING)
+    series: Series = {}
+    for record in ordered:
         key = case({n: record.parameters.get(n) for n in names})
-        found.setdefault(key, {}).setdefault(whole(record, "threads"), record)
-    return dict(sorted(found.items()))
+        series.setdefault(key, {}).setdefault(whole(record, "threads"), record)
+    return dict(sorted(series.items()))
 
 
 def _distance(view: HostView, record: Record) -> float:
-    """Return the firmware's mean distance from the PUs to the memory; without it, 0 where it is local, else 1."""
+    """Return the mean distance from PUs to memory according to the firmware, else the share of remote pairs."""
     pairs = [(node, bank) for node in pu_nodes(record) for bank in banks(record)]
     if not pairs:
         return 0.0
@@ -85,7 +85,7 @@ def _distance(view: HostView, record: Record) -> float:
 
 
 def _positions(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Return the records of as many threads on one bank that were measured on several NUMA nodes."""
+    """Return the records whose number of threads was measured on several NUMA nodes with the same bank."""
     grouped: dict[tuple[int, tuple[int, ...]], list[Record]] = {}
     for record in records:
         grouped.setdefault((whole(record, "threads"), banks(record)), []).append(record)
@@ -93,11 +93,11 @@ def _positions(records: Iterable[Record]) -> tuple[Record, ...]:
 
 
 # ----------------------------------------------------------------------
-# Bandwidth as matrices: PU-sets by memory banks, one matrix per kernel of each way of measuring.
+# Bandwidth as matrices of PU-sets by memory banks, one per kernel and way of measuring.
 
-#: STREAM's order; other kernels follow in alphabetical order.
+#: The order of STREAM; other kernels follow alphabetically.
 KERNELS = ("copy", "scale", "add", "triad")
-#: Parameters that vary within a matrix (or with the size of the PU-set), so do not tell two matrices apart.
+#: Parameters that vary within a matrix, so they do not identify one.
 _WITHIN = ("kernel", "pu_nodes", "bank", "banks", "threads", "array_bytes", "pus", "stands_for")
 
 Nodes = tuple[int, ...]
@@ -105,7 +105,7 @@ Nodes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Matrix:
-    """The records of one kernel by (PU-set, bank); *rows* by size of the PU-set, then number."""
+    """The records of one kernel by (PU-set, bank)."""
 
     kernel: str
     cells: Mapping[tuple[Nodes, Nodes], Record]
@@ -121,11 +121,11 @@ class Matrix:
         return sorted({bank for _, bank in self.cells}, key=lambda nodes: (len(nodes), nodes))
 
     def local(self) -> list[tuple[tuple[Nodes, Nodes], Record]]:
-        """Return the cells whose memory is on the very NUMA nodes of the PUs."""
+        """Return the cells whose PUs and memory are on the same NUMA nodes."""
         return [(place, r) for place, r in self.cells.items() if place[0] == place[1]]
 
     def remote(self) -> list[tuple[tuple[Nodes, Nodes], Record]]:
-        """Return the cells whose memory is on none of the NUMA nodes of the PUs."""
+        """Return the cells whose PUs and memory share no NUMA node."""
         return [(place, r) for place, r in self.cells.items() if not set(place[0]) & set(place[1])]
 
 
@@ -144,7 +144,7 @@ class Variant:
             if key in {"program", "policy"}:
                 words.append(plain(value))
             elif key in {"instructions", "stores", "pages"}:
-                # "compiler": what it made of the loops is not known from outside.
+                # "compiler": the program does not reveal what the compiler chose.
                 words.append(f"{key} by the compiler" if value == "compiler" else f"{plain(value)} {key}")
             else:
                 words.append(f"{key.replace('_', ' ')} {plain(value)}")
@@ -166,27 +166,27 @@ def _rank(kernel: str) -> tuple[int, str]:
 
 
 def variants(view: HostView) -> list[Variant]:
-    """Return every way of measuring bandwidth among the host's valid records, in a stable order."""
+    """Return every way of measuring bandwidth among the valid records of a host, in a stable order."""
     grouped: dict[str, list[Record]] = {}
     for record in view.of("bandwidth"):
         way = {k: v for k, v in record.parameters.items() if k not in _WITHIN}
         order = ("program", "instructions", "stores", "policy")
         ordered = {k: way[k] for k in (*order, *sorted(set(way) - set(order))) if k in way}
         grouped.setdefault(json.dumps(ordered, default=str), []).append(record)
-    found = []
+    result = []
     for key, records in sorted(grouped.items()):
         kernels: dict[str, dict[tuple[Nodes, Nodes], Record]] = {}
         for record in records:
-            # The metric names the kernel as well (copy_bandwidth); the parameter is what the program calls it.
+            # The metric names the kernel (copy_bandwidth); the parameter is the name that the program uses.
             kernel = record.metric.removesuffix("_bandwidth") or str(record.parameters["kernel"])
             kernels.setdefault(kernel, {})[pu_nodes(record), banks(record)] = record
         matrices = tuple(Matrix(k, kernels[k]) for k in sorted(kernels, key=_rank))
-        found.append(Variant(json.loads(key), matrices))
-    return found
+        result.append(Variant(json.loads(key), matrices))
+    return result
 
 
 def drawn(ways: list[Variant]) -> list[Variant]:
-    """Return the ways that are worth matrices of their own: others hold the probe's local cells up to theirs."""
+    """Return the ways with matrices: those of the probe, and others with more than local cells."""
     probe = [way for way in ways if way.by_probe]
     rest = [way for way in ways if way not in probe]
     return [
@@ -195,44 +195,44 @@ def drawn(ways: list[Variant]) -> list[Variant]:
     ]
 
 
-def best_local(known: list[Variant], kernel: str) -> tuple[Variant, Nodes, Record] | None:
+def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Nodes, Record] | None:
     """Return the way, NUMA nodes and record of the highest local bandwidth of *kernel*.
 
-    The PU-sets compared are the smallest ones that were measured: more PUs are not a better bank. Of several ways
-    of measuring it is the one with most of its cells.
+    Only the smallest PU-sets count, because more PUs do not make a bank faster. Of several ways of measuring, the
+    one with the most cells counts.
     """
-    found = [
+    candidates = [
         (variant, place[0], record, len(matrix.cells))
-        for variant in known
+        for variant in ways
         for matrix in variant.matrices
         if matrix.kernel == kernel
         for place, record in matrix.local()
     ]
-    smallest = min((len(nodes) for _, nodes, _, _ in found), default=0)
-    found = [item for item in found if len(item[1]) == smallest]
-    best = max(found, key=lambda item: (item[3], item[0].by_probe, item[2].value), default=None)
+    smallest = min((len(nodes) for _, nodes, _, _ in candidates), default=0)
+    candidates = [item for item in candidates if len(item[1]) == smallest]
+    best = max(candidates, key=lambda item: (item[3], item[0].by_probe, item[2].value), default=None)
     return best[:3] if best else None
 
 
 def worst_remote(variant: Variant, kernel: str) -> tuple[Nodes, Nodes, Record] | None:
     """Return PU-set, bank and record of the lowest remote bandwidth of *kernel*, measured the same way."""
-    found = [
+    candidates = [
         (*place, record)
         for matrix in variant.matrices
         if matrix.kernel == kernel
         for place, record in matrix.remote()
     ]
-    return min(found, key=lambda item: item[2].value, default=None)
+    return min(candidates, key=lambda item: item[2].value, default=None)
 
 
 # ----------------------------------------------------------------------
-# The latency curve read by its levels: which of its sizes stand for which cache, and for memory.
+# The levels of a latency curve: which of its sizes represent which cache, and memory.
 
 RANDOM = "random_latency"
 SEQUENTIAL = "sequential_latency"
 
 
-#: What a curve's records have in common: parameter and value.
+#: Parameters and values that the records of a curve share.
 MemoryWay = tuple[tuple[str, Any], ...]
 _MEMORY_WAY = ("stride_bytes", "order", "pages", "effort")
 
@@ -241,7 +241,7 @@ _MEMORY_WAY = ("stride_bytes", "order", "pages", "effort")
 class Curve:
     """Latency over size (bytes, ascending) for loads from the PUs of some NUMA nodes to one bank.
 
-    *program* measured it; *way* is how (stride, order of the accesses, pages): curves of one way compare.
+    Curves of the same *program* and *way* (stride, order of the accesses, pages) are comparable.
     """
 
     metric: str
@@ -258,23 +258,23 @@ class Curve:
 
     @property
     def stride_bytes(self) -> int | None:
-        """Bytes from one load to the next in the order of the addresses, None where the records do not say."""
+        """Bytes between neighbouring addresses, None if not recorded."""
         stride = dict(self.way).get("stride_bytes")
         return stride if isinstance(stride, int) else None
 
     def compares(self, other: Curve) -> bool:
-        """Tell whether two curves were measured in the same way."""
+        """Return whether two curves were measured in the same way."""
         return (self.program, self.way) == (other.program, other.way)
 
     @property
     def largest(self) -> tuple[int, Record]:
-        """The largest size (bytes) and its record: memory, where it is well past the last cache."""
+        """The largest size (bytes) and its record."""
         return self.points[-1]
 
 
 @dataclass(frozen=True)
 class Level:
-    """A cache level (or memory, of *cache_bytes* None) and the measured size that stands for it."""
+    """A cache level, or memory (*cache_bytes* None), and the measured size that represents it."""
 
     name: str
     cache_bytes: int | None
@@ -286,44 +286,49 @@ def curves(view: HostView, metric: str) -> list[Curve]:
     """Return the latency curves of *metric*: local ones first, the probe's first, then by NUMA nodes and way."""
     grouped: dict[tuple[tuple[int, ...], tuple[int, ...], str, MemoryWay], dict[int, Record]] = {}
     for record in view.of("latency", metric=metric):
-        known = record.parameters
-        way = tuple((name, known[name]) for name in _MEMORY_WAY if isinstance(known.get(name), (int, str)))
-        key = (pu_nodes(record), banks(record), str(known.get("program", "")), way)
+        p = record.parameters
+        way = tuple((name, p[name]) for name in _MEMORY_WAY if isinstance(p.get(name), (int, str)))
+        key = (pu_nodes(record), banks(record), str(p.get("program", "")), way)
         grouped.setdefault(key, {})[whole(record, "size_bytes")] = record
-    found = [Curve(metric, *key, tuple(sorted(points.items()))) for key, points in grouped.items()]
-    return sorted(found, key=lambda c: (not c.local, c.program != NAME, c.pu_nodes, c.bank, c.program, str(c.way)))
+    unordered = [Curve(metric, *key, tuple(sorted(points.items()))) for key, points in grouped.items()]
+    return sorted(unordered, key=_curve_order)
 
 
-def worst_remote_latency(known: Sequence[Curve]) -> Curve | None:
+def _curve_order(curve: Curve) -> tuple[Any, ...]:
+    by_others = curve.program != NAME
+    return (not curve.local, by_others, curve.pu_nodes, curve.bank, curve.program, str(curve.way))
+
+
+def worst_remote_latency(candidates: Sequence[Curve]) -> Curve | None:
     """Return the curve to a remote bank with the highest latency at its largest size."""
-    remote = [c for c in known if not c.local]
+    remote = [c for c in candidates if not c.local]
     return max(remote, key=lambda c: c.largest[1].value, default=None)
 
 
 def cache_levels(topology: Topology | None, nodes: Sequence[int]) -> list[tuple[str, int]]:
     """Return (name, bytes) of the data caches that the PUs of *nodes* reach, smallest first.
 
-    A host with several kinds of core has several sizes of one level: all of them are returned.
+    A host with several kinds of core may have several sizes of a level; all of them are returned.
     """
     if topology is None:
         return []
-    mine = {pu for node in topology.numa_nodes if node.index in nodes for pu in node.pus}
-    sizes = {(c.level, c.size_bytes) for c in topology.caches if c.pus & mine and c.size_bytes}
+    pus = {pu for node in topology.numa_nodes if node.index in nodes for pu in node.pus}
+    sizes = {(c.level, c.size_bytes) for c in topology.caches if c.pus & pus and c.size_bytes}
     return sorted(
         ((f"L{level}{'d' if level == 1 else ''}", size) for level, size in sizes), key=lambda item: item[1]
     )
 
 
 def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
-    """Return what the curve says of each level: levels without a measured size of their own are left out.
+    """Return the levels that a measured size of the curve represents.
 
     A cache is shared with code and other data (thesis, section 3.3), so the largest size up to half of it
-    stands for it, else the largest that fits; memory is the largest size, if it is past the last cache.
+    represents it, else the largest that fits. The largest size represents memory if no cache holds it.
     """
     levels = []
     for (_, below), (name, size) in pairwise([("", 0), *caches]):
-        own = [p for p in curve.points if below < p[0] <= size]
-        inner = [p for p in own if p[0] <= size / 2] or own
+        fitting = [p for p in curve.points if below < p[0] <= size]
+        inner = [p for p in fitting if p[0] <= size / 2] or fitting
         if inner:
             levels.append(Level(name, size, *inner[-1]))
     size, record = curve.largest
@@ -335,16 +340,16 @@ def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
 
 
 # ----------------------------------------------------------------------
-# The probe beside the field's own programs: the same case, measured by several of them on the same host.
+# The probe compared with other programs: the same case on the same host.
 
-#: Store types that count as the same: what a compiler makes of STREAM's loops is not known from outside.
+#: Store types that count as equal; the compiler chooses those of STREAM, and does not tell which.
 _REGULAR = frozenset({"regular", "compiler", None})
-#: Parameters that make a case, beside PU-set and bank.
+#: Parameters that identify a case, beside PU-set and bank.
 _SAME = ("threads", "size_bytes")
 
 
 def program(record: Record) -> str:
-    """Return the program that measured, an empty text where the record does not say."""
+    """Return the program that measured, an empty text if not recorded."""
     return clean(str(record.parameters.get("program", "")))
 
 
@@ -353,21 +358,22 @@ def beside(view: HostView, record: Record) -> list[Record]:
     return _among(view.of(record.check, metric=record.metric), record)
 
 
-def _among(records: Iterable[Record], one: Record) -> list[Record]:
-    found = [r for r in records if r.metric == one.metric and program(r) != program(one) and _alike(one, r)]
-    return sorted(found, key=program)
+def _among(records: Iterable[Record], record: Record) -> list[Record]:
+    return sorted(
+        (r for r in records if r.metric == record.metric and program(r) != program(record) and _alike(record, r)),
+        key=program,
+    )
 
 
-def _alike(one: Record, other: Record) -> bool:
-    a, b = one.parameters, other.parameters
+def _alike(record: Record, other: Record) -> bool:
+    a, b = record.parameters, other.parameters
     same = all(n not in a or n not in b or a[n] == b[n] for n in _SAME)
     regular = {a.get("stores"), b.get("stores")} <= _REGULAR
-    return same and regular and (pu_nodes(one), banks(one)) == (pu_nodes(other), banks(other))
+    return same and regular and (pu_nodes(record), banks(record)) == (pu_nodes(other), banks(other))
 
 
 def table(view: HostView, records: Sequence[Record]) -> Table | None:
-    """Return the probe's *records* beside those of others in the same case, None where there are none."""
-    # Few: of the many cells of a sweep, others measured some.
+    """Return the probe's *records* beside those of other programs in the same case, None if there are none."""
     others = [r for check in {r.check for r in records} for r in view.of(check) if program(r) != NAME]
     rows = [
         (
@@ -399,31 +405,31 @@ def table(view: HostView, records: Sequence[Record]) -> Table | None:
         "its spread",
         "probe / other",
     )
-    return Table(f"The probe beside other programs ({unit}, medians)", header, rows, frozenset({3, 4, 6, 7, 8}))
+    return Table(f"The probe and other programs ({unit}, medians)", header, rows, frozenset({3, 4, 6, 7, 8}))
 
 
 # ----------------------------------------------------------------------
-# What a measured bandwidth is of the theoretical one (thesis section 3.2, formula 3.1).
+# Measured bandwidth as a fraction of the theoretical one (thesis, section 3.2, formula 3.1).
 
 METRIC = "theoretical_bandwidth"
 KNOWN = "theoretical_bandwidth_known"
 
 
 def fraction(view: HostView, record: Record) -> float | None:
-    """Return the record's rate over its banks' share of the host's theoretical bandwidth, None where unknown.
+    """Return the record's rate over the theoretical bandwidth of its banks, None if that is unknown.
 
-    All banks are taken to be alike; formula 3.1 gives the figure of one package.
+    Formula 3.1 gives the theoretical bandwidth of a package, and all banks are assumed to be alike.
     """
-    known = view.metric("topology", METRIC)
-    if known is None or record.unit != known.unit or not banks(record):
+    theory = view.metric("topology", METRIC)
+    if theory is None or record.unit != theory.unit or not banks(record):
         return None
-    packages, every = known.parameters.get("packages"), known.parameters.get("banks")
-    if not isinstance(packages, int) or not isinstance(every, int) or not every or known.value <= 0:
+    packages, all_banks = theory.parameters.get("packages"), theory.parameters.get("banks")
+    if not isinstance(packages, int) or not isinstance(all_banks, int) or not all_banks or theory.value <= 0:
         return None
-    return record.value / (known.value * packages * len(banks(record)) / every)
+    return record.value / (theory.value * packages * len(banks(record)) / all_banks)
 
 
 def unknown(view: HostView) -> str:
-    """Return why the theoretical bandwidth of the host is unknown, an empty text where it is not."""
-    known = view.metric("topology", KNOWN)
-    return str(known.parameters.get("reason", "")) if known is not None and not known.value else ""
+    """Return why the theoretical bandwidth of the host is unknown, an empty text if it is known."""
+    record = view.metric("topology", KNOWN)
+    return str(record.parameters.get("reason", "")) if record is not None and not record.value else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report is made of: hosts, their records, references and problems."""
+"""The data of a report: tables, figures, references, problems, and the records of each host."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from firsttouch.records.schema import Record
 from firsttouch.report.text import listed
 
 # ----------------------------------------------------------------------
-# What a report is made of: problems, references, tables, figures, and figures that could not be drawn.
+# Problems, references, tables and figures.
 
 Kind = Literal["failed", "skipped", "invalid"]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A check that failed, was skipped (something is missing on the host) or whose result is invalid.
+    """A check that failed, was skipped (the host lacks something) or gave an invalid result.
 
-    *check* is the check's word in the records (``latency``), "" where the problem is none of one check.
+    *check* is the check as records name it (``latency``), or "" if the problem belongs to no single check.
     """
 
     name: str
@@ -35,13 +35,13 @@ class Problem:
     check: str = field(kw_only=True)
 
     def concerns(self, check: str) -> bool:
-        """Tell whether this is why the figure of *check* may be missing."""
+        """Return whether the figure of *check* may be missing because of this problem."""
         return self.check == check
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a system is expected to reach, in the record's unit, between *lower* and *upper*; its *source*."""
+    """The value that a system is expected to reach, its limits (all in the record's unit) and its *source*."""
 
     value: float
     lower: float | None
@@ -49,15 +49,15 @@ class Reference:
     source: str
 
 
-#: Finds the reference of a record, or None: how the two are matched belongs to the system's description.
+#: Returns the reference of a record, or None.
 References = Callable[[Record], Reference | None]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: *numeric* names the columns (by position) that are aligned as numbers.
+    """A table; the columns at the positions *numeric* are aligned as numbers.
 
-    *groups* are rows above the header: what each heading says (or ``""``), and how many columns it spans.
+    *groups* are rows above the header: each heading (or ``""``) with the number of columns that it spans.
     """
 
     caption: str
@@ -69,7 +69,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing: inline SVG that carries its own title and description; *width* in CSS pixels."""
+    """One drawing: inline SVG with a title and a description; *width* is in CSS pixels."""
 
     svg: Markup
     width: int
@@ -77,7 +77,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: its panels, how to read it, what it *shows* here (sentences), how it was measured, its numbers."""
+    """A figure: *how* to read it, what it *shows* (sentences), how it was *measured*, its panels and numbers."""
 
     name: str
     title: str
@@ -90,16 +90,16 @@ class Figure:
 
 @dataclass(frozen=True)
 class Absent:
-    """A figure that could not be drawn, and why."""
+    """A figure that could not be drawn, with the reason."""
 
     title: str
     reason: str
 
 
 # ----------------------------------------------------------------------
-# The records of each host, sorted out: current, superseded, invalid, and those that name no usable case.
+# The records of each host: current, superseded, invalid, and those that no figure can show.
 
-#: The parameters that name a record's place in a figure: numbers, NUMA nodes (one or a list), or text.
+#: Check -> the parameters that place its records in a figure: numbers, NUMA nodes (one or a list), or text.
 NEEDED: dict[str, dict[str, str]] = {
     "latency": {"size_bytes": "number", "pu_nodes": "nodes", "bank": "nodes"},
     "bandwidth": {"kernel": "text", "pu_nodes": "nodes", "bank": "nodes"},
@@ -115,7 +115,7 @@ NEEDED: dict[str, dict[str, str]] = {
 NEEDED["placement"] = NEEDED["scaling"]
 NEEDED["weak_scaling"] = {**NEEDED["scaling"], "reads_per_thread": "number"}
 
-#: What names a run of an aligner; its other parameters tell what came of it (a checksum, CPU seconds).
+#: The parameters that identify a run of an aligner; others are results (a checksum, CPU seconds).
 _RUN = (*NEEDED["weak_scaling"], "scenario", "reads", "batch_bases")
 
 
@@ -123,7 +123,8 @@ _RUN = (*NEEDED["weak_scaling"], "scenario", "reads", "batch_bases")
 class HostView:
     """One host of one system and partition, and its records.
 
-    *valid* holds the latest valid record of each case, in a stable order; *superseded* counts older ones.
+    *valid* holds the latest valid record of each case, in a stable order; *superseded* counts the older ones.
+    *key* is unique in the report.
     """
 
     key: str
@@ -137,46 +138,46 @@ class HostView:
     topology: Topology | None
 
     def of(self, *checks: str, metric: str | None = None) -> list[Record]:
-        """Return the valid records of those checks (and that metric)."""
+        """Return the valid records of *checks*, or of one *metric* of them."""
         return [r for r in self.valid if r.check in checks and metric in {None, r.metric}]
 
     def metric(self, check: str, name: str) -> Record | None:
-        """Return the valid record of a metric that a check has once per host."""
+        """Return the valid record of a metric that a check reports once per host."""
         return next(iter(self.of(check, metric=name)), None)
 
     def why_absent(self, *checks: str) -> str:
-        """Return the reason why there is nothing valid to show of the first of *checks* (or the others)."""
+        """Return why there is no valid record of *checks*."""
         for problem in self.problems:
             if any(problem.concerns(check) for check in checks):
                 return f"{problem.kind}: {problem.reason}"
         reasons = sorted({r.reason for r in self.invalid if r.check in checks})
         if reasons:
             return f"all its records are invalid: {listed(reasons, most=3)}"
-        return "no record of it is among those that this report was made from"
+        return "the records of this report contain none of this check"
 
 
 def case_of(record: Record) -> dict[str, Any]:
-    """Return the parameters that tell the record's case from others: two records of one case compare."""
-    known = record.parameters
-    # A counted run is one too, other than what `firsttouch-probe` was counted doing.
-    if record.check in {"scaling", "placement", "weak_scaling"} or "scenario" in known:
-        return {name: known[name] for name in _RUN if name in known}
-    return dict(known)
+    """Return the parameters that identify the record's case; only records of the same case are comparable."""
+    parameters = record.parameters
+    # The counters of an aligner's run have a scenario, those of the probe have none.
+    if record.check in {"scaling", "placement", "weak_scaling"} or "scenario" in parameters:
+        return {name: parameters[name] for name in _RUN if name in parameters}
+    return dict(parameters)
 
 
 def common(records: Sequence[Record]) -> dict[str, Any]:
-    """Return the parameters of the case that all *records* share."""
+    """Return the case parameters that all *records* share."""
     first, *rest = [case_of(r) for r in records]
     return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in rest)}
 
 
 def whole(record: Record, name: str) -> int:
-    """Return a parameter that was checked to be a number (see NEEDED)."""
+    """Return a numeric parameter as an integer (:data:`NEEDED` ensures that it is a number)."""
     return int(record.parameters[name])
 
 
 def node_set(value: Any) -> tuple[int, ...] | None:
-    """Return the NUMA nodes of a parameter, which is a number or a list of them; None for anything else."""
+    """Return the NUMA nodes of a parameter (a number or a list), None if it is neither."""
     items = value if isinstance(value, (list, tuple)) else [value]
     if items and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in items):
         return tuple(sorted(items))
@@ -184,43 +185,41 @@ def node_set(value: Any) -> tuple[int, ...] | None:
 
 
 def pu_nodes(record: Record) -> tuple[int, ...]:
-    """Return the NUMA nodes whose PUs the threads of the record ran on; empty where it does not say."""
+    """Return the NUMA nodes on whose PUs the threads of the record ran; empty if not recorded."""
     return node_set(record.parameters.get("pu_nodes")) or ()
 
 
 def banks(record: Record) -> tuple[int, ...]:
-    """Return the NUMA nodes that held the record's memory; empty where it does not say."""
+    """Return the NUMA nodes that held the record's memory; empty if not recorded."""
     return node_set(_bank(record)) or ()
 
 
 def _bank(record: Record) -> Any:
-    """Return the parameter that names the memory: one bank, or those that it is interleaved over."""
+    """Return the parameter that names the memory: one bank, or the banks that it is interleaved over."""
     return record.parameters.get("bank", record.parameters.get("banks"))
 
 
 def varying(records: Iterable[Record], *, ignore: Iterable[str] = ()) -> list[str]:
-    """Return the parameters that differ between *records*, ascending: what tells one case from another."""
-    values: dict[str, set[str]] = {}
-    known = list(records)
-    for record in known:
-        for name, value in record.parameters.items():
-            values.setdefault(name, set()).add(json.dumps(value, sort_keys=True, default=str))
-    absent = {n for n in values if any(n not in r.parameters for r in known)}
-    return sorted(n for n, seen in values.items() if n not in set(ignore) and (len(seen) > 1 or n in absent))
+    """Return the names of the parameters that differ between *records*, ascending."""
+    cases = [r.parameters for r in records]
+    names = {name for case in cases for name in case} - set(ignore)
+    # A parameter that some records lack differs, too; no JSON text is the default.
+    texts = {n: {json.dumps(c[n], sort_keys=True, default=str) if n in c else "" for c in cases} for n in names}
+    return sorted(name for name, values in texts.items() if len(values) > 1)
 
 
 def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topology | None) -> list[HostView]:
     """Return one view per host, system and partition, ascending.
 
-    *topology* is that of the only host, or, among several, of the one that it names (hwloc's HostName).
+    *topology* belongs to the only host, or among several to the host that it names (hwloc's HostName).
     """
     grouped: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
         grouped.setdefault((record.host, record.system, record.partition), []).append(record)
     named = topology.info.get("HostName") if topology else None
     views = []
-    for number, (place, mine) in enumerate(sorted(grouped.items()), start=1):
-        placed = [(r, _malformed(r) or (_misplaced(r) if r.status == "valid" else "")) for r in mine]
+    for number, (place, host_records) in enumerate(sorted(grouped.items()), start=1):
+        placed = [(r, _malformed(r) or (_misplaced(r) if r.status == "valid" else "")) for r in host_records]
         current, superseded = _latest(r for r, wrong in placed if r.status == "valid" and not wrong)
         invalid = sorted((r for r, wrong in placed if r.status == "invalid" and not wrong), key=_order)
         lost = dict.fromkeys(
@@ -253,28 +252,26 @@ def _order(record: Record) -> tuple[Any, ...]:
 
 
 def _latest(records: Iterable[Record]) -> tuple[tuple[Record, ...], int]:
-    latest: dict[tuple[str, str, str], Record] = {}
-    total = 0
-    for record in sorted(records, key=_order):
-        latest[_case(record)] = record
-        total += 1
-    return tuple(latest.values()), total - len(latest)
+    """Return the latest record of each case, and the number of the others."""
+    ordered = sorted(records, key=_order)
+    latest = {_case(record): record for record in ordered}
+    return tuple(latest.values()), len(ordered) - len(latest)
 
 
 def _malformed(record: Record) -> str:
-    """Return what makes the record unreadable, whatever its status, or an empty text."""
+    """Return why the record is unreadable, or an empty text."""
     lists = {"placement_asked": record.placement_asked, "placement_found": record.placement_found}
     for name, value in lists.items():
         if not isinstance(value, (list, tuple)) or not all(isinstance(v, Mapping) for v in value):
-            return f"the record cannot be read: {name} is no list of mappings"
+            return f"the record cannot be read: {name} is not a list of mappings"
     for name, mapping in (("parameters", record.parameters), ("software", record.software)):
         if not isinstance(mapping, Mapping):
-            return f"the record cannot be read: {name} is no mapping"
+            return f"the record cannot be read: {name} is not a mapping"
     return ""
 
 
 def _misplaced(record: Record) -> str:
-    """Return what keeps the record out of its figure, or an empty text."""
+    """Return why no figure can show the record, or an empty text."""
     for name, kind in NEEDED.get(record.check, {}).items():
         value = _bank(record) if name == "bank" else record.parameters.get(name)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < math.inf

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """metrics.prom: a report's values and verdicts for monitoring, in the OpenMetrics text format.
 
-Node exporter's textfile collector reads it too. That one knows the older text format of Prometheus, in which
-``# UNIT`` and ``# EOF`` are comments, and refuses state sets, info metrics and timestamps: so all are gauges.
+All metrics are gauges, so that node exporter's textfile collector reads the file, too: it knows only the older
+text format of Prometheus, which has no state sets, info metrics and timestamps.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from firsttouch.report.model import HostView, case_of
 from firsttouch.report.text import clean
 from firsttouch.units import UNITS
 
-#: A scrape reads the whole file: of more cases than these, there are the verdicts and the numbers of records only.
+#: With more cases, the file has only the verdicts and the numbers of records, because a scrape reads all of it.
 MOST_CASES = 100_000
-#: Dimension of a unit -> OpenMetrics' name of its base unit, to which values are converted.
+#: Dimension of a unit -> the base unit in OpenMetrics, to which values are converted.
 _BASE = {
     "bytes": "bytes",
     "bytes per second": "bytes_per_second",
@@ -37,20 +37,20 @@ _BASE = {
     "hertz": "hertz",
     "reads per second": "reads_per_second",
 }
-#: Units that say what is counted: OpenMetrics wants none.
+#: Units of counts, which have none in OpenMetrics.
 _COUNTS = frozenset({"", "1", "NUMA nodes", "PUs"})
 _PLACE = ("host", "system", "partition")
 _OWN = (*_PLACE, "check", "metric")
 
 
 def text(views: Sequence[HostView], verdicts: Sequence[HostVerdict], *, version: str, generated: float) -> str:
-    """Return the file: *generated* (s since 1970) is when the report was made, *version* firsttouch's.
+    """Return metrics.prom; *generated* is the time of the report (s since 1970), *version* that of firsttouch.
 
-    Values are medians in base units; a series' labels are the host, system, partition and check, and the case's
-    parameters. Of an emulated host there are only counts: its speed says nothing.
+    Values are medians in base units. The labels of a series are host, system, partition, check and the parameters
+    of the case. An emulated host has only counts, because its speed is meaningless.
     """
     families = _Families()
-    families.made(version, generated)
+    families.generated(version, generated)
     for view in views:
         _records(families, view)
     if sum(len(view.valid) for view in views) <= MOST_CASES:
@@ -62,22 +62,21 @@ def text(views: Sequence[HostView], verdicts: Sequence[HostVerdict], *, version:
 
 
 def of_fleet(document: Mapping[str, Any]) -> str:
-    """Return the file of a fleet's report by its *document*: the verdict of each host, without values of cases."""
+    """Return metrics.prom of a fleet's summary.json (*document*): the verdict of each host, without values."""
     families = _Families()
-    made = datetime.datetime.fromisoformat(document["generated"])
-    families.made(document["firsttouch"], made.timestamp())
+    time = datetime.datetime.fromisoformat(document["generated"])
+    families.generated(document["firsttouch"], time.timestamp())
     for system in document["systems"]:
-        for one in system["hosts"]:
-            place = {"host": one["host"], "system": system["system"]}
-            families.verdict(place, one["verdict"], one["findings"])
-            if one["missing"]:
-                told = "What should have been measured of a host and was not."
-                families.add("missing", "", told, place, one["missing"])
+        for host in system["hosts"]:
+            place = {"host": host["host"], "system": system["system"]}
+            families.verdict(place, host["verdict"], host["findings"])
+            if host["missing"]:
+                families.add("missing", "", "Measurements that a host lacks.", place, host["missing"])
     return families.text()
 
 
 def base_unit(unit: str) -> tuple[str, float]:
-    """Return OpenMetrics' name of a unit's base unit (empty for counts), and the factor to it."""
+    """Return the base unit of *unit* in OpenMetrics (empty for counts), and the factor to convert to it."""
     if unit in _COUNTS:
         return "", 1.0
     if unit in UNITS:
@@ -87,32 +86,32 @@ def base_unit(unit: str) -> tuple[str, float]:
 
 
 class _Families(Collector):
-    """The metric families of a file; two series of one name have different labels."""
+    """The metric families of a file."""
 
     def __init__(self) -> None:
-        self._known: dict[str, GaugeMetricFamily] = {}
+        self._by_name: dict[str, GaugeMetricFamily] = {}
         self._seen: dict[str, set[frozenset[tuple[str, str]]]] = {}
 
-    def add(self, metric: str, unit: str, told: str, labels: Mapping[str, str], value: float) -> None:
-        """Add a series; a second one with the same labels, which no collector takes, is left out."""
+    def add(self, metric: str, unit: str, description: str, labels: Mapping[str, str], value: float) -> None:
+        """Add a series; a second one with the same labels is left out, because collectors refuse it."""
         name = "_".join(filter(None, ("firsttouch", _name(metric).removesuffix(f"_{unit}"), unit)))
-        family = self._known.setdefault(name, GaugeMetricFamily(name, told, unit=unit))
+        family = self._by_name.setdefault(name, GaugeMetricFamily(name, description, unit=unit))
         shown = {k: clean(v) for k, v in labels.items() if v != ""}
         key = frozenset(shown.items())
         if key not in self._seen.setdefault(name, set()):
             self._seen[name].add(key)
             family.add_sample(name, shown, value)
 
-    def made(self, version: str, generated: float) -> None:
-        """Add when the report was made (s since 1970), and by which firsttouch."""
+    def generated(self, version: str, generated: float) -> None:
+        """Add the time of the report (seconds since 1970) and the version of firsttouch."""
         labels = {"version": version}
-        self.add("report_generated_timestamp", "seconds", "When the report was made.", labels, generated)
+        self.add("report_generated_timestamp", "seconds", "Time of the report.", labels, generated)
 
     def verdict(self, place: Mapping[str, str], verdict: str, counts: Mapping[str, int]) -> None:
-        """Add a host's verdict, and how many of its metrics have which."""
+        """Add the verdict of a host, and the number of its metrics by verdict."""
         for word in ORDER:
             labels = {**place, "verdict": word}
-            self.add("verdict", "", "1 for the host's verdict, 0 for the others.", labels, verdict == word)
+            self.add("verdict", "", "1 for the verdict of the host, 0 for the others.", labels, verdict == word)
             if counts.get(word, 0):
                 self.add("judged_metrics", "", "Judged metrics of a host, by verdict.", labels, counts[word])
 
@@ -123,8 +122,8 @@ class _Families(Collector):
         return bytes(generate_latest(registry)).decode()
 
     def collect(self) -> Iterable[Metric]:
-        """Return the families, for the registry."""
-        return self._known.values()
+        """Return the families (called by the registry)."""
+        return self._by_name.values()
 
 
 def _records(families: _Families, view: HostView) -> None:
@@ -137,27 +136,23 @@ def _case(families: _Families, view: HostView, record: Record) -> None:
     unit, factor = base_unit(record.unit)
     case = {_label(k): _value(v) for k, v in case_of(record).items()}
     labels = {**_place(view), "check": record.check, **case}
-    # Where two checks have one metric, it is one family: the text must not name either.
-    told = f"{record.metric.replace('_', ' ').capitalize()}, median of the repetitions."
-    families.add(record.metric, unit, told, labels, record.value * factor)
+    # The text names no check, because checks may share a metric.
+    description = f"{record.metric.replace('_', ' ').capitalize()}, median of the repetitions."
+    families.add(record.metric, unit, description, labels, record.value * factor)
     if record.repetitions > 1:
-        told = "Largest less smallest repetition, over the median."
-        families.add("spread", "ratio", told, {**labels, "metric": record.metric}, record.spread)
+        description = "(Largest - smallest repetition) / median."
+        families.add("spread", "ratio", description, {**labels, "metric": record.metric}, record.spread)
 
 
 def _judged(families: _Families, views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> None:
     partitions: dict[str, set[str]] = {}
     for view in views:
         partitions.setdefault(view.host, set()).add(view.partition)
-    for judged in verdicts:
-        # A verdict is of a host; of which partition is known where its records are of one.
-        mine = partitions.get(judged.host, set())
-        place = {
-            "host": judged.host,
-            "system": judged.system,
-            "partition": next(iter(mine)) if len(mine) == 1 else "",
-        }
-        families.verdict(place, judged.verdict, Counter(f.verdict for f in judged.findings))
+    for v in verdicts:
+        # A verdict names no partition; the records do if all are of the same one.
+        own = partitions.get(v.host, set())
+        place = {"host": v.host, "system": v.system, "partition": next(iter(own)) if len(own) == 1 else ""}
+        families.verdict(place, v.verdict, Counter(f.verdict for f in v.findings))
 
 
 def _place(view: HostView) -> dict[str, str]:
@@ -166,9 +161,9 @@ def _place(view: HostView) -> dict[str, str]:
 
 @functools.cache
 def _name(text: str) -> str:
-    """Return a metric's or label's name: what OpenMetrics does not take becomes an underscore."""
-    found = re.sub(r"[^a-zA-Z0-9_]+", "_", text).strip("_")
-    return found if found and not found[0].isdecimal() else f"n{found}"
+    """Return the name of a metric or label, with underscores for what OpenMetrics does not accept."""
+    name = re.sub(r"[^a-zA-Z0-9_]+", "_", text).strip("_")
+    return name if name and not name[0].isdecimal() else f"n{name}"
 
 
 def _label(parameter: str) -> str:
@@ -177,7 +172,7 @@ def _label(parameter: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return a parameter exactly, other than a page does: two cases that differ have other labels."""
+    """Return the exact value of a parameter (pages round it), so that different cases have different labels."""
     if isinstance(value, (list, tuple)) and value and all(type(i) is int and i >= 0 for i in value):
         return format_list(value)
     if isinstance(value, Mapping):

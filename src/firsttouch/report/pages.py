@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report's page and the files beside it."""
+"""The page of a report and the files beside it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ from firsttouch.report.text import clean, count, markdown
 from firsttouch.units import UNITS
 
 # ----------------------------------------------------------------------
-# The pages of a report: the templates filled in.
-#
-# The templates lie in this package, not in reports/, because an installed wheel holds only the package.
+# Templates. They belong to this package, because an installed wheel has nothing else.
 
 _BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:%|{'|'.join(map(re.escape, UNITS))})(?![\w/]))")
 
@@ -35,11 +33,11 @@ _LOADER = PackageLoader("firsttouch.report")
 
 
 def html(facts: Mapping[str, Any], template: str = "report.html.j2") -> str:
-    """Return index.html: *template* filled in."""
-    filled = environment(_LOADER, html=True)
-    source, _, _ = _LOADER.get_source(filled, "report.css")
-    # The style sheet is the package's own text: nothing of the records is in it.
-    return filled.get_template(template).render(**facts, css=Markup(source))  # noqa: S704
+    """Return index.html from *template*."""
+    templates = environment(_LOADER, html=True)
+    source, _, _ = _LOADER.get_source(templates, "report.css")
+    # The style sheet belongs to the package and holds nothing of the records.
+    return templates.get_template(template).render(**facts, css=Markup(source))  # noqa: S704
 
 
 def ticket(facts: Mapping[str, Any]) -> str:
@@ -48,29 +46,29 @@ def ticket(facts: Mapping[str, Any]) -> str:
 
 
 def environment(loader: BaseLoader, *, html: bool) -> Environment:
-    """Return what fills in the templates of *loader*, of pages (*html*) or of Markdown.
+    """Return the Jinja environment for the templates of *loader*: pages (*html*) or Markdown.
 
-    Each value is made fit for them: escaped, without what no page may carry, and on a page so that no line ends
-    between a number and its unit.
+    It escapes each value and removes unprintable characters. On a page, no line breaks between a number and its
+    unit.
     """
-    made = Environment(
+    templates = Environment(
         loader=loader,
-        autoescape=html,  # noqa: S701 - off for Markdown only, which has its own escaping
+        autoescape=html,  # noqa: S701 - _in_markdown escapes Markdown
         finalize=_on_page if html else _in_markdown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.globals.update(
+    templates.globals.update(
         count=count,
         not_measured=not_measured,
         header=HEADER,
-        said=guidelines.said,
+        sentence=guidelines.sentence,
         alternatives=guidelines.table,
         dropped=guidelines.dropped,
     )
-    return made
+    return templates
 
 
 def _on_page(value: Any) -> Any:
@@ -84,14 +82,14 @@ def _in_markdown(value: Any) -> Any:
 
 
 # ----------------------------------------------------------------------
-# Verdicts as a report shows them: a row per host, the worst first, with cause and evidence.
+# Verdicts: a row per host, the worst first, with cause and evidence.
 
-#: Lines of evidence in a row; the document has all of them.
+#: Lines of evidence in a row; summary.json has all of them.
 _SHOWN = 3
 
 
 def verdict_table(verdicts: Sequence[HostVerdict]) -> Table | None:
-    """Return the table, None without a verdict."""
+    """Return the table of *verdicts*, None if there are none."""
     if not verdicts:
         return None
     worst_first = sorted(verdicts, key=lambda v: (-ORDER.index(v.verdict), v.host))
@@ -117,9 +115,9 @@ def _evidence(verdict: HostVerdict) -> str:
 
 
 # ----------------------------------------------------------------------
-# Builds a report: the last stage, from records to pages.
+# From records to the files of a report.
 
-#: What a report consists of; topology.xml only where the topology was given.
+#: The files of a report; topology.xml only if the topology was given.
 FILES = frozenset(
     {
         "index.html",
@@ -148,28 +146,27 @@ def build(
 ) -> Summary:
     """Write the report of *records* into the existing folder *out*; return its summary.
 
-    *topology_xml* is hwloc's XML of the host, *verdicts* are shown first, then *problems*; *references* finds a
-    record's reference; *advice* is what :func:`firsttouch.advice.advice_text.find` found. *drawn* are the hosts
-    that are shown one by one (default: all); guidelines rest on the records of all hosts. *generated* is the time
-    that the pages state (default: now): with the same arguments, the files are the same, byte for byte. Raises
-    BadInput where there is neither a record, a problem nor an advice to report, or the XML is not a topology.
+    *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *advice* is the result of
+    :func:`firsttouch.advice.advice_text.find`. *drawn* are the hosts with figures (default: all); guidelines use
+    the records of all hosts. *generated* is the time that the pages state (default: now); the same arguments give
+    the same files, byte for byte. Raises BadInput if there is nothing to report or the XML is not a topology.
     """
     if not records and not problems and not advice:
         raise BadInput("there is no record to report: give files or folders with the records of a run")
-    known = topology.parse_xml(topology_xml) if topology_xml is not None else None
-    every = model.split(records, problems, known)
-    views = [view for view in every if drawn is None or view.host in drawn]
-    # Problems of no host and of every host are in several views.
-    listed = tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems))))
-    made = generated or datetime.datetime.now(datetime.UTC)
-    stated = made.isoformat(timespec="seconds")
+    host = topology.parse_xml(topology_xml) if topology_xml is not None else None
+    all_views = model.split(records, problems, host)
+    views = [view for view in all_views if drawn is None or view.host in drawn]
+    # Problems that belong to no host are in several views.
+    all_problems = tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems))))
+    now = generated or datetime.datetime.now(datetime.UTC)
+    stated = now.isoformat(timespec="seconds")
     lines = tuple((view, headlines(view)) for view in views)
-    guided = guidelines.guidelines(every, advice)
+    guided = guidelines.guidelines(all_views, advice)
     summary = Summary(
         hosts=lines,
-        problems=listed,
+        problems=all_problems,
         invalid=sum(len(view.invalid) for view in views),
-        document=document.make(lines, listed, references, verdicts, guided, title=title, generated=stated),
+        document=document.make(lines, all_problems, references, verdicts, guided, title=title, generated=stated),
     )
     facts = {
         **_facts(summary, references, title=title, generated=stated),
@@ -177,9 +174,9 @@ def build(
         "guidelines": guided,
     }
     _write(out, facts, summary.document)
-    metrics = openmetrics.text(views, verdicts, version=firsttouch.__version__, generated=made.timestamp())
+    metrics = openmetrics.text(views, verdicts, version=firsttouch.__version__, generated=now.timestamp())
     (out / "metrics.prom").write_text(metrics, encoding="utf-8")
-    tests = junit.text(views, verdicts, listed, title=title, generated=stated)
+    tests = junit.text(views, verdicts, all_problems, title=title, generated=stated)
     (out / "junit.xml").write_text(tests, encoding="utf-8")
     write_table(records, out / "records.parquet")
     if topology_xml is not None:
@@ -187,10 +184,9 @@ def build(
     return summary
 
 
-def _write(out: Path, facts: dict[str, Any], machine: dict[str, Any]) -> None:
-
+def _write(out: Path, facts: dict[str, Any], summary: dict[str, Any]) -> None:
     sections = [_section(view) for view, _ in facts["hosts"]]
-    text = json.dumps(machine, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    text = json.dumps(summary, indent=1, sort_keys=True, allow_nan=False) + "\n"
     (out / "summary.json").write_text(text, encoding="utf-8")
     (out / "summary.md").write_text(ticket(facts), encoding="utf-8")
     missing = [
@@ -218,7 +214,7 @@ def _facts(summary: Summary, references: References | None, *, title: str, gener
 
 
 def _section(view: HostView) -> dict[str, Any]:
-    """Return what the page shows of one host: groups of figures, and tables."""
+    """Return the groups of figures and the tables of a host."""
     from firsttouch.report.figures import (  # noqa: PLC0415 - imports matplotlib
         bandwidth,
         contention,
@@ -248,10 +244,10 @@ def _section(view: HostView) -> dict[str, Any]:
             {
                 "id": f"{view.key}-{name}-section",
                 "heading": heading,
-                "figures": [f for f in found if isinstance(f, Figure)],
-                "absent": [f for f in found if isinstance(f, Absent)],
+                "figures": [f for f in figures if isinstance(f, Figure)],
+                "absent": [f for f in figures if isinstance(f, Absent)],
             }
-            for name, heading, found in groups
+            for name, heading, figures in groups
         ],
         "facts": tables.topology_facts(view),
         "no_topology": view.why_absent("topology"),

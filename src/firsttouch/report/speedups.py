@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed-ups of scenarios over the default, and the tables that pivot them."""
+"""Speed-ups of scenarios over the default run, and the tables that pivot them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from firsttouch.report.model import HostView, Table, whole
 from firsttouch.report.text import clean, count, plain
 
 # ----------------------------------------------------------------------
-# The scenarios of each aligner and dataset, compared with the default run (thesis, section 5.3).
+# The scenarios of each aligner and dataset against the default run (thesis, section 5.3).
 
-#: The policy of the default run: the operating system's, nothing asked for.
+#: The policy of the default run: nothing is requested of the operating system.
 DEFAULT_POLICY = "original"
 METRIC = "alignment_time"
 
@@ -39,7 +39,7 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Study:
-    """The valid runs of one aligner on one dataset: *single* are one instance, *several* more than one."""
+    """The valid runs of one aligner on one dataset: *single* with one instance, *several* with more."""
 
     aligner: str
     dataset: str
@@ -55,7 +55,7 @@ class Study:
 
     @property
     def default(self) -> Record | None:
-        """The default run: one instance with the default policy and the most threads that were run."""
+        """The default run: one instance with the default policy and the most threads."""
         runs = [r for r in self.single if r.parameters["policy"] == DEFAULT_POLICY]
         return max(runs, key=lambda r: whole(r, "threads"), default=None)
 
@@ -65,10 +65,9 @@ class Study:
         return min((*self.single, *self.several), key=lambda r: r.value, default=None)
 
     def compared(self) -> list[Record]:
-        """Return the runs of a speedup figure, fewest instances first.
+        """Return the runs of a speed-up figure, fewest instances first.
 
-        Each number of instances and policy with the most threads that it was run with; the best run too, if
-        it had fewer.
+        These are the runs with the most threads for each number of instances and policy, and the best run.
         """
         widest: dict[tuple[int, str], Record] = {}
         for record in (*self.single, *self.several):
@@ -84,7 +83,7 @@ class Study:
 def studies(view: HostView) -> list[Study]:
     """Return one study per aligner, dataset and number of reads, ascending."""
     grouped: dict[tuple[str, str, str], dict[tuple[int, int, str], Record]] = {}
-    # Of several records of one run (another batch size, both checks) the latest counts.
+    # If several records describe one run (other batch sizes, both checks), the latest counts.
     for record in sorted(view.of("placement", "scaling", metric=METRIC), key=lambda r: r.time):
         p = record.parameters
         run = (whole(record, "instances"), whole(record, "threads"), p["policy"])
@@ -132,7 +131,7 @@ def policies(records: Iterable[Record]) -> list[str]:
 
 
 def speedup(run: Record, baseline: Record) -> Speedup | None:
-    """Return how many times faster *run* is than *baseline*; None where a time is not positive."""
+    """Return how many times faster *run* is than *baseline*; None if a time is not positive."""
     if min(*run.samples, *baseline.samples) <= 0:
         return None
     return Speedup(
@@ -147,9 +146,9 @@ def _by_threads(records: Iterable[Record]) -> list[Record]:
 
 
 # ----------------------------------------------------------------------
-# Tables laid out as those of the thesis: runs down, datasets and policies across, a value and its error each.
+# Tables in the layout of the thesis: a row per run, columns by dataset and policy, a value and its error in each.
 
-#: What names a row (threads, or scenario and threads), and what names a column, outermost heading first.
+#: The name of a row (threads, or scenario and threads) or of a column (its headings, outermost first).
 Key = tuple[str, ...]
 
 
@@ -162,17 +161,17 @@ def pivot(
     cells: Mapping[tuple[Key, Key], tuple[str, ...]],
     heads: Key,
 ) -> Table:
-    """Return the table of *cells* by (row, column), each of as many texts as *heads* has; absent ones are empty.
+    """Return the table of *cells* by (row, column); a cell has a text for each of *heads*, or is empty.
 
-    *corner* heads the columns of the row's own key; *columns* of the same first headings must stand together.
+    *corner* heads the columns of the row's key. *columns* with the same first headings must be adjacent.
     """
     depth = len(columns[0]) if columns else 0
     groups = []
     for level in range(depth):
-        found = [("", len(corner))]
+        spans = [("", len(corner))]
         for path, members in groupby(columns, key=lambda c: c[: level + 1]):
-            found.append((path[-1], len(list(members)) * len(heads)))
-        groups.append(tuple(found))
+            spans.append((path[-1], len(list(members)) * len(heads)))
+        groups.append(tuple(spans))
     none = ("",) * len(heads)
     body = [(*row, *(text for c in columns for text in cells.get((row, c), none))) for row in rows]
     header = (*corner, *heads * len(columns))

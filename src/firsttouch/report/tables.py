@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a report: what the figures show in numbers, and what no figure shows."""
+"""The tables of a report: the numbers of the figures, and what no figure shows."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from firsttouch.host.cpusets import format_list
@@ -14,7 +16,7 @@ from firsttouch.report.model import HostView, Problem, References, Table, case_o
 from firsttouch.report.text import case, count, number, percent, quantity, span
 from firsttouch.units import format_bytes
 
-#: The checks and metrics that figures, or the topology's facts, show: all others go to a table.
+#: The checks and metrics that figures or the facts of the topology show; all others go to a table.
 _WHOLLY_SHOWN = frozenset({"topology", "bandwidth"})
 _SHOWN: dict[str, set[str]] = {
     "latency": {metrics.RANDOM, metrics.SEQUENTIAL},
@@ -23,14 +25,15 @@ _SHOWN: dict[str, set[str]] = {
     "placement": {speedups.METRIC},
     "weak_scaling": {"throughput"},
 }
-#: The spread (a fraction) from which on a figure warns of itself; exclusive hosts stay well below it.
+#: The spread (a fraction) from which a figure has a warning. Exclusive hosts stay well below it.
 _WIDE = 0.25
-#: Header and cells of a value in a table.
+_NO_PLACEMENT: Mapping[str, Any] = {}
+#: Header of the cells of a value.
 VALUE_HEADER = ("median", "fastest", "slowest", "spread", "n")
 
 
 def values(record: Record | None) -> tuple[str, ...]:
-    """Return median, best and worst repetition, spread and repetitions; empty cells for no record."""
+    """Return the cells of VALUE_HEADER; they are empty without a record."""
     if record is None:
         return ("",) * len(VALUE_HEADER)
     low, high = min(record.samples), max(record.samples)
@@ -45,18 +48,17 @@ def values(record: Record | None) -> tuple[str, ...]:
 
 
 def measured(records: Iterable[Record], marks: str) -> str:
-    """Return the sentence on repetitions and spread below a figure; *marks* says what draws the spread."""
-    known = list(records)
-    repetitions = sorted({r.repetitions for r in known})
-    if repetitions == [1]:
-        return "One repetition each, so the spread is not known."
-    widest = max(abs(r.spread) for r in known)
+    """Return the sentence on repetitions and spread below a figure; *marks* states what draws the spread."""
+    counts, spreads = zip(*((r.repetitions, abs(r.spread)) for r in records), strict=True)
+    if set(counts) == {1}:
+        return "Measured once each, so the spread is unknown."
+    widest = max(spreads)
     text = (
-        f"Median of {span(repetitions)} repetitions; {marks}, from the smallest to the largest repetition. "
+        f"Median of {span(counts)} repetitions; {marks}, from the smallest to the largest repetition. "
         f"The widest spread, (largest - smallest) / median, is {percent(widest)}"
     )
     if widest > _WIDE:
-        return f"{text}: too wide to compare by. Was the host idle, and its clock rate steady? Measure again."
+        return f"{text}, too wide for a comparison. Make sure that the host is idle, then measure again."
     return f"{text}."
 
 
@@ -79,11 +81,8 @@ def numa_nodes(topology: Topology) -> Table:
 
 
 def caches(topology: Topology) -> Table:
-    """Return the sizes of the data caches, how many there are and how many PUs share one."""
-    groups: dict[tuple[int, int, int], int] = {}
-    for cache in topology.caches:
-        key = (cache.level, cache.size_bytes, len(cache.pus))
-        groups[key] = groups.get(key, 0) + 1
+    """Return the sizes of the data caches, their number, and the number of PUs that share one."""
+    groups = Counter((cache.level, cache.size_bytes, len(cache.pus)) for cache in topology.caches)
     rows = [
         (f"L{level}{'d' if level == 1 else ''}", format_bytes(size), str(how_many), str(sharing))
         for (level, size, sharing), how_many in sorted(groups.items())
@@ -92,63 +91,57 @@ def caches(topology: Topology) -> Table:
 
 
 def distances(topology: Topology) -> Table | None:
-    """Return the firmware's distances between NUMA nodes (10 is local), or None where it tells none to another."""
+    """Return the firmware's distances between NUMA nodes, None if it states none."""
     order = [n.index for n in topology.numa_nodes]
     if not topology.distances or len(order) == 1:
         return None
     rows = [(f"from {a}", *(str(topology.distance(a, b)) for b in order)) for a in order]
-    caption = "Distances that the firmware tells (10 is local; no measurement)"
+    caption = "Distances according to the firmware (10 is local; not measured)"
     header = ("NUMA node", *(f"to {b}" for b in order))
     return Table(caption, header, rows, frozenset(range(1, len(order) + 1)))
 
 
 def software(view: HostView) -> Table | None:
-    """Return the programs and their versions; more than one version of a program is one row each."""
-    found: dict[tuple[str, str], set[str]] = {}
+    """Return the programs and their versions, a row for each version."""
+    users: dict[tuple[str, str], set[str]] = {}
     for record in (*view.valid, *view.invalid):
         for name, version in record.software.items():
-            found.setdefault((str(name), str(version)), set()).add(record.check)
-    rows = [(name, version, ", ".join(sorted(checks))) for (name, version), checks in sorted(found.items())]
+            users.setdefault((str(name), str(version)), set()).add(record.check)
+    rows = [(name, version, ", ".join(sorted(checks))) for (name, version), checks in sorted(users.items())]
     return Table("Software", ("program", "version", "used by"), rows) if rows else None
 
 
 def placements(view: HostView) -> Table | None:
-    """Return, per instance, the placement that was asked for and the one that the kernel showed."""
-    # One run gives several records (sizes, kernels, events) with the same placement: one row for all of them.
+    """Return the requested placement of each instance and the one that the kernel reported."""
+    # The records of one run (sizes, kernels, events) have the same placement: they share a row.
     grouped: dict[tuple[str, str, str, str, str], list[Record]] = {}
     for record in (*view.valid, *view.invalid):
-        for instance, (asked, found) in enumerate(_pairs(record)):
-            shown = _found(found) if found else "not read back"
-            key = (record.check, str(instance), case(asked), shown, record.status)
+        for instance, (requested, actual) in enumerate(
+            zip_longest(record.placement_asked, record.placement_found, fillvalue=_NO_PLACEMENT)
+        ):
+            shown = _actual(actual) if actual else "not read back"
+            key = (record.check, str(instance), case(requested), shown, record.status)
             grouped.setdefault(key, []).append(record)
     rows = [
         (check, case(common(records)), str(len(records)), *rest) for (check, *rest), records in grouped.items()
     ]
-    header = ("check", "case", "records", "instance", "asked", "found", "status")
-    return Table("Placement asked and found", header, rows, frozenset({2, 3})) if rows else None
+    header = ("check", "case", "records", "instance", "requested", "found", "status")
+    return Table("Placement requested and found", header, rows, frozenset({2, 3})) if rows else None
 
 
-def _pairs(record: Record) -> Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    for index in range(max(len(record.placement_asked), len(record.placement_found))):
-        asked = record.placement_asked[index] if index < len(record.placement_asked) else {}
-        found = record.placement_found[index] if index < len(record.placement_found) else {}
-        yield asked, found
-
-
-def _found(found: Mapping[str, Any]) -> str:
-    pages = found.get("pages")
+def _actual(placement: Mapping[str, Any]) -> str:
+    pages = placement.get("pages")
     if not isinstance(pages, Mapping) or not pages:
-        return case(found)
-    total = sum(p for p in pages.values() if isinstance(p, (int, float))) or 1
-    shares = ", ".join(
-        f"{percent(p / total)} on {node}" for node, p in pages.items() if isinstance(p, (int, float))
-    )
-    rest = case({k: v for k, v in found.items() if k != "pages"})
+        return case(placement)
+    counts = {node: p for node, p in pages.items() if isinstance(p, (int, float))}
+    total = sum(counts.values()) or 1
+    shares = ", ".join(f"{percent(p / total)} on {node}" for node, p in counts.items())
+    rest = case({k: v for k, v in placement.items() if k != "pages"})
     return f"{rest}; {number(total)} pages: {shares}"
 
 
 def others(view: HostView) -> Table | None:
-    """Return the valid records that no figure shows: counters, and checks that the report does not know."""
+    """Return the valid records that no figure shows: counters, and checks without a figure."""
     rows = [
         (r.check, r.metric, case(case_of(r)), r.unit, *values(r))
         for r in view.valid
@@ -159,11 +152,10 @@ def others(view: HostView) -> Table | None:
 
 
 def references(view: HostView, find: References | None) -> Table | None:
-    """Return the metrics that have a reference, with where it comes from; judging them is validate's part."""
+    """Return the metrics that have a reference, with its source."""
     rows = []
-    for record in view.valid if find else ():
-        reference = find(record) if find else None
-        if reference is not None:
+    for record in view.valid:
+        if find and (reference := find(record)):
             lower = "" if reference.lower is None else number(reference.lower)
             upper = "" if reference.upper is None else number(reference.upper)
             rows.append(
@@ -183,7 +175,7 @@ def references(view: HostView, find: References | None) -> Table | None:
 
 
 def problem_table(problems: Sequence[Problem]) -> Table | None:
-    """Return what failed, was skipped or is invalid, failed ones first."""
+    """Return the checks that failed, are invalid or were skipped, in this order."""
     order = {"failed": 0, "invalid": 1, "skipped": 2}
     rows = [
         (p.kind, p.host, p.name, p.reason)
@@ -194,11 +186,11 @@ def problem_table(problems: Sequence[Problem]) -> Table | None:
 
 
 def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
-    """Return (host, case, reason) of the invalid records; their samples are no result, so they are not here."""
+    """Return (host, case, reason) of the invalid records, without their samples."""
     grouped: dict[tuple[str, str, str, str, str], list[Record]] = {}
     for view in views:
         for record in view.invalid:
-            # The sizes of one latency curve are one run.
+            # All sizes of a latency curve belong to one run.
             same = case({k: v for k, v in case_of(record).items() if k != "size_bytes"})
             key = (view.host, record.check, record.metric, same, record.reason)
             grouped.setdefault(key, []).append(record)
@@ -216,13 +208,13 @@ def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
 def topology_facts(view: HostView) -> list[tuple[str, str]]:
     """Return the metrics of the topology check as (name, value)."""
     names = {"numa_nodes": "NUMA nodes", "pus": "PUs", "memory": "memory"}
-    known = {r.metric: r for r in view.of("topology")}
+    records = {r.metric: r for r in view.of("topology")}
     unknown = [("theoretical bandwidth", f"unknown: {why}")] if (why := metrics.unknown(view)) else []
     facts = [
         (
             names.get(metric, metric.replace("_", " ")),
-            quantity(known[metric].value, "" if metric in {"numa_nodes", "pus"} else known[metric].unit),
+            quantity(records[metric].value, "" if metric in {"numa_nodes", "pus"} else records[metric].unit),
         )
-        for metric in sorted(known.keys() - {metrics.KNOWN}, key=lambda m: ([*names, m].index(m), m))
+        for metric in sorted(records.keys() - {metrics.KNOWN}, key=lambda m: ([*names, m].index(m), m))
     ]
     return facts + unknown

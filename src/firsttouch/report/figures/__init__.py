@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a report, drawn with matplotlib: import this package only when a report is built."""
+"""The figures of a report, one module per kind; import them only where a report is built (matplotlib).
+
+``figures(view)`` of a module takes the records of a host (:class:`firsttouch.report.model.HostView`) and returns
+its figures, or the reason why there are none. ``drawing`` has what they share: style, bars, lines, heat maps.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +15,19 @@ from pathlib import Path
 
 
 def _writable(folder: Path) -> bool:
-    """Return whether *folder*, or the nearest of its parents that exists, takes new files."""
+    """Return whether *folder*, or its nearest existing parent, is writable."""
     try:
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         return folder.is_dir() and os.access(folder, os.W_OK)
-    except PermissionError:  # a folder that may not even be looked into
+    except PermissionError:  # a parent that may not be searched
         return False
 
 
 def prepare_configuration() -> None:
-    """Give matplotlib a temporary folder for its cache where the home folder cannot hold one.
+    """Give matplotlib a temporary folder for its cache if the home folder is not writable.
 
-    matplotlib would do so itself, but only with a warning among the messages of the command.
+    matplotlib does so itself, but prints a warning.
     """
     home = Path(os.environ.get("HOME") or "/nonexistent")
     folders = [

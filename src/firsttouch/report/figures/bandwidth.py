@@ -15,19 +15,19 @@ from firsttouch.units import format_bytes
 
 _TITLE = "Bandwidth from PU-set to memory bank"
 _HOW = (
-    "A cell is the bandwidth when the threads run on the NUMA nodes of its row and all memory lies on the bank of "
-    "its column; brighter is faster, and the scale starts at 0. An access is local where row and column name the "
-    "same NUMA node. A cell without a valid value says none."
+    "A cell is the bandwidth of threads on the NUMA nodes of its row with all memory on the bank of its column. "
+    "Brighter is faster, and the scale starts at 0. Accesses are local if row and column are the same NUMA node. "
+    "Cells without a valid value are marked none."
 )
 
 _HOW_INTERLEAVED = (
-    "A cell is the bandwidth when the threads run on the NUMA nodes of its row and the pages lie in turn on the "
-    "banks of its column; brighter is faster, and the scale starts at 0. A cell without a valid value says none."
+    "A cell is the bandwidth of threads on the NUMA nodes of its row with pages interleaved over the banks of its "
+    "column. Brighter is faster, and the scale starts at 0. Cells without a valid value are marked none."
 )
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
-    """Return one figure per way of measuring bandwidth, or why there is none."""
+    """Return a figure for each way of measuring bandwidth, or why there is none."""
     ways = metrics.variants(view)
     if not ways:
         return [Absent(_TITLE, view.why_absent("bandwidth"))]
@@ -45,7 +45,7 @@ def _figure(name: str, view: HostView, way: Variant) -> Figure:
     if arrays:
         low, high = format_bytes(min(arrays)), format_bytes(max(arrays))
         details.append(f"Array: {low if low == high else f'{low} to {high}'}.")
-    spread = measured(records, "the table gives each cell's spread")
+    spread = measured(records, "the table has the spread of each cell")
     return Figure(
         name=name,
         title=f"{_TITLE}: {way.name}",

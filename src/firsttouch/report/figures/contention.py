@@ -14,8 +14,8 @@ from firsttouch.report.text import count, number, percent, quantity, times
 
 _TITLE = "Contention for one memory bank"
 _HOW = (
-    "Per thread, a level line means that the threads do not disturb one another; it falls when they share the "
-    "bank's bandwidth. The total stops rising where the bank, or the way to it, is full."
+    "The line per thread is level if the threads do not disturb each other, and falls if they share the bandwidth "
+    "of the bank. The total stops rising where the bank, or the path to it, is saturated."
 )
 _HEIGHT = 300
 
@@ -50,7 +50,7 @@ def _figure(name: str, way: Way) -> Figure:
 
 
 def _positions(way: Way) -> Table:
-    """Return the table of few threads by themselves on one NUMA node, at every bank."""
+    """Return the table of the threads that were measured on several NUMA nodes, for every bank."""
     rows = [
         (format_list(pu_nodes(r)), format_list(banks(r)), str(r.parameters["threads"]), *values(r))
         for r in sorted(way.positions, key=lambda r: (r.parameters["threads"], pu_nodes(r), banks(r)))
@@ -92,7 +92,7 @@ def _shows(each: Series, total: Series) -> tuple[str, ...]:
 
 def _panel(name: str, title: str, series: Series, shows: str) -> Panel:
     unit = next(iter(next(iter(series.values())).values())).unit
-    # A label may fill the width, so the legend has one column; a single unnamed series needs none.
+    # Labels may be long, so the legend has one column.
     return drawing.draw_lines(
         {key: [drawing.of(threads, r) for threads, r in points.items()] for key, points in series.items()},
         label=f"bandwidth ({unit})",

@@ -330,7 +330,7 @@ def draw_lines(
 
 
 # ----------------------------------------------------------------------
-# Bars with error bars: speedups of scenarios, and times side by side.
+# Horizontal bars with error bars, single and in groups.
 
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++")
 _BAR = 34
@@ -341,7 +341,7 @@ _HEADING = 22
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar: its label (lines), its value with the ends of its error bar, what stands at its end, its *kind*."""
+    """A bar of a *kind*: its label (lines), value, ends of the error bar, and the *text* at its end."""
 
     label: str
     value: float
@@ -363,9 +363,9 @@ def draw_bars(
     line: float | None = None,
     heading: str = "",
 ) -> Panel:
-    """Return horizontal bars, one below the other; *kinds* have one look each, in that order.
+    """Return horizontal bars, one below the other; each of *kinds* has its own look, in that order.
 
-    *axis* names the values, *footer* stands below; a *line* marks a value, and *heading* stands above.
+    *axis* names the values, *footer* stands below, *heading* above, and a dashed line marks the value *line*.
     """
     left = 24.0 + 7.4 * max(len(part) for bar in bars for part in bar.label.split("\n"))
     top, bottom = 34.0 + _HEADING * bool(heading), 66.0 if footer else 50.0
@@ -398,7 +398,7 @@ def grouped(
     description: str,
     heading: str = "",
 ) -> Panel:
-    """Return groups of thin bars, each group with its name beside it; a bar's text stands at its end."""
+    """Return groups of thin horizontal bars, each group with its label beside it (see :func:`draw_bars`)."""
     left = 24.0 + 7.4 * max(len(part) for label, _ in groups for part in label.split("\n"))
     top, bottom = 34.0 + _HEADING * bool(heading), 50.0
     highest = max(bar.high for _, bars in groups for bar in bars)

@@ -20,8 +20,8 @@ from firsttouch.units import format_bytes
 
 _TITLE = "Latency of a load, by size of the memory it walks"
 _HOW = (
-    "Each step up is a level of the memory hierarchy that no longer holds the data; the plateau at the right "
-    "is memory. Random loads show the true latency; sequential loads are partly hidden by the prefetchers."
+    "Each step up is a level of the memory hierarchy that is too small for the data; the plateau at the right is "
+    "memory. Random loads show the true latency; prefetchers hide part of the latency of sequential loads."
 )
 _HEIGHT = 360
 
@@ -37,9 +37,9 @@ def figures(view: HostView) -> list[Figure | Absent]:
     shows = _shows(random, sequential, caches)
     left_out = len(random) + len(sequential) - len(drawn)
     if left_out:
-        shows.append(f"Not drawn, but in the tables below: {count(left_out, 'more curve')}.")
+        shows.append(f"The tables below have {count(left_out, 'more curve')}.")
     if not caches:
-        shows.append("The cache sizes are not marked: no topology of this host was given.")
+        shows.append("Cache sizes are not marked, because the topology of this host was not given.")
     return [
         Figure(
             name=f"{view.key}-latency",
@@ -62,9 +62,9 @@ def figures(view: HostView) -> list[Figure | Absent]:
 
 
 def _chosen(random: Sequence[Curve], sequential: Sequence[Curve]) -> list[Curve]:
-    """Return what is drawn: the first local curve, the worst remote one, and those beside the first one.
+    """Return the curves to draw: the first local one, the worst remote one, and two more of the first place.
 
-    These are another program's and the first sequential one, on the same NUMA node and bank.
+    These two are one by another program and the first sequential one.
     """
     first = random[0]
     remote = metrics.worst_remote_latency([c for c in random if c.compares(first)])
@@ -86,7 +86,7 @@ def _shows(random: Sequence[Curve], sequential: Sequence[Curve], caches: Sequenc
     first = random[0]
     steps = metrics.by_level(first, caches)
     if caches and steps:
-        found = listed(
+        latencies = listed(
             (
                 f"{quantity(s.record.value, s.record.unit)} "
                 f"{'from' if s.cache_bytes is None else 'in'} {s.name} (at {format_bytes(s.size_bytes)})"
@@ -94,9 +94,9 @@ def _shows(random: Sequence[Curve], sequential: Sequence[Curve], caches: Sequenc
             ),
             most=9,
         )
-        text = [f"A random load takes {found}."]
+        text = [f"A random load takes {latencies}."]
         if steps[-1].cache_bytes is not None:
-            text.append("No size past the last cache was measured, so the latency of memory is not known.")
+            text.append("No size beyond the last cache was measured, so the latency of memory is unknown.")
     else:
         (small, low), (large, high) = first.points[0], first.points[-1]
         text = [
@@ -160,7 +160,7 @@ def _axes(ax: Axes, drawn: Sequence[Curve]) -> None:
 
 
 def _label_rows(caches: Sequence[tuple[str, int]]) -> list[int]:
-    """Return the row of each cache's label: the next one where the label before is closer than its width."""
+    """Return the row of each cache's label: the next row if the previous label is too close."""
     rows = [0] if caches else []
     for (_, before), (_, size) in pairwise(caches):
         # A label is as wide as a factor of about 16 on the axis.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speedups of the scenarios against the default run (thesis, figures 5.8 to 5.11)."""
+"""Speed-ups of the scenarios over the default run (thesis, figures 5.8 to 5.11)."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from firsttouch.report.text import count, quantity, times
 
 _TITLE = "Speedup of the scenarios against the default run"
 _HOW = (
-    "Longer is better; the line at 1 is the default run, what a user gets who asks for nothing. A bar whose error "
+    "Longer is better. The line at 1 is the default run, without any placement options. A scenario whose error "
     "bar crosses that line is not clearly faster or slower."
 )
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
-    """Return one figure per aligner and dataset, or why there is none."""
-    found: list[Figure | Absent] = []
+    """Return a figure per aligner and dataset, or why there is none."""
+    result: list[Figure | Absent] = []
     for position, study in enumerate(speedups.studies(view), start=1):
         title = f"{_TITLE}: {study.name}"
         default = study.default
         if default is None:
-            found.append(Absent(title, _why_no_default(view, study)))
+            result.append(Absent(title, _why_no_default(view, study)))
             continue
         others = [r for r in study.compared() if r is not default]
         if not others:
-            found.append(Absent(title, "there is no valid scenario besides the default run"))
+            result.append(Absent(title, "there is no valid scenario besides the default run"))
             continue
         gains = [(r, speedups.speedup(r, default)) for r in others]
-        known = [(r, g) for r, g in gains if g is not None]
-        if not known:
-            found.append(Absent(title, "a time is 0, so there is no ratio"))
+        positive = [(r, g) for r, g in gains if g is not None]
+        if not positive:
+            result.append(Absent(title, "a time of 0 has no ratio"))
             continue
-        found.append(_figure(f"{view.key}-placement-{position}", study, default, known))
-    return found or [Absent(_TITLE, view.why_absent("placement", "scaling"))]
+        result.append(_figure(f"{view.key}-placement-{position}", study, default, positive))
+    return result or [Absent(_TITLE, view.why_absent("placement", "scaling"))]
 
 
 def _why_no_default(view: HostView, study: Study) -> str:
@@ -60,7 +60,7 @@ def _figure(name: str, study: Study, default: Record, gains: list[tuple[Record, 
     shows = _shows(study, default, gains)
     records = [default, *(r for r, _ in gains)]
     bars = "the error bars pair the fastest repetition of one run with the slowest of the other"
-    spread = measured(records, "the table gives their spread")
+    spread = measured(records, "the table has their spread")
     return Figure(
         name=name,
         title=f"{_TITLE}: {study.name}",
@@ -79,24 +79,24 @@ def _baseline(default: Record) -> str:
 
 def _shows(study: Study, default: Record, gains: list[tuple[Record, Speedup]]) -> tuple[str, ...]:
     best, gain = max(gains, key=lambda item: item[1].value)
-    found = [f"The default run is {_baseline(default)}."]
+    sentences = [f"The default run is {_baseline(default)}."]
     if gain.value <= 1:
-        found.append("No scenario is faster.")
+        sentences.append("No scenario is faster.")
     else:
         text = (
             f"The fastest scenario is {speedups.scenario(best)} ({speedups.shape(best)}) with "
             f"{quantity(best.value, best.unit)}: {times(gain.value)}, between {times(gain.low)} and "
             f"{times(gain.high)}"
         )
-        found.append(text + ("." if gain.clear else "; the repetitions overlap, so this is no clear gain."))
+        sentences.append(text + ("." if gain.clear else "; the repetitions overlap, so the gain is not clear."))
     slower = [r for r, g in gains if g.high < 1]
     if slower:
         verb = "is" if len(slower) == 1 else "are"
-        found.append(f"{count(len(slower), 'scenario')} {verb} clearly slower than the default run.")
+        sentences.append(f"{count(len(slower), 'scenario')} {verb} clearly slower than the default run.")
     threads = speedups.total_threads(default)
     if study.pus and threads < study.pus:
-        found.append(f"The default run used {threads} of {study.pus} PUs: none with more was measured.")
-    return tuple(found)
+        sentences.append(f"The default run used {threads} of {study.pus} PUs; no run with more was measured.")
+    return tuple(sentences)
 
 
 def _panel(name: str, study: Study, default: Record, gains: list[tuple[Record, Speedup]], shows: str) -> Panel:

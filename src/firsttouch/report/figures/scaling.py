@@ -13,19 +13,19 @@ from firsttouch.report.text import count, number, quantity, times
 
 _TITLE = "Time of one instance by threads and memory policy"
 _HOW = (
-    "Lower is better. A line that falls by half for twice the threads scales perfectly; one that levels off or "
-    "rises has run out of memory bandwidth, PUs or work, and the gap between the lines is what the policy makes."
+    "Lower is better. A line that halves with twice the threads scales perfectly. One that levels off or rises "
+    "has run out of memory bandwidth, PUs or work. The gap between the lines is the effect of the policy."
 )
-_LOGARITHMIC = " The axes are logarithmic: perfect scaling is a straight line that falls."
+_LOGARITHMIC = " The axes are logarithmic: perfect scaling is a straight falling line."
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
-    """Return one figure per aligner and dataset, or why there is none."""
-    found: list[Figure | Absent] = []
+    """Return a figure per aligner and dataset, or why there is none."""
+    result: list[Figure | Absent] = []
     for position, study in enumerate(speedups.studies(view), start=1):
         if study.single:
-            found.append(_figure(f"{view.key}-scaling-{position}", study))
-    return found or [Absent(_TITLE, view.why_absent("scaling"))]
+            result.append(_figure(f"{view.key}-scaling-{position}", study))
+    return result or [Absent(_TITLE, view.why_absent("scaling"))]
 
 
 def _figure(name: str, study: Study) -> Figure:
@@ -47,10 +47,10 @@ def _wide(study: Study) -> bool:
 
 
 def _lines(study: Study) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = {policy: [] for policy in speedups.policies(study.single)}
-    for record in study.single:
-        found[str(record.parameters["policy"])].append(record)
-    return found
+    return {
+        policy: [r for r in study.single if str(r.parameters["policy"]) == policy]
+        for policy in speedups.policies(study.single)
+    }
 
 
 def _shows(study: Study) -> tuple[str, ...]:
@@ -64,10 +64,10 @@ def _shows(study: Study) -> tuple[str, ...]:
         gain = speedups.speedup(fastest, slowest)
         text += f", {slowest.parameters['policy']} slowest at {quantity(slowest.value, slowest.unit)}"
         if gain is not None and max(fastest.samples) >= min(slowest.samples):
-            text += "; their repetitions overlap, so this host shows no clear difference"
+            text += "; their repetitions overlap, so the difference is not clear"
         elif gain is not None:
             text += f", {times(gain.value)} as long"
-    found = [f"{text}."]
+    sentences = [f"{text}."]
     for name, records in _lines(study).items():
         gain = speedups.speedup(records[-1], records[0])
         if len(records) > 1 and gain is not None:
@@ -76,17 +76,17 @@ def _shows(study: Study) -> tuple[str, ...]:
             best = min(records, key=lambda r: r.value)
             if best is not records[-1]:
                 text += f" (fastest with {count(whole(best, 'threads'), 'thread')})"
-            found.append(f"{text}.")
+            sentences.append(f"{text}.")
     if study.pus and most < study.pus:
-        found.append(f"The host has {count(study.pus, 'PU')}; the most threads measured are {most}.")
-    return tuple(found)
+        sentences.append(f"The host has {count(study.pus, 'PU')}; the most threads measured are {most}.")
+    return tuple(sentences)
 
 
 def _panel(name: str, study: Study, shows: str) -> Panel:
     unit = study.single[0].unit
     wide = _wide(study)
     return drawing.draw_lines(
-        {policy: [drawing.of(whole(r, "threads"), r) for r in found] for policy, found in _lines(study).items()},
+        {policy: [drawing.of(whole(r, "threads"), r) for r in runs] for policy, runs in _lines(study).items()},
         label=f"time ({unit}, logarithmic)" if wide else f"time ({unit})",
         name=name,
         title=f"{_TITLE}: {study.name}",

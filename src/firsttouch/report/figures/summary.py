@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What policies and partitions gain at best, per aligner (thesis, figure 5.12), with tables as A3 to D10 there."""
+"""The best gains of policies and partitions per aligner (thesis, figure 5.12; tables as A3 to D10)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from firsttouch.report.text import number, quantity, times
 
 _TITLE = "Summary: default run, best policy, best partition"
 _HOW = (
-    "Shorter is better. For each dataset: the default run, the fastest run of one instance under a policy, and "
-    "the fastest of several instances. Where the last is the shortest, replicas of the index pay."
+    "Shorter is better. For each dataset: the default run, the fastest run of one instance with another policy, "
+    "and the fastest run of several instances. If the last is the shortest, copies of the index pay off."
 )
 KINDS = ("default run", "best policy", "best partition")
 _HEADS = ("median", "spread (%)")
 
 
 def figures(view: HostView) -> list[Figure]:
-    """Return a figure per aligner that has a default run and another one; nothing where there is none."""
-    known = [s for s in speedups.studies(view) if s.default is not None and (s.several or len(s.single) > 1)]
-    found = []
-    for position, (aligner, group) in enumerate(groupby(known, key=lambda s: s.aligner), start=1):
-        found.append(_figure(f"{view.key}-summary-{position}", aligner, list(group)))
-    return found
+    """Return a figure per aligner that has a default run and another one."""
+    studies = [s for s in speedups.studies(view) if s.default is not None and (s.several or len(s.single) > 1)]
+    return [
+        _figure(f"{view.key}-summary-{position}", aligner, list(group))
+        for position, (aligner, group) in enumerate(groupby(studies, key=lambda s: s.aligner), start=1)
+    ]
 
 
 def _chosen(study: Study) -> list[tuple[str, Record]]:
-    """Return the runs of the three bars, as far as there are any."""
+    """Return the runs of the three bars that exist."""
     policies = [r for r in study.single if r.parameters["policy"] != speedups.DEFAULT_POLICY]
     runs = (study.default, min(policies, key=_time, default=None), min(study.several, key=_time, default=None))
     return [(kind, run) for kind, run in zip(KINDS, runs, strict=True) if run is not None]
@@ -99,14 +99,11 @@ def _cell(record: Record) -> tuple[str, str]:
 
 
 def _policies(aligner: str, studies: Sequence[Study]) -> Table:
-    """Return one instance's times by threads, datasets and policies: laid out as table A3."""
-    known = sorted(
-        {r.parameters["policy"]: r for s in studies for r in s.single}.values(), key=speedups.policy_rank
-    )
-    policies = [str(r.parameters["policy"]) for r in known]
+    """Return the times of one instance by threads, datasets and policies, in the layout of table A3."""
+    policies = speedups.policies(r for s in studies for r in s.single)
     return pivot(
-        f"{aligner}, one instance under each policy ({studies[0].single[0].unit}; laid out as table A3 of the "
-        "thesis, with median and spread for its mean and error)",
+        f"{aligner}, one instance under each policy ({studies[0].single[0].unit}; in the layout of table A3 "
+        "of the thesis, with median and spread instead of mean and error)",
         corner=("threads",),
         rows=[(str(t),) for t in sorted({whole(r, "threads") for s in studies for r in s.single})],
         columns=[(_name(s), policy) for s in studies for policy in policies],
@@ -120,14 +117,14 @@ def _policies(aligner: str, studies: Sequence[Study]) -> Table:
 
 
 def _partitions(aligner: str, studies: Sequence[Study]) -> Table:
-    """Return the times of several instances by scenario and dataset: laid out as table A4."""
+    """Return the times of several instances by scenario and dataset, in the layout of table A4."""
     runs = sorted(
         (r for s in studies for r in s.several),
         key=lambda r: (speedups.policy_rank(r), whole(r, "instances"), -whole(r, "threads")),
     )
     return pivot(
-        f"{aligner}, several instances ({studies[0].single[0].unit}; laid out as table A4 of the thesis, with "
-        "median and spread for its mean and error)",
+        f"{aligner}, several instances ({studies[0].single[0].unit}; in the layout of table A4 of the "
+        "thesis, with median and spread instead of mean and error)",
         corner=("scenario", "threads"),
         rows=list(dict.fromkeys(_row(r) for r in runs)),
         columns=[(_name(s),) for s in studies],

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares two campaigns: what changed, by how much, and how surely."""
+"""Compares two campaigns of the same hosts: direction, size and certainty of each change."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,34 +28,33 @@ from firsttouch.report.fleet.ranks import names, worse
 from firsttouch.report.text import clean, count, listed, quantity
 
 # ----------------------------------------------------------------------
-# What changed between two campaigns of the same hosts, metric by metric: direction, size and certainty.
+# The changes of each metric.
 #
-# Hosts are paired, so that what they differ by among themselves does not matter. The size is the median of
-# their relative changes, its interval that between two of their order statistics, and p that of the sign test:
-# both are exact whatever the distribution (W. J. Conover, Practical nonparametric statistics, 1971). Over all
-# metrics, p is corrected by Holm's method (S. Holm, A simple sequentially rejective multiple test procedure,
-# 1979).
+# Each host is compared with itself, so differences between hosts do not matter. The size is the median of the
+# relative changes, its interval lies between two order statistics, and p is that of the sign test. Both are exact
+# for any distribution (W. J. Conover, Practical nonparametric statistics, 1971). p is corrected for the number of
+# metrics by Holm's method (S. Holm, A simple sequentially rejective multiple test procedure, 1979).
 
 Word = Literal["worse", "better", "changed", "undecided", "unchanged"]
-#: From what has to be looked at first.
+#: In order of urgency.
 ORDER: Sequence[Word] = ("worse", "changed", "better", "undecided", "unchanged")
 CONFIDENCE = 0.99
-#: With fewer hosts there is no such interval: that between the extremes of 7 covers 98.4 %.
+#: Fewer hosts have no such interval: even the extremes of 7 cover only 98.4 %.
 FEWEST = 8
-#: A smaller change is none, however certain it is; one within the other figure is none where it may as well be 0.
+#: A change below the first limit is none, however certain. One below the second is none if its interval holds 0.
 NEGLIGIBLE, WITHIN = 0.005, LOSS / 2
-#: Deviations beyond which a host changed unlike the others: of a million, as many as 1.
+#: Deviations from the median beyond which a host changed unlike the others: one in a million by chance.
 _UNLIKE = 4.9
-#: From so many hosts on, the binomial distribution is as good as normal.
+#: Above this number of hosts, the normal distribution replaces the binomial one.
 _EXACT = 1000
 
 
 @dataclass(frozen=True)
 class Change:
-    """How a metric changed: medians over *hosts* that have it *before* and *after* (in the case's unit).
+    """The change of a metric: its medians *before* and *after* (in the unit of the case) on a number of *hosts*.
 
-    *size* is the median relative change, between *low* and *high* with :data:`CONFIDENCE` (None: too few hosts),
-    *p* that of no change (Holm's). *unlike* are hosts that changed otherwise than most, with their changes.
+    *size* is the median relative change, between *low* and *high* with :data:`CONFIDENCE` (None: too few hosts).
+    *p* is corrected. *unlike* are the hosts that changed unlike most, with their changes.
     """
 
     case: Case
@@ -70,10 +71,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Host:
-    """A host that is in both campaigns and changed unlike the others.
+    """A host of both campaigns that changed unlike the others.
 
-    *changes* are the metrics in which it did, the worst first; *lost* are those that others still have, and *new*
-    those that it had not before.
+    *changes* are its unusual changes, the worst first, *lost* the metrics that only this host lost, *new* those
+    that it gained.
     """
 
     name: str
@@ -83,14 +84,14 @@ class Host:
 
     @property
     def worst(self) -> tuple[float, int, int]:
-        """How bad its worst change is (a lost metric: 1), and how many metrics it lost and changed in."""
+        """The size of its worst change (1 for a lost metric), and its numbers of lost and of changed metrics."""
         worst = max((worse(size, case.better) for case, size in self.changes), default=0.0)
         return (max(worst, float(bool(self.lost))), len(self.lost), len(self.changes))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All changes, what has to be looked at first, and what only one of the campaigns has.
+    """All changes in order of urgency, and what only one of the campaigns has.
 
     *changed* are the hosts that changed unlike the others, the worst first.
     """
@@ -105,40 +106,40 @@ class Comparison:
 
 
 def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
-    """Compare the valid passes of two campaigns."""
+    """Compare the valid samples of two campaigns."""
     second = {_key(case): number for number, case in enumerate(after.cases)}
-    names = {name: i for i, name in enumerate(after.hosts)}
-    to_after = np.array([names.get(name, -1) for name in before.hosts], dtype=np.int64)
+    numbers = {name: i for i, name in enumerate(after.hosts)}
+    to_after = np.array([numbers.get(name, -1) for name in before.hosts], dtype=np.int64)
     shared = set(before.hosts) & set(after.hosts)
     lost: dict[str, list[Case]] = {}
     new: dict[str, list[Case]] = {}
-    found, alone = [], []
+    changes, alone = [], []
     for number, case in enumerate(before.cases):
         other = second.pop(_key(case), None)
         if other is None:
             alone.append(case.name)
             continue
-        mine, theirs = _levels(before, number), _levels(after, other)
-        there = np.full(len(after.hosts) + 1, np.nan)
-        there[theirs[0]] = theirs[1]
-        values = there[to_after[mine[0]]]  # -1 is the last one: no such host
-        both = np.isfinite(values) & (mine[1] != 0)
+        (old_hosts, old), (new_hosts, values) = _levels(before, number), _levels(after, other)
+        later = np.full(len(after.hosts) + 1, np.nan)  # by host; index -1 (no such host) stays NaN
+        later[new_hosts] = values
+        values = later[to_after[old_hosts]]
+        both = np.isfinite(values) & (old != 0)
         if np.isfinite(values).any():
-            had = {before.hosts[i] for i in mine[0]} & shared
-            has = {after.hosts[i] for i in theirs[0]} & shared
+            had = {before.hosts[i] for i in old_hosts} & shared
+            has = {after.hosts[i] for i in new_hosts} & shared
             for host in had - has:
                 lost.setdefault(host, []).append(case)
             for host in has - had:
                 new.setdefault(host, []).append(case)
         if both.any():
-            hosts = [before.hosts[i] for i in mine[0][both]]
-            found.append(_change(case, hosts, mine[1][both], values[both]))
+            hosts = [before.hosts[i] for i in old_hosts[both]]
+            changes.append(_change(case, hosts, old[both], values[both]))
         else:
             alone.append(case.name)
     return Comparison(
-        changes=sorted(_decided(found), key=lambda c: (ORDER.index(c.word), -abs(c.size), c.case.name)),
+        changes=sorted(_decided(changes), key=lambda c: (ORDER.index(c.word), -abs(c.size), c.case.name)),
         hosts=int((to_after >= 0).sum()),
-        changed=_hosts(found, lost, new),
+        changed=_hosts(changes, lost, new),
         only_before=sorted(set(before.hosts) - set(after.hosts)),
         only_after=sorted(set(after.hosts) - set(before.hosts)),
         cases_before=alone,
@@ -173,9 +174,9 @@ def _key(case: Case) -> str:
 
 
 def _levels(passes: SamplesTable, case: int) -> tuple[np.ndarray, Floats]:
-    """Return the hosts of a case and the median of each one's valid passes."""
-    known, hosts = passes.good([case])
-    return hosts, known.medians()
+    """Return the hosts of a case and the median of the valid samples of each."""
+    groups, hosts = passes.good([case])
+    return hosts, groups.medians()
 
 
 def _change(case: Case, hosts: Sequence[str], before: Floats, after: Floats) -> Change:
@@ -192,11 +193,11 @@ def _change(case: Case, hosts: Sequence[str], before: Floats, after: Floats) -> 
 
 
 def interval(changes: Floats) -> tuple[float, float] | tuple[None, None]:
-    """Return the interval of the median with :data:`CONFIDENCE`, Nones where there are too few for one."""
+    """Return the interval of the median with :data:`CONFIDENCE`, Nones for too few hosts."""
     count = len(changes)
     if count < FEWEST:
         return None, None
-    # The largest k of which as few as k - 1 or less below the median are improbable enough.
+    # The largest k for which at most k - 1 values below the median are improbable enough.
     if count <= _EXACT:
         k, tail = 0, 0
         while 2 * (tail + math.comb(count, k)) <= (1 - CONFIDENCE) * 2**count:
@@ -209,7 +210,7 @@ def interval(changes: Floats) -> tuple[float, float] | tuple[None, None]:
 
 
 def sign_test(changes: Floats) -> float:
-    """Return the two-sided p of no change: as many hosts went up as down (those that did neither aside)."""
+    """Return the two-sided p of the sign test, which ignores hosts without any change."""
     up, down = int((changes > 0).sum()), int((changes < 0).sum())
     count, fewer = up + down, min(up, down)
     if not count:
@@ -221,32 +222,30 @@ def sign_test(changes: Floats) -> float:
 
 
 def _decided(changes: Sequence[Change]) -> list[Change]:
-    """Return the changes with their words, and p corrected for how many there are."""
-    found: list[Change] = []
-    most = 0.0
-    for rank, one in enumerate(sorted(changes, key=lambda c: c.p)):
-        most = max(most, min(1.0, one.p * (len(changes) - rank)))
-        found.append(replace(one, p=most, word=_word(one, most)))
-    return found
+    """Return the changes with their words and with p corrected by Holm's method."""
+    ordered = sorted(changes, key=lambda c: c.p)
+    corrected = accumulate((min(1.0, c.p * (len(ordered) - rank)) for rank, c in enumerate(ordered)), max)
+    return [replace(c, p=p, word=_word(c, p)) for c, p in zip(ordered, corrected, strict=True)]
 
 
-def _word(one: Change, p: float) -> Word:
-    if one.low is None or one.high is None:
+def _word(change: Change, p: float) -> Word:
+    if change.low is None or change.high is None:
         return "undecided"
-    reach = max(abs(one.low), abs(one.high))
-    if reach <= NEGLIGIBLE or (one.low <= 0 <= one.high and reach <= WITHIN):
+    reach = max(abs(change.low), abs(change.high))
+    holds_zero = change.low <= 0 <= change.high
+    if reach <= NEGLIGIBLE or (holds_zero and reach <= WITHIN):
         return "unchanged"
-    if one.low <= 0 <= one.high or p > 1 - CONFIDENCE:
+    if holds_zero or p > 1 - CONFIDENCE:
         return "undecided"
-    if one.case.better == "neither":
+    if change.case.better == "neither":
         return "changed"
-    return "better" if (one.size > 0) == (one.case.better == "higher") else "worse"
+    return "better" if (change.size > 0) == (change.case.better == "higher") else "worse"
 
 
 # ----------------------------------------------------------------------
-# How the page of a comparison shows changes: in short for each metric, and a row with a bar for each case.
+# Changes as rows of tables.
 
-#: What stands before a word, so that no colour has to be seen.
+#: The sign of a word, for readers who do not see its colour.
 SIGNS: Mapping[Word, str] = {
     "worse": "\N{BLACK DOWN-POINTING TRIANGLE}",
     "changed": "\N{BLACK DIAMOND}",
@@ -268,14 +267,14 @@ HEADER = (
 IN_SHORT = ("metric", "what changed", "by how much (medians)", "how sure")
 HOSTS = ("host", "metrics that changed", "the worst of them", "metrics that are gone", "new metrics")
 _WIDTH, _HEIGHT = 120, 16
-#: Hosts or metrics that a cell names.
+#: The most hosts or metrics in a cell.
 _NAMED = 5
 _DECIDED = frozenset({"worse", "changed", "better"})
 
 
 @dataclass(frozen=True)
 class Row:
-    """A change as *cells* by HEADER, with its *word* and its *bar*."""
+    """A change as *cells* (see HEADER), with its *word* and its *bar*."""
 
     cells: Sequence[str]
     word: Word
@@ -284,34 +283,33 @@ class Row:
 
 def rows(changes: Sequence[Change]) -> list[Row]:
     """Return a row for each change, in the same order."""
-    called = names([c.case for c in changes]).of
+    short = names([c.case for c in changes]).of
     ends = [x for c in changes for x in (c.size, c.low, c.high) if x is not None]
     reach = max((abs(x) for x in ends), default=0.0) * 1.05 or 1.0
-    return [Row(_cells(c, name), c.word, _bar(c, reach)) for c, name in zip(changes, called, strict=True)]
+    return [Row(_cells(c, name), c.word, _bar(c, reach)) for c, name in zip(changes, short, strict=True)]
 
 
 def in_short(changes: Sequence[Change]) -> list[tuple[Word, Sequence[str]]]:
-    """Return a row by IN_SHORT for each metric of a check, with its worst word, what has to be looked at first."""
-    found: dict[tuple[str, str], list[Change]] = {}
-    for one in changes:
-        found.setdefault((one.case.check, one.case.metric), []).append(one)
-    made = [(min((c.word for c in some), key=ORDER.index), key, some) for key, some in found.items()]
-    made.sort(key=lambda item: (ORDER.index(item[0]), -max(abs(c.size) for c in item[2])))
-    return [(word, (" ".join(key), *_said(word, some))) for word, key, some in made]
+    """Return a row (see IN_SHORT) for each metric of a check with its worst word, in order of urgency."""
+    by_metric: dict[tuple[str, str], list[Change]] = {}
+    for change in changes:
+        by_metric.setdefault((change.case.check, change.case.metric), []).append(change)
+    rows = [(min((c.word for c in cases), key=ORDER.index), key, cases) for key, cases in by_metric.items()]
+    rows.sort(key=lambda row: (ORDER.index(row[0]), -max(abs(c.size) for c in row[2])))
+    return [(word, (" ".join(key), *_summary(word, cases))) for word, key, cases in rows]
 
 
 def host_rows(changed: Sequence[Host]) -> list[tuple[str, ...]]:
-    """Return a row by HOSTS for each host that changed unlike the others."""
+    """Return a row (see HOSTS) for each host that changed unlike the others."""
     cases = {id(case): case for host in changed for case in (*(c for c, _ in host.changes), *host.lost, *host.new)}
-    called = dict(zip(cases, names(list(cases.values())).of, strict=True))
+    short = dict(zip(cases, names(list(cases.values())).of, strict=True))
 
-    def named(some: Sequence[Case]) -> str:
-        told = listed([called[id(case)] for case in some], most=2)
-        return f"{len(some)}: {told}" if some else ""
+    def named(cases: Sequence[Case]) -> str:
+        return f"{len(cases)}: {listed([short[id(case)] for case in cases], most=2)}" if cases else ""
 
     rows: list[tuple[str, ...]] = []
     for host in changed:
-        worst = [f"{called[id(case)]} {percent(size)}" for case, size in host.changes]
+        worst = [f"{short[id(case)]} {percent(size)}" for case, size in host.changes]
         number = str(len(host.changes)) if host.changes else ""
         rows.append((host.name, number, listed(worst, most=3), named(host.lost), named(host.new)))
     return rows
@@ -322,26 +320,23 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:+.2f} %"
 
 
-def _said(word: Word, some: Sequence[Change]) -> Iterator[str]:
-    counts = {w: sum(c.word == w for c in some) for w in ORDER}
-    told = [f"{w} {n}" for w, n in counts.items() if n]
-    yield f"{word} in all {len(some)} cases" if len(told) == 1 else f"{', '.join(told)} of {len(some)} cases"
-    mine = [c for c in some if c.word == word]
-    low, high = min(c.size for c in mine), max(c.size for c in mine)
-    yield percent(low) if percent(low) == percent(high) else f"{percent(low)} to {percent(high)}"
-    yield _p(max(c.p for c in mine)) if word in _DECIDED else ""
+def _summary(word: Word, changes: Sequence[Change]) -> Iterator[str]:
+    counts = Counter(c.word for c in changes)
+    words = ", ".join(f"{w} {counts[w]}" for w in ORDER if counts[w])
+    yield f"{word} in all {len(changes)} cases" if len(counts) == 1 else f"{words} of {len(changes)} cases"
+    of_word = [c for c in changes if c.word == word]
+    low, high = (percent(pick(c.size for c in of_word)) for pick in (min, max))
+    yield low if low == high else f"{low} to {high}"
+    p = max(c.p for c in of_word)
+    yield "" if word not in _DECIDED else "p below 1e-6" if p < 1e-6 else f"p at most {p:.2g}"
 
 
-def _p(p: float) -> str:
-    return "p below 1e-6" if p < 1e-6 else f"p at most {p:.2g}"
-
-
-def _cells(one: Change, name: str) -> tuple[str, ...]:
-    between = "too few hosts" if one.low is None else f"{percent(one.low)} to {percent(one.high or 0.0)}"
-    p = "below 1e-6" if one.p < 1e-6 else f"{one.p:.2g}"
-    unlike = listed([f"{host} ({percent(size)})" for host, size in one.unlike], most=_NAMED)
-    values = quantity(one.before, one.case.unit), quantity(one.after, one.case.unit)
-    return (name, one.word, *values, percent(one.size), between, p, str(one.hosts), unlike)
+def _cells(change: Change, name: str) -> tuple[str, ...]:
+    interval = "too few hosts" if change.low is None else f"{percent(change.low)} to {percent(change.high or 0.0)}"
+    p = "below 1e-6" if change.p < 1e-6 else f"{change.p:.2g}"
+    unlike = listed([f"{host} ({percent(size)})" for host, size in change.unlike], most=_NAMED)
+    values = quantity(change.before, change.case.unit), quantity(change.after, change.case.unit)
+    return (name, change.word, *values, percent(change.size), interval, p, str(change.hosts), unlike)
 
 
 def _bar(change: Change, reach: float) -> Markup:
@@ -370,25 +365,25 @@ def _bar(change: Change, reach: float) -> Markup:
 
 
 # ----------------------------------------------------------------------
-# The report of two campaigns compared, before and after something was changed.
+# The files of a comparison.
 
-#: Lines of a terminal or a ticket.
+#: Lines on a terminal or in a ticket.
 _SHORT = 20
-#: How wide a terminal's columns of hosts are.
+#: Widths of the columns of hosts on a terminal, in characters.
 _WIDTHS = [24, 8, 48, 32, 32]
 _LOST = 40
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The *document* of a comparison, and its table for a terminal."""
+    """The summary of a comparison: summary.json (*document*), and the rows of changes and of hosts."""
 
     document: dict[str, Any]
     rows: Sequence[Sequence[str]]
     hosts: Sequence[Sequence[str]]
 
     def table(self) -> str:
-        """Return the line that counts, the worst hosts, and the changes that have to be looked at first."""
+        """Return the summary line, the worst hosts, and the most urgent changes."""
         worst = [[clean(cell) for cell in row] for row in self.hosts[:_SHORT]]
         first = [tabulate(worst, HOSTS, "simple", disable_numparse=True, maxcolwidths=_WIDTHS)]
         shown = [r[:8] for r in self.rows if r[1] != "unchanged"][:_SHORT]
@@ -397,18 +392,19 @@ class Compared:
 
 
 def build(
-    found: Comparison, out: Path, *, names: tuple[str, str], generated: datetime.datetime | None = None
+    comparison: Comparison, out: Path, *, names: tuple[str, str], generated: datetime.datetime | None = None
 ) -> Compared:
-    """Write the report of a comparison into the existing folder *out*; *names* are those of the two campaigns."""
+    """Write the report of a comparison into the existing folder *out*; *names* are those of the campaigns."""
     stated = (generated or datetime.datetime.now(datetime.UTC)).isoformat(timespec="seconds")
-    counts = {word: sum(c.word == word for c in found.changes) for word in ORDER}
-    told = ", ".join(f"{n} {w}" for w, n in counts.items() if n) or "none to compare"
+    counts = {word: sum(c.word == word for c in comparison.changes) for word in ORDER}
+    words = ", ".join(f"{n} {w}" for w, n in counts.items() if n) or "none to compare"
     line = (
-        f"{count(len(found.changes), 'metric')} of {count(found.hosts, 'host')} in both: {told}. {_unlike(found)}"
+        f"{count(len(comparison.changes), 'metric')} of {count(comparison.hosts, 'host')} in both: {words}. "
+        f"{_unlike(comparison)}"
     )
     title = f"What changed from {clean(names[0])} to {clean(names[1])}"
-    lost = _lost(found, names)
-    machine = {
+    lost = _lost(comparison, names)
+    document = {
         "document": DOCUMENT,
         "schema": SCHEMA,
         "kind": "comparison",
@@ -418,8 +414,8 @@ def build(
         "line": line,
         "counts": counts,
         "missing": [{"what": what, "reason": why} for what, why in lost],
-        "hosts": [_host(one) for one in found.changed],
-        "changes": [_machine(one) for one in found.changes],
+        "hosts": [_host(host) for host in comparison.changed],
+        "changes": [_change_entry(change) for change in comparison.changes],
     }
     facts: dict[str, Any] = {
         "title": title,
@@ -428,50 +424,50 @@ def build(
         "line": line,
         "counts": counts,
     }
-    hosts = host_rows(found.changed)
+    hosts = host_rows(comparison.changed)
     facts |= {
         "lost": lost,
         "short": _SHORT,
         "hosts": hosts,
         "hosts_header": HOSTS,
-        **shown(found.changes),
+        **shown(comparison.changes),
     }
     rows = [row.cells for row in facts["rows"]]
     (out / "index.html").write_text(fleet_pages.html("compare.html.j2", facts), encoding="utf-8")
     (out / "summary.md").write_text(fleet_pages.ticket("compare.md.j2", facts), encoding="utf-8")
-    text = json.dumps(machine, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
     (out / "summary.json").write_text(text, encoding="utf-8")
-    return Compared(machine, rows, hosts)
+    return Compared(document, rows, hosts)
 
 
-def _unlike(found: Comparison) -> str:
-    """Return the sentence that counts hosts that changed unlike the others, with the worst one."""
-    if not found.changed:
-        return "No single host changed unlike the others." if found.hosts >= FEWEST else ""
-    changed = sum(bool(h.changes) for h in found.changed)
-    lost = sum(bool(h.lost) for h in found.changed)
-    new = sum(bool(h.new) for h in found.changed)
+def _unlike(comparison: Comparison) -> str:
+    """Return the sentence that counts the hosts that changed unlike the others, with the worst change."""
+    if not comparison.changed:
+        return "No single host changed unlike the others." if comparison.hosts >= FEWEST else ""
+    changed = sum(bool(h.changes) for h in comparison.changed)
+    lost = sum(bool(h.lost) for h in comparison.changed)
+    new = sum(bool(h.new) for h in comparison.changed)
     parts = [f"{count(changed, 'host')} changed unlike the others"] if changed else []
     parts += [f"{count(lost, 'host')} lost metrics that others have"] if lost else []
     parts += [f"{count(new, 'host')} {'has' if new == 1 else 'have'} new metrics"] if new else []
-    worst = found.changed[0]
+    worst = comparison.changed[0]
     what = [f"{worst.changes[0][0].name} {percent(worst.changes[0][1])}"] if worst.changes else []
     what += [f"{count(len(worst.lost), 'metric')} gone"] if worst.lost else []
-    told = f"; the worst is {worst.name}: {', '.join(what)}" if what else ""
-    return f"{', '.join(parts)}{told}."
+    example = f"; the worst is {worst.name}: {', '.join(what)}" if what else ""
+    return f"{', '.join(parts)}{example}."
 
 
-def _host(one: Host) -> dict[str, Any]:
+def _host(host: Host) -> dict[str, Any]:
     return {
-        "host": one.name,
-        "changes": [{"metric": case.name, "change": size} for case, size in one.changes],
-        "lost": [case.name for case in one.lost],
-        "new": [case.name for case in one.new],
+        "host": host.name,
+        "changes": [{"metric": case.name, "change": size} for case, size in host.changes],
+        "lost": [case.name for case in host.lost],
+        "new": [case.name for case in host.new],
     }
 
 
 def shown(changes: Sequence[Change]) -> dict[str, Any]:
-    """Return what changes.html.j2 wants."""
+    """Return the variables of changes.html.j2."""
     return {
         "rows": rows(changes),
         "header": HEADER,
@@ -485,31 +481,31 @@ def shown(changes: Sequence[Change]) -> dict[str, Any]:
     }
 
 
-def _machine(one: Change) -> dict[str, Any]:
+def _change_entry(change: Change) -> dict[str, Any]:
     return {
-        "metric": one.case.name,
-        "unit": one.case.unit,
-        "better": one.case.better,
-        "verdict": one.word,
-        "hosts": one.hosts,
-        "before": one.before,
-        "after": one.after,
-        "change": one.size,
-        "low": one.low,
-        "high": one.high,
-        "p": one.p,
-        "unlike": [{"host": host, "change": size} for host, size in one.unlike],
+        "metric": change.case.name,
+        "unit": change.case.unit,
+        "better": change.case.better,
+        "verdict": change.word,
+        "hosts": change.hosts,
+        "before": change.before,
+        "after": change.after,
+        "change": change.size,
+        "low": change.low,
+        "high": change.high,
+        "p": change.p,
+        "unlike": [{"host": host, "change": size} for host, size in change.unlike],
     }
 
 
-def _lost(found: Comparison, names: tuple[str, str]) -> list[tuple[str, str]]:
+def _lost(comparison: Comparison, names: tuple[str, str]) -> list[tuple[str, str]]:
     """Return what only one of the campaigns has, hosts first."""
     lost = []
-    for hosts, there, other in ((found.only_before, *names), (found.only_after, *reversed(names))):
+    for hosts, there, other in ((comparison.only_before, *names), (comparison.only_after, *reversed(names))):
         lost += [(host, f"in {there}, not in {other}") for host in hosts[:_LOST]]
         if len(hosts) > _LOST:
             lost.append((count(len(hosts) - _LOST, "more host"), f"in {there}, not in {other}"))
-    for cases, there, other in ((found.cases_before, *names), (found.cases_after, *reversed(names))):
+    for cases, there, other in ((comparison.cases_before, *names), (comparison.cases_after, *reversed(names))):
         lost += [(case, f"no host has it in both: in {there}, not in {other}") for case in cases[:_LOST]]
         if len(cases) > _LOST:
             lost.append((count(len(cases) - _LOST, "more metric"), f"in {there}, not in {other}"))

@@ -29,7 +29,7 @@ from firsttouch.report.model import Problem
 from firsttouch.report.text import clean, count, listed
 
 # ----------------------------------------------------------------------
-# What is not there: hosts that did not come, steps that were not finished, metrics that only some hosts have.
+# What is missing: hosts, unfinished steps, and metrics that only some hosts have.
 
 #: Lines that a page shows.
 MOST = 60
@@ -39,56 +39,56 @@ _NAMED = 2
 
 @dataclass(frozen=True)
 class Lost:
-    """What is missing: *every* line as what and why.
+    """What is missing: *rows* of what and why.
 
-    Of as many *hosts* something is missing, as many of these did not come at all (*whole*).
+    *hosts* is the number of hosts that lack something, *whole* the number of those without any result.
     """
 
-    every: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[str, str]]
     hosts: int
     whole: int
 
     @property
     def shown(self) -> Sequence[tuple[str, str]]:
         """The lines that a page shows."""
-        return self.every[:MOST]
+        return self.rows[:MOST]
 
     @property
     def left_out(self) -> int:
-        """How many it does not show."""
-        return len(self.every) - len(self.shown)
+        """The number of lines that a page does not show."""
+        return len(self.rows) - len(self.shown)
 
 
 def table(judged: Sequence[Judged], problems: Sequence[Problem]) -> Lost:
-    """Return all that is missing, whole hosts first, then steps and checks, then single metrics."""
+    """Return what is missing: whole hosts first, then steps and checks, then single metrics."""
     whole: list[tuple[str, str]] = [(p.host or p.name, p.reason) for p in problems if not p.check and not p.host]
     steps: list[tuple[str, str]] = []
     metrics: list[tuple[str, str]] = []
     hosts: set[str] = set()
     gone = 0
-    for one in judged:
-        called = names(one.passes.cases)
-        for host, reasons in sorted(one.missing.items(), key=lambda item: natural(item[0])):
+    for fleet in judged:
+        short = names(fleet.passes.cases)
+        for host, reasons in sorted(fleet.missing.items(), key=lambda item: natural(item[0])):
             if reasons:
                 hosts.add(host)
-                gone += host not in one.number
-                (whole if host not in one.number else steps).append((host, "; ".join(reasons)))
-        for number in np.flatnonzero(one.absent > 0).tolist():
-            host = one.passes.hosts[number]
+                gone += host not in fleet.number
+                (whole if host not in fleet.number else steps).append((host, "; ".join(reasons)))
+        for number in np.flatnonzero(fleet.absent > 0).tolist():
+            host = fleet.passes.hosts[number]
             hosts.add(host)
-            metrics.append((host, _absent(one, host, called)))
-    found = {(p.host, p.name) for p in problems if p.check or p.host}
-    steps += [(" ".join(filter(None, key)), _why(problems, key)) for key in sorted(found)]
+            metrics.append((host, _absent(fleet, host, short)))
+    checks = {(p.host, p.name) for p in problems if p.check or p.host}
+    steps += [(" ".join(filter(None, key)), _why(problems, key)) for key in sorted(checks)]
     metrics.sort(key=lambda item: natural(item[0]))
     return Lost([*whole, *steps, *metrics], len(hosts), gone)
 
 
-def _absent(one: Judged, host: str, called: Names) -> str:
-    lost = one.judging.copy()
-    lost[one.passes.case[one.groups(host)]] = False
-    some = np.flatnonzero(lost).tolist()
-    told = listed((called.of[case] for case in some), most=_NAMED)
-    return f"{count(len(some), 'metric')} that other hosts were judged by: {told}"
+def _absent(judged: Judged, host: str, short: Names) -> str:
+    absent = judged.judging.copy()
+    absent[judged.passes.case[judged.groups(host)]] = False
+    cases = np.flatnonzero(absent).tolist()
+    metrics = listed((short.of[case] for case in cases), most=_NAMED)
+    return f"{count(len(cases), 'metric')} that other hosts were judged by: {metrics}"
 
 
 def _why(problems: Sequence[Problem], key: tuple[str, str]) -> str:
@@ -96,24 +96,24 @@ def _why(problems: Sequence[Problem], key: tuple[str, str]) -> str:
 
 
 # ----------------------------------------------------------------------
-# The pages about many hosts: the templates of this folder, with the report's own style and macros.
+# Templates: those of this package, with the style and macros of all reports.
 
 _LOADER = ChoiceLoader([PackageLoader("firsttouch.report.fleet"), PackageLoader("firsttouch.report")])
 
 
 def html(template: str, facts: Mapping[str, Any]) -> str:
     """Return a page."""
-    # The style sheets are the package's own text: nothing of the records is in them.
+    # The style sheets belong to the package and hold nothing of the records.
     return part(template, {**facts, "css": Markup(style())})  # noqa: S704
 
 
 def part(template: str, facts: Mapping[str, Any]) -> str:
-    """Return a part of a page, to be shown elsewhere with the page's :func:`style`."""
+    """Return a part of a page; it needs the page's :func:`style`."""
     return report_pages.environment(_LOADER, html=True).get_template(template).render(**facts)
 
 
 def style() -> str:
-    """Return the style sheet of these pages, which begins with that of all reports."""
+    """Return the style sheet of these pages, which includes that of all reports."""
     environment = report_pages.environment(_LOADER, html=True)
     return "\n".join(_LOADER.get_source(environment, name)[0] for name in ("report.css", "fleet.css"))
 
@@ -124,28 +124,25 @@ def ticket(template: str, facts: Mapping[str, Any]) -> str:
 
 
 # ----------------------------------------------------------------------
-# Builds the report of many hosts: index.html, summary.md, summary.json, and findings.parquet with all of it.
-#
-# metrics.prom and junit.xml are as of a single host, or hold the verdicts alone where there are too many
-# results.
+# The files of a fleet's report. With too many results, metrics.prom and junit.xml have only the verdicts.
 
-#: What a fleet's report consists of; a folder of hosts only where some were asked for.
+#: The files of a fleet's report; the folder hosts only on request.
 FILES = frozenset(
     {"index.html", "summary.md", "summary.json", "findings.parquet", "metrics.prom", "junit.xml", "hosts"}
 )
-#: Results of so many hosts and metrics are written one by one for monitoring and continuous integration.
+#: Up to this number of results, metrics.prom and junit.xml have all of them.
 MOST_RESULTS = 50_000
-#: Hosts that are told of one by one, with cause and evidence.
-MOST_TOLD = 50
-#: Lines of evidence of one host, of those that the page shows and the summary holds.
+#: Hosts that are listed with cause and evidence.
+MOST_DETAILED = 50
+#: Lines of evidence per host on the page and in summary.json.
 _SHOWN, _KEPT = 3, 20
-#: Lines that a terminal or a ticket shows.
+#: Lines on a terminal.
 _SHORT = 20
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """What a report of a fleet says in short: the *document*, the *worst* hosts in detail, and a table."""
+    """The summary of a fleet's report: summary.json (*document*), and the *worst* hosts in detail."""
 
     document: dict[str, Any]
     worst: Sequence[HostVerdict]
@@ -153,14 +150,14 @@ class Fleet:
     guided: Sequence[Guideline] = ()
 
     def table(self) -> str:
-        """Return the table for a terminal: how many hosts of each verdict, and the worst ones."""
+        """Return the table for a terminal: the number of hosts by verdict, and the worst ones."""
         rows = [[clean(v.host), v.verdict, clean(_cause(v)), clean(_first(v))] for v in self.worst[:_SHORT]]
         body = tabulate(rows, ("host", "verdict", "cause", "evidence"), "simple", maxcolwidths=[24, 8, 36, 60])
         more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(rows)
         parts = [self.document["line"], *([body] if rows else [])]
-        notes = [clean(note) for one in self.ranks for note in one.judged.notes()]
+        notes = [clean(note) for ranks in self.ranks for note in ranks.judged.notes()]
         parts += ["\n".join(notes)] if notes else []
-        lines = [f"{one.aligner} on {one.system}, {line}" for one in self.guided for line in one.lines()]
+        lines = [f"{guide.aligner} on {guide.system}, {line}" for guide in self.guided for line in guide.lines()]
         parts += ["\n".join(lines)] if lines else []
         return "\n\n".join([*parts, *([f"and {count(more, 'more host')} that do not pass"] if more > 0 else [])])
 
@@ -175,18 +172,18 @@ def build(
     guided: Sequence[Guideline] = (),
     generated: datetime.datetime | None = None,
 ) -> Fleet:
-    """Write the report of fleets (one for each system) into the existing folder *out*; return it in short.
+    """Write the report of fleets (one per system) into the existing folder *out*; return its summary.
 
-    *problems* are checks without a result, *pages_of* are the pages of single hosts, by host, *guided* are the
-    guidelines of aligners. *generated* is the time that the page states (default: now).
+    *problems* are checks without a result, *pages_of* the pages of single hosts by host, *guided* the guidelines
+    of aligners. *generated* is the time that the page states (default: now).
     """
     with ThreadPoolExecutor(1) as beside:
-        # The table takes as long as the page, and neither needs the other's processor.
+        # The table takes as long as the page, so they are written at the same time.
         written = beside.submit(ranks.write, judged, out / "findings.parquet")
         now = generated or datetime.datetime.now(datetime.UTC)
-        made = _pages(judged, out, problems, pages_of or {}, guided, title=title, generated=now)
+        summary = _pages(judged, out, problems, pages_of or {}, guided, title=title, generated=now)
         written.result()
-    return made
+    return summary
 
 
 def _pages(
@@ -200,35 +197,35 @@ def _pages(
     generated: datetime.datetime,
 ) -> Fleet:
     stated = generated.isoformat(timespec="seconds")
-    unjudged = sum(len(one.hosts) for one in judged if not _is_judged(one))
-    judged = [one for one in judged if _is_judged(one)]
-    ranks = [Ranks(one) for one in judged]
-    told = [[one.judged.of(h) for h in one.hosts[:MOST_TOLD] if one.words[h]] for one in ranks]
+    unjudged = sum(len(fleet.hosts) for fleet in judged if not _is_judged(fleet))
+    judged = [fleet for fleet in judged if _is_judged(fleet)]
+    ranks = [Ranks(fleet) for fleet in judged]
+    worst = [[r.judged.of(h) for h in r.hosts[:MOST_DETAILED] if r.words[h]] for r in ranks]
     lost = table(judged, problems)
-    machine = _document(ranks, told, problems, lost, unjudged, title=title, generated=stated)
-    machine["guidelines"] = [one.to_dict() for one in guided]
-    sections = [_section(one, some, pages_of) for one, some in zip(ranks, told, strict=True)]
-    facts = {"title": title, "generated": stated, "version": firsttouch.__version__, "line": machine["line"]}
+    document = _document(ranks, worst, problems, lost, unjudged, title=title, generated=stated)
+    document["guidelines"] = [guide.to_dict() for guide in guided]
+    sections = [_section(r, verdicts, pages_of) for r, verdicts in zip(ranks, worst, strict=True)]
+    facts = {"title": title, "generated": stated, "version": firsttouch.__version__, "line": document["line"]}
     facts |= {"missing": lost, "sections": sections, "guidelines": guided, **figures.legend()}
-    facts["each"] = sum(len(one.passes.counts) for one in judged) <= MOST_RESULTS
+    facts["each"] = sum(len(fleet.passes.counts) for fleet in judged) <= MOST_RESULTS
     (out / "index.html").write_text(html("fleet.html.j2", facts), encoding="utf-8")
     (out / "summary.md").write_text(ticket("fleet.md.j2", facts), encoding="utf-8")
     if facts["each"]:
-        every = [one.of(host) for one in judged for host in one.hosts]
-        metrics = openmetrics.text((), every, version=firsttouch.__version__, generated=generated.timestamp())
-        tests = junit.text((), every, problems, title=title, generated=stated)
+        verdicts = [fleet.of(host) for fleet in judged for host in fleet.hosts]
+        metrics = openmetrics.text((), verdicts, version=firsttouch.__version__, generated=generated.timestamp())
+        tests = junit.text((), verdicts, problems, title=title, generated=stated)
     else:
-        metrics, tests = openmetrics.of_fleet(machine), junit.of_fleet(machine)
+        metrics, tests = openmetrics.of_fleet(document), junit.of_fleet(document)
     (out / "metrics.prom").write_text(metrics, encoding="utf-8")
     (out / "junit.xml").write_text(tests, encoding="utf-8")
-    # On one line: with indents, Python takes ten times as long, and nobody reads ten thousand hosts.
-    text = json.dumps(machine, sort_keys=True, allow_nan=False) + "\n"
+    # On one line: Python takes ten times as long with indents, which matters for ten thousand hosts.
+    text = json.dumps(document, sort_keys=True, allow_nan=False) + "\n"
     (out / "summary.json").write_text(text, encoding="utf-8")
-    return Fleet(machine, [v for some in told for v in some], ranks, guided)
+    return Fleet(document, [v for verdicts in worst for v in verdicts], ranks, guided)
 
 
 def _is_judged(judged: Judged) -> bool:
-    """Tell whether there is anything to judge hosts by, or anything missing: aligners' times are neither."""
+    """Return whether any metric judges hosts, or anything is missing; times of aligners judge no host."""
     return bool(judged.judging.any()) or any(judged.missing.values())
 
 
@@ -239,7 +236,7 @@ def worst(judged: Judged) -> list[str]:
 
 
 def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the page shows of one system's hosts."""
+    """Return what the page shows of the hosts of a system."""
     rest = [h for h in ranks.hosts[len(worst) :] if ranks.words[h]]
     by_word = {w: [h for h in rest if ranks.words[h] == i] for i, w in enumerate(ORDER)}
     return {
@@ -294,17 +291,16 @@ def _document(
     title: str,
     generated: str,
 ) -> dict[str, Any]:
-    counts = {word: sum(int(one.counts[i]) for one in ranks) for i, word in enumerate(ORDER)}
+    counts = {word: sum(int(r.counts[i]) for r in ranks) for i, word in enumerate(ORDER)}
     total = sum(counts.values())
-    told = ", ".join(f"{n} {w}" for w, n in reversed(counts.items()) if n)
-    if unjudged:
-        told = ", ".join(filter(None, (told, f"{unjudged} without a metric that hosts are judged by")))
-    told = told or "none judged"
-    if divided := sum(len(one.judged.divided) for one in ranks):
-        told += f"; hosts form two groups in {count(divided, 'metric')}"
-    some = lost.hosts - lost.whole
-    gaps = [f"{lost.whole} did not come"] if lost.whole else []
-    gaps += [f"something is missing of {some} of them"] if some else []
+    words = [f"{n} {w}" for w, n in reversed(counts.items()) if n]
+    words += [f"{unjudged} without a metric that judges hosts"] if unjudged else []
+    verdicts = ", ".join(words) or "none judged"
+    if divided := sum(len(r.judged.divided) for r in ranks):
+        verdicts += f"; hosts form two groups in {count(divided, 'metric')}"
+    partial = lost.hosts - lost.whole
+    gaps = [f"{lost.whole} without any result"] if lost.whole else []
+    gaps += [f"{count(partial, 'host')} with missing results"] if partial else []
     return {
         "document": DOCUMENT,
         "schema": SCHEMA,
@@ -312,11 +308,11 @@ def _document(
         "firsttouch": firsttouch.__version__,
         "title": title,
         "generated": generated,
-        "line": f"{count(total + unjudged, 'host')}: {told}; {', '.join(gaps) or 'nothing is missing'}.",
+        "line": f"{count(total + unjudged, 'host')}: {verdicts}; {', '.join(gaps) or 'nothing is missing'}.",
         "counts": counts,
-        "missing": [{"what": what, "reason": reason} for what, reason in lost.every],
+        "missing": [{"what": what, "reason": reason} for what, reason in lost.rows],
         "problems": [{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
-        "systems": [_system(one, some) for one, some in zip(ranks, worst, strict=True)],
+        "systems": [_system(r, verdicts) for r, verdicts in zip(ranks, worst, strict=True)],
     }
 
 

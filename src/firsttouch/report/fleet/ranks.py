@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a fleet in order of severity, their names in tables, and findings that name them."""
+"""The hosts and metrics of a fleet in order of severity, short names of metrics, and findings.parquet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,60 +22,59 @@ from firsttouch.records.schema import table_file
 from firsttouch.systems.references import Reference
 
 # ----------------------------------------------------------------------
-# Names of metrics on a page: without the parameters that are the same in all cases of a metric.
+# Short names of metrics: without the parameters that all cases of a metric share.
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names *of* cases, in their order, and what they leave out as it is *shared*: a line for each metric."""
+    """The short names *of* cases, in order, and the *shared* parameters that they omit, a line per metric."""
 
     of: Sequence[str]
     shared: Sequence[str]
 
 
 def names(cases: Sequence[Case]) -> Names:
-    """Return the names of *cases* among each other."""
-    same: dict[tuple[str, str], dict[str, Any]] = {}
+    """Return the shortest names that distinguish *cases*."""
+    shared: dict[tuple[str, str], dict[str, Any]] = {}
     for case in cases:
-        known = same.setdefault((case.check, case.metric), dict(case.parameters))
-        for key in [k for k, v in known.items() if case.parameters.get(k) != v]:
-            del known[key]
-    found = [case_name(c.check, c.metric, _without(c.parameters, same[c.check, c.metric])) for c in cases]
-    told = (case_name(*metric, shared) for metric, shared in same.items() if shared)
-    plain = {case_name(*metric, {}) for metric in same}
-    return Names(found, [text for text in told if text not in plain])
-
-
-def _without(parameters: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in parameters.items() if k not in shared}
+        same = shared.setdefault((case.check, case.metric), dict(case.parameters))
+        for key in [k for k, v in same.items() if case.parameters.get(k) != v]:
+            del same[key]
+    short = [
+        case_name(c.check, c.metric, {k: v for k, v in c.parameters.items() if k not in shared[c.check, c.metric]})
+        for c in cases
+    ]
+    omitted = (case_name(*metric, same) for metric, same in shared.items() if same)
+    bare = {case_name(*metric, {}) for metric in shared}
+    return Names(short, [text for text in omitted if text not in bare])
 
 
 # ----------------------------------------------------------------------
-# Which hosts and which metrics of a fleet stand out most, and how far each host is from what is expected.
+# The order of hosts and metrics.
 
-#: A single group adds as much to a rank at most: many that are bad count more than one that is very bad.
+#: The most that a single group adds to a rank, so that many bad groups outweigh a single very bad one.
 _MOST = 20.0
-#: What a group adds where no error of a pass is known, by its word.
+#: What a group adds if the error of a sample is unknown, by its verdict.
 _PLAIN = np.array([0.0, 1.0, 5.0, _MOST])
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The order of a fleet's hosts and cases, the worst first."""
+    """The hosts and cases of a fleet, the worst first."""
 
     judged: Judged
 
     @cached_property
     def _score(self) -> Floats:
         """What each group adds to the rank of its host and of its case."""
-        plain = _PLAIN[self.judged.words]
-        known = np.isfinite(self.judged.evidence) & (self.judged.words > 0)
-        plain[known] = np.clip(self.judged.evidence[known], 0.0, _MOST)
-        return plain
+        score = _PLAIN[self.judged.words]
+        weighed = np.isfinite(self.judged.evidence) & (self.judged.words > 0)
+        score[weighed] = np.clip(self.judged.evidence[weighed], 0.0, _MOST)
+        return score
 
     @cached_property
     def words(self) -> dict[str, int]:
-        """The number of each host's verdict."""
+        """The verdict of each host, as a number."""
         return {host: self.judged.word(host) for host in self.judged.hosts}
 
     @cached_property
@@ -85,49 +84,49 @@ class Ranks:
 
     @cached_property
     def cases(self) -> list[int]:
-        """The cases that some host is judged by, those with the worst hosts first."""
-        known = self.judged.passes
-        sums = np.bincount(known.case, weights=self._score, minlength=len(known.cases))
-        worst = np.zeros(len(known.cases))
-        filled = np.diff(known.of_case) > 0
-        begins = known.of_case[:-1][filled]
+        """The cases that judge some host, those with the worst hosts first."""
+        passes = self.judged.passes
+        sums = np.bincount(passes.case, weights=self._score, minlength=len(passes.cases))
+        worst = np.zeros(len(passes.cases))
+        filled = np.diff(passes.of_case) > 0
+        begins = passes.of_case[:-1][filled]
         if len(begins):
             worst[filled] = np.maximum.reduceat(self.judged.words, begins)
         return sorted(np.flatnonzero(self.judged.judging).tolist(), key=lambda c: (-worst[c], -sums[c], c))
 
     def reason(self, host: str) -> list[int]:
-        """Return the cases that give a host its verdict and that hosts are judged by, the largest loss first."""
+        """Return the judging cases that decide the verdict of a host, the largest loss first."""
         groups = self.judged.groups(host)
-        mine = groups[self.judged.words[groups] == self.words[host]] if self.words[host] else groups[:0]
-        order = np.argsort(-self.judged.losses[mine], kind="stable")
-        cases = self.judged.passes.case[mine[order]]
+        deciding = groups[self.judged.words[groups] == self.words[host]] if self.words[host] else groups[:0]
+        order = np.argsort(-self.judged.losses[deciding], kind="stable")
+        cases = self.judged.passes.case[deciding[order]]
         return [int(case) for case in cases[self.judged.judging[cases]]]
 
     @cached_property
     def names(self) -> Names:
-        """What the cases are called among each other."""
+        """The short names of the cases."""
         return names(self.judged.passes.cases)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """How many hosts there are of each word, from good to bad."""
+        """The number of hosts with each verdict, from good to bad."""
         return np.bincount(list(self.words.values()), minlength=len(ORDER))
 
     def reference(self, case: int) -> Reference | None:
-        """Return what hosts are compared with in a case: what the system says, or the fleet."""
-        told, fleet = self.judged.expected[case]
-        return told or fleet
+        """Return the reference of a case: that of the system, else that of the fleet."""
+        system, fleet = self.judged.expected[case]
+        return system or fleet
 
 
 def worse(change: float, better: str) -> float:
-    """Return how much worse a relative difference from what is expected is (below 0: better)."""
+    """Return how much worse than expected a relative change is (below 0: better)."""
     return -change if better == "higher" else change if better == "lower" else abs(change)
 
 
 # ----------------------------------------------------------------------
-# findings.parquet: a row per host and metric with its value, what is expected, and the verdict.
+# findings.parquet: a row per host and metric with its value, the expected value, and the verdict.
 
-#: Cases that are worked on at a time, and rows that lie together in the file.
+#: Cases per batch, and rows per row group of the file.
 _CASES, _ROWS = 20, 1 << 18
 _SCHEMA = {
     "system": pl.String(),
@@ -144,57 +143,57 @@ _SCHEMA = {
 
 
 def write(judged: Sequence[Judged], file: Path) -> None:
-    """Write the findings of fleets to *file*, a few metrics after the other."""
+    """Write the findings of fleets to *file*, some metrics at a time."""
 
     def parts(*_: object) -> Iterator[pl.DataFrame]:
-        for one in judged:
-            yield from _parts(one)
+        for fleet in judged:
+            yield from _parts(fleet)
 
     with table_file(file) as out:
         register_io_source(parts, schema=_SCHEMA).sink_parquet(out, compression_level=1, row_group_size=_ROWS)
 
 
-def _parts(one: Judged) -> Iterator[pl.DataFrame]:
-    known = one.passes
-    hosts, words = pl.Series(known.hosts, dtype=pl.String), pl.Series([*ORDER, "not judged"])
-    names, units = pl.Series([c.name for c in known.cases]), pl.Series([c.unit for c in known.cases])
-    table = np.array([_expected(one, c) for c in range(len(known.cases))], dtype=float)
-    for begin in range(0, len(known.cases), _CASES):
-        cases = range(begin, min(begin + _CASES, len(known.cases)))
-        where = slice(known.groups(cases[0]).start, known.groups(cases[-1]).stop)
-        part = known.rows_of(where)
-        numbers = known.case[where]
-        word = np.where((one.by[where] == 2) & (one.words[where] == 0), len(ORDER), one.words[where])
+def _parts(judged: Judged) -> Iterator[pl.DataFrame]:
+    passes = judged.passes
+    hosts, words = pl.Series(passes.hosts, dtype=pl.String), pl.Series([*ORDER, "not judged"])
+    names, units = pl.Series([c.name for c in passes.cases]), pl.Series([c.unit for c in passes.cases])
+    table = np.array([_expected(judged, c) for c in range(len(passes.cases))], dtype=float)
+    for begin in range(0, len(passes.cases), _CASES):
+        cases = range(begin, min(begin + _CASES, len(passes.cases)))
+        where = slice(passes.groups(cases[0]).start, passes.groups(cases[-1]).stop)
+        part = passes.rows_of(where)
+        numbers = passes.case[where]
+        word = np.where((judged.by[where] == 2) & (judged.words[where] == 0), len(ORDER), judged.words[where])
         yield pl.DataFrame(
             {
-                "system": pl.repeat(one.system.name, len(numbers), eager=True),
-                "host": hosts.gather(known.host[where]),
+                "system": pl.repeat(judged.system.name, len(numbers), eager=True),
+                "host": hosts.gather(passes.host[where]),
                 "metric": names.gather(numbers),
                 "unit": units.gather(numbers),
-                "value": _medians(one, where, part),
-                "expected": table[numbers, one.by[where]],
-                "change": one.change[where],
-                "passes": known.counts[where],
+                "value": _medians(judged, where, part),
+                "expected": table[numbers, judged.by[where]],
+                "change": judged.change[where],
+                "passes": passes.counts[where],
                 "verdict": words.gather(word),
-                "evidence": one.evidence[where],
+                "evidence": judged.evidence[where],
             },
             schema=_SCHEMA,
         ).with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
-def _expected(one: Judged, case: int) -> tuple[float, float, float]:
-    told, fleet = one.expected[case]
-    return (told.value if told else np.nan, fleet.value if fleet else np.nan, np.nan)
+def _expected(judged: Judged, case: int) -> tuple[float, float, float]:
+    system, fleet = judged.expected[case]
+    return (system.value if system else np.nan, fleet.value if fleet else np.nan, np.nan)
 
 
-def _medians(one: Judged, where: slice, part: slice) -> np.ndarray:
-    """Return the median of each group's passes that count, NaN where there is none."""
-    known = one.passes
-    valid = one.counts_now[part]
-    every = Groups(known.value[part], known.counts[where])
+def _medians(judged: Judged, where: slice, part: slice) -> np.ndarray:
+    """Return the median of the samples of each group that count, NaN if none does."""
+    passes = judged.passes
+    valid = judged.counts_now[part]
+    groups = Groups(passes.value[part], passes.counts[where])
     if valid.all():
-        return every.medians()
-    counts = every.sums(valid.astype(np.int64))
-    found = np.full(len(every), np.nan)
-    found[counts > 0] = Groups(every.values[valid], counts[counts > 0]).medians()
-    return found
+        return groups.medians()
+    counts = groups.sums(valid.astype(np.int64))
+    medians = np.full(len(groups), np.nan)
+    medians[counts > 0] = Groups(groups.values[valid], counts[counts > 0]).medians()
+    return medians
