@@ -122,11 +122,11 @@ def test_throughput_has_its_peaks(tmp_path: Path) -> None:
     _, page, _ = built_report(tmp_path, records)
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "one process: 160 kreads/s at most, with 32 threads (1Inst_Original_32t)." in text
-    assert "several, bound by nobody: 300 kreads/s at most, with 64 threads (4Inst_Unbound_16t)." in text
+    assert "several, unbound: 300 kreads/s at most, with 64 threads (4Inst_Unbound_16t)." in text
     assert "one process 32 1Inst_Original_32t peak 160 165 150" in text
     assert "999" not in text.split("Throughput with as many reads")[1].split("Details")[0]
     assert "Peaks on this host, laid out as tables 2 to 4" in text
-    assert "bowtie2 one process 32 160 9.4 bowtie2 several, bound by nobody 64 300 6.7" in text
+    assert "bowtie2 one process 32 160 9.4 bowtie2 several, unbound 64 300 6.7" in text
 
 
 def test_overlapping_repetitions_are_no_clear_gain(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_wide_spread_is_said(tmp_path: Path) -> None:
 def test_a_single_repetition_has_no_spread(tmp_path: Path) -> None:
     record = Machine().contention()[0]
     summary, page, _ = built_report(tmp_path, [replace(record, samples=(1.0,))])
-    assert "One repetition each, so the spread is not known." in page
+    assert "Measured once each, so the spread is unknown." in page
     assert "%" not in summary.table()
 
 

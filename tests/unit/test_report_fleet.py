@@ -56,7 +56,7 @@ def page_of(out):
 class TestPage:
     def test_sixty_hosts_and_twelve_metrics_from_a_store_to_the_page(self, reported):
         out, said = reported
-        assert "60 hosts: 1 fail, 1 invalid, 1 suspect, 57 pass; something is missing of 1 of them." in said
+        assert "60 hosts: 1 fail, 1 invalid, 1 suspect, 57 pass; 1 host with missing results." in said
         summary = json.loads((out / "summary.json").read_text())
         assert (summary["document"], summary["kind"]) == ("firsttouch report", "fleet")
         (system,) = summary["systems"]
@@ -245,7 +245,10 @@ class TestHistory:
         done = firsttouch("report", stores, "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         tables = {"".join(t.find("caption").itertext()): t for t in page_of(tmp_path / "out").iter("table")}
-        rows = ["".join(r.find("th").itertext()) for r in tables["Passes outside, by host and day"].find("tbody")]
+        rows = [
+            "".join(r.find("th").itertext())
+            for r in tables["Repetitions outside their limits, by host and day"].find("tbody")
+        ]
         assert sorted(rows) == ["n005", "n007", "n011"]
 
     def test_both_days_are_shown_and_the_change_of_a_host(self, stores, tmp_path, firsttouch):
@@ -253,7 +256,7 @@ class TestHistory:
         assert done.returncode == 0, done.stderr
         page = page_of(tmp_path / "out")
         text = "".join(page.itertext())
-        assert "Passes outside, by host and day" in text
+        assert "Repetitions outside their limits, by host and day" in text
         lines = [s for s in page.iter("svg") if s.get("class") == "line"]
         assert lines
         assert "n007" in lines[0].find("title").text

@@ -125,7 +125,7 @@ def test_a_host_without_a_default_run_is_left_out_and_named(tmp_path):
     one = found[0]["choices"][0]
     assert "1 host" in one["title"]
     assert [a["scenario"] for a in one["alternatives"]] == ["8Inst_Original", "1Inst_Original"]
-    assert "n2 left out, as times of other hosts compare only" in one["reason"]
+    assert "n2 left out, because hosts are comparable only" in one["reason"]
     assert "n2 left out" in page
 
 

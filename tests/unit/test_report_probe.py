@@ -190,7 +190,7 @@ def test_curves_of_programs_and_ways_stay_apart(tmp_path: Path) -> None:
     text = " ".join(summary.table().split())
     assert "worst remote 200 ns" in text
     assert "lmbench 110 ns" in text
-    assert "The probe beside other programs (ns, medians)" in page
+    assert "The probe and other programs (ns, medians)" in page
 
 
 def test_a_whole_machine_with_records_of_before(tmp_path: Path) -> None:

@@ -289,7 +289,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Days:
-    """Samples outside their limits by host and day: a row per host, cells such as ``2 of 12``."""
+    """Repetitions outside their limits by host and day: a row per host, cells such as ``2 of 12``."""
 
     days: Sequence[str]
     rows: Sequence[tuple[str, Sequence[str]]]
@@ -373,7 +373,7 @@ def _history(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
                 level = middle + limit / reach * (half - 3)
                 canvas.line([(0, level), (_HISTORY_WIDTH, level)], drawing.WARN, dashes=(4, 3))
             moved = f"from {-100 * loss[0]:+.1f} % to {-100 * loss[-1]:+.1f} %"
-            sentences.append(f"{look}: {metric}, {moved} in {len(loss)} samples")
+            sentences.append(f"{look}: {metric}, {moved} in {len(loss)} repetitions")
         small = partial(canvas.text, color=drawing.MUTED, size=_SMALL)
         small((0, _HISTORY_HEIGHT - 4), _date(first))
         small((_HISTORY_WIDTH, _HISTORY_HEIGHT - 4), _date(last), anchor="right")
