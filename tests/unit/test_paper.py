@@ -188,14 +188,14 @@ def test_claims_agree_and_disagree(judged: dict[str, Outcome]) -> None:
     [
         (
             "conclusion-gem-5x",
-            "6.795x (said: 5x)",
+            "6.795x (paper: 5x)",
             "C2 gem, amd-opteron, NA12878, 2Inst_Interleave (2 x 32): 90.68",
         ),
-        ("conclusion-snap-2-8x", "7.214x (said: 2.8x)", "1Inst_Original (1 x 64): 310.72"),
-        ("no-partitioned-run-beats-interleave", "so in 1 of 8 cases (said: in none)", "90.68, against C1 gem"),
-        ("thesis-up-to-5x", "7.214x (said: 5x)", "43.07"),
-        ("thesis-hypertransport", "20.8 GB/s (said: 20.6 GB/s)", "5.2"),
-        ("spin-lock-26-hours", "18.35 h (said: 26 h)", "1100.87"),
+        ("conclusion-snap-2-8x", "7.214x (paper: 2.8x)", "1Inst_Original (1 x 64): 310.72"),
+        ("no-partitioned-run-beats-interleave", "true in 1 of 8 cases (paper: in none)", "90.68, against C1 gem"),
+        ("thesis-up-to-5x", "7.214x (paper: 5x)", "43.07"),
+        ("thesis-hypertransport", "20.8 GB/s (paper: 20.6 GB/s)", "5.2"),
+        ("spin-lock-26-hours", "18.35 h (paper: 26 h)", "1100.87"),
         ("gem-two-instances-at-most", "gem: up to 4 instances by memory", "gem: 15 GB"),
     ],
 )
@@ -346,8 +346,8 @@ def test_a_claim_that_is_wrong_is_named_with_its_line(old: str, new: str, reason
     ("old", "new", "reason"),
     [
         ("threads = 64", "cores = 64", "there is no column 'cores'"),
-        ("threads = 64", "threads = 65", "no cells fit it"),
-        ('left = { take = "min" }', "left = {}", "both fit, say which is meant"),
+        ("threads = 64", "threads = 65", "it matches no cells"),
+        ('left = { take = "min" }', "left = {}", "both match, select one"),
         ('sheet = "times"', 'sheet = "times"\ncolumn = "policy"', "column policy holds no numbers"),
     ],
 )
@@ -379,7 +379,7 @@ def test_how_many_are_expected(known: sheets.Sheets, expect: str | int, agrees: 
         'expect = "all"', f"expect = {expect!r}"
     )
     (outcome,) = claims.judge(claims.parse(text, "x.toml"), known)
-    assert outcome.found.startswith("so in 3 of 4 cases")
+    assert outcome.found.startswith("true in 3 of 4 cases")
     assert outcome.agrees is agrees
 
 

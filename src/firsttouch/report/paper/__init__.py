@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The papers' tables and figures from their published values, and where their prose and their tables disagree.
+"""Tables and figures of three papers from their published values, and where prose and tables disagree.
 
-Lenis and Senar 2017 (article), Lenis 2018 (thesis), Langmead et al. 2018 (article and supplement).
+The papers are Lenis and Senar 2017 (article), Lenis 2018 (thesis), and Langmead et al. 2018 (article and
+supplement). The input are their tables in reports/published and the claims in claims/. Public is ``page.build``.
 """

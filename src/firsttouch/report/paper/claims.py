@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements of the papers' prose, checked against their tables."""
+"""Claims of the papers' prose, checked against their tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from firsttouch.systems import definition
 from firsttouch.systems.facts import Facts
 
 # ----------------------------------------------------------------------
-# Formulas of claims: plain arithmetic with names, and nothing else that Python could do.
+# Formulas of claims: arithmetic with names.
 
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -51,18 +51,18 @@ def _arithmetic_value(part: ast.expr, names: Mapping[str, float]) -> float:
         return names[part.id]
     if isinstance(part, ast.BinOp) and type(part.op) in _OPERATORS:
         return _OPERATORS[type(part.op)](_arithmetic_value(part.left, names), _arithmetic_value(part.right, names))
-    raise BadInput(f"formula: '{ast.unparse(part)}' is no arithmetic")
+    raise BadInput(f"formula: '{ast.unparse(part)}' is not arithmetic")
 
 
 # ----------------------------------------------------------------------
-# Which scenarios the papers' machines can carry: planned from their facts and the published index sizes.
+# The scenarios that fit the papers' machines, planned from their facts and the published index sizes.
 
 _GB = 1e9
 
 
 @dataclass(frozen=True)
 class Feasible:
-    """A scenario of the whole host: its name, instances and threads of each, and why it cannot be run (or "")."""
+    """A scenario of the whole host: name, instances, threads of each, and why it is infeasible (or "")."""
 
     name: str
     instances: int
@@ -72,9 +72,9 @@ class Feasible:
 
 @cache
 def host(system: str) -> Topology:
-    """Return a host of *system* as its file's facts describe it; raises BadInput where there is no such system.
+    """Return a host of *system* as described by its file; raises BadInput for an unknown system.
 
-    PUs are numbered NUMA node by NUMA node, the second hardware threads after all first ones, as Linux does.
+    PUs are numbered as Linux does: by NUMA node, and second hardware threads after all first ones.
     """
     facts = definition.load(system).facts
     first: list[list[int]] = []
@@ -83,14 +83,14 @@ def host(system: str) -> Topology:
         first.append(list(range(start, start + cores)))
     nodes, pus = [], []
     for position, number in enumerate(facts.numa_node_numbers):
-        mine = []
+        own = []
         for core in first[position]:
             for turn in range(facts.threads_per_core):
                 index = core + turn * facts.cores
                 package = facts.package_of_numa_node[position]
                 pus.append(Pu(index, core, -1 if package is None else package, number))
-                mine.append(index)
-        nodes.append(NumaNode(number, tuple(sorted(mine)), facts.memory_per_numa_node[position]))
+                own.append(index)
+        nodes.append(NumaNode(number, tuple(sorted(own)), facts.memory_per_numa_node[position]))
     return Topology(
         numa_nodes=tuple(nodes),
         pus=tuple(sorted(pus, key=lambda pu: pu.index)),
@@ -102,16 +102,16 @@ def host(system: str) -> Topology:
 
 
 def _caches(facts: Facts, nodes: list[NumaNode]) -> tuple[Cache, ...]:
-    """Return the caches: those that *n* PUs share are dealt out along each NUMA node's PUs."""
-    found = []
+    """Return the caches, distributed over the PUs of each NUMA node."""
+    caches = []
     for cache_ in facts.caches:
         for node in nodes:
             sharing = min(cache_.pus or 1, len(node.pus))
             # Hardware threads of one core are neighbours here, whatever their numbers.
             order = sorted(node.pus, key=lambda pu: (pu % facts.cores, pu))
             for at in range(0, len(order), sharing):
-                found.append(Cache(cache_.level, cache_.size_bytes, frozenset(order[at : at + sharing])))
-    return tuple(found)
+                caches.append(Cache(cache_.level, cache_.size_bytes, frozenset(order[at : at + sharing])))
+    return tuple(caches)
 
 
 def _distances(facts: Facts) -> dict[tuple[int, int], int]:
@@ -124,7 +124,7 @@ def _distances(facts: Facts) -> dict[tuple[int, int], int]:
 
 
 def planned(name: str, system: str, sheets: Sheets) -> Plan:
-    """Return the plan of the aligner that the papers call *name*, with its published index, on *system*."""
+    """Return the plan for the aligner that the papers call *name*, with its published index size, on *system*."""
     rows = [r for r in sheets["aligners"] if r.text("aligner") == name]
     if not rows:
         raise BadInput(f"no index size of '{name}' is published")
@@ -133,16 +133,18 @@ def planned(name: str, system: str, sheets: Sheets) -> Plan:
 
 
 def whole_host(name: str, system: str, sheets: Sheets) -> list[Feasible]:
-    """Return the scenarios that use every PU, fewest instances first; beyond one per core none is listed."""
-    found = planned(name, system, sheets)
+    """Return the scenarios that use every PU, fewest instances first."""
+    candidates = planned(name, system, sheets)
     threads = len(host(system).pus)
     fits = [
-        Feasible(s.name, s.instances, s.threads, "") for s in found.scenarios if s.instances * s.threads == threads
+        Feasible(s.name, s.instances, s.threads, "")
+        for s in candidates.scenarios
+        if s.instances * s.threads == threads
     ]
-    for scenario, reason in found.infeasible:
-        count = int(scenario.split("Inst_")[0])
+    for scenario, reason in candidates.infeasible:
+        instances = int(scenario.split("Inst_")[0])
         if not scenario.endswith("t"):
-            fits.append(Feasible(scenario, count, threads // count, reason))
+            fits.append(Feasible(scenario, instances, threads // instances, reason))
     return sorted(fits, key=lambda f: f.instances)
 
 
@@ -158,12 +160,10 @@ def most_instances(name: str, system: str, sheets: Sheets) -> int:
 
 
 # ----------------------------------------------------------------------
-# What the papers' prose says in numbers, as data: one TOML file per paper in claims/.
-#
-# A claim names its place in the paper, says in own words what is claimed there, and states it as a comparison
-# of cells of the published tables. No claim is a verdict: whether it holds is computed (see judge.py).
+# Claims as data: one TOML file per paper in claims/. A claim names its place in the paper, paraphrases it, and
+# states it as a comparison of cells of the published tables. Whether it holds is computed.
 
-#: How far a computed number may be from the one in the prose, as a part of it: prose rounds.
+#: The accepted relative difference between a computed number and the one in the prose, which is rounded.
 TOLERANCE = 0.05
 
 _SELECT = {
@@ -191,7 +191,7 @@ _EXPECT = {
     ]
 }
 _COLUMNS = {"type": "array", "items": {"type": "string"}}
-#: kind -> the keys that it must have beside those of all claims.
+#: Kind -> its required keys, beside those of all claims.
 _KINDS: dict[str, tuple[str, ...]] = {
     "compare": ("sheet", "each", "left", "relation", "expect"),
     "value": ("sheet", "each", "left", "take"),
@@ -202,7 +202,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "same": ("sheet", "other", "each"),
     "plan": ("system", "aligners", "instances"),
 }
-#: kind -> keys of which it must have one.
+#: Kind -> keys of which it requires one.
 _ONE_OF = {"compare": {"right", "bound"}, "value": {"value", "between"}}
 _CLAIM = {
     "type": "object",
@@ -254,9 +254,9 @@ _SCHEMA = {
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: of which *paper*, *where* in it, what it *says* (own words), and the comparison *body*.
+    """A claim: its *paper*, *where* in it, what it *says* (paraphrased), and the comparison (*body*).
 
-    *source* names file and line of the claim, for errors.
+    *file* and *line* are the place of the claim, for errors.
     """
 
     id: str
@@ -274,20 +274,20 @@ def load() -> list[Claim]:
     """Return the claims of all papers, in the order of their files and places."""
     folder = resources.files("firsttouch.report.paper").joinpath("claims")
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
-    found = [claim for f in files for claim in parse(f.read_text(encoding="utf-8"), f.name)]
+    claims = [claim for f in files for claim in parse(f.read_text(encoding="utf-8"), f.name)]
     seen: dict[str, Claim] = {}
-    for claim in found:
+    for claim in claims:
         if claim.id in seen:
-            raise BadInput(f"a second claim '{claim.id}': name it otherwise", file=claim.file, line=claim.line)
+            raise BadInput(f"a second claim '{claim.id}': use another id", file=claim.file, line=claim.line)
         seen[claim.id] = claim
-    return found
+    return claims
 
 
 def parse(text: str, file: str) -> list[Claim]:
-    """Return the claims of a TOML text; raises BadInput naming *file*, the line and what is wrong."""
+    """Return the claims of a TOML text; raises BadInput with *file*, line and reason."""
     document = documents.parse_toml(text, file)
     document.check(_SCHEMA)
-    found = []
+    claims = []
     for number, entry in enumerate(document.data["claim"]):
         line = document.line("claim", number)
         lacking = [key for key in _KINDS[entry["kind"]] if key not in entry]
@@ -298,7 +298,7 @@ def parse(text: str, file: str) -> list[Claim]:
             reason = f"claim '{entry['id']}' of kind {entry['kind']} needs {', '.join(lacking)}"
             raise BadInput(reason, file=file, line=line)
         own = {"id", "where", "says", "note", "kind"}
-        found.append(
+        claims.append(
             Claim(
                 id=entry["id"],
                 paper=document.data["paper"],
@@ -311,16 +311,16 @@ def parse(text: str, file: str) -> list[Claim]:
                 body={k: v for k, v in entry.items() if k not in own},
             )
         )
-    return found
+    return claims
 
 
 # ----------------------------------------------------------------------
-# Whether a paper's prose agrees with its tables: each claim computed from the cells that it is about.
+# Outcomes: each claim computed from its cells.
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a claim: whether the tables agree, what they say instead (*found*), and the *cells*."""
+    """The outcome of a claim: whether the tables agree, what they say (*found*), and the *cells*."""
 
     claim: Claim
     agrees: bool
@@ -329,7 +329,7 @@ class Outcome:
 
 
 def judge(claims: Sequence[Claim], sheets: Sheets) -> list[Outcome]:
-    """Return the outcome of each claim; raises BadInput with the claim's line where it fits no cells."""
+    """Return the outcome of each claim; raises BadInput with the line of a claim without cells."""
     return [_outcome(claim, sheets) for claim in claims]
 
 
@@ -341,7 +341,7 @@ def _outcome(claim: Claim, sheets: Sheets) -> Outcome:
     return Outcome(claim, agrees, found, tuple(cells))
 
 
-#: Whether it holds, what was found, the cells that say so.
+#: Whether it holds, what the tables say, the deciding cells.
 _Result = tuple[bool, str, Sequence[str]]
 
 
@@ -362,7 +362,7 @@ def _column(body: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Case:
-    """One case of a claim: its name, and the numbers on its two sides."""
+    """One case of a claim: its name, and the numbers of both sides."""
 
     name: str
     left: Taken
@@ -370,15 +370,15 @@ class _Case:
 
 
 def _cases(body: Mapping[str, Any], sheets: Sheets) -> list[_Case]:
-    found = []
+    cases = []
     for key, rows in groups(_rows(body, sheets), body["each"]).items():
         left = _pick(body["left"], rows, _column(body))
         right = _pick(body["right"], rows, _column(body)) if "right" in body else None
         if left is not None and (right is not None or "right" not in body):
-            found.append(_Case(", ".join(key), left, right))
-    if not found:
-        raise BadInput("no cells fit it")
-    return found
+            cases.append(_Case(", ".join(key), left, right))
+    if not cases:
+        raise BadInput("it matches no cells")
+    return cases
 
 
 def _shown(taken: Taken) -> str:
@@ -387,7 +387,7 @@ def _shown(taken: Taken) -> str:
 
 
 def _exact(value: float) -> str:
-    """Return a cell as the papers print it: all its digits, but none of binary fractions."""
+    """Return a cell with all the digits that the papers print."""
     return f"{round(value, 3):.10g}"
 
 
@@ -414,13 +414,13 @@ _WORDS = {"nearly all": "in nearly all", "not all": "not in all"} | {
 
 
 def _counted(expect: str | int, holding: Sequence[str], failing: Sequence[str]) -> _Result:
-    """Return whether as many cases hold as expected, with the cells that decide it."""
+    """Return whether the expected number of cases hold, and the deciding cells."""
     total = len(holding) + len(failing)
     agrees = _met(expect, len(holding), total)
-    # "None" and "some" are decided by those that hold, the others by those that do not.
+    # "None" and "some" depend on the cases that hold, the others on those that do not.
     first, second = (holding, failing) if expect in {"none", "some"} else (failing, holding)
-    found = f"so in {len(holding)} of {count(total, 'case')} (said: {_WORDS.get(str(expect), f'in {expect}')})"
-    return agrees, found, first or second
+    text = f"true in {len(holding)} of {count(total, 'case')} (paper: {_WORDS.get(str(expect), f'in {expect}')})"
+    return agrees, text, first or second
 
 
 def _compare(body: Mapping[str, Any], sheets: Sheets) -> _Result:
@@ -450,21 +450,21 @@ def _value(body: Mapping[str, Any], sheets: Sheets) -> _Result:
     if body["take"] == "range":
         slack, (least, most) = body.get("tolerance", TOLERANCE), body["between"]
         agrees = low[0] >= least * (1 - slack) and high[0] <= most * (1 + slack)
-        found = f"{_computed(low[0])} to {_computed(high[0])}{unit} (said: {least:g} to {most:g}{unit})"
-        return agrees, found, [_sides(low[1]), _sides(high[1])]
+        text = f"{_computed(low[0])} to {_computed(high[0])}{unit} (paper: {least:g} to {most:g}{unit})"
+        return agrees, text, [_sides(low[1]), _sides(high[1])]
     value, case = high if body["take"] == "max" else low
     return *_against(value, body, unit), [_sides(case)]
 
 
 def _against(value: float, body: Mapping[str, Any], unit: str) -> tuple[bool, str]:
-    """Return whether a computed number agrees with the claimed one, or is above or below it; and both in words."""
+    """Return whether a computed number agrees with the claimed one (or is above or below it), and both as text."""
     claimed, relation = body["value"], body.get("relation")
     if relation is None:
         agrees, word = _near(value, claimed, body.get("tolerance", TOLERANCE)), ""
     else:
         agrees = value > claimed if relation == ">" else value < claimed
         word = "more than " if relation == ">" else "less than "
-    return agrees, f"{_computed(value)}{unit} (said: {word}{claimed:g}{unit})"
+    return agrees, f"{_computed(value)}{unit} (paper: {word}{claimed:g}{unit})"
 
 
 def _sides(case: _Case) -> str:
@@ -496,13 +496,13 @@ def _rank(body: Mapping[str, Any], sheets: Sheets) -> _Result:
     failing: list[str] = []
     for rows in groups(_rows(body, sheets), body["each"]).values():
         order = sorted(rows, key=lambda r: sign * (r.number(column) or 0.0))
-        mine, first = next((r for r in order if matches(r, body["who"])), None), order[0]
-        if mine is None:
-            raise BadInput(f"nothing in {rows[0].label} and its like is who it is about")
-        own, best = mine.number(column) or 0.0, first.number(column) or 0.0
-        # Equal ones share a place.
+        subject, first = next((r for r in order if matches(r, body["who"])), None), order[0]
+        if subject is None:
+            raise BadInput(f"no row like {rows[0].label} matches 'who'")
+        own, best = subject.number(column) or 0.0, first.number(column) or 0.0
+        # Equal values share a place.
         place = 1 + sum(sign * (r.number(column) or 0.0) < sign * own for r in order)
-        text = f"{mine.label}: {_exact(own)}, place {place} of {len(order)}"
+        text = f"{subject.label}: {_exact(own)}, place {place} of {len(order)}"
         if place > 1:
             text += f" behind {first.label}: {_exact(best)}"
         (holding if place in body["places"] else failing).append(text)
@@ -513,12 +513,12 @@ def _formula(body: Mapping[str, Any], sheets: Sheets) -> _Result:
     taken: dict[str, Taken] = {}
     for name, pick in body["cells"].items():
         sheet = pick.get("sheet", body.get("sheet", ""))
-        found = _pick(pick, sheets[sheet], SHEETS[sheet].value) if sheet in sheets else None
-        if found is None:
-            raise BadInput(f"no cell is its '{name}'")
-        taken[name] = found
-    value = evaluate(body["formula"], {name: found.value for name, found in taken.items()})
-    return *_against(value, body, body.get("unit", "")), [_shown(found) for found in taken.values()]
+        cell = _pick(pick, sheets[sheet], SHEETS[sheet].value) if sheet in sheets else None
+        if cell is None:
+            raise BadInput(f"no cell matches '{name}'")
+        taken[name] = cell
+    value = evaluate(body["formula"], {name: cell.value for name, cell in taken.items()})
+    return *_against(value, body, body.get("unit", "")), [_shown(cell) for cell in taken.values()]
 
 
 def _each_row(body: Mapping[str, Any], sheets: Sheets) -> _Result:
@@ -549,9 +549,9 @@ def _same(body: Mapping[str, Any], sheets: Sheets) -> _Result:
 
 def _plan(body: Mapping[str, Any], sheets: Sheets) -> _Result:
     most = {name: most_instances(name, body["system"], sheets) for name in body["aligners"]}
-    said = [f"{name}: up to {count(found, 'instance')} by memory" for name, found in most.items()]
-    agrees = all(found == body["instances"] for found in most.values())
-    return agrees, listed(said), [_index(name, sheets) for name in body["aligners"]]
+    limits = [f"{name}: up to {count(instances, 'instance')} by memory" for name, instances in most.items()]
+    agrees = all(instances == body["instances"] for instances in most.values())
+    return agrees, listed(limits), [_index(name, sheets) for name in body["aligners"]]
 
 
 def _index(aligner: str, sheets: Sheets) -> str:

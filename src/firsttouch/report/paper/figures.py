@@ -24,29 +24,29 @@ from firsttouch.report.paper.sheets import (
 from firsttouch.report.text import count, number, times
 
 # ----------------------------------------------------------------------
-# Figures 5.4 to 5.12 of the thesis (4 to 12 of the article) from the published times: imports matplotlib.
+# Figures 5.4 to 5.12 of the thesis (4 to 12 of the article).
 
-_MEASURED = "Means of ten runs, and their errors in percent, as tables A1 to D2 give them."
+_MEASURED = "Published means of ten runs with their errors in percent (tables A1 to D2)."
 _SCALING = (
-    "Lower is better. A line that falls by half for twice the threads scales perfectly; one that levels off or "
-    "rises has run out of memory bandwidth, and the gap between the lines is what the policy makes."
+    "Lower is better. A line that halves with twice the threads scales perfectly. One that levels off or rises "
+    "has run out of memory bandwidth. The gap between the lines is the effect of the policy."
 )
 _SPEEDUP = (
-    "Longer is better; the dashed line at 1 is the default run with 64 threads. A bar whose error bar crosses it "
-    "is not clearly faster or slower."
+    "Longer is better. The dashed line at 1 is the default run with 64 threads. A scenario whose error bar "
+    "crosses it is not clearly faster or slower."
 )
 _SUMMARY = (
     "Shorter is better. For each system and dataset, with 64 threads: the default run, the best policy for one "
     "instance, and the best of the runs with several instances."
 )
-_RATIO_ERRORS = " The error of a ratio is the root of the sum of the squares of both errors."
+_RATIO_ERRORS = " The error of a ratio is the square root of the sum of the squares of both errors."
 #: The figures of each kind, in the papers' order: (number, system, dataset).
 _ORDER = [("amd-opteron", "GCAT"), ("intel-xeon", "GCAT"), ("amd-opteron", "NA12878"), ("intel-xeon", "NA12878")]
 _THREADS = 64
 
 
 def figures(sheets: Sheets) -> list[Figure]:
-    """Return the nine figures, four panels each: one per aligner."""
+    """Return the nine figures with four panels each, one per aligner."""
     return [
         *(_scaling(4 + i, system, dataset, sheets) for i, (system, dataset) in enumerate(_ORDER)),
         *(_speedups(8 + i, system, dataset, sheets) for i, (system, dataset) in enumerate(_ORDER)),
@@ -76,7 +76,7 @@ def _scaling(place: int, system: str, dataset: str, sheets: Sheets) -> Figure:
     panels, shows = [], []
     for aligner, (name, _) in ALIGNERS.items():
         runs = [r for r in _runs(sheets, aligner, system, dataset) if r.number("instances") == 1]
-        shows.append(_said_of_policies(name, runs))
+        shows.append(_sentence(name, runs))
         panels.append(
             drawing.draw_lines(
                 {policy: [_point(r) for r in runs if r.text("policy") == policy] for policy in POLICIES},
@@ -99,7 +99,7 @@ def _point(run: Row) -> Point:
     )
 
 
-def _said_of_policies(name: str, runs: Sequence[Row]) -> str:
+def _sentence(name: str, runs: Sequence[Row]) -> str:
     widest = [r for r in runs if r.number("threads") == _THREADS]
     best = min(widest, key=_mean)
     fewer = min(runs, key=_mean)
@@ -127,7 +127,8 @@ def _speedups(place: int, system: str, dataset: str, sheets: Sheets) -> Figure:
         (default,) = [r for r in runs if r.text("scenario") == DEFAULT]
         gains = [_gain(r, default) for r in runs if r is not default]
         best = max(gains, key=lambda bar: bar.value)
-        shows.append(f"{name}: {best.label.splitlines()[0]} is the fastest, {best.text} the default run's speed.")
+        scenario = best.label.splitlines()[0]
+        shows.append(f"{name}: {scenario} is the fastest, {best.text} as fast as the default run.")
         rows += [
             (name, *bar.label.splitlines(), f"{bar.value:.3f}", f"{bar.value - bar.low:.3f}") for bar in gains
         ]
@@ -153,7 +154,7 @@ def _summary(sheets: Sheets) -> Figure:
     title = "Figure 12 (thesis: 5.12). Summary for all aligners, 64 threads"
     panels, shows = [], []
     for aligner, (name, _) in ALIGNERS.items():
-        groups, said = [], []
+        groups, gains = [], []
         for system, dataset in _ORDER:
             runs = [r for r in _runs(sheets, aligner, system, dataset) if r.number("threads") == _THREADS]
             single = [r for r in runs if r.number("instances") == 1]
@@ -164,8 +165,8 @@ def _summary(sheets: Sheets) -> Figure:
             groups.append((f"{SYSTEMS[system]}\n{dataset}", drawn))
             best = min(policy, several, key=_mean)
             gain = times(_mean(default) / _mean(best))
-            said.append(f"{SYSTEMS[system]} {dataset} {best.text('scenario')} ({gain})")
-        shows.append(f"{name}, best: {', '.join(said)}.")
+            gains.append(f"{SYSTEMS[system]} {dataset} {best.text('scenario')} ({gain})")
+        shows.append(f"{name}, best: {', '.join(gains)}.")
         panels.append(
             drawing.grouped(
                 groups,
@@ -193,21 +194,21 @@ def _figure(
 
 
 # ----------------------------------------------------------------------
-# Figures 3 to 5, S1, S2 and S4 of the thread-scaling article, as far as published: their peaks.
+# The peaks of figures 3 to 5, S1, S2 and S4 of the thread-scaling article.
 
 _HOW = (
-    "Only each configuration's peak is published as numbers: these are the squares of the papers' figures, not "
-    "the curves between them. Higher is more throughput; farther to the right, it took more threads to reach it. "
-    "A peak far from the machine's last thread tells of threads that wait for each other."
+    "Only the peak of each configuration is published as numbers: these are the squares of the papers' figures, "
+    "without the curves. Higher is more throughput, and farther to the right are more threads. If a peak is far "
+    "from the last thread of the machine, threads wait for each other."
 )
-_PEAK_MEASURED = "Highest of single runs with as many reads for each thread; the papers give no spread."
+_PEAK_MEASURED = "Published peaks of single runs with the same number of reads per thread, without spread."
 #: Table -> what it compares, and its figures with paired and unpaired reads.
 _FIGURES = {
     "T2": ("four lock types and the multiprocessing baseline", {"unpaired": "3", "paired": "S1"}),
     "T3": ("three parsing strategies and the multiprocessing baseline", {"unpaired": "4", "paired": "S2"}),
     "T4": ("B-parsing, L-parsing, the multiprocessing baseline and BWA-MEM", {"unpaired": "5", "paired": "S4"}),
 }
-#: Aligner -> those of the table that are drawn with it: BWA-MEM is compared with Bowtie 2.
+#: Panel -> the aligners in it: BWA-MEM is compared with Bowtie 2.
 _TOGETHER = {"Bowtie": ("Bowtie",), "Bowtie 2": ("Bowtie 2", "BWA-MEM"), "HISAT": ("HISAT",)}
 
 
@@ -229,15 +230,15 @@ def _peak_figure(table: str, reads: str, sheets: Sheets) -> Figure:
                 if (r.text("table"), r.text("reads"), r.text("system")) == (table, reads, system)
                 and r.text("aligner") in members
             ]
-            said = _said(aligner, machine, rows)
-            shows.append(said)
+            sentence = _peak_sentence(aligner, machine, rows)
+            shows.append(sentence)
             panels.append(
                 drawing.draw_lines(
                     {_line(r): [_peak_point(r)] for r in rows},
                     label="thousands of reads per second",
                     name=f"peaks-{place.lower()}-{aligner.lower().replace(' ', '')}-{system}",
                     title=f"{title}, {aligner}, {machine}",
-                    description=said,
+                    description=sentence,
                     size=(320, 250),
                     heading=f"{aligner}, {machine}",
                     columns=1,
@@ -255,7 +256,7 @@ def _peak_point(row: Row) -> Point:
     return Point(round(row.number("threads_at_peak") or 0.0), value, value, value)
 
 
-def _said(aligner: str, machine: str, rows: list[Row]) -> str:
+def _peak_sentence(aligner: str, machine: str, rows: list[Row]) -> str:
     best = max(rows, key=lambda r: _peak_point(r).value)
     point = _peak_point(best)
     return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: claims, tables and figures of the papers, from the published tables alone."""
+"""The page with claims, tables and figures of the papers, computed from the published tables."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from firsttouch.report.model import Table
 from firsttouch.report.paper import claims, langmead, lenis, sheets
 from firsttouch.report.paper.claims import Outcome
 
-#: What :func:`build` writes.
+#: The files of :func:`build`.
 FILES = ("index.html", "claims.json")
-#: Cells that a claim's row on the page lists; claims.json has all of them.
+#: Cells per claim on the page; claims.json has all of them.
 _CELLS = 4
 
 
 def outcomes(tables: Path) -> tuple[sheets.Sheets, list[Outcome]]:
-    """Return the published tables in the folder *tables*, and what came of the claims about them."""
-    known = sheets.read(tables)
-    return known, claims.judge(claims.load(), known)
+    """Return the published tables in the folder *tables*, and the outcomes of the claims."""
+    published = sheets.read(tables)
+    return published, claims.judge(claims.load(), published)
 
 
-def document(found: Sequence[Outcome]) -> dict[str, Any]:
-    """Return claims.json: every claim with its place, whether it agrees, what was computed, from which cells."""
+def document(results: Sequence[Outcome]) -> dict[str, Any]:
+    """Return claims.json: every claim with its place, whether it agrees, the computed value, and its cells."""
     return {
         "document": "firsttouch paper claims",
         "firsttouch": firsttouch.__version__,
-        "claims": len(found),
-        "agree": sum(o.agrees for o in found),
-        "disagree": sum(not o.agrees for o in found),
+        "claims": len(results),
+        "agree": sum(o.agrees for o in results),
+        "disagree": sum(not o.agrees for o in results),
         "outcomes": [
             {
                 "id": o.claim.id,
@@ -44,7 +44,7 @@ def document(found: Sequence[Outcome]) -> dict[str, Any]:
                 "found": o.found,
                 "cells": list(o.cells),
             }
-            for o in found
+            for o in results
         ],
     }
 
@@ -52,32 +52,32 @@ def document(found: Sequence[Outcome]) -> dict[str, Any]:
 def build(tables: Path) -> tuple[dict[str, str], list[Outcome]]:
     """Return the text of each of FILES, and the outcomes of the claims.
 
-    The same tables give the same bytes. Raises BadInput naming the file and line of a table that is wrong.
+    The same tables give the same bytes. Raises BadInput with the file and line of a wrong table.
     """
     from firsttouch.report import pages  # noqa: PLC0415 - templates only where a page is written
     from firsttouch.report.paper import figures  # noqa: PLC0415 - imports matplotlib
 
-    known, found = outcomes(tables)
+    published, results = outcomes(tables)
     facts = {
         "version": firsttouch.__version__,
-        "claims": found,
-        "disagreeing": _by_paper("disagree", [o for o in found if not o.agrees]),
-        "agreeing": _by_paper("agree", [o for o in found if o.agrees]),
-        "papers": _papers(found),
+        "claims": results,
+        "disagreeing": _by_paper("disagree", [o for o in results if not o.agrees]),
+        "agreeing": _by_paper("agree", [o for o in results if o.agrees]),
+        "papers": _papers(results),
         "sections": [
-            ("lenis", "Lenis and Senar 2017, Lenis 2018", figures.figures(known), lenis.tables(known)),
-            ("langmead", "Langmead et al. 2018", figures.peak_figures(known), langmead.tables(known)),
+            ("lenis", "Lenis and Senar 2017, Lenis 2018", figures.figures(published), lenis.tables(published)),
+            ("langmead", "Langmead et al. 2018", figures.peak_figures(published), langmead.tables(published)),
         ],
-        "scenarios": lenis.scenarios(known),
+        "scenarios": lenis.scenarios(published),
     }
-    text = json.dumps(document(found), indent=1, sort_keys=True) + "\n"
-    return {"index.html": pages.html(facts, "paper.html.j2"), "claims.json": text}, found
+    text = json.dumps(document(results), indent=1, sort_keys=True) + "\n"
+    return {"index.html": pages.html(facts, "paper.html.j2"), "claims.json": text}, results
 
 
-def _by_paper(verb: str, found: Sequence[Outcome]) -> list[Table]:
-    header = ("where", "what it says", "what the tables say", "cells")
+def _by_paper(verb: str, results: Sequence[Outcome]) -> list[Table]:
+    header = ("place", "statement", "published tables", "cells")
     grouped: dict[str, list[tuple[str, ...]]] = {}
-    for o in found:
+    for o in results:
         says = o.claim.says + (f" [{o.claim.note}]" if o.claim.note else "")
         grouped.setdefault(o.claim.paper, []).append((o.claim.where, says, o.found, _listed(o.cells)))
     return [
@@ -91,12 +91,12 @@ def _listed(cells: Sequence[str]) -> str:
     return f"{shown}; and {len(cells) - _CELLS} more" if len(cells) > _CELLS else shown
 
 
-def _papers(found: Sequence[Outcome]) -> Table:
+def _papers(results: Sequence[Outcome]) -> Table:
     rows: list[tuple[str, ...]] = []
-    for paper in dict.fromkeys(o.claim.paper for o in found):
-        mine = [o for o in found if o.claim.paper == paper]
-        agree = sum(o.agrees for o in mine)
-        rows.append((paper, str(len(mine)), str(agree), str(len(mine) - agree)))
+    for paper in dict.fromkeys(o.claim.paper for o in results):
+        agreeing = [o.agrees for o in results if o.claim.paper == paper]
+        agree = sum(agreeing)
+        rows.append((paper, str(len(agreeing)), str(agree), str(len(agreeing) - agree)))
     rows.append(("all", *(str(sum(int(row[i]) for row in rows)) for i in (1, 2, 3))))
     header = ("paper", "statements", "agree", "disagree")
     return Table("Statements that a table can confirm or refute", header, rows, frozenset({1, 2, 3}))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The papers' published tables as sheets of values."""
+"""The published tables of the papers as rows of cells."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firsttouch.errors import BadInput
 from firsttouch.systems import references
 
 # ----------------------------------------------------------------------
-# What the papers call aligners and systems, and their tables: for headings.
+# Names of aligners, systems and tables in the papers, for headings.
 
 #: Aligner -> its name in the tables of the article and the thesis, the letter of its tables.
 ALIGNERS = {"bowtie2": ("BOWTIE2", "A"), "bwa-mem": ("BWA-MEM", "B"), "gem": ("GEM", "C"), "snap": ("SNAP", "D")}
@@ -34,7 +34,7 @@ READS = ("paired", "unpaired")
 
 
 def printed(value: float | None) -> str:
-    """Return a number as the tables print it: with two decimals, or all that it has; nothing for None."""
+    """Return a number as the tables print it: with at least two decimals; an empty text for None."""
     if value is None:
         return ""
     text = f"{value:.6f}".rstrip("0")
@@ -42,12 +42,12 @@ def printed(value: float | None) -> str:
 
 
 # ----------------------------------------------------------------------
-# The published tables as rows of cells that know which cell of which paper they are.
+# The tables. A row's label names its place in a paper.
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A sheet: its file, its columns of text and of numbers, the column that is the result, and a cell's name."""
+    """A table: its file, the columns of text and of numbers, the column of the result, the format of labels."""
 
     file: str
     text: tuple[str, ...]
@@ -56,7 +56,7 @@ class Spec:
     label: str
 
 
-#: Every published table. A number that a paper does not give is an empty cell.
+#: Every published table. A number that a paper does not state is an empty cell.
 SHEETS: dict[str, Spec] = {
     "times": Spec(
         "lenis2017_execution_times.csv",
@@ -106,23 +106,23 @@ SHEETS: dict[str, Spec] = {
 }
 
 Cell = str | float | None
-#: The run that asks for nothing.
+#: The default run.
 DEFAULT = "1Inst_Original"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row: its cells by column (an empty number is None), and its *label*."""
+    """A row: its cells by column (an empty number is None), and its *label*."""
 
     cells: Mapping[str, Cell]
     label: str
 
     def number(self, column: str) -> float | None:
-        """Return the number in *column*, None where the paper gives none; raises BadInput for text."""
-        found = self.cells[column]
-        if isinstance(found, str):
+        """Return the number in *column*, None if empty; raises BadInput for text."""
+        cell = self.cells[column]
+        if isinstance(cell, str):
             raise BadInput(f"{self.label}: column {column} holds no numbers")
-        return found
+        return cell
 
     def text(self, column: str) -> str:
         """Return the cell as text, whole numbers without a point."""
@@ -133,13 +133,13 @@ Sheets = Mapping[str, tuple[Row, ...]]
 
 
 def read(folder: Path) -> Sheets:
-    """Return all sheets in *folder*; raises BadInput naming file, line and what is wrong."""
-    found = {name: tuple(_rows(folder / spec.file, spec)) for name, spec in SHEETS.items()}
-    return {**found, "times": _with_speedups(found["times"])}
+    """Return all sheets in *folder*; raises BadInput with file, line and reason."""
+    sheets = {name: tuple(_rows(folder / spec.file, spec)) for name, spec in SHEETS.items()}
+    return {**sheets, "times": _with_speedups(sheets["times"])}
 
 
 def _with_speedups(runs: Sequence[Row]) -> tuple[Row, ...]:
-    """Return the runs with a column *speedup*: against the default run, of those with as many threads as that."""
+    """Return the runs with a column *speedup* over the default run, None with another number of threads."""
     cell = ("aligner", "system", "dataset")
     most: dict[tuple[str, ...], Row] = {}
     for run in runs:
@@ -148,13 +148,13 @@ def _with_speedups(runs: Sequence[Row]) -> tuple[Row, ...]:
             key not in most or _of(run, "threads") > _of(most[key], "threads")
         ):
             most[key] = run
-    found = []
+    result = []
     for run in runs:
         default = most.get(tuple(run.text(c) for c in cell))
         same = default is not None and _of(default, "threads") == _of(run, "threads")
         speedup = _of(default, "mean_s") / _of(run, "mean_s") if default and same else None
-        found.append(Row({**run.cells, "speedup": speedup}, run.label))
-    return tuple(found)
+        result.append(Row({**run.cells, "speedup": speedup}, run.label))
+    return tuple(result)
 
 
 def _of(row: Row, column: str) -> float:
@@ -181,7 +181,7 @@ def _rows(file: Path, spec: Spec) -> Iterable[Row]:
 
 
 def _derived(cells: Mapping[str, Cell]) -> dict[str, Cell]:
-    """Return the columns that follow from others: of a run, its scenario, its threads in total and its shape."""
+    """Return the columns that follow from others: scenario, total threads and shape of a run."""
     instances, each = cells.get("instances"), cells.get("threads_per_instance")
     if not isinstance(instances, float) or not isinstance(each, float):
         return {}
@@ -198,7 +198,7 @@ def _text(cell: Cell) -> str:
 
 
 def matches(row: Row, wanted: Mapping[str, Any]) -> bool:
-    """Tell whether every wanted column has that value, one of those (a list), or not that (``{"not": ...}``)."""
+    """Return whether each column has its wanted value, one of a list, or not the value of ``{"not": ...}``."""
     return all(_matches(row, column, value) for column, value in wanted.items())
 
 
@@ -213,32 +213,32 @@ def _matches(row: Row, column: str, value: Any) -> bool:
 
 def groups(rows: Sequence[Row], columns: Sequence[str]) -> dict[tuple[str, ...], list[Row]]:
     """Return *rows* by their text in *columns*, in the order of first appearance."""
-    found: dict[tuple[str, ...], list[Row]] = {}
+    by_text: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row.text(c) for c in columns), []).append(row)
-    return found
+        by_text.setdefault(tuple(row.text(c) for c in columns), []).append(row)
+    return by_text
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A number taken from rows, and the rows that it came from (for a minimum or maximum: that one)."""
+    """A number computed from rows, and these rows (for a minimum or maximum: one)."""
 
     value: float
     rows: tuple[Row, ...]
 
 
 def take(rows: Sequence[Row], column: str, how: str) -> Taken | None:
-    """Return the minimum, maximum, mean or median of a column, or its ``only`` value; None where there is none.
+    """Return the minimum, maximum, mean or median of a column, or its ``only`` value; None if it is empty.
 
-    Raises BadInput where ``only`` finds several.
+    Raises BadInput if ``only`` has several values.
     """
-    known = [(value, row) for row in rows if (value := row.number(column)) is not None]
-    if not known:
+    cells = [(value, row) for row in rows if (value := row.number(column)) is not None]
+    if not cells:
         return None
-    if how == "only" and len(known) > 1:
-        raise BadInput(f"{known[0][1].label} and {known[1][1].label}: both fit, say which is meant")
+    if how == "only" and len(cells) > 1:
+        raise BadInput(f"{cells[0][1].label} and {cells[1][1].label}: both match, select one")
     if how in {"mean", "median"}:
-        value = (statistics.fmean if how == "mean" else statistics.median)(v for v, _ in known)
-        return Taken(value, tuple(row for _, row in known))
-    value, row = (max if how == "max" else min)(known, key=lambda item: item[0])
+        value = (statistics.fmean if how == "mean" else statistics.median)(v for v, _ in cells)
+        return Taken(value, tuple(row for _, row in cells))
+    value, row = (max if how == "max" else min)(cells, key=lambda item: item[0])
     return Taken(value, (row,))
