@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a run: index.html for people, summary.md for a ticket, summary.json for machines.
+"""Reports: figures, tables, pages and exports from records, verdicts and advice.
 
-Importing this package does not import matplotlib; :func:`firsttouch.report.pages.build` does.
+In go records (:mod:`firsttouch.records.schema`), hwloc's XML, verdicts and stored advice. Out come index.html for
+readers, summary.md for a ticket, summary.json for programs, metrics.prom for monitoring, junit.xml for continuous
+integration, and records.parquet. Public are ``pages.build`` and the classes of ``model`` for a few hosts,
+``fleet`` for many hosts and for comparisons, and ``paper.page.build`` for the publications.
+
+Importing this package does not import matplotlib; ``pages.build`` does.
 """

@@ -605,11 +605,11 @@ def draw_heatmap(
         for y, (label, values) in enumerate(zip(rows, cells, strict=True)):
             base = _TOP + height * (y + 0.5) + 4.5
             canvas.text((left - 7, base), label, anchor="right")
-            known = [(left + x * width, value) for x, value in enumerate(values) if value is not None]
-            for x in (left + x * width for x, value in enumerate(values) if value is None):
+            places = [(left + x * width, value) for x, value in enumerate(values)]
+            for x in (x for x, value in places if value is None):
                 canvas.text((x + width / 2, base), "none", anchor="center")
             with canvas.group("cells"):
-                for x, value in known:
+                for x, value in ((x, value) for x, value in places if value is not None):
                     part = min(max(value / highest, 0.0), 1.0) if highest > 0 else 0.0
                     colour, ink = _scale()[round(part * (_STEPS - 1))]
                     canvas.rectangle((x, _TOP + y * height), (width - 1, height - 1), fill=colour)
