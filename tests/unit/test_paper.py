@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from firsttouch import cli, paths
 from firsttouch.errors import BadInput
 from firsttouch.report.model import Table
-from firsttouch.report.paper import claims, langmead, lenis, page, sheets
+from firsttouch.report.paper import claims, page, sheets
 from firsttouch.report.paper import claims as arithmetic
+from firsttouch.report.paper import tables as paper_tables
 from firsttouch.report.paper.claims import Outcome
 
 pytestmark = pytest.mark.unit
@@ -71,7 +72,7 @@ def titled(tables: list[Table], start: str) -> list[Table]:
 
 
 def test_every_published_time_is_in_its_table(known: sheets.Sheets) -> None:
-    tables = lenis.tables(known)
+    tables = paper_tables.execution_times(known)
     assert len(tables) == 12  # two systems of four tables of policies, and four tables of partitions
     seen = 0
     heads = {"amd-opteron": "AMD", "intel-xeon": "INTEL"}
@@ -107,12 +108,14 @@ def test_every_published_time_is_in_its_table(known: sheets.Sheets) -> None:
 def test_cells_of_the_article(
     known: sheets.Sheets, table: str, key: tuple[str, ...], mean: str, error: str
 ) -> None:
-    every = {k: v for t in titled(lenis.tables(known), f"Table {table} ") for k, v in cells(t).items()}
+    every = {
+        k: v for t in titled(paper_tables.execution_times(known), f"Table {table} ") for k, v in cells(t).items()
+    }
     assert (every[*key, "Mean (s)"], every[*key, "Error (%)"]) == (mean, error)
 
 
 def test_every_published_peak_is_in_its_table(known: sheets.Sheets) -> None:
-    tables = langmead.tables(known)
+    tables = paper_tables.peak_throughputs(known)
     assert len(tables) == 4
     found = {t.caption.split(".")[0]: cells(t) for t in tables}
     machines = {"skylake": "Skylake (96 threads)", "broadwell": "Broadwell (112 threads)"}
@@ -145,13 +148,13 @@ def test_every_published_peak_is_in_its_table(known: sheets.Sheets) -> None:
 def test_cells_of_the_thread_scaling_article(
     known: sheets.Sheets, table: str, key: tuple[str, ...], threads: str, peak: str
 ) -> None:
-    (found,) = titled(langmead.tables(known), f"Table {table}.")
+    (found,) = titled(paper_tables.peak_throughputs(known), f"Table {table}.")
     every = cells(found)
     assert (every[*key, "Th"], every[*key, "Krd/s"]) == (threads, peak)
 
 
 def test_what_fits_is_planned(known: sheets.Sheets) -> None:
-    table = lenis.scenarios(known)
+    table = paper_tables.scenarios(known)
     amd = {(row[0], row[3]): (row[4], row[5]) for row in table.rows}
     assert amd["BOWTIE2", "8Inst_Original"] == ("A2", "fits")
     assert amd["BWA-MEM", "8Inst_Interleave"] == ("no", "fits")

@@ -10,7 +10,7 @@ from typing import Any
 
 import firsttouch
 from firsttouch.report.model import Table
-from firsttouch.report.paper import claims, langmead, lenis, sheets
+from firsttouch.report.paper import claims, sheets, tables
 from firsttouch.report.paper.claims import Outcome
 
 #: The files of :func:`build`.
@@ -19,9 +19,9 @@ FILES = ("index.html", "claims.json")
 _CELLS = 4
 
 
-def outcomes(tables: Path) -> tuple[sheets.Sheets, list[Outcome]]:
-    """Return the published tables in the folder *tables*, and the outcomes of the claims."""
-    published = sheets.read(tables)
+def outcomes(folder: Path) -> tuple[sheets.Sheets, list[Outcome]]:
+    """Return the published tables in *folder*, and the outcomes of the claims."""
+    published = sheets.read(folder)
     return published, claims.judge(claims.load(), published)
 
 
@@ -49,7 +49,7 @@ def document(results: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def build(tables: Path) -> tuple[dict[str, str], list[Outcome]]:
+def build(folder: Path) -> tuple[dict[str, str], list[Outcome]]:
     """Return the text of each of FILES, and the outcomes of the claims.
 
     The same tables give the same bytes. Raises BadInput with the file and line of a wrong table.
@@ -57,7 +57,7 @@ def build(tables: Path) -> tuple[dict[str, str], list[Outcome]]:
     from firsttouch.report import pages  # noqa: PLC0415 - templates only where a page is written
     from firsttouch.report.paper import figures  # noqa: PLC0415 - imports matplotlib
 
-    published, results = outcomes(tables)
+    published, results = outcomes(folder)
     facts = {
         "version": firsttouch.__version__,
         "claims": results,
@@ -65,10 +65,20 @@ def build(tables: Path) -> tuple[dict[str, str], list[Outcome]]:
         "agreeing": _by_paper("agree", [o for o in results if o.agrees]),
         "papers": _papers(results),
         "sections": [
-            ("lenis", "Lenis and Senar 2017, Lenis 2018", figures.figures(published), lenis.tables(published)),
-            ("langmead", "Langmead et al. 2018", figures.peak_figures(published), langmead.tables(published)),
+            (
+                "lenis",
+                "Lenis and Senar 2017, Lenis 2018",
+                figures.figures(published),
+                tables.execution_times(published),
+            ),
+            (
+                "langmead",
+                "Langmead et al. 2018",
+                figures.peak_figures(published),
+                tables.peak_throughputs(published),
+            ),
         ],
-        "scenarios": lenis.scenarios(published),
+        "scenarios": tables.scenarios(published),
     }
     text = json.dumps(document(results), indent=1, sort_keys=True) + "\n"
     return {"index.html": pages.html(facts, "paper.html.j2"), "claims.json": text}, results
