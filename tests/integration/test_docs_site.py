@@ -126,7 +126,7 @@ def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
     (heat,) = re.findall(r'<table class="heat">.*?</table>', figures)
     failing = re.findall(r'<th scope="row" class="word-(?:fail|invalid|suspect)">(\w+)</th>', heat)
     assert sorted(failing) == ["cn05", "cn07", "cn13", "cn18", "cn21"]
-    assert "Each point is a pass" in figures
+    assert "Each point is a repetition" in figures
     assert re.search(r"latency random_latency</th>.{0,80}worse in all 4 cases", figures)
     assert re.search(r"cn09 \(-1\d\.\d\d", figures)
     assert "simulated" in figures

@@ -124,8 +124,8 @@ def test_throughput_has_its_peaks(tmp_path: Path) -> None:
     assert "one process: 160 kreads/s at most, with 32 threads (1Inst_Original_32t)." in text
     assert "several, unbound: 300 kreads/s at most, with 64 threads (4Inst_Unbound_16t)." in text
     assert "one process 32 1Inst_Original_32t peak 160 165 150" in text
-    assert "999" not in text.split("Throughput with as many reads")[1].split("Details")[0]
-    assert "Peaks on this host, laid out as tables 2 to 4" in text
+    assert "999" not in text.split("Throughput with the same number of reads")[1].split("Details")[0]
+    assert "Peaks on this host (median and spread), in the layout of tables 2 to 4" in text
     assert "bowtie2 one process 32 160 9.4 bowtie2 several, unbound 64 300 6.7" in text
 
 
@@ -135,7 +135,7 @@ def test_overlapping_repetitions_are_no_clear_gain(tmp_path: Path) -> None:
     fast = next(r for r in runs if r.parameters["policy"] == "interleave" and r.parameters["threads"] == 2)
     pair = [replace(slow, samples=(10.0, 11.0, 12.0)), replace(fast, samples=(9.0, 10.0, 11.5))]
     _, page, _ = built_report(tmp_path, pair)
-    assert "the repetitions overlap, so this is no clear gain" in page
+    assert "the repetitions overlap, so the gain is not clear" in page
 
 
 def test_each_host_has_its_section_and_the_topology_goes_to_the_host_that_it_names(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_each_host_has_its_section_and_the_topology_goes_to_the_host_that_it_nam
     _, page, document = built_report(tmp_path, first.everything() + second.everything(), topology_xml=second.xml())
     assert [h["host"] for h in document["hosts"]] == ["n1", "n2"]
     assert [h["topology"] is None for h in document["hosts"]] == [True, False]
-    assert "The cache sizes are not marked: no topology of this host was given." in page
+    assert "Cache sizes are not marked, because the topology of this host was not given." in page
     # Once in the latency curve, and in the drawing of each of the two NUMA nodes.
     assert page.count("L3 16 MiB</text>") == 1 + 2
 
@@ -151,7 +151,7 @@ def test_each_host_has_its_section_and_the_topology_goes_to_the_host_that_it_nam
 def test_a_wide_spread_is_said(tmp_path: Path) -> None:
     record = Machine().contention()[0]
     _, page, _ = built_report(tmp_path, [replace(record, samples=(1.0, 2.0, 3.0))])
-    assert "is 100.0 %: too wide to compare by" in page
+    assert "is 100.0 %, too wide for a comparison" in page
     assert "Median of 3 repetitions" in page
 
 

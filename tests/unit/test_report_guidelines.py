@@ -70,7 +70,7 @@ def test_the_fastest_scenario_is_chosen_with_its_gain_and_all_alternatives(tmp_p
         "1Inst_Original",
         "1Inst_Original_8t",
     ]
-    assert "no repetition of another one was as fast" in one["reason"]
+    assert "no repetition of another scenario was as fast" in one["reason"]
     assert "use 8Inst_Original: 4.02x as fast as 1Inst_Original (3.81x to 4.20x, between any two" in page
     assert "snap on amd-opteron, measured, NA12878" in ticket
 
@@ -143,7 +143,7 @@ def test_one_repetition_recommends_nothing_and_says_why(tmp_path):
     for records in (once, once + elsewhere):
         one = choices(tmp_path, records)[0][0]["choices"][0]
         assert one["recommended"] == "1Inst_Original"
-        assert "4.00x as fast as the default run, but with one repetition each, how sure" in one["reason"]
+        assert "4.00x as fast as the default run, but with one repetition each, the uncertainty" in one["reason"]
         gains = {a["scenario"]: a["gain"] for a in one["alternatives"]}
         assert gains["8Inst_Original"] == {"value": pytest.approx(4.0), "low": None, "high": None}
 

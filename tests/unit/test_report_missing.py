@@ -47,7 +47,7 @@ def test_only_invalid_records_make_a_report_without_figures(tmp_path: Path) -> N
     # Five figures, each listed first and at its place, and the facts of the topology.
     assert page.count("all its records are invalid: 11 % of the pages lie on NUMA node 3") == 5 * 2 + 1
     assert document["records"] == {"valid": 0, "invalid": len(records), "superseded": 0}
-    assert "There is no valid result of this host." in page
+    assert "This host has no valid result." in page
     assert f"Invalid records: {len(records)}." in summary.table()
 
 
@@ -77,9 +77,9 @@ def test_problems_are_listed_first_and_say_why_a_figure_is_missing(tmp_path: Pat
     _, page, document = built_report(tmp_path, machine.topology() + machine.latency(), problems=problems)
     first, rest = page.split("Results of n1")
     assert first.index("the probe was killed by signal 9") < first.index("no stream program on PATH")
-    assert "Not shown:</b> Bandwidth from PU-set to memory bank; skipped: no stream program on PATH." in rest
-    assert "Not shown:</b> Contention for one memory bank; failed: the probe was killed by signal 9." in rest
-    assert "no record of it is among those that this report was made from" in rest
+    assert "Not shown:</b> Bandwidth from PU-set to memory bank: skipped: no stream program on PATH." in rest
+    assert "Not shown:</b> Contention for one memory bank: failed: the probe was killed by signal 9." in rest
+    assert "the records of this report contain none of this check" in rest
     assert [p["kind"] for p in document["problems"]] == ["skipped", "failed"]
 
 

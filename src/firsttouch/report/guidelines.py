@@ -392,7 +392,7 @@ def _why(ordered: Sequence[_Scenario], chosen: _Scenario, default: _Scenario | N
         return f"{reason}from {ends} ({interval}): no scenario is clearly faster"
     reason = f"the best median of {count(len(ordered), 'scenario')}"
     if default is None:
-        reason += "; its gain is unknown without a valid default run (1 instance, original)"
+        reason += "; its gain is unknown, as there is no valid default run (1 instance, original)"
     if best.record.repetitions == 1:
         return f"{reason}; {_UNSURE}"
     rivals = [s.name for s in ordered[1:] if _as_fast(s, best)]
