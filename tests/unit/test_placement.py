@@ -25,17 +25,17 @@ GIB = 2**30
 
 def machine(*nodes, smt=1, limit=None, distances=None):
     """Make a topology of (number, cores, memory) triples; PUs are numbered node by node."""
-    pus, found, core = [], [], 0
+    pus, numa_nodes, core = [], [], 0
     for number, cores, memory in nodes:
-        mine = []
+        node_pus = []
         for _ in range(cores):
             core += 1
-            mine += [Pu(len(pus) + len(mine) + i, core, number, number) for i in range(smt)]
-        pus += mine
-        found.append(NumaNode(number, tuple(p.index for p in mine), memory))
+            node_pus += [Pu(len(pus) + len(node_pus) + i, core, number, number) for i in range(smt)]
+        pus += node_pus
+        numa_nodes.append(NumaNode(number, tuple(p.index for p in node_pus), memory))
     numbers = frozenset(n for n, _, _ in nodes)
     everything = frozenset(p.index for p in pus)
-    return Topology(tuple(found), tuple(pus), (), distances or {}, everything, numbers, limit)
+    return Topology(tuple(numa_nodes), tuple(pus), (), distances or {}, everything, numbers, limit)
 
 
 @st.composite
@@ -48,22 +48,22 @@ def topologies(draw):
     shapes = [
         (n, cores if even else draw(st.integers(0, 6)), draw(st.sampled_from((0, GIB, 8 * GIB)))) for n in numbers
     ]
-    found = machine(*shapes, smt=smt)
-    order = draw(st.permutations(range(len(found.pus))))
+    host = machine(*shapes, smt=smt)
+    order = draw(st.permutations(range(len(host.pus))))
     gap = draw(st.sampled_from((0, 5)))
-    number = {p.index: gap + (1 + gap) * order[p.index] for p in found.pus}
+    number = {p.index: gap + (1 + gap) * order[p.index] for p in host.pus}
     subtypes = [draw(st.sampled_from(("", "", "", "DRAM", "HBM", "GPUMemory", "CXL-DRAM"))) for _ in numbers]
     nodes = tuple(
         replace(n, pus=tuple(sorted(number[p] for p in n.pus)), subtype=s)
-        for n, s in zip(found.numa_nodes, subtypes, strict=True)
+        for n, s in zip(host.numa_nodes, subtypes, strict=True)
     )
-    pus = tuple(sorted((replace(p, index=number[p.index]) for p in found.pus), key=lambda p: p.index))
+    pus = tuple(sorted((replace(p, index=number[p.index]) for p in host.pus), key=lambda p: p.index))
     all_pus, all_nodes = frozenset(number.values()), frozenset(numbers)
     kept_pus = all_pus - (draw(st.frozensets(st.sampled_from(sorted(all_pus)))) if all_pus else frozenset())
     kept_nodes = all_nodes - draw(st.frozensets(st.sampled_from(numbers)))
     matrix = {(a, b): 10 if a == b else draw(st.integers(11, 40)) for a in numbers for b in numbers}
     return replace(
-        found,
+        host,
         numa_nodes=nodes,
         pus=pus,
         allowed_pus=draw(st.sampled_from((all_pus, kept_pus))),
@@ -75,11 +75,11 @@ def topologies(draw):
 
 def options(placement):
     """Return numactl's options by name, their values as sets of numbers (or ``all``, or True)."""
-    found = {}
+    values = {}
     for option in placement.numactl:
         name, _, value = option.partition("=")
-        found[name] = (value if value == "all" else parse_list(value)) if value else True
-    return found
+        values[name] = (value if value == "all" else parse_list(value)) if value else True
+    return values
 
 
 def bound(topology, placement):
@@ -105,11 +105,11 @@ def test_any_machine_has_a_valid_plan_or_a_clear_reason(topology, threads, all_m
         with pytest.raises(BadInput, match=r"no PU that|no NUMA node has memory|--threads"):
             plan(topology, threads=threads, all_memory=all_memory)
         return
-    found = plan(topology, threads=threads, all_memory=all_memory)
-    assert not found.infeasible
-    names = [s.name for s in found.scenarios]
+    planned = plan(topology, threads=threads, all_memory=all_memory)
+    assert not planned.infeasible
+    names = [s.name for s in planned.scenarios]
     assert len({n.lower() for n in names}) == len(names)
-    for scenario in found.scenarios:
+    for scenario in planned.scenarios:
         assert re.fullmatch(
             rf"{scenario.instances}Inst_{scenario.policy.capitalize()}(_{scenario.threads}t)?", scenario.name
         )
@@ -135,8 +135,12 @@ def check_numactl(topology, placement, policy):
     data = set(placement.numa_nodes)
     if placement.extent == "whole":
         # numactl's "all" has the memory of devices too.
-        every = "all" if data == with_memory(topology) else data
-        expected = {"original": {}, "localalloc": {"--localalloc": True}, "interleave": {"--interleave": every}}
+        all_nodes = "all" if data == with_memory(topology) else data
+        expected = {
+            "original": {},
+            "localalloc": {"--localalloc": True},
+            "interleave": {"--interleave": all_nodes},
+        }
         assert asked == expected[policy]
         return
     assert bound(topology, placement) == set(placement.pus)
@@ -154,10 +158,10 @@ def check_cores(topology, scenario):
     """Several instances of one NUMA node: no two threads have one core while another one is idle."""
     core = {p.index: p.core for p in topology.pus}
     for node in topology.cpu_nodes:
-        mine = set(topology.usable_pus(node))
-        used = Counter(core[p] for placement in scenario.placements for p in placement.pus if p in mine)
+        usable = set(topology.usable_pus(node))
+        used = Counter(core[p] for placement in scenario.placements for p in placement.pus if p in usable)
         # A node may be too small for any of them.
-        assert max(used.values(), default=1) == 1 or len(used) == len({core[p] for p in mine})
+        assert max(used.values(), default=1) == 1 or len(used) == len({core[p] for p in usable})
 
 
 @given(topologies())
@@ -165,10 +169,10 @@ def check_cores(topology, scenario):
 def test_no_core_is_shared_while_another_one_idles(topology):
     core = {p.index: p.core for p in topology.pus}
     try:
-        found = plan(topology)
+        planned = plan(topology)
     except BadInput:
         assume(False)
-    for scenario in found.scenarios:
+    for scenario in planned.scenarios:
         if scenario.instances == 1:
             continue
         if scenario.instances > len(topology.cpu_nodes):
@@ -177,10 +181,10 @@ def test_no_core_is_shared_while_another_one_idles(topology):
         for placement in scenario.placements:
             used = Counter(core[p] for p in placement.pus)
             nodes = {p.numa_node for p in topology.pus if p.index in placement.pus}
-            mine = {core[p] for n in nodes for p in topology.usable_pus(n)}
-            if max(used.values()) > 1 and len(mine) > len(used):
+            cores = {core[p] for n in nodes for p in topology.usable_pus(n)}
+            if max(used.values()) > 1 and len(cores) > len(used):
                 # Only the second threads of cores that are all in use already may be taken.
-                assert len(used) == len(mine)
+                assert len(used) == len(cores)
 
 
 @given(topologies(), st.integers(0, 10), st.integers(0, 2))
@@ -188,14 +192,14 @@ def test_no_core_is_shared_while_another_one_idles(topology):
 def test_what_is_feasible_fits(topology, index, buffers):
     need = Need(index * GIB // 2, buffers * GIB // 8, buffers * GIB // 16)
     try:
-        found = plan(topology, need)
+        planned = plan(topology, need)
     except BadInput:
         assume(False)
     everything = plan(topology)
-    assert {s.name for s in found.scenarios} | {n for n, _ in found.infeasible} == {
+    assert {s.name for s in planned.scenarios} | {n for n, _ in planned.infeasible} == {
         s.name for s in everything.scenarios
     }
-    for scenario in found.scenarios:
+    for scenario in planned.scenarios:
         each = need.of(scenario.threads)
         load = Counter()
         users = Counter(n for p in scenario.placements for n in p.numa_nodes)
@@ -206,36 +210,36 @@ def test_what_is_feasible_fits(topology, index, buffers):
         if scenario.policy == "interleave":
             assert all(bytes_ <= topology.node(n).memory_bytes for n, bytes_ in load.items())
         assert scenario.instances * each <= (topology.memory_limit_bytes or 10**18)
-    for name, reason in found.infeasible:
+    for name, reason in planned.infeasible:
         assert "index" in reason
         with pytest.raises(CannotHere, match=f"scenario {name}: "):
-            found.scenario(name.upper())
+            planned.scenario(name.upper())
 
 
 @given(topologies(), st.integers(1, 40), st.integers(1, 9), st.sampled_from(("original", "interleave")))
 @settings(max_examples=60, deadline=None)
 def test_any_number_of_instances_and_threads_by_name(topology, instances, threads, policy):
     try:
-        found = plan(topology)
+        planned = plan(topology)
     except BadInput:
         assume(False)
     usable = {p for n in topology.cpu_nodes for p in topology.usable_pus(n)}
     name = f"{instances}Inst_{policy}_{threads}t"
     try:
-        one = found.scenario(name)
+        scenario = planned.scenario(name)
     except CannotHere:
         # What lies within one NUMA node each is never refused.
         places = sum(len(topology.usable_pus(n)) // threads for n in topology.cpu_nodes)
         assert instances * threads > len(usable) or instances > places
         return
-    assert (one.instances, one.threads, one.policy) == (instances, threads, policy)
-    assert found.scenario(one.name) == one
+    assert (scenario.instances, scenario.threads, scenario.policy) == (instances, threads, policy)
+    assert planned.scenario(scenario.name) == scenario
     if instances > len(topology.cpu_nodes):
-        check_cores(topology, one)
-    taken = Counter(p for placement in one.placements for p in placement.pus)
+        check_cores(topology, scenario)
+    taken = Counter(p for placement in scenario.placements for p in placement.pus)
     assert set(taken) <= usable
     assert max(taken.values()) == 1
-    for placement in one.placements:
+    for placement in scenario.placements:
         assert len(placement.pus) == (threads if instances > 1 else len(usable))
         check_numactl(topology, placement, policy)
 
@@ -245,11 +249,11 @@ def numactl(plan_, name):
 
 
 def test_table_5_2(opteron):
-    found = plan(opteron)
-    assert numactl(found, "8Inst_Original") == [f"--cpunodebind={n} --membind={n}" for n in range(8)]
+    planned = plan(opteron)
+    assert numactl(planned, "8Inst_Original") == [f"--cpunodebind={n} --membind={n}" for n in range(8)]
     pairs = ("0-1", "2-3", "4-5", "6-7")
-    assert numactl(found, "4Inst_Interleave") == [f"--cpunodebind={n} --interleave={n}" for n in pairs]
-    halves = numactl(found, "2Inst_Localalloc")
+    assert numactl(planned, "4Inst_Interleave") == [f"--cpunodebind={n} --interleave={n}" for n in pairs]
+    halves = numactl(planned, "2Inst_Localalloc")
     assert [re.fullmatch(r"--cpunodebind=(\S+) --localalloc", h) is not None for h in halves] == [True, True]
     nodes = [parse_list(h.split("=")[1].split()[0]) for h in halves]
     assert nodes[0] | nodes[1] == set(range(8))
@@ -257,53 +261,53 @@ def test_table_5_2(opteron):
     # One hop (16) wherever the matrix allows it: two pairs of two hops in all, of 12.
     far = [(a, b) for n in nodes for a in n for b in n if a < b and opteron.distance(a, b) == 22]
     assert len(far) == 2
-    assert numactl(found, "1Inst_Original") == [""]
-    assert numactl(found, "1Inst_Localalloc") == ["--localalloc"]
-    assert numactl(found, "1Inst_Interleave") == ["--interleave=all"]
-    assert [found.scenario(f"{n}Inst_Original").threads for n in (1, 2, 4, 8)] == [64, 32, 16, 8]
+    assert numactl(planned, "1Inst_Original") == [""]
+    assert numactl(planned, "1Inst_Localalloc") == ["--localalloc"]
+    assert numactl(planned, "1Inst_Interleave") == ["--interleave=all"]
+    assert [planned.scenario(f"{n}Inst_Original").threads for n in (1, 2, 4, 8)] == [64, 32, 16, 8]
 
 
 @pytest.mark.parametrize("name", ["amd-opteron", "intel-xeon"])
 def test_thread_counts_of_the_scaling_study(name):
-    found = plan(topology_of(load(name).facts))
+    planned = plan(topology_of(load(name).facts))
     for policy in chosen("thesis"):
-        threads = [s.threads for s in found.scenarios if s.instances == 1 and s.policy == policy.name]
+        threads = [s.threads for s in planned.scenarios if s.instances == 1 and s.policy == policy.name]
         assert threads == [8, 16, 32, 48, 64]
 
 
 def test_smt_is_used_and_left_alone():
     """4 NUMA nodes x 8 cores x 2: four instances of 16 threads, and of 8, each with a core of its own."""
     topology = topology_of(load("intel-xeon").facts)
-    found = plan(topology)
-    assert {s.threads for s in found.scenarios if s.instances == 4} == {8, 16}
+    planned = plan(topology)
+    assert {s.threads for s in planned.scenarios if s.instances == 4} == {8, 16}
     core = {p.index: p.core for p in topology.pus}
-    for placement in found.scenario("4Inst_Original_8t").placements:
+    for placement in planned.scenario("4Inst_Original_8t").placements:
         assert len({core[p] for p in placement.pus}) == 8
         assert placement.numactl[0].startswith("--physcpubind=")
-    assert numactl(found, "4Inst_Original")[3] == "--cpunodebind=3 --membind=3"
+    assert numactl(planned, "4Inst_Original")[3] == "--cpunodebind=3 --membind=3"
 
 
 def test_more_instances_than_nodes_share_a_bank():
-    found = plan(machine((0, 4, GIB), (1, 4, GIB)))
-    assert numactl(found, "4Inst_Original") == [
+    planned = plan(machine((0, 4, GIB), (1, 4, GIB)))
+    assert numactl(planned, "4Inst_Original") == [
         "--physcpubind=0-1 --membind=0",
         "--physcpubind=2-3 --membind=0",
         "--physcpubind=4-5 --membind=1",
         "--physcpubind=6-7 --membind=1",
     ]
-    assert {s.instances for s in found.scenarios} == {1, 2, 4, 8}
+    assert {s.instances for s in planned.scenarios} == {1, 2, 4, 8}
 
 
 def test_a_memoryless_node_uses_the_nearest_bank():
     near = {(a, b): 10 if a == b else 40 for a in range(3) for b in range(3)} | {(0, 2): 15}
-    found = plan(machine((0, 2, 0), (1, 2, GIB), (2, 2, GIB), distances=near))
-    assert [p.numa_nodes for p in found.scenario("3Inst_Original").placements] == [(2,), (1,), (2,)]
+    planned = plan(machine((0, 2, 0), (1, 2, GIB), (2, 2, GIB), distances=near))
+    assert [p.numa_nodes for p in planned.scenario("3Inst_Original").placements] == [(2,), (1,), (2,)]
 
 
 def test_a_node_that_is_partly_taken_is_bound_by_pus():
     topology = machine((0, 4, GIB), (1, 4, GIB))
-    found = plan(replace(topology, allowed_pus=topology.allowed_pus - {5}))
-    assert numactl(found, "2Inst_Original_3t") == [
+    planned = plan(replace(topology, allowed_pus=topology.allowed_pus - {5}))
+    assert numactl(planned, "2Inst_Original_3t") == [
         "--physcpubind=0-2 --membind=0",
         "--physcpubind=4,6-7 --membind=1",
     ]
@@ -316,27 +320,27 @@ def test_neither_device_memory_nor_other_kinds_unless_asked():
     topology = replace(
         topology, numa_nodes=tuple(replace(n, subtype=kinds.get(n.index, "")) for n in topology.numa_nodes)
     )
-    found = plan(topology)
-    assert numactl(found, "1Inst_Interleave") == ["--interleave=0,8"]
-    assert numactl(found, "2Inst_Interleave") == [f"--cpunodebind={n} --interleave={n}" for n in (0, 8)]
+    planned = plan(topology)
+    assert numactl(planned, "1Inst_Interleave") == ["--interleave=0,8"]
+    assert numactl(planned, "2Inst_Interleave") == [f"--cpunodebind={n} --interleave={n}" for n in (0, 8)]
     assert numactl(plan(topology, all_memory=True), "1Inst_Interleave") == ["--interleave=0,8-9"]
     only = tuple(replace(n, subtype="HBM" if n.pus else "GPUMemory") for n in topology.numa_nodes)
     assert numactl(plan(replace(topology, numa_nodes=only)), "1Inst_Interleave") == ["--interleave=0,8"]
 
 
 def test_any_number_by_name():
-    found = plan(machine((0, 4, GIB), (1, 4, GIB), smt=2))
-    assert numactl(found, "5inst_original_2T") == [
+    planned = plan(machine((0, 4, GIB), (1, 4, GIB), smt=2))
+    assert numactl(planned, "5inst_original_2T") == [
         "--physcpubind=0-1 --membind=0",
         "--physcpubind=2-3 --membind=0",
         "--physcpubind=4,6 --membind=0",
         "--physcpubind=8,10 --membind=1",
         "--physcpubind=12,14 --membind=1",
     ]
-    assert found.scenario("5inst_original_2T").name == "5Inst_Original_2t"
-    assert found.scenario("2inst_interleave_8t").name == "2Inst_Interleave"
-    assert numactl(found, "1Inst_Preferred-many_3t") == ["--preferred-many=all"]
-    assert numactl(found, "2Inst_Balancing")[1] == "--cpunodebind=1 --balancing --membind=1"
+    assert planned.scenario("5inst_original_2T").name == "5Inst_Original_2t"
+    assert planned.scenario("2inst_interleave_8t").name == "2Inst_Interleave"
+    assert numactl(planned, "1Inst_Preferred-many_3t") == ["--preferred-many=all"]
+    assert numactl(planned, "2Inst_Balancing")[1] == "--cpunodebind=1 --balancing --membind=1"
     for name, reason in {
         "3Inst_Original": "the 16 PUs that may be used do not divide into 3 equal parts",
         "3Inst_Original_5t": "2 instances of 5 threads have a place within one NUMA node, not 3",
@@ -344,16 +348,16 @@ def test_any_number_by_name():
         "1Inst_Original_17t": "1 x 17 threads are more than 16",
     }.items():
         with pytest.raises(CannotHere, match=f"scenario {name}: {reason}"):
-            found.scenario(name)
+            planned.scenario(name)
     with pytest.raises(CannotHere, match="2 x 4 threads are more than 6, the PUs to be used"):
         plan(machine((0, 4, GIB), (1, 4, GIB)), threads=6).scenario("2Inst_Original_4t")
 
 
 def test_uneven_nodes_are_filled_in_turn():
-    found = plan(machine((0, 2, GIB), (1, 6, GIB)))
-    assert [p.pus for p in found.scenario("3Inst_Original_2t").placements] == [(0, 1), (2, 3), (4, 5)]
-    assert [p.pus for p in found.scenario("2Inst_Original_3t").placements] == [(2, 3, 4), (5, 6, 7)]
-    assert len(found.scenario("8Inst_Original").placements) == 8
+    planned = plan(machine((0, 2, GIB), (1, 6, GIB)))
+    assert [p.pus for p in planned.scenario("3Inst_Original_2t").placements] == [(0, 1), (2, 3), (4, 5)]
+    assert [p.pus for p in planned.scenario("2Inst_Original_3t").placements] == [(2, 3, 4), (5, 6, 7)]
+    assert len(planned.scenario("8Inst_Original").placements) == 8
 
 
 def test_policies_by_choice():
@@ -361,8 +365,8 @@ def test_policies_by_choice():
     usual = plan(topology)
     assert {s.policy for s in usual.scenarios} == {"original", "localalloc", "interleave"}
     assert plan(topology, policies="original,localalloc,interleave") == usual
-    every = plan(topology, policies="all")
-    assert len(every.scenarios) == 2 * len(usual.scenarios)
+    with_all = plan(topology, policies="all")
+    assert len(with_all.scenarios) == 2 * len(usual.scenarios)
     assert {s.policy for s in plan(topology, policies="balancing").scenarios} == {"balancing"}
     with pytest.raises(BadInput, match="no policy 'best'"):
         plan(topology, policies="original,best")
@@ -383,11 +387,11 @@ def test_a_policy_that_this_host_refuses(stand_in):
 
 def test_memory_is_counted_per_bank_and_the_reason_has_the_sums():
     topology = machine((0, 2, 20 * GIB), (1, 2, 20 * GIB))
-    found = plan(topology, Need(9 * GIB, GIB, GIB // 2))
-    names = [s.name for s in found.scenarios]
+    planned = plan(topology, Need(9 * GIB, GIB, GIB // 2))
+    names = [s.name for s in planned.scenarios]
     assert "2Inst_Original" in names
     assert "4Inst_Original" not in names
-    assert dict(found.infeasible)["4Inst_Original"] == (
+    assert dict(planned.infeasible)["4Inst_Original"] == (
         "instance 0 needs 10.5 GiB (index 9 GiB + 1.5 GiB of buffers), its NUMA nodes 0 have 9.5 GiB for it"
     )
 
@@ -396,11 +400,11 @@ def test_interleaved_memory_is_even():
     """15 GB over banks of 16 and 8 GiB are 7.5 GB on the smaller one."""
     topology = machine((0, 2, 16 * GIB), (1, 2, 8 * GIB))
     assert "1Inst_Interleave" in [s.name for s in plan(topology, Need(15_000_000_000)).scenarios]
-    found = plan(topology, Need(16_500_000_000))
-    assert [n for n, _ in found.infeasible if n.startswith("1Inst")] == [
+    planned = plan(topology, Need(16_500_000_000))
+    assert [n for n, _ in planned.infeasible if n.startswith("1Inst")] == [
         "1Inst_Interleave_1t", "1Inst_Interleave_2t", "1Inst_Interleave_3t", "1Inst_Interleave",
     ]  # fmt: skip
-    assert dict(found.infeasible)["1Inst_Interleave"] == (
+    assert dict(planned.infeasible)["1Inst_Interleave"] == (
         "instance 0 needs 15.4 GiB (index 15.4 GiB + 0 B of buffers), "
         "7.68 GiB on each of NUMA nodes 0-1: 1 has 7.6 GiB"
     )
@@ -409,8 +413,8 @@ def test_interleaved_memory_is_even():
 def test_replicas_leave_room_for_the_cached_index():
     topology = machine((0, 2, 10 * GIB), (1, 2, 10 * GIB))
     assert "2Inst_Original" in [s.name for s in plan(topology, Need(6 * GIB)).scenarios]
-    found = plan(topology, Need(7 * GIB))
-    assert dict(found.infeasible)["2Inst_Localalloc"] == (
+    planned = plan(topology, Need(7 * GIB))
+    assert dict(planned.infeasible)["2Inst_Localalloc"] == (
         "2 x 7 GiB (index 7 GiB + 0 B of buffers) + one cached copy of the index file = 21 GiB "
         "exceed the 19 GiB of all NUMA nodes"
     )
@@ -428,23 +432,23 @@ def test_huge_pages_are_no_room():
 
 def test_the_limit_of_the_cgroup():
     topology = machine((0, 2, 20 * GIB), (1, 2, 20 * GIB), limit=11 * GIB)
-    found = plan(topology, Need(6 * GIB))
-    assert [s.name for s in found.scenarios if s.instances > 1] == []
-    assert dict(found.infeasible)["2Inst_Localalloc"] == (
+    planned = plan(topology, Need(6 * GIB))
+    assert [s.name for s in planned.scenarios if s.instances > 1] == []
+    assert dict(planned.infeasible)["2Inst_Localalloc"] == (
         "2 x 6 GiB (index 6 GiB + 0 B of buffers) = 12 GiB exceed the cgroup's memory limit of 11 GiB"
     )
     with pytest.raises(CannotHere, match="scenario 2Inst_Localalloc: 2 x 6 GiB"):
-        found.scenario("2inst_localalloc")
+        planned.scenario("2inst_localalloc")
 
 
 def test_a_scenario_that_needs_another_host_is_no_bad_input():
-    found = plan(machine((0, 2, GIB)))
+    planned = plan(machine((0, 2, GIB)))
     for name in ("64Inst_Original", "64inst_interleave", "1Inst_Original_48t"):
         with pytest.raises(CannotHere, match=name):
-            found.scenario(name)
+            planned.scenario(name)
     for name in ("64Inst_Best", "Original", "", "64Inst_Original_x", "0Inst_Original"):
         with pytest.raises(BadInput, match="no scenario"):
-            found.scenario(name)
+            planned.scenario(name)
 
 
 @pytest.mark.parametrize("threads", [-1, 0, 3])
@@ -455,16 +459,16 @@ def test_threads_that_are_not_there(threads):
 
 def test_instances_that_nobody_binds(opteron):
     """The multiprocessing baseline: T/16 processes of 16 threads that may go anywhere."""
-    found = plan(opteron)
+    planned = plan(opteron)
     for name, instances in (("2Inst_Unbound_16t", 2), ("4Inst_Unbound", 4), ("4Inst_Unbound_16t", 4)):
-        one = found.scenario(name)
-        assert (one.instances, one.threads, one.policy) == (instances, 16, "unbound")
-        assert {(p.pus, p.numa_nodes, p.numactl) for p in one.placements} == {
+        scenario = planned.scenario(name)
+        assert (scenario.instances, scenario.threads, scenario.policy) == (instances, 16, "unbound")
+        assert {(p.pus, p.numa_nodes, p.numactl) for p in scenario.placements} == {
             (tuple(range(64)), tuple(range(8)), ())
         }
     # Six of ten threads have no place within NUMA nodes of eight PUs: they need none.
-    assert found.scenario("6Inst_Unbound_10t").instances == 6
+    assert planned.scenario("6Inst_Unbound_10t").instances == 6
     with pytest.raises(CannotHere, match="5 x 16 threads are more than 64"):
-        found.scenario("5Inst_Unbound_16t")
-    assert not any("Unbound" in s.name for s in found.scenarios)
+        planned.scenario("5Inst_Unbound_16t")
+    assert not any("Unbound" in s.name for s in planned.scenarios)
     assert all(p.name != "unbound" for p in (*chosen("thesis"), *chosen("all")))

@@ -46,8 +46,8 @@ def seen(folder):
 
 
 def test_what_is_appended_is_read(tmp_path):
-    made = [store.append(tmp_path / "st", some("n1", i)) for i in range(3)]
-    assert len({*made}) == 3
+    files = [store.append(tmp_path / "st", some("n1", i)) for i in range(3)]
+    assert len({*files}) == 3
     assert store.append(tmp_path / "st", []) is None
     again = schema.from_frame(store.scan([tmp_path]).collect())
     assert len(again) == 9
@@ -58,8 +58,8 @@ def test_what_is_appended_is_read(tmp_path):
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "", "ü" * 300])
 def test_a_host_of_any_name_stays_in_its_folder(tmp_path, name):
-    made = store.append(tmp_path / "st", some(name, 1))
-    assert made.parent == tmp_path / "st"
+    file = store.append(tmp_path / "st", some(name, 1))
+    assert file.parent == tmp_path / "st"
     assert store.scan([tmp_path / "st"]).collect()["host"].unique().to_list() == [name]
 
 
@@ -85,8 +85,8 @@ def test_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path):
     def read():
         while not stop.is_set():
             try:
-                found = seen(folder)
-                assert len(found) == len({*found})
+                pairs = seen(folder)
+                assert len(pairs) == len({*pairs})
             except Exception as error:
                 failed.append(error)
                 return
@@ -103,17 +103,17 @@ def test_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path):
     stop.set()
     reader.join()
     assert not failed
-    found = seen(folder)
-    assert len(found) == len({*found})
+    stored = seen(folder)
+    assert len(stored) == len({*stored})
     for host in hosts:
-        told = {(host, float(line)) for line in (tmp_path / host).read_text().split()}
-        assert told
+        acknowledged = {(host, float(line)) for line in (tmp_path / host).read_text().split()}
+        assert acknowledged
         # All that was acknowledged, and at most the one under way.
-        mine = {one for one in found if one[0] == host}
-        assert told <= mine
-        assert len(mine) <= len(told) + 1
+        of_host = {pair for pair in stored if pair[0] == host}
+        assert acknowledged <= of_host
+        assert len(of_host) <= len(acknowledged) + 1
     whole = store.scan([folder]).collect()
-    assert len(whole) == 3 * len(found)
+    assert len(whole) == 3 * len(stored)
 
 
 def compactor(folder):
@@ -173,8 +173,8 @@ def test_joined_files_stay_for_those_who_are_reading_them(tmp_path):
 
 def test_two_compactions_of_different_files_are_not_read_twice(tmp_path):
     # Two machines that see a file each later than the other.
-    made = [store.append(tmp_path, some("n1", number)) for number in range(3)]
-    for part in (made[:2], made[1:]):
+    files = [store.append(tmp_path, some("n1", number)) for number in range(3)]
+    for part in (files[:2], files[1:]):
         store._join(tmp_path, part)
     assert seen(tmp_path) == [("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
     for _ in range(3):
@@ -190,10 +190,10 @@ def test_lines_tables_stores_and_reports_are_read_together(tmp_path):
     (tmp_path / "st" / "findings.parquet").write_bytes(b"no table of records")
     single = tmp_path / "single.parquet"
     schema.write_table(some("n4", 4), single)
-    found = store.find([tmp_path, single])
-    assert (len(found.tables), len(found.lines)) == (3, 1)
+    files = store.find([tmp_path, single])
+    assert (len(files.tables), len(files.lines)) == (3, 1)
     assert store.scan([tmp_path, single]).collect()["host"].n_unique() == 4
-    rows = sum(len(t) for t in store.batches(found, samples_table.READ))
+    rows = sum(len(t) for t in store.batches(files, samples_table.READ))
     assert rows == 12
 
 

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.unit
 
 
 def pus(numbers, core=None):
-    found = "".join(f'<object type="PU" os_index="{n}" cpuset="{1 << n:#x}"/>' for n in numbers)
-    return found if core is None else f'<object type="Core" os_index="{core}">{found}</object>'
+    objects = "".join(f'<object type="PU" os_index="{n}" cpuset="{1 << n:#x}"/>' for n in numbers)
+    return objects if core is None else f'<object type="Core" os_index="{core}">{objects}</object>'
 
 
 def node(index, members, memory=1000, subtype=""):
@@ -50,30 +50,30 @@ SMALL = node(4, [0, 1]) + pus([0, 1]) + node(2, [2, 3]) + pus([2, 3])
 
 @pytest.mark.parametrize("version", ["2.0", "3.0"])
 def test_nodes_come_in_the_kernels_order(version):
-    found = parse_xml(machine(SMALL, version=version))
-    assert [n.index for n in found.numa_nodes] == [2, 4]
-    assert found.node(4).pus == (0, 1)
-    assert {p.index: p.numa_node for p in found.pus} == {0: 4, 1: 4, 2: 2, 3: 2}
+    parsed = parse_xml(machine(SMALL, version=version))
+    assert [n.index for n in parsed.numa_nodes] == [2, 4]
+    assert parsed.node(4).pus == (0, 1)
+    assert {p.index: p.numa_node for p in parsed.pus} == {0: 4, 1: 4, 2: 2, 3: 2}
     with pytest.raises(BadInput, match="no NUMA node 3: this topology has 2,4"):
-        found.node(3)
+        parsed.node(3)
 
 
 def test_usable_pus_are_whole_cores_first():
     content = node(0, range(8)) + pus([0, 4], 0) + pus([1, 5], 1) + pus([2, 6], 0) + pus([3, 7], 1)
-    found = parse_xml(machine(content))
-    assert len({p.core for p in found.pus}) == 4  # the kernel's numbers of cores repeat
-    assert found.usable_pus(0) == (0, 1, 2, 3, 4, 5, 6, 7)
-    found = parse_xml(machine(content, allowed_pus=0b11110001))
-    assert found.usable_pus(0) == (0, 5, 6, 7, 4)
+    parsed = parse_xml(machine(content))
+    assert len({p.core for p in parsed.pus}) == 4  # the kernel's numbers of cores repeat
+    assert parsed.usable_pus(0) == (0, 1, 2, 3, 4, 5, 6, 7)
+    parsed = parse_xml(machine(content, allowed_pus=0b11110001))
+    assert parsed.usable_pus(0) == (0, 5, 6, 7, 4)
 
 
 def test_what_may_not_be_used_is_there_but_not_usable():
-    found = parse_xml(machine(SMALL, allowed_pus=0b0111, allowed_nodes=1 << 4))
-    assert found.allowed_pus == {0, 1, 2}
-    assert found.usable_pus(2) == (2,)
-    assert found.memory_nodes == (4,)
-    assert found.cpu_nodes == (2, 4)
-    assert [n["allowed"] for n in found.to_dict()["numa_nodes"]] == [False, True]
+    parsed = parse_xml(machine(SMALL, allowed_pus=0b0111, allowed_nodes=1 << 4))
+    assert parsed.allowed_pus == {0, 1, 2}
+    assert parsed.usable_pus(2) == (2,)
+    assert parsed.memory_nodes == (4,)
+    assert parsed.cpu_nodes == (2, 4)
+    assert [n["allowed"] for n in parsed.to_dict()["numa_nodes"]] == [False, True]
 
 
 def test_memory_of_other_kinds_near_the_same_pus():
@@ -85,18 +85,18 @@ def test_memory_of_other_kinds_near_the_same_pus():
         + node(3, near, memory=0)
         + pus(near)
     )
-    found = parse_xml(machine(content))
-    assert [n.pus for n in found.numa_nodes] == [(), (0, 1), (), ()]
-    assert found.memory_nodes == (0, 1)
-    assert found.cpu_nodes == (1,)
+    parsed = parse_xml(machine(content))
+    assert [n.pus for n in parsed.numa_nodes] == [(), (0, 1), (), ()]
+    assert parsed.memory_nodes == (0, 1)
+    assert parsed.cpu_nodes == (1,)
 
 
 def test_ordinary_memory_comes_first():
     near = [0, 1]
     others = node(1, [], subtype="CXL-DRAM") + node(2, [], subtype="HBM") + node(3, [], subtype="CXL-GPUMemory")
-    found = parse_xml(machine(node(0, near, subtype="DRAM") + others + pus(near)))
-    assert found.memory_nodes == (0, 1, 2)
-    assert found.data_nodes == (0,)
+    parsed = parse_xml(machine(node(0, near, subtype="DRAM") + others + pus(near)))
+    assert parsed.memory_nodes == (0, 1, 2)
+    assert parsed.data_nodes == (0,)
     only = parse_xml(machine(node(0, near, memory=0) + others + pus(near)))
     assert only.data_nodes == (1, 2)
     # High-bandwidth memory alone: it is what the PUs have.
@@ -114,29 +114,29 @@ def test_huge_pages_are_set_aside():
 
 def test_the_narrowest_node_owns_a_pu():
     content = node(0, range(4)) + node(1, [0, 1]) + node(2, [2, 3]) + pus(range(4))
-    found = parse_xml(machine(content))
-    assert [n.pus for n in found.numa_nodes] == [(), (0, 1), (2, 3)]
+    parsed = parse_xml(machine(content))
+    assert [n.pus for n in parsed.numa_nodes] == [(), (0, 1), (2, 3)]
 
 
 def test_a_pu_without_a_node():
-    found = parse_xml(machine(node(0, [0]) + pus([0, 1])))
-    assert [p.numa_node for p in found.pus] == [0, None]
-    assert found.cpu_nodes == (0,)
+    parsed = parse_xml(machine(node(0, [0]) + pus([0, 1])))
+    assert [p.numa_node for p in parsed.pus] == [0, None]
+    assert parsed.cpu_nodes == (0,)
 
 
 def test_distances_are_the_firmwares():
     slit = distances("NUMANode", "10 21 31 10")
     others = distances("NUMANode", "1 2 3 4", name="NUMABandwidth") + distances("PU", "1 2 3 4")
-    found = parse_xml(machine(SMALL, after=others + slit))
-    assert (found.distance(4, 2), found.distance(2, 4), found.distance(4, 4)) == (21, 31, 10)
-    assert found.to_dict()["distances"] == [[10, 31], [21, 10]]
+    parsed = parse_xml(machine(SMALL, after=others + slit))
+    assert (parsed.distance(4, 2), parsed.distance(2, 4), parsed.distance(4, 4)) == (21, 31, 10)
+    assert parsed.to_dict()["distances"] == [[10, 31], [21, 10]]
 
 
 @pytest.mark.parametrize("after", ["", distances("NUMANode", "10 20 10"), distances("NUMANode", "1 2 3 4", "x")])
 def test_without_distances_those_of_linux(after):
-    found = parse_xml(machine(SMALL, after=after))
-    assert (found.distance(4, 4), found.distance(4, 2)) == (10, 20)
-    assert found.to_dict()["distances"] is None
+    parsed = parse_xml(machine(SMALL, after=after))
+    assert (parsed.distance(4, 4), parsed.distance(4, 2)) == (10, 20)
+    assert parsed.to_dict()["distances"] is None
 
 
 def test_caches_are_those_of_data():
@@ -144,17 +144,17 @@ def test_caches_are_those_of_data():
         f'<object type="{kind}" cpuset="0x3" depth="{kind[1]}" cache_size="{size}" cache_type="{what}"/>'
         for kind, size, what in (("L1Cache", 32, 1), ("L1iCache", 64, 2), ("L3Cache", 4096, 0))
     )
-    found = parse_xml(machine(content))
-    assert sorted((c.level, c.size_bytes) for c in found.caches) == [(1, 32), (3, 4096)]
-    assert found.last_cache_bytes() == 4096
+    parsed = parse_xml(machine(content))
+    assert sorted((c.level, c.size_bytes) for c in parsed.caches) == [(1, 32), (3, 4096)]
+    assert parsed.last_cache_bytes() == 4096
     assert parse_xml(machine(SMALL)).last_cache_bytes() == 0
 
 
 def test_memory_as_a_cache_of_memory_is_no_cache_of_a_processor(golden):
     """Two Cascade Lakes with Optane in memory mode: DRAM of 96 GB lies in front of each bank."""
-    found = parse_xml(golden("hwloc_memorysidecaches.xml"))
-    assert {(c.level, c.size_bytes) for c in found.caches} == {(2, 1 << 20), (3, 28160 << 10)}
-    assert found.last_cache_bytes() == 28160 << 10
+    parsed = parse_xml(golden("hwloc_memorysidecaches.xml"))
+    assert {(c.level, c.size_bytes) for c in parsed.caches} == {(2, 1 << 20), (3, 28160 << 10)}
+    assert parsed.last_cache_bytes() == 28160 << 10
 
 
 @pytest.mark.parametrize(
@@ -213,15 +213,15 @@ def test_a_damaged_document_is_a_topology_or_refused(golden, data):
 
 def test_this_host_is_cut_to_what_this_process_may_use(monkeypatch, golden):
     monkeypatch.setattr(topology, "_lstopo", lambda *_: golden("lstopo_synthetic.xml"))
-    mine = cpusets.Limits(frozenset({0, 9, 99}), frozenset({0, 1, 77}), 12345)
-    monkeypatch.setattr(cpusets, "of_this_process", lambda: mine)
-    found = topology.load()
-    assert found.allowed_pus == {0, 9}
-    assert found.cpu_nodes == (0, 1)
-    assert found.memory_nodes == (0, 1)
-    assert found.memory_limit_bytes == 12345
-    assert found.here
-    assert found.info["transparent_hugepage"] in {"always", "madvise", "never"}
+    allowed = cpusets.Limits(frozenset({0, 9, 99}), frozenset({0, 1, 77}), 12345)
+    monkeypatch.setattr(cpusets, "of_this_process", lambda: allowed)
+    host = topology.load()
+    assert host.allowed_pus == {0, 9}
+    assert host.cpu_nodes == (0, 1)
+    assert host.memory_nodes == (0, 1)
+    assert host.memory_limit_bytes == 12345
+    assert host.here
+    assert host.info["transparent_hugepage"] in {"always", "madvise", "never"}
     assert not topology.parse_xml(golden("lstopo_synthetic.xml")).here
 
 
@@ -255,13 +255,13 @@ def test_numa_nodes_that_hwloc_leaves_out(stand_in, tmp_path, capsys):
     stored_root(tmp_path / "root")
     (tmp_path / "x.xml").write_text(machine(node(0, [0, 1, 2, 3], 1 << 30) + pus(range(4)), allowed_nodes=1))
     stand_in("lstopo-no-graphics", f"cat {tmp_path}/x.xml")
-    found = topology.load(fsroot=tmp_path / "root")
-    assert found.left_out == {1: 1 << 30}
+    parsed = topology.load(fsroot=tmp_path / "root")
+    assert parsed.left_out == {1: 1 << 30}
     remark = "hwloc leaves out NUMA nodes 1 of /sys, which have 1 GiB of the 2 GiB of memory"
-    assert [remark in r for r in found.remarks()] == [True]
-    assert found.to_dict()["remarks"] == found.remarks()
+    assert [remark in r for r in parsed.remarks()] == [True]
+    assert parsed.to_dict()["remarks"] == parsed.remarks()
     # numactl's "all" has NUMA node 1 as well.
-    whole = next(s for s in plan(found).scenarios if s.name == "1Inst_Interleave")
+    whole = next(s for s in plan(parsed).scenarios if s.name == "1Inst_Interleave")
     assert whole.placements[0].numactl == ("--interleave=0",)
     fsroot = ["--fsroot", str(tmp_path / "root")]
     for command in (["topology"], ["plan", "--aligner", "bwa-mem"]):
