@@ -216,9 +216,13 @@ def test_no_thread_is_started_that_has_nothing_to_do():
         ("--help",),
         ("topology", "--xml", XML),
         ("topology", "--xml", XML, "--json"),
+        ("plan", "--aligner", "bwa-mem", "--xml", XML),
+        ("plan", "--aligner", "bwa-mem", "--xml", XML, "--json"),
     ],
 )
-def test_commands_that_start_quickly_load_no_heavy_library(argv):
+def test_commands_that_start_quickly_load_no_heavy_library(run_cli, argv):
+    run_cli(*argv)  # validates the data files, which the next run does not repeat
+
     script = """if True:
         import sys
         from firsttouch import cli

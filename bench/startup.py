@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What starting the program costs: CPU seconds of commands that do little else.
+
+Method. Each command runs ROUNDS times after a first run that fills Python's caches. Its CPU time is the user and
+system time of the process and its children (hwloc's lstopo), which hardly depends on other load on the host.
+Python's own start is printed beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROUNDS = 15
+FIRSTTOUCH = str(Path(sys.executable).with_name("firsttouch"))
+COMMANDS = {
+    "python -c pass": [sys.executable, "-c", "pass"],
+    "firsttouch --version": [FIRSTTOUCH, "--version"],
+    "firsttouch --help": [FIRSTTOUCH, "--help"],
+    "firsttouch topology": [FIRSTTOUCH, "topology"],
+    "firsttouch plan": [FIRSTTOUCH, "plan", "--aligner", "bwa-mem"],
+    "firsttouch run --help": [FIRSTTOUCH, "run", "--help"],
+}
+
+
+def cpu_seconds(argv: list[str]) -> float:
+    """Return the CPU seconds of a program that must succeed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    """Measure and print."""
+    for name, argv in COMMANDS.items():
+        cpu_seconds(argv)
+        values = [cpu_seconds(argv) for _ in range(ROUNDS)]
+        middle, low, high = statistics.median(values), min(values), max(values)
+        print(f"start-up, CPU seconds of {name}: {middle:.3f} (range {low:.3f} to {high:.3f})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
