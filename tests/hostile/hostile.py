@@ -84,11 +84,11 @@ class Case:
     leaves: Sequence[str] = ()
     changes: Sequence[str] = ()
     environment: Mapping[str, str | None] = field(default_factory=dict)
-    encoding: str = "utf-8"
     process: bool = False
     prefix: Sequence[str] = ()
     stdin: bytes = b""
     during: Callable[[subprocess.Popen, Path], object] | None = None
+    encoding: str = "utf-8"
 
     def __str__(self) -> str:
         return self.name
