@@ -234,7 +234,7 @@ class TestPage:
             Ranks(found).hosts.index(h) for h in ("n008", "n9", "n010")
         )
         lost = missing_hosts.table([found], [])
-        assert lost.every[0] == ("n100", "its job never started")
+        assert lost.rows[0] == ("n100", "its job never started")
         assert (lost.hosts, lost.whole) == (2, 1)
         # What did not come is told of by its reason, not by what was not judged.
         assert found.of("n100").evidence == ["missing: its job never started"]
