@@ -335,10 +335,10 @@ def judge(claims: Sequence[Claim], sheets: Sheets) -> list[Outcome]:
 
 def _outcome(claim: Claim, sheets: Sheets) -> Outcome:
     try:
-        agrees, found, cells = _JUDGES[claim.kind](claim.body, sheets)
+        agrees, actual, cells = _JUDGES[claim.kind](claim.body, sheets)
     except BadInput as error:
         raise BadInput(f"claim '{claim.id}': {error}", file=claim.file, line=claim.line) from error
-    return Outcome(claim, agrees, found, tuple(cells))
+    return Outcome(claim, agrees, actual, tuple(cells))
 
 
 #: Whether it holds, what the tables say, the deciding cells.

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that keep the code readable: names of variables, the packages' docstrings, and no machine in a file."""
+
+import ast
+import re
+import subprocess
+
+import pytest
+
+from firsttouch.paths import ROOT
+
+pytestmark = pytest.mark.unit
+
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PACKAGES = [file for file in SOURCES if file.name == "__init__.py" and file.parent.parent.name == "firsttouch"]
+#: Names that do not say what a value is.
+EMPTY_NAMES = {"found", "one", "said", "told", "made", "mine", "known"}
+#: Absolute paths of a machine, and addresses of package mirrors.
+PRIVATE = re.compile(
+    r"/(?:root|home/\w+|work)/\w|https?://(?!localhost)[\w.-]*(?:mirror|proxy|registry|artifact)[\w-]*\.\w"
+)
+
+
+def stored(tree):
+    """Return (name, line) of variables and parameters, without the fields of records, which are a file format."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    fields = {id(field.target) for node in classes for field in node.body if isinstance(field, ast.AnnAssign)}
+    for node in ast.walk(tree):
+        if id(node) in fields:
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+
+
+def test_variables_say_what_they_are():
+    named = [
+        f"{file.relative_to(ROOT)}:{line}: {name}"
+        for file in SOURCES
+        for name, line in stored(ast.parse(file.read_text(encoding="utf-8")))
+        if name in EMPTY_NAMES
+    ]
+    assert named == []
+
+
+@pytest.mark.parametrize("file", PACKAGES, ids=lambda file: file.parent.name)
+def test_a_package_describes_itself(file):
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    assert len(docstring.splitlines()) >= 3
+    assert len(docstring.split()) >= 25
+
+
+def test_no_committed_file_names_a_machine():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("this is not a Git checkout")
+    places = []
+    for name in filter(None, listed.stdout.split("\0")):
+        content = (ROOT / name).read_bytes() if (ROOT / name).is_file() else b""
+        if b"\0" not in content:
+            lines = content.decode(errors="replace").splitlines()
+            places += [f"{name}:{n}: {m[0]}" for n, line in enumerate(lines, 1) if (m := PRIVATE.search(line))]
+    assert places == []
