@@ -2,17 +2,17 @@
 """How well verdicts find a host that loses 5 % of one metric, and how often they blame good ones.
 
 Method. A fleet of HOSTS hosts, each with METRICS metrics; good hosts differ by SPREAD in each (a normal
-deviation); one host loses LOSS of one metric. How much the passes of a metric scatter is drawn from the 320 errors
-of the published tables (median 4.9 %, up to 26 %), and in what shape for every other metric from real repeated
-passes of the probe on a busy virtual machine (bench/data/repeated_passes.csv, brought to the same deviation), for
-the others from the normal distribution. One pass in a hundred is disturbed and 5 to 30 % worse.
+deviation); one host loses LOSS of one metric. The scatter of a metric's repetitions is drawn from the 320 errors
+of the published tables (median 4.9 %, up to 26 %). Its shape is that of real repetitions by the probe on a busy
+virtual machine (bench/data/repetitions.csv, scaled to the same deviation) for every other metric, and normal for
+the rest. One repetition in a hundred is disturbed and 5 to 30 % worse.
 
-firsttouch: `baseline` asks for passes of the fleet until it knows a metric well enough; the reference that it
+firsttouch: `baseline` asks for repetitions of the fleet until it knows a metric well enough; the reference that it
 learns judges every host afresh, which is measured again until the verdict is sure. The others, as they are used:
 
-- threshold: Azure's node health checks compare one pass of STREAM with a constant: 320 GB/s in
+- threshold: Azure's node health checks compare one repetition of STREAM with a constant: 320 GB/s in
   conf/hb120rs_v3.conf of Azure/azurehpc-health-checks, taken here as 320/350 of what a good host reaches.
-- ReFrame: one pass against a reference with a tolerance of 5 %; and of 10 %.
+- ReFrame: one repetition against a reference with a tolerance of 5 %; and of 10 %.
 - SuperBench's repository: the mean of all hosts, again and again without those that lose more than 5 % of it, is
   the baseline (superbench/analyzer/baseline_generation.py, algorithm fix_threshold); a host fails by that rule.
 - SuperBench's paper (Y. Xiong et al., USENIX ATC 2024): the same with the similarity of distributions: one minus
@@ -34,22 +34,22 @@ from pathlib import Path
 
 from firsttouch.judge import sprt
 from firsttouch.judge.fleet_level import LOSS, Level, learn
-from firsttouch.judge.judging import MOST_PASSES
+from firsttouch.judge.judging import MOST_REPETITIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "reports" / "published" / "lenis2017_execution_times.csv"
-REPEATED = Path(__file__).with_name("data") / "repeated_passes.csv"
+REPEATED = Path(__file__).with_name("data") / "repetitions.csv"
 HOSTS, METRICS, SPREAD = 100, 6, 0.005
 DISTURBED, BY = 0.01, (0.05, 0.30)
-FIRST_PASSES = 5
-#: As many passes a metric gets at most, however unsure it still is.
+FIRST_REPETITIONS = 5
+#: As many repetitions a metric gets at most, however unsure it still is.
 MOST = 5000
 Draw = Callable[[], float]
 
 
 @dataclass
 class Metric:
-    """A metric of a trial: levels of its hosts (1: good), how a pass of one is drawn, and which host is bad."""
+    """A metric of a trial: levels of its hosts (1: good), how one repetition is drawn, and which host is bad."""
 
     error: float
     levels: Sequence[float]
@@ -58,7 +58,7 @@ class Metric:
     bad: int | None
 
     def one(self, host: int) -> float:
-        """Return one pass of a host, as a rate."""
+        """Return one repetition of a host, as a rate."""
         value = self.levels[host] * (1 + self.error * self.noise())
         if self.rng.random() < DISTURBED:
             value *= 1 - self.rng.uniform(*BY)
@@ -67,20 +67,20 @@ class Metric:
 
 @dataclass
 class Score:
-    """What came of a way of judging: hosts found and blamed, and how many passes it took per host and metric."""
+    """The result of one rule: hosts detected, hosts blamed, and repetitions per host and metric."""
 
     found: int = 0
     trials: int = 0
     blamed: int = 0
     validations: int = 0
-    passes: list[float] = field(default_factory=list)
+    repetitions: list[float] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, float]:
         """Return the figures that count."""
         return {
             "found_pct": 100 * self.found / self.trials,
             "false_alarms_per_1000_validations": 1000 * self.blamed / self.validations,
-            "passes_per_metric": statistics.fmean(self.passes),
+            "repetitions_per_metric": statistics.fmean(self.repetitions),
             "trials": self.trials,
         }
 
@@ -92,7 +92,7 @@ def errors() -> list[float]:
 
 
 def shapes() -> list[list[float]]:
-    """Return real series of passes as deviations from their medians in standard deviations; below 0 is worse."""
+    """Return series of real repetitions: deviations from the median in standard deviations, negative if worse."""
     series: dict[tuple[str, ...], list[float]] = {}
     with REPEATED.open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
@@ -122,13 +122,13 @@ def fleet(rng: random.Random, most_error: float = 1.0) -> list[Metric]:
 
 
 def baseline(metric: Metric) -> tuple[Level, list[list[float]]]:
-    """Return what is learnt of a metric, and the passes that it took."""
-    seen = [[metric.one(host) for _ in range(FIRST_PASSES)] for host in range(HOSTS)]
+    """Return what is learnt of a metric, and the repetitions that it took."""
+    seen = [[metric.one(host) for _ in range(FIRST_REPETITIONS)] for host in range(HOSTS)]
     while True:
         level = learn({str(host): values for host, values in enumerate(seen)}, "higher")
         if level is None:
             raise SystemExit("nothing was learnt of this fleet")
-        more = level.more_passes
+        more = level.more_repetitions
         if not more or len(seen[0]) > MOST:
             return level, seen
         for host, values in enumerate(seen):
@@ -136,18 +136,18 @@ def baseline(metric: Metric) -> tuple[Level, list[list[float]]]:
 
 
 def ours(metric: Metric, level: Level, most: int) -> tuple[set[int], float]:
-    """Return the hosts that fail, and the passes per host."""
-    failing, passes = set(), 0
+    """Return the hosts that fail, and the repetitions per host."""
+    failing, repetitions = set(), 0
     for host in range(HOSTS):
         evidence = 0.0
         for _ in range(most):
-            passes += 1
+            repetitions += 1
             evidence += sprt.weight([1 - metric.one(host) / level.value], level.limit, level.error)
             if not sprt.PASS_AT < evidence < sprt.FAIL_AT:
                 break
         if evidence >= sprt.FAIL_AT:
             failing.add(host)
-    return failing, passes / HOSTS
+    return failing, repetitions / HOSTS
 
 
 def below(values: Sequence[float], least: float) -> set[int]:
@@ -190,19 +190,19 @@ def run(trials: int, seed: int, most_error: float, *, similarity: int) -> dict[s
     """Return the score of each way over *trials* fleets; of the paper's, over the first *similarity* of them."""
     scores: dict[str, Score] = {}
 
-    def note(name: str, failing: set[tuple[int, int]], bad: tuple[int, int], passes: float) -> None:
+    def note(name: str, failing: set[tuple[int, int]], bad: tuple[int, int], repetitions: float) -> None:
         score = scores.setdefault(name, Score())
         score.trials += 1
         score.found += bad in failing
         score.blamed += len({host for number, host in failing if (number, host) != bad})
         score.validations += HOSTS
-        score.passes.append(passes)
+        score.repetitions.append(repetitions)
 
     for trial in range(trials):
         rng = random.Random(f"{seed}/{trial}")  # noqa: S311
         metrics = fleet(rng, most_error)
         failing: dict[str, set[tuple[int, int]]] = {}
-        passes: dict[str, list[float]] = {}
+        repetitions: dict[str, list[float]] = {}
         bad = next((n, m.bad) for n, m in enumerate(metrics) if m.bad is not None)
         for number, metric in enumerate(metrics):
             level, seen = baseline(metric)
@@ -210,28 +210,31 @@ def run(trials: int, seed: int, most_error: float, *, similarity: int) -> dict[s
             good = level.value
             ways: dict[str, tuple[set[int], float]] = {
                 "firsttouch": ours(metric, level, MOST),
-                f"firsttouch, {MOST_PASSES} passes at most": ours(metric, level, MOST_PASSES),
+                f"firsttouch, {MOST_REPETITIONS} repetitions at most": ours(metric, level, MOST_REPETITIONS),
                 "its baseline": (set(), len(seen[0])),
-                "threshold, 1 pass": (below(first, good * 320 / 350), 1),
-                "ReFrame 5 %, 1 pass": (below(first, good * (1 - LOSS)), 1),
-                "ReFrame 10 %, 1 pass": (below(first, good * 0.9), 1),
-                "ReFrame 5 %, mean of 10 passes": (
+                "threshold, 1 repetition": (below(first, good * 320 / 350), 1),
+                "ReFrame 5 %, 1 repetition": (below(first, good * (1 - LOSS)), 1),
+                "ReFrame 10 %, 1 repetition": (below(first, good * 0.9), 1),
+                "ReFrame 5 %, mean of 10 repetitions": (
                     below([statistics.fmean(metric.one(h) for _ in range(10)) for h in range(HOSTS)], good * 0.95),
                     10,
                 ),
-                "SuperBench's repository, 1 pass": (repository(first), 1),
-                "SuperBench's repository, mean of 5 passes": (
-                    repository([statistics.fmean(values[:FIRST_PASSES]) for values in seen]),
-                    FIRST_PASSES,
+                "SuperBench's repository, 1 repetition": (repository(first), 1),
+                "SuperBench's repository, mean of 5 repetitions": (
+                    repository([statistics.fmean(values[:FIRST_REPETITIONS]) for values in seen]),
+                    FIRST_REPETITIONS,
                 ),
             }
             if trial < similarity:
-                ways["SuperBench's paper, 5 passes"] = (paper([v[:FIRST_PASSES] for v in seen]), FIRST_PASSES)
+                ways["SuperBench's paper, 5 repetitions"] = (
+                    paper([v[:FIRST_REPETITIONS] for v in seen]),
+                    FIRST_REPETITIONS,
+                )
             for name, (some, cost) in ways.items():
                 failing.setdefault(name, set()).update((number, host) for host in some)
-                passes.setdefault(name, []).append(cost)
+                repetitions.setdefault(name, []).append(cost)
         for name, some in failing.items():
-            note(name, some, bad, statistics.fmean(passes[name]))
+            note(name, some, bad, statistics.fmean(repetitions[name]))
     return scores
 
 
@@ -250,7 +253,7 @@ def main() -> None:
     if args.json:
         print(json.dumps({"loss": LOSS, "hosts": HOSTS, "metrics": METRICS, "ways": scores}, indent=2))
         return
-    print(f"{'':44}{'found':>8}{'false alarms':>16}{'passes per':>12}")
+    print(f"{'':44}{'found':>8}{'false alarms':>16}{'samples per':>12}")
     print(
         f"{LOSS:.0%} loss of one metric on one host of {HOSTS}".ljust(44)
         + f"{'%':>8}{'per 1000 hosts':>16}{'metric':>12}"
@@ -258,7 +261,7 @@ def main() -> None:
     for name, told in scores.items():
         share = "" if "baseline" in name else f"{told['found_pct']:.1f}"
         blamed = "" if "baseline" in name else f"{told['false_alarms_per_1000_validations']:.2f}"
-        print(f"{name:44}{share:>8}{blamed:>16}{told['passes_per_metric']:>12.1f}")
+        print(f"{name:44}{share:>8}{blamed:>16}{told['repetitions_per_metric']:>12.1f}")
 
 
 if __name__ == "__main__":

@@ -126,9 +126,9 @@ def learn(passes, better, loss=LOSS):
         spread=spread,
         doubt=math.hypot(moving, steady),
         hosts=len(good),
-        passes=len(pooled) / len(good),
+        repetitions=len(pooled) / len(good),
         outliers={host: level / centre - 1 for host, level in levels.items() if host not in set(good)},
-        more_passes=max(0, math.ceil(typical * ((moving / (wanted * DOUBT)) ** 2 - 1))),
+        more_repetitions=max(0, math.ceil(typical * ((moving / (wanted * DOUBT)) ** 2 - 1))),
     )
 
 

@@ -421,7 +421,7 @@ class TestNames:
         finish(campaign, "n1", "topology")
         schema.append(tmp_path / "old.jsonl", [record("n1.cluster.example", 2.0), record("n2.cluster.example")])
         gathered = record_inputs.gather([tmp_path / "old.jsonl", tmp_path / "c"])
-        assert gathered.passes().hosts == ["n1", "n2.cluster.example"]
+        assert gathered.samples().hosts == ["n1", "n2.cluster.example"]
 
 
 class TestShared:

@@ -54,11 +54,11 @@ class TestLearn:
         assert unlike.limit > 4 * unlike.spread > 0.025
         assert alike.limit == pytest.approx(0.025)
 
-    def test_noise_asks_for_more_passes_and_these_are_enough(self):
+    def test_noise_asks_for_more_repetitions_and_these_are_enough(self):
         few = learn(passes(error=0.1, count=3), "higher")
-        assert few.more_passes > 0
-        assert learn(passes(error=0.1, count=3 + 2 * few.more_passes), "higher").more_passes == 0
-        assert learn(passes(error=0.005, count=3), "higher").more_passes == 0
+        assert few.more_repetitions > 0
+        assert learn(passes(error=0.1, count=3 + 2 * few.more_repetitions), "higher").more_repetitions == 0
+        assert learn(passes(error=0.005, count=3), "higher").more_repetitions == 0
 
     @pytest.mark.parametrize("wrong", [{}, {"n1": [1.0]}, {f"n{i}": [] for i in range(9)}])
     def test_too_few_hosts_are_no_fleet(self, wrong):

@@ -20,8 +20,8 @@ from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record, software
 from firsttouch.systems import memory_modules
 
-#: The fewest and the most passes of the probe over each case. It stops when the mean is known to 5 %. Three passes
-#: cost less than the allocation of their memory.
+#: The fewest and the most repetitions of each case by the probe. It stops when the mean is known to 5 %. Three
+#: repetitions cost less than the allocation of their memory.
 LEAST, MOST = 3, 10
 
 
@@ -88,8 +88,8 @@ def _run(
     chosen = profiles.chosen()
     least = max(LEAST, min(repetitions, chosen.repetitions))
     most = max(least, min(MOST, chosen.repetitions))
-    passes = [f"--min-repetitions={least}", f"--max-repetitions={most}"]
-    running = probe.follow(aspect, [*options, *passes, *programs.probe_options(aspect)], host=host, say=say)
+    counts = [f"--min-repetitions={least}", f"--max-repetitions={most}"]
+    running = probe.follow(aspect, [*options, *counts, *programs.probe_options(aspect)], host=host, say=say)
     while True:
         try:
             records = next(running)

@@ -24,7 +24,7 @@ EXAMPLES = """\
   firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'     (where hosts form two groups)
   firsttouch baseline --system amd-opteron results/ -o -            (print the file instead of writing it)
 
-At least 5 hosts are needed, and more passes if they differ. Hosts unlike the majority are left out and named.
+At least 5 hosts are needed, and more repetitions if they differ. Hosts unlike the majority are left out and named.
 `firsttouch validate` then judges each host by these references."""
 _LISTED = 5
 
@@ -61,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
         raise Missing(f"{system.name} has no file: `firsttouch system draft {system.name}` writes one")
     text = baseline.without(system.path.read_text(encoding="utf-8"))
     before = systems.build(documents.parse_yaml(text, system.path), path=system.path)
-    passes, given = record_inputs.of_system(args.records, system)
+    samples, given = record_inputs.of_system(args.records, system)
     given.refuse_unread()
     if args.hosts is not None:
-        passes = _of_hosts(passes, args.hosts)
-    learned = baseline.learnt(passes, before, loss=args.loss)
+        samples = _of_hosts(samples, args.hosts)
+    learned = baseline.learnt(samples, before, loss=args.loss)
     if not learned.learnt:
         reasons = sorted(set(learned.not_learnt.values())) or ["none of the records is a metric of a check"]
         raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3])}")
@@ -78,17 +78,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         atomic_files.write(Path(out), updated)
     if args.json:
-        options.print_json({"file": out, **_document(learned, system.name, len(passes.hosts), args.loss)})
+        options.print_json({"file": out, **_document(learned, system.name, len(samples.hosts), args.loss)})
     else:
-        _tell(learned, out, len(passes.hosts), args.loss)
+        _tell(learned, out, len(samples.hosts), args.loss)
     return 0
 
 
-def _of_hosts(passes: SamplesTable, text: str) -> SamplesTable:
-    unknown = sorted((names := set(unfolded(text))) - set(passes.hosts))
+def _of_hosts(samples: SamplesTable, text: str) -> SamplesTable:
+    unknown = sorted((names := set(unfolded(text))) - set(samples.hosts))
     if unknown:
         raise BadInput(f"--hosts: no record of {folded(unknown[:_LISTED])}")
-    return passes.of_hosts(names)
+    return samples.of_hosts(names)
 
 
 def _document(learned: baseline.Baseline, system: str, hosts: int, loss: float) -> dict[str, Any]:

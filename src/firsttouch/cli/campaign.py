@@ -26,11 +26,11 @@ from firsttouch.fleet.state import missing_of
 from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.judge.fleet_level import unfolded
-from firsttouch.judge.judging import MOST_PASSES
+from firsttouch.judge.judging import MOST_REPETITIONS
 from firsttouch.judge.verdict import STATUS, HostVerdict, exit_status
 from firsttouch.systems.definition import load, mismatch
 
-#: Further jobs of a host for what is undecided: each doubles the passes, from 1 beyond MOST_PASSES.
+#: Further jobs of a host for what is undecided: each doubles the repetitions, from 1 beyond MOST_REPETITIONS.
 _ROUNDS = 4
 EXAMPLES = """\
   sbatch slurm/strategy.sbatch --aligner bwa-mem --dataset lambda      (on one host)
@@ -64,10 +64,10 @@ def register(subparsers: options.Subparsers) -> None:
     running.add_argument("--drain", action="store_true", help="validate: drain this host in Slurm if it fails")
     options.add_reservation(running)
     running.add_argument(
-        "--passes",
+        "--max-repetitions",
         type=options.positive,
-        default=MOST_PASSES,
-        help=f"validate: measure what is unsure so often at most (default: {MOST_PASSES})",
+        default=MOST_REPETITIONS,
+        help=f"validate: most repetitions of undecided metrics (default: {MOST_REPETITIONS})",
     )
     options.add_backend(running)
     running.add_argument("--no-collect", action="store_true", help="write no report: another job will")
@@ -85,16 +85,18 @@ def register(subparsers: options.Subparsers) -> None:
     collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
     collecting.add_argument("--drain", action="store_true", help="validate: drain in Slurm what fails")
     options.add_reservation(collecting)
-    collecting.add_argument("--step", action="append", metavar="PATTERN", help="with --passes: only such steps")
+    collecting.add_argument(
+        "--step", action="append", metavar="PATTERN", help="with --max-repetitions: only such steps"
+    )
     _add_again(collecting)
     collecting.set_defaults(run=collect_campaign)
 
 
 def _add_again(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--passes",
+        "--max-repetitions",
         type=options.positive,
-        help="validate: submit hosts that the fleet leaves undecided again, up to so many passes (default: never)",
+        help="validate: submit undecided hosts again, up to this many repetitions (default: never)",
     )
     parser.add_argument(
         "--sbatch",
@@ -143,7 +145,7 @@ def run_here(args: argparse.Namespace) -> int:
         say(f"{difference}: nothing but its topology is measured, which gives it its verdict")
         only = ("topology",)
     try:
-        more = {"passes": args.passes, "programs": args.backend, "image": args.image}
+        more = {"max_repetitions": args.max_repetitions, "programs": args.backend, "image": args.image}
         outcome = run(campaign, say, only=only, **more)
     finally:
         say(f"results: {campaign.folder}")
@@ -283,11 +285,14 @@ def submit_hosts(args: argparse.Namespace) -> int:
 def _submit(
     campaign: Campaign, hosts: Sequence[str], options_of_sbatch: Sequence[str], args: argparse.Namespace
 ) -> submit.Submitted:
-    """Submit jobs and one that collects; with --passes, that one submits undecided hosts again."""
+    """Submit jobs and one that collects; with --max-repetitions, that one submits undecided hosts again."""
     drain_too = ["--drain"] if args.drain else []
-    again = [*([f"--passes={args.passes}"] if args.passes else []), *(f"--step={p}" for p in args.step or ())]
+    again = [
+        *([f"--max-repetitions={args.max_repetitions}"] if args.max_repetitions else []),
+        *(f"--step={p}" for p in args.step or ()),
+    ]
     sbatch = [f"--sbatch={option}" for option in options_of_sbatch]
-    collecting = [*drain_too, *((*again, *sbatch) if args.passes else ())]
+    collecting = [*drain_too, *((*again, *sbatch) if args.max_repetitions else ())]
     wait = getattr(args, "wait", False)
     return submit.submit(
         campaign, hosts, options_of_sbatch, [*drain_too, *again], collecting=collecting, wait=wait
@@ -295,9 +300,9 @@ def _submit(
 
 
 def _again(campaign: Campaign, collected: collect.Collected, args: argparse.Namespace) -> None:
-    """Submit another job for each host that more passes may decide, up to _ROUNDS times."""
+    """Submit another job for each host that more repetitions may decide, up to _ROUNDS times."""
     rounds = Counter(host for s in journal.submissions(campaign.folder) if s.job for host in s.hosts)
-    hosts = [h for h in collect.undecided_hosts(collected, args.passes) if rounds[h] <= _ROUNDS]
+    hosts = [h for h in collect.undecided_hosts(collected, args.max_repetitions) if rounds[h] <= _ROUNDS]
     if hosts:
         submitted = _submit(campaign, hosts, submit.split_options(args.sbatch), args)
         say(
@@ -331,7 +336,7 @@ def collect_campaign(args: argparse.Namespace) -> int:
         print(collected.text)
         print(f"\nreport: {campaign.folder / 'report'}")
     if campaign.judged:
-        if args.passes:
+        if args.max_repetitions:
             _again(campaign, collected, args)
         status = exit_status(collected.verdicts)
         return max(status, _drain(collected.verdicts, campaign, args)) if args.drain else status

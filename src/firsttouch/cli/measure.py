@@ -74,7 +74,7 @@ def register(subparsers: options.Subparsers) -> None:
         "--repetitions",
         type=options.positive,
         default=3,
-        help="timed runs of each case; for the probe the least number of passes (default: 3)",
+        help="timed runs of each case; for the probe the least number (default: 3)",
     )
     parser.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
     options.add_host(parser)

@@ -82,8 +82,8 @@ class Gathered:
     def _measured(self) -> list[Record]:
         return [r for seen in self.campaigns for r in collect.measured(seen)]
 
-    def passes(self, system: str | None = None) -> SamplesTable:
-        """Return the passes of all records, of one *system* only where it is named."""
+    def samples(self, system: str | None = None) -> SamplesTable:
+        """Return the samples of all records, of one *system* only where it is named."""
         self.systems.clear()
         return samples_table.of_frames(self._counted(self._frames(samples_table.READ)), system)
 
@@ -180,15 +180,15 @@ def _run_reports(path: Path) -> list[Path]:
 
 
 def of_system(paths: Sequence[Path], system: System) -> tuple[SamplesTable, Gathered]:
-    """Return the passes of *system* among *paths*, and tell how many records are of others.
+    """Return the samples of *system* among *paths*, and tell how many records are of others.
 
     Raises BadInput where there is none.
     """
     gathered = gather(paths)
-    passes = gathered.passes(system.name)
+    samples = gathered.samples(system.name)
     others = {name: count for name, count in sorted(gathered.systems.items()) if name != system.name}
     of_others = f"{sum(others.values())} records of {', '.join(others)}"
-    if not passes.hosts and not passes.settings and not gathered.missing_of.get(system.name):
+    if not samples.hosts and not samples.settings and not gathered.missing_of.get(system.name):
         gathered.refuse_unread()
         raise (
             BadInput(f"no record of system {system.name}: these are {of_others}") if others else gathered.nothing()
@@ -197,4 +197,4 @@ def of_system(paths: Sequence[Path], system: System) -> tuple[SamplesTable, Gath
         print(
             one_line(f"firsttouch: left out: {of_others}: --system {system.name} judges its own"), file=sys.stderr
         )
-    return passes, gathered
+    return samples, gathered

@@ -42,12 +42,12 @@ def report_of(
     advice = advice_text.find(paths)
     kept = [path for path in paths if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
     gathered = given.gather(kept)
-    passes = gathered.passes()
-    if described is not None and described.name not in {*passes.by_system(), *gathered.missing_of}:
+    samples = gathered.samples()
+    if described is not None and described.name not in {*samples.by_system(), *gathered.missing_of}:
         raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
-    if len({*passes.hosts, *passes.settings, *gathered.missing}) <= few:
-        return _of_few(gathered, passes, described, advice, topology_xml), gathered.tell_unread
-    fleets = _judged(passes, described, gathered)
+    if len({*samples.hosts, *samples.settings, *gathered.missing}) <= few:
+        return _of_few(gathered, samples, described, advice, topology_xml), gathered.tell_unread
+    fleets = _judged(samples, described, gathered)
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None), advice)
 
     def write(out: Path) -> Fleet:
@@ -64,9 +64,9 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
     columns = []
     for path in (before, after):
         gathered = given.gather([path])
-        passes = gathered.passes()
+        samples = gathered.samples()
         gathered.refuse_unread()
-        columns.append(passes if system is None else passes.by_system(system)[system])
+        columns.append(samples if system is None else samples.by_system(system)[system])
         if not columns[-1].hosts:
             raise gathered.nothing()
     compared = fleet_comparison.compare(*columns)
@@ -76,14 +76,14 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
     )
 
 
-def _judged(passes: SamplesTable, described: System | None, gathered: Gathered) -> list[Judged]:
+def _judged(samples: SamplesTable, described: System | None, gathered: Gathered) -> list[Judged]:
     """Return the verdicts of each system's hosts, with the missing results of its campaigns."""
-    missing, parts = gathered.missing_of, passes.by_system()
+    missing, parts = gathered.missing_of, samples.by_system()
     unread = gathered.unread_of((), any_host=False)
     fleets = []
     for name in sorted({*parts, *missing}):
         judging = described if described is not None and described.name == name else _judging(name)
-        part = parts[name] if name in parts else passes.by_system(name)[name]
+        part = parts[name] if name in parts else samples.by_system(name)[name]
         lost = {host: list(reasons) for host, reasons in missing.get(name, {}).items()}
         for host in unread.keys() & {*part.hosts, *lost}:
             lost.setdefault(host, []).extend(unread[host])
@@ -99,7 +99,7 @@ def _judging(name: str) -> Judging:
 
 def _of_few(
     gathered: Gathered,
-    passes: SamplesTable,
+    samples: SamplesTable,
     described: System | None,
     advice: list[dict[str, object]],
     xml: str | None,
@@ -110,7 +110,7 @@ def _of_few(
         raise gathered.nothing()
     verdicts = []
     if described is not None:
-        (fleet,) = [f for f in _judged(passes, described, gathered) if f.system.name == described.name]
+        (fleet,) = [f for f in _judged(samples, described, gathered) if f.system.name == described.name]
         verdicts = [fleet.of(host) for host in fleet.hosts]
 
     def write(out: Path) -> Summary:

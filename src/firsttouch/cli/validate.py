@@ -43,7 +43,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 def _divided(fleet: Judged) -> list[dict[str, object]]:
     """Return the metrics in which the hosts form two groups, as JSON."""
-    cases = fleet.passes.cases
+    cases = fleet.samples.cases
     return [
         {"case": cases[n].name, "unit": cases[n].unit, "apart": two.apart, **dataclasses.asdict(two)}
         for n, two in fleet.divided.items()
@@ -53,14 +53,14 @@ def _divided(fleet: Judged) -> list[dict[str, object]]:
 def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the document; return the verdict's status."""
     system = load(args.system)
-    passes, gathered = record_inputs.of_system(args.records, system)
+    samples, gathered = record_inputs.of_system(args.records, system)
     missing = dict(gathered.missing_of.get(system.name, {}))
     # A host passes only if all its records can be read.
-    for name, reasons in gathered.unread_of(passes.hosts, any_host=True).items():
+    for name, reasons in gathered.unread_of(samples.hosts, any_host=True).items():
         missing[name] = [*missing.get(name, ()), *reasons]
-    fleet = judged(passes, system, missing=missing)
+    fleet = judged(samples, system, missing=missing)
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity()}
-    brief = len(passes.counts) > MOST_RESULTS
+    brief = len(samples.counts) > MOST_RESULTS
     hosts = [fleet.of(host) for host, word in words.items() if not brief or word in {"fail", "invalid"}]
     status = BadInput.exit_status if gathered.unread else STATUS[worst(words.values())]
     if args.json:

@@ -69,8 +69,8 @@ def _write_verdicts(campaign_state: State, verdicts: Sequence[HostVerdict]) -> N
                 return
 
 
-def undecided_hosts(collected: Collected, passes: int) -> list[str]:
-    """Return the suspect hosts that more repetitions, *passes* in all at most, may decide."""
+def undecided_hosts(collected: Collected, most: int) -> list[str]:
+    """Return the suspect hosts that more repetitions, at most *most* in all, may decide."""
     if collected.judged is None:
         return []
     return [
@@ -78,7 +78,7 @@ def undecided_hosts(collected: Collected, passes: int) -> list[str]:
         for v in collected.verdicts
         if v.verdict == "suspect"
         and v.host in collected.state.hosts
-        and undecided_cases(collected.judged, v.host, passes)
+        and undecided_cases(collected.judged, v.host, most)
     ]
 
 

@@ -26,7 +26,7 @@ from firsttouch.fleet.state import missing_of
 from firsttouch.host.emulation import host_name
 from firsttouch.judge import samples_table, verdict_file
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
-from firsttouch.judge.judging import MOST_PASSES, judge, judged, undecided, undecided_cases
+from firsttouch.judge.judging import MOST_REPETITIONS, judge, judged, undecided, undecided_cases
 from firsttouch.judge.samples_table import case_of
 from firsttouch.judge.verdict import HostVerdict, case_name
 from firsttouch.records import schema
@@ -57,13 +57,13 @@ def run(
     say: Say,
     *,
     only: Sequence[str] = (),
-    passes: int = MOST_PASSES,
+    max_repetitions: int = MOST_REPETITIONS,
     programs: str = "",
     image: str = "",
 ) -> Outcome:
     """Run all steps that are left for this host; raises Missing if the results' file system is full.
 
-    *only* has patterns of step names (none: all). Undecided metrics are measured again, up to *passes* repetitions
+    *only* has patterns of step names (none: all). Undecided metrics are measured again, up to *max_repetitions*
     in all. *programs* is the backend of the programs and *image* its image or view ("": those of the partition);
     raises BadInput, Missing or CannotHere if it does not fit this host.
     """
@@ -78,7 +78,7 @@ def run(
             runner.look()
         runner.go()
         if campaign.judged:
-            runner.judge(passes)
+            runner.judge(max_repetitions)
     return runner.outcome
 
 
@@ -287,15 +287,15 @@ class _Runner:
                 time.sleep(pause)
         return False
 
-    def judge(self, passes: int) -> None:
+    def judge(self, most: int) -> None:
         """Write this host's verdict; first measure what is suspect again, while the host is not busy."""
         system = load(self.campaign.system)
         goal = 0
-        for _ in range(passes - 1):
-            suspect = self._suspect(system, passes)
+        for _ in range(most - 1):
+            suspect = self._suspect(system, most)
             if self.is_again:
                 # What the fleet leaves undecided gets twice as many repetitions as the earlier jobs made.
-                counts = self._undecided_by_fleet(system, passes)
+                counts = self._undecided_by_fleet(system, most)
                 goal = goal or 2 * min(counts.values(), default=0)
                 suspect += [s for s in self.steps if counts.get(s.name, goal) < goal and s not in suspect]
             if not suspect:

@@ -55,7 +55,7 @@ class Learnt:
             "value": value,
             "tolerance": json.dumps(sides),
             "error": f'"{100 * level.error:.4f} %"',
-            "source": f'"fleet of {level.hosts} hosts, {level.passes:.1f} repetitions each, {today}"',
+            "source": f'"fleet of {level.hosts} hosts, {level.repetitions:.1f} repetitions each, {today}"',
         }
         return "- {" + ", ".join(f"{k}: {v}" for k, v in fields.items() if v != "{}") + "}"
 
@@ -144,8 +144,8 @@ def _why_not(reached: Level | None, sample: Case, hosts: int, system: System) ->
         return f"{hosts} hosts have it, {FEWEST_HOSTS} are needed"
     if reached is None:
         return "its values are not above 0"
-    if reached.more_passes:
-        return f"its repetitions differ too much: {reached.more_passes} more of each host are needed"
+    if reached.more_repetitions:
+        return f"its repetitions differ too much: {reached.more_repetitions} more of each host are needed"
     return ""
 
 

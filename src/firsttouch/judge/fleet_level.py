@@ -129,9 +129,9 @@ class Level:
 
     All other figures but counts are relative to it: *limit* is the difference beyond which a host is bad, *error*
     that of one repetition (see :func:`firsttouch.judge.sprt.fitted`), *spread* the standard deviation among good
-    hosts, *doubt* the standard error of *value*. *hosts* is the number of good hosts, *passes* their mean number
-    of repetitions, *outliers* the other hosts with their differences. *more_passes* is how many more repetitions
-    of each host are needed to know the value well enough.
+    hosts, *doubt* the standard error of *value*. *hosts* is the number of good hosts, *repetitions* how many
+    each has on average, *outliers* the other hosts with their differences. *more_repetitions* is how many more of
+    each host are needed to know the value well enough.
     """
 
     value: float
@@ -140,9 +140,9 @@ class Level:
     spread: float
     doubt: float
     hosts: int
-    passes: float
+    repetitions: float
     outliers: Mapping[str, float]
-    more_passes: int
+    more_repetitions: int
 
 
 def learn(samples: Mapping[str, Sequence[float]], better: Better, loss: float = LOSS) -> Level | None:
@@ -188,9 +188,9 @@ def level(samples: Groups, hosts: Sequence[str], better: Better, loss: float = L
         spread=spread,
         doubt=math.hypot(moving, steady),
         hosts=len(chosen),
-        passes=len(pooled) / len(chosen),
+        repetitions=len(pooled) / len(chosen),
         outliers={hosts[i]: float(levels[i]) / centre - 1 for i in np.flatnonzero(~good).tolist()},
-        more_passes=max(0, math.ceil(typical * ((moving / (wanted * _DOUBT)) ** 2 - 1))),
+        more_repetitions=max(0, math.ceil(typical * ((moving / (wanted * _DOUBT)) ** 2 - 1))),
     )
 
 

@@ -36,7 +36,7 @@ _SYSTEM, _FLEET, _NONE = range(3)
 _MANY = 999
 #: How often a metric is measured before its verdict is final: without a known error, and with one.
 _MOST_WITHOUT_ERROR = 3
-MOST_PASSES = 12
+MOST_REPETITIONS = 12
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
 _OF_TWO = "; the host is in the worse of two groups of hosts"
@@ -236,7 +236,7 @@ class Undescribed:
 class Judged:
     """The verdicts of a fleet in columns.
 
-    *expected* are the references that judge each case: the system's and the fleet's. Of each group of *passes*
+    *expected* are the references that judge each case: the system's and the fleet's. Of each group of *samples*
     there are the *word* as a number (see :data:`PASS`), which of the two references decided (*by*; 2: none), the
     *evidence* (NaN: no error is known), the *change*: the median of the repetitions that count, as a relative
     difference from the expected value (NaN: there is none), and how many *more* repetitions would decide a suspect
@@ -248,7 +248,7 @@ class Judged:
     Reasons are composed only for the hosts that are asked for (:meth:`of`), so that a large fleet stays cheap.
     """
 
-    passes: SamplesTable
+    samples: SamplesTable
     system: Judging
     expected: Sequence[tuple[Reference | None, Reference | None]]
     words: NDArray[np.uint8]
@@ -263,12 +263,12 @@ class Judged:
     @cached_property
     def hosts(self) -> list[str]:
         """All hosts by name: those with repetitions, and those of which something is missing."""
-        return sorted({*self.passes.hosts, *self.missing})
+        return sorted({*self.samples.hosts, *self.missing})
 
     @cached_property
     def number(self) -> Mapping[str, int]:
         """The number of each host that has repetitions."""
-        return {name: i for i, name in enumerate(self.passes.hosts)}
+        return {name: i for i, name in enumerate(self.samples.hosts)}
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -276,19 +276,19 @@ class Judged:
         unjudged = (self.by == _NONE) & (self.words == PASS)
         column = np.where(unjudged, np.uint8(len(ORDER)), self.words)
         width = len(ORDER) + 1
-        counts = np.bincount(self.passes.host * width + column, minlength=len(self.passes.hosts) * width)
+        counts = np.bincount(self.samples.host * width + column, minlength=len(self.samples.hosts) * width)
         return counts.reshape(-1, width)
 
     @cached_property
     def judging(self) -> NDArray[np.bool_]:
         """Which cases judge at least one host."""
-        return np.bincount(self.passes.case[self.by != _NONE], minlength=len(self.passes.cases)) > 0
+        return np.bincount(self.samples.case[self.by != _NONE], minlength=len(self.samples.cases)) > 0
 
     @cached_property
     def absent(self) -> Ints:
         """How many of these cases each host has no repetition of."""
-        present = self.passes.host[self.judging[self.passes.case]]
-        return np.count_nonzero(self.judging) - np.bincount(present, minlength=len(self.passes.hosts))
+        present = self.samples.host[self.judging[self.samples.case]]
+        return np.count_nonzero(self.judging) - np.bincount(present, minlength=len(self.samples.hosts))
 
     def word(self, host: str) -> int:
         """Return the number of a host's verdict."""
@@ -302,7 +302,7 @@ class Judged:
     @cached_property
     def losses(self) -> Floats:
         """How much worse than expected each group is, as a fraction from 0 (a pass) to 1."""
-        better = np.array([c.better for c in self.passes.cases])[self.passes.case]
+        better = np.array([c.better for c in self.samples.cases])[self.samples.case]
         worse = np.where(better == "higher", -self.change, self.change)
         worse[better == "neither"] = np.abs(worse[better == "neither"])
         return np.where(self.words > PASS, np.clip(np.nan_to_num(worse), 0.0, 1.0), 0.0)
@@ -310,8 +310,8 @@ class Judged:
     @cached_property
     def _worst(self) -> Floats:
         """The largest loss of each host that has repetitions."""
-        worst = np.zeros(len(self.passes.hosts))
-        np.maximum.at(worst, self.passes.host, self.losses)
+        worst = np.zeros(len(self.samples.hosts))
+        np.maximum.at(worst, self.samples.host, self.losses)
         return worst
 
     def severity(self, host: str) -> tuple[int, float]:
@@ -349,7 +349,7 @@ class Judged:
         lines = []
         for numbers in sorted(alike.values(), key=len, reverse=True):
             number = max(numbers, key=lambda n: self.divided[n].apart)
-            case, two = self.passes.cases[number], self.divided[number]
+            case, two = self.samples.cases[number], self.divided[number]
             count = "1 metric" if len(numbers) == 1 else f"{len(numbers)} metrics"
             lines.append(f"two groups of hosts in {count}: {case.name}: {two.text(case.unit)}; {_TWO}")
         return lines
@@ -357,14 +357,14 @@ class Judged:
     def groups(self, host: str) -> NDArray[np.intp]:
         """Return the groups of a host, by case."""
         number = self.number.get(host)
-        return np.empty(0, dtype=np.intp) if number is None else self.passes.groups_of_host(number)
+        return np.empty(0, dtype=np.intp) if number is None else self.samples.groups_of_host(number)
 
     def of(self, host: str) -> HostVerdict:
         """Return the verdict of one host with its evidence."""
         groups = self.groups(host)
         metrics = list(self._findings(groups))
         findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
-        signs = Signs(findings, self.passes.settings.get(host, {}), self.system.facts)
+        signs = Signs(findings, self.samples.settings.get(host, {}), self.system.facts)
         return HostVerdict(
             host,
             self.system.name,
@@ -378,13 +378,13 @@ class Judged:
     def _not_measured(self, groups: NDArray[np.intp]) -> Iterator[str]:
         if len(groups):
             lost = self.judging.copy()
-            lost[self.passes.case[groups]] = False
+            lost[self.samples.case[groups]] = False
             for case in np.flatnonzero(lost).tolist():
-                yield f"{self.passes.cases[case].name}: other hosts were judged by it"
+                yield f"{self.samples.cases[case].name}: other hosts were judged by it"
 
     def _findings(self, groups: NDArray[np.intp]) -> Iterator[Finding]:
         """Yield the finding of each group; its reference is None if nothing judges it."""
-        samples = self.passes
+        samples = self.samples
         columns = samples.case, self.by, self.words, self.evidence, self.more, samples.begins, samples.counts
         lists = (column[groups].tolist() for column in columns)
         for group, number, by, verdict, weight, more, begin, count in zip(groups.tolist(), *lists, strict=True):
@@ -406,10 +406,10 @@ class Judged:
     def _invalid(self, group: int, rows: slice) -> str:
         """Return why no repetition of a group's newest session counts."""
         groups = slice(group, group + 1)
-        session, valid = self.passes.session(groups), self.passes.valid[rows]
+        session, valid = self.samples.session(groups), self.samples.valid[rows]
         if not valid[session == session[-1]].any():
-            return self.passes.rows["reason"][rows.stop - 1] or _NO_PLACEMENT
-        busy = self.passes.busy(groups)
+            return self.samples.rows["reason"][rows.stop - 1] or _NO_PLACEMENT
+        busy = self.samples.busy(groups)
         return _DISTURBED.format(busy=0 if busy is None else busy[valid].max())
 
 
@@ -427,30 +427,30 @@ def judge(
 
 
 def judged(
-    passes: SamplesTable,
+    samples: SamplesTable,
     system: Judging,
     *,
     missing: Mapping[str, Sequence[str]] | None = None,
     fleet: bool = True,
 ) -> Judged:
-    """Return the verdicts of *passes*, all of *system*, in columns; without *fleet*, only references judge."""
-    total = len(passes.counts)
+    """Return the verdicts of *samples*, all of *system*, in columns; without *fleet*, only references judge."""
+    total = len(samples.counts)
     words, by = np.zeros(total, dtype=np.uint8), np.full(total, _NONE, dtype=np.uint8)
     evidence, change = np.full(total, np.nan), np.full(total, np.nan)
-    more, now = np.zeros(total, dtype=np.int64), passes.valid.copy()
+    more, now = np.zeros(total, dtype=np.int64), samples.valid.copy()
     expected, divisions = [], {}
-    for number, case in enumerate(passes.cases):
-        groups = passes.groups(number)
+    for number, case in enumerate(samples.cases):
+        groups = samples.groups(number)
         own = system.reference(case.check, case.metric, case.parameters)
-        judge = _CaseJudge(case, passes, groups, own, fleet=fleet)
+        judge = _CaseJudge(case, samples, groups, own, fleet=fleet)
         judge.judge()
         words[groups], by[groups], more[groups] = judge.words, judge.by, judge.more
         evidence[groups], change[groups] = judge.evidence, judge.change
-        now[passes.rows_of(groups)] = judge.now
+        now[samples.rows_of(groups)] = judge.now
         expected.append((own, judge.fleet))
         if judge.divided is not None:
             divisions[number] = judge.divided
-    return Judged(passes, system, expected, words, by, evidence, change, more, now, missing or {}, divisions)
+    return Judged(samples, system, expected, words, by, evidence, change, more, now, missing or {}, divisions)
 
 
 class _CaseJudge:
@@ -589,7 +589,7 @@ class _CaseJudge:
 # What to measure again
 
 
-def undecided(host_records: Iterable[Record], system: Judging, most: int = MOST_PASSES) -> dict[str, int]:
+def undecided(host_records: Iterable[Record], system: Judging, most: int = MOST_REPETITIONS) -> dict[str, int]:
     """Return the cases of one host that its references leave undecided and that one more repetition may decide.
 
     These are suspect or unsure cases with fewer than *most* repetitions, and those that were only measured while
@@ -598,9 +598,9 @@ def undecided(host_records: Iterable[Record], system: Judging, most: int = MOST_
     """
     verdicts = judged(samples_table.of_records(host_records, system.name), system, fleet=False)
     cases = {}
-    for group, number in enumerate(verdicts.passes.case.tolist()):
-        case, evidence = verdicts.passes.cases[number], float(verdicts.evidence[group])
-        rows = verdicts.passes.rows_of(slice(group, group + 1))
+    for group, number in enumerate(verdicts.samples.case.tolist()):
+        case, evidence = verdicts.samples.cases[number], float(verdicts.evidence[group])
+        rows = verdicts.samples.rows_of(slice(group, group + 1))
         count = int(np.count_nonzero(verdicts.counts_now[rows]))
         enough = count >= (_MOST_WITHOUT_ERROR if math.isnan(evidence) else most)
         if _is_disturbed(verdicts, group) or (_is_unsure(verdicts, group) and not enough and not case.exact):
@@ -608,13 +608,13 @@ def undecided(host_records: Iterable[Record], system: Judging, most: int = MOST_
     return cases
 
 
-def undecided_cases(verdicts: Judged, host: str, most: int = MOST_PASSES) -> dict[str, int]:
+def undecided_cases(verdicts: Judged, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:
     """Return the cases of a *host* that one more repetition may decide, with their repetitions so far.
 
     These have fewer than *most* repetitions and are suspect or unsure, were only measured while other processes
     used the host, or cannot be compared with the fleet yet.
     """
-    table, cases = verdicts.passes, {}
+    table, cases = verdicts.samples, {}
     for group in verdicts.groups(host).tolist():
         case, count = table.cases[int(table.case[group])], int(table.counts[group])
         unknown = verdicts.by[group] == _NONE and case.unit != "1"
@@ -630,5 +630,5 @@ def _is_unsure(verdicts: Judged, group: int) -> bool:
 
 def _is_disturbed(verdicts: Judged, group: int) -> bool:
     """Return whether a group is invalid only because other processes used its host."""
-    rows = verdicts.passes.rows_of(slice(group, group + 1))
-    return bool(verdicts.words[group] == INVALID and verdicts.passes.valid[rows].any())
+    rows = verdicts.samples.rows_of(slice(group, group + 1))
+    return bool(verdicts.words[group] == INVALID and verdicts.samples.valid[rows].any())

@@ -173,9 +173,9 @@ def _key(case: Case) -> str:
     )
 
 
-def _levels(passes: SamplesTable, case: int) -> tuple[np.ndarray, Floats]:
+def _levels(samples: SamplesTable, case: int) -> tuple[np.ndarray, Floats]:
     """Return the hosts of a case and the median of the valid samples of each."""
-    groups, hosts = passes.good([case])
+    groups, hosts = samples.good([case])
     return hosts, groups.medians()
 
 

@@ -65,29 +65,29 @@ def legend() -> dict[str, Any]:
 def heat(ranks: Ranks) -> Heat | None:
     """Return the map of a fleet, None if nothing is judged."""
     judged = ranks.judged
-    passes = judged.passes
+    samples = judged.samples
     hosts = [h for h in ranks.hosts if h in judged.number]
     if len(hosts) > MOST_HOSTS:
         hosts = hosts[: min(MOST_HOSTS, sum(ranks.words[h] > 0 for h in hosts) + _PASSING)]
     cases = _columns(ranks, hosts)
     if not cases or not hosts:
         return None
-    better = [passes.cases[c].better for c in cases]
+    better = [samples.cases[c].better for c in cases]
     column = {c: i for i, c in enumerate(cases)}
     map_rows: list[tuple[str, str, Sequence[Cell]]] = []
     for host in hosts:
         cells = [Cell("", "-")] * len(cases)
         rest = []
         for group in judged.groups(host):
-            case = int(passes.case[group])
+            case = int(samples.case[group])
             change, word = float(judged.change[group]), ORDER[judged.words[group]]
             if case in column:
                 cells[column[case]] = _cell(change, better[column[case]], _SIGNS[word])
             elif np.isfinite(change):
-                rest.append(change if passes.cases[case].better == "higher" else -change)
+                rest.append(change if samples.cases[case].better == "higher" else -change)
         cells.append(_summed(rest) if len(ranks.cases) > len(cases) else Cell(""))
         map_rows.append((host, ORDER[ranks.words[host]], cells))
-    others = len(passes.hosts) - len(hosts)
+    others = len(samples.hosts) - len(hosts)
     if others:
         map_rows.append((count(others, "other"), "", _others(ranks, hosts, cases)))
     return Heat([ranks.names.of[c] for c in cases], map_rows, others, len(ranks.cases) - len(cases))
@@ -110,15 +110,17 @@ def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
 def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Cell]:
     """Return the median change of the hosts without a row in each case, and an empty cell for the last column."""
     judged = ranks.judged
-    passes = judged.passes
-    named = np.zeros(len(passes.hosts), dtype=np.bool_)
+    samples = judged.samples
+    named = np.zeros(len(samples.hosts), dtype=np.bool_)
     named[[judged.number[h] for h in hosts]] = True
     cells = []
     for case in cases:
-        where = passes.groups(case)
-        changes = judged.change[where][~named[passes.host[where]]]
+        where = samples.groups(case)
+        changes = judged.change[where][~named[samples.host[where]]]
         changes = changes[np.isfinite(changes)]
-        cells.append(_cell(float(np.median(changes)), passes.cases[case].better, "") if len(changes) else Cell(""))
+        cells.append(
+            _cell(float(np.median(changes)), samples.cases[case].better, "") if len(changes) else Cell("")
+        )
     return [*cells, Cell("")]
 
 
@@ -171,7 +173,7 @@ def rows(ranks: Ranks) -> list[tuple[str, ...]]:
 
 def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | None]:
     """Return the relative changes of the hosts, the numbers of their groups of samples, and the reference."""
-    where = ranks.judged.passes.groups(case)
+    where = ranks.judged.samples.groups(case)
     changes = ranks.judged.change[where]
     measured = np.isfinite(changes)
     return changes[measured], np.arange(where.start, where.stop)[measured].tolist(), ranks.reference(case)
@@ -179,23 +181,23 @@ def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | Non
 
 def _row(ranks: Ranks, number_of_case: int) -> tuple[str, ...]:
     changes, groups, reference = _values(ranks, number_of_case)
-    passes = ranks.judged.passes
-    case = passes.cases[number_of_case]
-    bad = np.count_nonzero(ranks.judged.words[passes.groups(number_of_case)])
+    samples = ranks.judged.samples
+    case = samples.cases[number_of_case]
+    bad = np.count_nonzero(ranks.judged.words[samples.groups(number_of_case)])
     if not len(changes) or reference is None:
         return (case.name, str(len(groups)), *[""] * 6, str(bad), "")
     low, first, middle, last, high = np.quantile(changes, (0, 0.05, 0.5, 0.95, 1)).tolist()
     shown = [number(reference.value * (1 + x)) for x in (low, first, middle, last, high)]
     at = int(np.argmin(changes) if worse(low, case.better) >= worse(high, case.better) else np.argmax(changes))
-    worst = f"{passes.hosts[passes.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
+    worst = f"{samples.hosts[samples.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
     return (case.name, str(len(groups)), quantity(reference.value, case.unit), *shown, str(bad), worst)
 
 
 def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
     changes, groups, reference = _values(ranks, number_of_case)
     judged = ranks.judged
-    case, title = judged.passes.cases[number_of_case], ranks.names.of[number_of_case]
-    where = judged.passes.groups(number_of_case)
+    case, title = judged.samples.cases[number_of_case], ranks.names.of[number_of_case]
+    where = judged.samples.groups(number_of_case)
     words = np.bincount(judged.words[where], minlength=len(ORDER)).tolist()
     counts = [f"{n} {w}" for w, n in zip(ORDER, words, strict=True) if n]
     sentences = [f"{count(where.stop - where.start, 'host')}: {', '.join(counts)}."]
@@ -217,18 +219,18 @@ def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
 def _outlier(ranks: Ranks, group: int, change: float, reference: Reference) -> str:
     """Return a host with its value, the change, its verdict and how certain that is."""
     judged = ranks.judged
-    value = quantity(reference.value * (1 + change), judged.passes.cases[judged.passes.case[group]].unit)
+    value = quantity(reference.value * (1 + change), judged.samples.cases[judged.samples.case[group]].unit)
     evidence = float(judged.evidence[group])
     certain = f", {sprt.certainty_text(evidence)}" if np.isfinite(evidence) else ""
     word = ORDER[judged.words[group]]
-    return f"{judged.passes.hosts[judged.passes.host[group]]} {value} ({100 * change:+.1f} %, {word}{certain})"
+    return f"{judged.samples.hosts[judged.samples.host[group]]} {value} ({100 * change:+.1f} %, {word}{certain})"
 
 
 def _invalid(ranks: Ranks, where: slice) -> list[str]:
     """Return the sentence that names the hosts without a valid sample; an empty list if every host has one."""
     judged = ranks.judged
     wrong = np.flatnonzero(judged.words[where] == ORDER.index("invalid")) + where.start
-    hosts = [judged.passes.hosts[judged.passes.host[group]] for group in wrong.tolist()]
+    hosts = [judged.samples.hosts[judged.samples.host[group]] for group in wrong.tolist()]
     return [f"Invalid: {listed(hosts, most=_NAMED)}."] if hosts else []
 
 
@@ -298,7 +300,7 @@ class Days:
 def days(ranks: Ranks) -> Days:
     """Return how many samples of the worst hosts that do not pass were outside their limits on which day."""
     judged = ranks.judged
-    times = judged.passes.time
+    times = judged.samples.time
     shown = np.unique(times // _DAY)[-_DAYS:].tolist() if len(times) else []
     table = []
     for host in [h for h in ranks.hosts if h in judged.number and ranks.words[h]][:MOST_HISTORIES]:
@@ -318,7 +320,7 @@ def lines(ranks: Ranks) -> list[Line]:
         if len(histories) == MOST_HISTORIES or ranks.words[host] == 0:
             break
         groups = judged.groups(host)
-        groups = groups[(judged.passes.counts[groups] > 1) & np.isfinite(judged.change[groups])]
+        groups = groups[(judged.samples.counts[groups] > 1) & np.isfinite(judged.change[groups])]
         if len(groups):
             worst = sorted(groups.tolist(), key=lambda g: (-int(judged.words[g]), -_loss(ranks, g)))
             histories.append(_history(ranks, host, worst[:_METRICS], f"line{len(histories)}"))
@@ -326,32 +328,32 @@ def lines(ranks: Ranks) -> list[Line]:
 
 
 def _loss(ranks: Ranks, group: int) -> float:
-    passes = ranks.judged.passes
-    return worse(float(ranks.judged.change[group]), passes.cases[passes.case[group]].better)
+    samples = ranks.judged.samples
+    return worse(float(ranks.judged.change[group]), samples.cases[samples.case[group]].better)
 
 
 def _samples(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
     """Return the times (ms) of a group's valid samples, how much worse each is than expected, and the limit."""
-    passes = ranks.judged.passes
-    case = int(passes.case[group])
-    begin, size = int(passes.begins[group]), int(passes.counts[group])
+    samples = ranks.judged.samples
+    case = int(samples.case[group])
+    begin, size = int(samples.begins[group]), int(samples.counts[group])
     part = slice(begin, begin + size)
-    valid = passes.valid[part]
+    valid = samples.valid[part]
     reference = ranks.reference(case)
     if reference is None or not reference.value:
-        return passes.time[part][:0], passes.value[part][:0], 0.0
-    better = passes.cases[case].better
-    change = passes.value[part][valid] / reference.value - 1
+        return samples.time[part][:0], samples.value[part][:0], 0.0
+    better = samples.cases[case].better
+    change = samples.value[part][valid] / reference.value - 1
     loss = -change if better == "higher" else change if better == "lower" else np.abs(change)
     side = reference.lower if better == "higher" else reference.upper
-    return passes.time[part][valid], loss, abs(side) if side is not None else np.inf
+    return samples.time[part][valid], loss, abs(side) if side is not None else np.inf
 
 
 def _history(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
     from firsttouch.report.figures import drawing  # noqa: PLC0415 - imports matplotlib
 
-    passes = ranks.judged.passes
-    parts = [(ranks.names.of[int(passes.case[g])], *_samples(ranks, g)) for g in groups]
+    samples = ranks.judged.samples
+    parts = [(ranks.names.of[int(samples.case[g])], *_samples(ranks, g)) for g in groups]
     times = np.concatenate([t for _, t, _, _ in parts])
     first, last = int(times.min()), int(times.max())
     reach = max(0.02, *(float(np.abs(loss).max()) * 1.05 for _, _, loss, _ in parts))

@@ -67,14 +67,14 @@ def table(judged: Sequence[Judged], problems: Sequence[Problem]) -> Lost:
     hosts: set[str] = set()
     gone = 0
     for fleet in judged:
-        short = names(fleet.passes.cases)
+        short = names(fleet.samples.cases)
         for host, reasons in sorted(fleet.missing.items(), key=lambda item: natural(item[0])):
             if reasons:
                 hosts.add(host)
                 gone += host not in fleet.number
                 (whole if host not in fleet.number else steps).append((host, "; ".join(reasons)))
         for number in np.flatnonzero(fleet.absent > 0).tolist():
-            host = fleet.passes.hosts[number]
+            host = fleet.samples.hosts[number]
             hosts.add(host)
             metrics.append((host, _absent(fleet, host, short)))
     checks = {(p.host, p.name) for p in problems if p.check or p.host}
@@ -85,7 +85,7 @@ def table(judged: Sequence[Judged], problems: Sequence[Problem]) -> Lost:
 
 def _absent(judged: Judged, host: str, short: Names) -> str:
     absent = judged.judging.copy()
-    absent[judged.passes.case[judged.groups(host)]] = False
+    absent[judged.samples.case[judged.groups(host)]] = False
     cases = np.flatnonzero(absent).tolist()
     metrics = listed((short.of[case] for case in cases), most=_NAMED)
     return f"{count(len(cases), 'metric')} that other hosts were judged by: {metrics}"
@@ -207,7 +207,7 @@ def _pages(
     sections = [_section(r, verdicts, pages_of) for r, verdicts in zip(ranks, worst, strict=True)]
     facts = {"title": title, "generated": stated, "version": firsttouch.__version__, "line": document["line"]}
     facts |= {"missing": lost, "sections": sections, "guidelines": guided, **figures.legend()}
-    facts["each"] = sum(len(fleet.passes.counts) for fleet in judged) <= MOST_RESULTS
+    facts["each"] = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
     (out / "index.html").write_text(html("fleet.html.j2", facts), encoding="utf-8")
     (out / "summary.md").write_text(ticket("fleet.md.j2", facts), encoding="utf-8")
     if facts["each"]:
@@ -245,8 +245,8 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
         "described": not isinstance(ranks.judged.system, Undescribed),
         "counts": [(w, int(n)) for w, n in zip(ORDER, ranks.counts, strict=True) if n],
         "hosts": len(ranks.judged.hosts),
-        "cases": len(ranks.judged.passes.cases),
-        "passes": len(ranks.judged.passes.value),
+        "cases": len(ranks.judged.samples.cases),
+        "passes": len(ranks.judged.samples.value),
         "causes": any(v.causes for v in worst),
         "failing": sum(ranks.words[h] > 0 for h in ranks.judged.number),
         "worst": [
@@ -334,7 +334,7 @@ def _system(ranks: Ranks, worst: Sequence[HostVerdict]) -> dict[str, Any]:
                 **detailed.get(host, {}),
             }
         )
-    cases = judged.passes.cases
+    cases = judged.samples.cases
     return {
         "system": judged.system.name,
         "hosts": hosts,

@@ -85,11 +85,11 @@ class Ranks:
     @cached_property
     def cases(self) -> list[int]:
         """The cases that judge some host, those with the worst hosts first."""
-        passes = self.judged.passes
-        sums = np.bincount(passes.case, weights=self._score, minlength=len(passes.cases))
-        worst = np.zeros(len(passes.cases))
-        filled = np.diff(passes.of_case) > 0
-        begins = passes.of_case[:-1][filled]
+        samples = self.judged.samples
+        sums = np.bincount(samples.case, weights=self._score, minlength=len(samples.cases))
+        worst = np.zeros(len(samples.cases))
+        filled = np.diff(samples.of_case) > 0
+        begins = samples.of_case[:-1][filled]
         if len(begins):
             worst[filled] = np.maximum.reduceat(self.judged.words, begins)
         return sorted(np.flatnonzero(self.judged.judging).tolist(), key=lambda c: (-worst[c], -sums[c], c))
@@ -99,13 +99,13 @@ class Ranks:
         groups = self.judged.groups(host)
         deciding = groups[self.judged.words[groups] == self.words[host]] if self.words[host] else groups[:0]
         order = np.argsort(-self.judged.losses[deciding], kind="stable")
-        cases = self.judged.passes.case[deciding[order]]
+        cases = self.judged.samples.case[deciding[order]]
         return [int(case) for case in cases[self.judged.judging[cases]]]
 
     @cached_property
     def names(self) -> Names:
         """The short names of the cases."""
-        return names(self.judged.passes.cases)
+        return names(self.judged.samples.cases)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -154,26 +154,26 @@ def write(judged: Sequence[Judged], file: Path) -> None:
 
 
 def _parts(judged: Judged) -> Iterator[pl.DataFrame]:
-    passes = judged.passes
-    hosts, words = pl.Series(passes.hosts, dtype=pl.String), pl.Series([*ORDER, "not judged"])
-    names, units = pl.Series([c.name for c in passes.cases]), pl.Series([c.unit for c in passes.cases])
-    table = np.array([_expected(judged, c) for c in range(len(passes.cases))], dtype=float)
-    for begin in range(0, len(passes.cases), _CASES):
-        cases = range(begin, min(begin + _CASES, len(passes.cases)))
-        where = slice(passes.groups(cases[0]).start, passes.groups(cases[-1]).stop)
-        part = passes.rows_of(where)
-        numbers = passes.case[where]
+    samples = judged.samples
+    hosts, words = pl.Series(samples.hosts, dtype=pl.String), pl.Series([*ORDER, "not judged"])
+    names, units = pl.Series([c.name for c in samples.cases]), pl.Series([c.unit for c in samples.cases])
+    table = np.array([_expected(judged, c) for c in range(len(samples.cases))], dtype=float)
+    for begin in range(0, len(samples.cases), _CASES):
+        cases = range(begin, min(begin + _CASES, len(samples.cases)))
+        where = slice(samples.groups(cases[0]).start, samples.groups(cases[-1]).stop)
+        part = samples.rows_of(where)
+        numbers = samples.case[where]
         word = np.where((judged.by[where] == 2) & (judged.words[where] == 0), len(ORDER), judged.words[where])
         yield pl.DataFrame(
             {
                 "system": pl.repeat(judged.system.name, len(numbers), eager=True),
-                "host": hosts.gather(passes.host[where]),
+                "host": hosts.gather(samples.host[where]),
                 "metric": names.gather(numbers),
                 "unit": units.gather(numbers),
                 "value": _medians(judged, where, part),
                 "expected": table[numbers, judged.by[where]],
                 "change": judged.change[where],
-                "passes": passes.counts[where],
+                "passes": samples.counts[where],
                 "verdict": words.gather(word),
                 "evidence": judged.evidence[where],
             },
@@ -188,9 +188,9 @@ def _expected(judged: Judged, case: int) -> tuple[float, float, float]:
 
 def _medians(judged: Judged, where: slice, part: slice) -> np.ndarray:
     """Return the median of the samples of each group that count, NaN if none does."""
-    passes = judged.passes
+    samples = judged.samples
     valid = judged.counts_now[part]
-    groups = Groups(passes.value[part], passes.counts[where])
+    groups = Groups(samples.value[part], samples.counts[where])
     if valid.all():
         return groups.medians()
     counts = groups.sums(valid.astype(np.int64))
