@@ -113,20 +113,20 @@ def make(folder: Path, hosts: int, metrics: int, passes: int, seed: int) -> int:
 
 def stages(folder: Path, out: Path) -> None:
     """Read, judge and report; print the seconds of each and the peak memory of this process as JSON."""
-    from firsttouch.cli import record_inputs as given  # noqa: PLC0415 - the time of importing is none of the stages'
+    from firsttouch.cli import record_inputs  # noqa: PLC0415 - importing is not part of the stages' time
     from firsttouch.judge.judging import Undescribed, judged  # noqa: PLC0415
     from firsttouch.report.fleet import fleet_pages  # noqa: PLC0415
 
     marks = [time.monotonic()]
-    passes = given.gather([folder]).passes()
+    samples = record_inputs.gather([folder]).samples()
     marks.append(time.monotonic())
-    verdicts = judged(passes, Undescribed("bench"))
+    verdicts = judged(samples, Undescribed("bench"))
     marks.append(time.monotonic())
     made = fleet_pages.build([verdicts], out)
     marks.append(time.monotonic())
     seconds = dict(zip(("reading", "judging", "reporting"), np.diff(marks).tolist(), strict=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({**seconds, "peak_bytes": peak, "values": len(passes.value), **made.document["counts"]}))
+    print(json.dumps({**seconds, "peak_bytes": peak, "values": len(samples.value), **made.document["counts"]}))
 
 
 def run(argv: list[str]) -> tuple[float, float, str]:
