@@ -49,7 +49,7 @@ lint: setup ## ruff, mypy (strict on src/), the order of the packages, shellchec
 	@shellcheck setup/*.sh containers/*.sh .ci/run slurm/*.sh slurm/*.sbatch slurm/nhc/*.nhc
 	@clang-format --dry-run -Werror $$(find probe -name '*.[ch]')
 
-bench: setup ## what this program costs, and the probe against others: all of bench/, or one (BENCH=probe)
+bench: setup ## measure this program's own cost, and compare the probe with others: all of bench/, or one (BENCH=probe)
 	@for file in $(or $(BENCH:%=bench/%.py),$(sort $(wildcard bench/*.py))); do \
 	    echo "== $$file"; $(BIN)/python $$file || exit; \
 	done

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guideline against other ways to choose a scenario: published times, and cells made at random.
+"""The guideline compared with other methods of choosing a scenario, on published times and on random cells.
 
-Method. Every way chooses in every cell, seeds 0 to SEEDS - 1; a trial takes a thousandth of the reads, costs that
-part of the scenario's mean time and is seen with its error as noise. Figures are of chosen / best: geometric
-mean over seeds and cells, that of the worst cell, what was spent (a part of the chosen scenario's time; mean and
-most), and in how many runs that was over the budget. Successive halving and uniform allocation get the same
-budget; they must try every scenario once, whatever that costs.
+Method. Each method chooses a scenario in each cell, with the seeds 0 to SEEDS - 1. A trial runs a thousandth of
+the reads; it costs this part of the scenario's mean time, and its time has the scenario's error as noise. The
+table has the time of the chosen scenario over the best one (geometric mean over seeds and cells, and that of the
+worst cell), the cost of the trials as a part of the chosen scenario's time (mean and maximum), and the number of
+runs that exceed the budget. Successive halving and uniform allocation get the same budget, but must try every
+scenario once.
 """
 
 from __future__ import annotations
@@ -24,34 +25,34 @@ from tabulate import tabulate
 from firsttouch.advice.replay import Cell, Row, Simulated, read, replay
 
 TIMES = Path(__file__).resolve().parents[1] / "reports/published/lenis2017_execution_times.csv"
-#: Returns the number of the chosen row and the part of its time that was spent.
-Way = Callable[[Cell, int, float], tuple[int, float]]
+#: Returns the index of the chosen row, and the cost of the trials as a part of its time.
+Method = Callable[[Cell, int, float], tuple[int, float]]
 
 
 def by_default(cell: Cell, _seed: int, _budget: float) -> tuple[int, float]:
-    """One instance, nothing asked for."""
+    """One instance with the default policy."""
     return _row(cell, 1, "original"), 0.0
 
 
 def interleave(cell: Cell, _seed: int, _budget: float) -> tuple[int, float]:
-    """One instance, interleave, always."""
+    """One instance with interleave."""
     return _row(cell, 1, "interleave"), 0.0
 
 
 def rule_of_thumb(cell: Cell, _seed: int, _budget: float) -> tuple[int, float]:
-    """Take an instance per bank where replicas fit there, else one with interleave (the article, section 6.3)."""
+    """Use an instance per bank if replicas fit, else one with interleave (the article, section 6.3)."""
     most = max(r.instances for r in cell.rows)
     return (_row(cell, most, "original") if most >= 4 else _row(cell, 1, "interleave")), 0.0
 
 
 def ours(cell: Cell, seed: int, budget: float) -> tuple[int, float]:
     """`firsttouch advise`."""
-    found = replay(cell, seed, budget)
-    return cell.rows.index(found.row), found.spent
+    choice = replay(cell, seed, budget)
+    return cell.rows.index(choice.row), choice.spent
 
 
 def halving(cell: Cell, seed: int, budget: float) -> tuple[int, float]:
-    """Successive halving: every round has an equal part of the budget, and the faster half goes on."""
+    """Successive halving: each round gets an equal part of the budget and keeps the faster half."""
     simulated, seen, left = Simulated(cell.rows, seed), _nothing(cell), list(range(len(cell.rows)))
     rounds = math.ceil(math.log2(len(left)))
     for number in range(1, rounds + 1):
@@ -66,7 +67,7 @@ def halving(cell: Cell, seed: int, budget: float) -> tuple[int, float]:
 
 
 def uniform(cell: Cell, seed: int, budget: float) -> tuple[int, float]:
-    """Every scenario as often as the others."""
+    """Uniform allocation: each scenario gets the same number of trials."""
     simulated, seen, left = Simulated(cell.rows, seed), _nothing(cell), list(range(len(cell.rows)))
     _round(simulated, seen, left)
     while _spent(seen) + _cost(seen, left) <= budget * _mean(seen, left):
@@ -101,11 +102,11 @@ def _mean(seen: list[list[float]], left: Sequence[int]) -> float:
     return float(min(np.mean(seen[i]) for i in left))
 
 
-def made(seed: int, kind: str, count: int) -> list[Cell]:
-    """Return cells of random times, with errors of 0.5 to 30 %, of hosts and indexes of several sizes.
+def random_cells(seed: int, kind: str, count: int) -> list[Cell]:
+    """Return *count* cells with random times and errors of 0.5 to 30 %, for hosts and indexes of several sizes.
 
-    ``additive``: instances and policy have an effect each; ``mixed``: a policy's effect depends on the instances
-    as well; ``none``: every scenario is drawn alone.
+    *kind* is ``additive`` (instances and policy have independent effects), ``mixed`` (the effect of a policy
+    depends on the instances) or ``none`` (the time of each scenario is independent of the others).
     """
     rng = np.random.default_rng([seed, len(kind)])
     cells = []
@@ -126,16 +127,16 @@ def made(seed: int, kind: str, count: int) -> list[Cell]:
     return cells
 
 
-def table(cells: Sequence[Cell], ways: dict[str, Way], seeds: int, budget: float) -> str:
-    """Return the table of *ways* over *cells*."""
+def table(cells: Sequence[Cell], methods: dict[str, Method], seeds: int, budget: float) -> str:
+    """Return the table of *methods* over *cells*."""
     rows = []
-    for title, way in ways.items():
+    for title, method in methods.items():
         start = time.monotonic()
         logs, spent = np.empty((len(cells), seeds)), np.empty((len(cells), seeds))
         for i, cell in enumerate(cells):
             best = min(r.seconds for r in cell.rows)
             for seed in range(seeds):
-                chosen, spent[i, seed] = way(cell, seed, budget)
+                chosen, spent[i, seed] = method(cell, seed, budget)
                 logs[i, seed] = math.log(cell.rows[chosen].seconds / best)
         means = logs.mean(axis=1)
         rows.append(
@@ -149,7 +150,7 @@ def table(cells: Sequence[Cell], ways: dict[str, Way], seeds: int, budget: float
             )
         )
         print(f"  {title}: {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
-    heads = ("way", "mean / best", "worst cell", "spent, mean", "spent, most", "runs over budget")
+    heads = ("method", "mean / best", "worst cell", "cost, mean", "cost, maximum", "runs over budget")
     return tabulate(rows, heads, floatfmt=("", ".4f", ".4f", ".4f", ".4f", ""))
 
 
@@ -159,16 +160,16 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=100)
     options.add_argument("--budget", type=float, default=0.03)
     args = options.parse_args()
-    blind: dict[str, Way] = {"ours": ours, "successive halving": halving, "uniform allocation": uniform}
-    fixed: dict[str, Way] = {"default run": by_default, "interleave always": interleave}
+    blind: dict[str, Method] = {"ours": ours, "successive halving": halving, "uniform allocation": uniform}
+    fixed: dict[str, Method] = {"default run": by_default, "interleave always": interleave}
     published = {**fixed, "rule of thumb": rule_of_thumb, **blind}
     show = partial(table, budget=args.budget)
     print(f"published times, seeds 0 to {args.seeds - 1}, budget {args.budget:.1%}")
     print(show(read(TIMES), published, args.seeds), flush=True)
     for kind in ("additive", "mixed", "none"):
         seeds = max(1, args.seeds // 20)
-        print(f"\n60 cells made at random, effects {kind}, seeds 0 to {seeds - 1}")
-        print(show(made(1, kind, 60), {**fixed, **blind}, seeds), flush=True)
+        print(f"\n60 random cells, effects {kind}, seeds 0 to {seeds - 1}")
+        print(show(random_cells(1, kind, 60), {**fixed, **blind}, seeds), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a campaign over many hosts costs: to submit a job per host, to collect what came, and while it runs.
+"""Cost of a campaign over many hosts: submitting a job per host, running the jobs and collecting the results.
 
-A real Slurm on this machine knows all hosts; as many of them as fit are up, each a slurmd in namespaces of its
-own (as in tests/slurm, so this needs root). Then the folder of one that was really measured is replayed under
-the names of all others. Prints the seconds of each.
+Method. A real Slurm on this machine is configured with HOSTS hosts. AWAKE of them are up, each a slurmd in its own
+namespaces (as in tests/slurm, so this needs root). Then one host is measured, and its results are written again
+under the names of all other hosts, in order to collect a complete campaign. Prints the seconds of each step.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ class PartlyUp(cluster.Slurm):
             super().start(name, argv)
 
     def wait_for(self, name: str, argv: Sequence[str], good: Callable[[str], bool] = lambda _: True) -> None:
-        """Wait for an answer, of slurmd for that of the hosts that are to be up."""
+        """Wait for a daemon's answer; for slurmd, until exactly the hosts that are to be up have answered."""
         wanted = set(self.awake)
         super().wait_for(name, argv, (lambda text: set(text.split()) == wanted) if name == "slurmd" else good)
 
 
 @contextmanager
 def timed(what: str) -> Iterator[None]:
-    """Print what was done meanwhile and its seconds."""
+    """Print *what* and the wall seconds of the block."""
     began = time.monotonic()
     yield
     print(f"{what:<64} {time.monotonic() - began:8.2f} s", flush=True)
 
 
 def main() -> None:
-    """Bring Slurm up and down, and measure between."""
+    """Start Slurm, measure, and stop it."""
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--hosts", type=int, default=200)
     given.add_argument("--awake", type=int, default=20, help="how many of them are up (default: 20)")
     args = given.parse_args()
     if why := cluster.why_not():
-        sys.exit(f"no Slurm: {why}")
+        sys.exit(f"Slurm cannot run here: {why}")
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     slurm = PartlyUp(folder / "slurm", args.hosts, args.awake)
     env = {"FIRSTTOUCH_OUT": str(folder / "out"), "FIRSTTOUCH_EFFORT": "smoke"}
@@ -73,17 +73,17 @@ def main() -> None:
 
 
 def run(slurm: PartlyUp, env: dict[str, str], hosts: int, awake: int, campaigns: Path) -> None:
-    """Submit, wait, collect; then replay one host as all."""
+    """Submit, wait and collect; then copy the results of one host to all hosts and collect again."""
     argv = ["firsttouch", "campaign", "submit", "validate", "--campaign", "fleet", "--json", "--step", "topology"]
-    with timed(f"submit {hosts} jobs and the one that collects"):
-        # Held, as the jobs would run on this machine's few PUs meanwhile, and not on hosts of their own.
+    with timed(f"submit {hosts} jobs and the collecting job"):
+        # Held, because all jobs share this machine's few PUs and would slow the submission down.
         jobs = json.loads(slurm.ask(*argv, "--hosts", f"n[1-{hosts}]", "--sbatch=--hold", env=env))["jobs"]
     slurm.ask("scontrol", "release", ",".join(jobs))
     with timed(f"{awake} jobs on {awake} hosts (all on this machine's {os.cpu_count()} PUs)"):
         verdicts = campaigns / "fleet" / "hosts"
         slurm.until(lambda: len(list(verdicts.glob("*/verdict"))) == awake, "the jobs", patience=600)
-    time.sleep(5)  # the database is told a moment later
-    with timed(f"collect: {awake} hosts there, {hosts - awake} not"):
+    time.sleep(5)  # slurmdbd learns of a job's end a moment later
+    with timed(f"collect: {awake} hosts measured, {hosts - awake} missing"):
         print(slurm.call("firsttouch", "campaign", "collect", "fleet", env=env).stdout.splitlines()[2])
     slurm.ask("scancel", *jobs, check=False)
 
@@ -91,9 +91,9 @@ def run(slurm: PartlyUp, env: dict[str, str], hosts: int, awake: int, campaigns:
     with timed("all steps of one host"):
         slurm.call(*measured, env=env)
     campaign = model.read(campaigns / "replayed")
-    (one,) = campaign.hosts()
+    (measured_host,) = campaign.hosts()
     for number in range(1, hosts):
-        replay(one, campaign.host(f"n{number}"))
+        replay(measured_host, campaign.host(f"n{number}"))
     with timed(f"collect {hosts} hosts, without figures"):
         output = slurm.ask("firsttouch", "campaign", "collect", "replayed", "--no-figures", env=env, check=False)
     print(output.splitlines()[2])
@@ -103,11 +103,11 @@ def run(slurm: PartlyUp, env: dict[str, str], hosts: int, awake: int, campaigns:
         slurm.ask("firsttouch", "validate", "--system", "local", campaigns / "replayed", env=env, check=False)
 
 
-def replay(one: Journal, other: Journal) -> None:
-    """Write what a host did as if another one had."""
+def replay(journal: Journal, other: Journal) -> None:
+    """Copy the results of *journal* to the host of *other*."""
     other.open()
-    for entry, found in one.measured():
-        records = [{**r.to_dict(), "host": other.host} for r in found]
+    for entry, measured in journal.measured():
+        records = [{**r.to_dict(), "host": other.host} for r in measured]
         text = "".join(json.dumps(r) + "\n" for r in records)
         with other.records.open("a") as out:
             begin = out.tell()

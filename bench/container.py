@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a container costs: bandwidth, latency and BWA-MEM inside it and outside in the same run; its start.
+"""Cost of a container: bandwidth, latency and BWA-MEM inside and outside of it in the same run, and its start-up.
 
     python bench/container.py [IMAGE]        (default: containers/firsttouch.sif; `make images` builds it)
 
-Method. Inside and outside take turns, ROUNDS times, with the same programs of Debian's; what is compared is what
-firsttouch measured beside the program, so that the container's start is not in it. The figure is the median
-of the rounds' ratios (a slower turn of the host hits both of a round), with their range. The start is the wall
-time of `firsttouch inside apptainer` less that of `firsttouch` alone, and that of Apptainer by itself.
+Method. Each of ROUNDS rounds runs the same Debian programs inside and outside of the container. The compared
+values are those that firsttouch measures, which exclude the container's start-up. The figure is the median of the
+rounds' ratios with their range, because a slow phase of the host affects both runs of a round. The start-up is the
+wall time of `firsttouch inside apptainer` minus that of `firsttouch` alone; Apptainer's own start-up is printed as
+well.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from firsttouch.execution import backends
 ROUNDS = 5
 BANDWIDTH = ("probe", "bandwidth", "--pu-nodes=0", "--banks=0", "--json")
 LATENCY = ("probe", "latency", "--pu-nodes=0", "--banks=0", "--json")
-#: What does nothing but start.
+#: A command that does nothing but start.
 START = ("plan", "--help")
 BWA = ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--repetitions", "1", "--json")
 
 
-def said(prefix: Sequence[str], argv: Sequence[str]) -> dict[str, object]:
+def json_output(prefix: Sequence[str], argv: Sequence[str]) -> dict[str, object]:
     """Return the JSON document that a command printed; the command must succeed."""
     done = subprocess.run([*prefix, *argv], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    document: dict[str, object] = json.loads(done.stdout)
+    return document
 
 
 def probed(document: dict[str, object]) -> float:
-    """Return the median over all results of their medians (GB/s, or ns)."""
+    """Return the median of the results' medians (GB/s or ns)."""
     results = document["results"]
     assert isinstance(results, list)  # noqa: S101  (the probe's own schema)
     return statistics.median(statistics.median(result["samples"]) for result in results)
 
 
 def aligned(document: dict[str, object]) -> float:
-    """Return the seconds in the aligner."""
+    """Return the alignment time in seconds."""
     return float(str(document["value"]))
 
 
@@ -59,13 +60,13 @@ def seconds(argv: Sequence[str]) -> float:
 
 
 def compare(inside: Sequence[str], argv: Sequence[str], take: Callable[[dict[str, object]], float]) -> list[float]:
-    """Return the ratios inside / outside of ROUNDS rounds; which of the two begins changes."""
+    """Return the ratio inside / outside of each round. The order of the two alternates."""
     ratios = []
     for number in range(ROUNDS):
         order = [inside, backends.command(backends.NATIVE)]
         values = {}
         for prefix in order if number % 2 else reversed(order):
-            values[prefix is inside] = take(said(prefix, argv))
+            values[prefix is inside] = take(json_output(prefix, argv))
         ratios.append(values[True] / values[False])
         print(f"  {argv[0]} {argv[1]} ({number + 1}/{ROUNDS}): {ratios[-1]:.4f}", file=sys.stderr, flush=True)
     return ratios
@@ -78,7 +79,7 @@ def show(title: str, values: Sequence[float], unit: str = "") -> None:
 
 
 def main() -> int:
-    """Measure and print; 3 where there is no image or no Apptainer."""
+    """Measure and print. Return 3 if the image or Apptainer is missing."""
     image = str(Path(sys.argv[1]).absolute()) if len(sys.argv) > 1 else ""
     try:
         start = backends.prepared("apptainer", image, START)
@@ -97,12 +98,12 @@ def main() -> int:
         show(title, compare(inside, argv, take))
     alone = [seconds([*native, *START]) for _ in range(ROUNDS)]
     show(
-        "start of a command inside, more than outside",
+        "start-up of a command, inside minus outside",
         [seconds([*inside, *START]) - statistics.median(alone) for _ in range(ROUNDS)],
         " s",
     )
     bare = [*start.argv[:cut], "true"]
-    show("start of Apptainer itself", [seconds(bare) for _ in range(ROUNDS)], " s")
+    show("start-up of Apptainer", [seconds(bare) for _ in range(ROUNDS)], " s")
     return 0
 
 

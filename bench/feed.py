@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What feeding reads costs: rates of the feeders, of the pass before them, and of others, in the same run.
+"""Cost of feeding reads: rates of the feeders, of the inspection before them, and of other programs.
 
-Method. Two FASTQ files of random reads (100 bases, SIZE bytes each) are made in memory (/dev/shm, else the
-temporary folder) and packed with gzip. Each of ROUNDS rounds measures everything once, in turn:
+Method. Two FASTQ files of random reads (100 bases, SIZE bytes each) are written to memory (/dev/shm, else the
+temporary folder), and one is compressed with gzip. Each of ROUNDS rounds measures everything once, in turn:
 
-- ``cat | cat``: ``cat FILE... | cat >/dev/null``, what two processes and a pipe between them move. All ratios are
-  to this rate of the same round, for the same files.
-- feeders: StaticFeeder and DynamicFeeder write to N consumers, each ``cat >/dev/null`` (2 N where reads are
-  paired), from start() until the last consumer has ended.
-- the pass: inspect(), which checks every record before any program starts; and the pass and the feeding together.
-- gzip: the rate (of unpacked bytes) of ``rapidgzip -d -c FILE | cat >/dev/null``, with one thread and with all,
-  whichever is faster; the pass over the gzip file, which makes the seek index; feeders. Ratios are to rapidgzip.
-- memory: this process's peak, with all of the above in it (the files are made by another).
-- peers, where they are installed: ``seqkit split2`` into 2 parts (they go to files in memory), and ``parallel
-  --pipepart`` into 2 consumers (which divides anywhere at a line that begins with @, so also at qualities).
+- ``cat | cat``: ``cat FILE... | cat >/dev/null``, the rate of two processes with a pipe between them. All ratios
+  are relative to this rate of the same round and files.
+- feeders: StaticFeeder and DynamicFeeder write to N consumers, each ``cat >/dev/null`` (2 N for paired reads),
+  from start() until the last consumer has ended.
+- inspection: inspect(), which checks every record before any program starts; alone and together with the feeding.
+- gzip: the rate (of uncompressed bytes) of ``rapidgzip -d -c FILE | cat >/dev/null``, the faster of one thread and
+  all threads; the inspection of the gzip file, which makes the seek index; the feeders. Ratios are to rapidgzip.
+- memory: the peak of this process over all of the above (another process writes the files).
+- peers, if installed: ``seqkit split2`` into 2 parts (files in memory), and ``parallel --pipepart`` into 2
+  consumers (it splits at any line that begins with @, so also at qualities).
 
 Rates are medians with their ranges; ratios are medians of the rounds' ratios. ``--size`` and ``--rounds`` change
-the defaults. Other load on the host changes rates much and ratios little.
+the defaults. Other load on the host changes the rates a lot and the ratios little.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from firsttouch.genomics.fastq import Reads, inspect
 from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder
 from firsttouch.units import parse_bytes
 
-#: Part of the plain file that is packed, since packing takes long: what is unpacked is this large.
+#: The gzip file holds one such part of the plain file, because compression is slow.
 PACKED_PART = 8
 TITLES = {StaticFeeder: "Static", DynamicFeeder: "Dynamic"}
 RAPIDGZIP = Path(sys.executable).with_name("rapidgzip")
 
 
 def make(folder: Path, size: int) -> None:
-    """Make both mates' files, and the gzip file."""
+    """Write the files of both mates, and the gzip file."""
     rng, bases = np.random.default_rng(1), 100
     count = 20_000
     for mate in (b"1", b"2"):
@@ -80,7 +80,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def through_cat(argv: Sequence[str | Path]) -> None:
-    """Run a program whose output goes through ``cat``."""
+    """Run a program with its output piped through ``cat``."""
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as first:
         subprocess.run(["cat"], stdin=first.stdout, stdout=subprocess.DEVNULL, check=True)
     if first.returncode:
@@ -88,7 +88,7 @@ def through_cat(argv: Sequence[str | Path]) -> None:
 
 
 def feed(reads: Reads, kind: type[StaticFeeder] | type[DynamicFeeder], instances: int) -> None:
-    """Feed that many instances, each of which reads with cat."""
+    """Feed the reads to *instances* consumers, each of them ``cat``."""
     feeder, programs, sinks = kind(reads, instances), [], []
     for _ in range(instances):
         sinks.append([])
@@ -105,14 +105,14 @@ def feed(reads: Reads, kind: type[StaticFeeder] | type[DynamicFeeder], instances
 
 
 class Table:
-    """Rates in GB/s by name, and their ratios to another's of the same round."""
+    """Rates in GB/s by name, and their ratios to a base rate of the same round."""
 
     def __init__(self) -> None:
         self.rates: dict[str, list[float]] = defaultdict(list)
         self.ratios: dict[str, list[float]] = defaultdict(list)
 
     def add(self, name: str, size: int, taken: float, base: float | None = None) -> float:
-        """Take *size* bytes in *taken* seconds, next to the rate *base*; return the rate."""
+        """Add the rate of *size* bytes in *taken* seconds and its ratio to the rate *base*; return the rate."""
         rate = size / taken / 1e9
         self.rates[name].append(rate)
         if base is not None:
@@ -133,15 +133,15 @@ def one_round(folder: Path, table: Table) -> None:
     for title, chosen in (("single", files[:1]), ("paired", files)):
         size = sum(f.stat().st_size for f in chosen)
         base = table.add(f"{title}: cat | cat", size, seconds(lambda f=chosen: through_cat(["cat", *f])))
-        found: list[Reads] = []
-        passed = seconds(lambda f=chosen, r=found: r.append(inspect(f, batch_bases=10_000_000)))
-        table.add(f"{title}: the pass before (inspect)", size, passed, base)
+        inspected: list[Reads] = []
+        inspection = seconds(lambda f=chosen, r=inspected: r.append(inspect(f, batch_bases=10_000_000)))
+        table.add(f"{title}: inspection", size, inspection, base)
         for kind in (StaticFeeder, DynamicFeeder):
             for instances in (1, 2, 4):
-                fed = seconds(lambda k=kind, n=instances, r=found: feed(r[0], k, n))
+                fed = seconds(lambda k=kind, n=instances, r=inspected: feed(r[0], k, n))
                 table.add(f"{title}: {TITLES[kind]}, {instances} consumers", size, fed, base)
                 if (kind, instances) == (StaticFeeder, 2):
-                    table.add(f"{title}: the pass and Static, 2 consumers", size, passed + fed, base)
+                    table.add(f"{title}: inspection and Static, 2 consumers", size, inspection + fed, base)
     packed(folder / "1.fq.gz", table)
     peers(folder, table)
 
@@ -155,7 +155,7 @@ def packed(file: Path, table: Table) -> None:
         for threads in ("1", str(len(os.sched_getaffinity(0))))
     ]
     base = table.add("gzip: rapidgzip | cat", size, min(own))
-    table.add("gzip: the pass before (inspect, makes the index)", size, seconds(lambda: inspect([file])), base)
+    table.add("gzip: inspection, with the seek index", size, seconds(lambda: inspect([file])), base)
     for kind in (StaticFeeder, DynamicFeeder):
         for instances in (1, 2):
             fed = seconds(lambda k=kind, n=instances: feed(reads, k, n))
@@ -163,7 +163,7 @@ def packed(file: Path, table: Table) -> None:
 
 
 def peers(folder: Path, table: Table) -> None:
-    """Measure what else divides FASTQ, where it is there."""
+    """Measure the other programs that split FASTQ, if they are installed."""
     file = folder / "1.fq"
     size = file.stat().st_size
     base = table.rates["single: cat | cat"][-1]

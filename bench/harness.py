@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the harness costs: seconds per check around the program that it runs.
+"""Cost of the harness: seconds per check beyond the program that it runs.
 
-Method. ReFrame runs the checks ``scaling`` with one repetition each; its wall time less the alignment times of the
-records, over the number of checks, is the cost per check, with the launcher, placement verification, counting of
-reads and sum of alignments in it; ReFrame's own start-up is measured by listing the same checks and taken out.
-Medians and ranges over ROUNDS rounds. (What launching costs of CPU time is in launch.py.)
+Method. ReFrame runs the checks ``scaling`` with one repetition each. The cost per check is ReFrame's wall time
+minus the alignment times of the records, divided by the number of checks. It includes the launcher, the
+verification of the placement, the count of reads and the sum of the alignments. ReFrame's own start-up is measured
+by listing the same checks, and subtracted. The figures are the median and range of ROUNDS rounds. (launch.py
+measures the launcher's CPU time.)
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BIN = Path(sys.executable).parent
 
 
 def seconds(argv: list[str]) -> float:
-    """Return the wall seconds of a program that must succeed, and that writes its output to a file."""
+    """Return the wall seconds of a program that must succeed; its output goes to a file."""
     with tempfile.TemporaryFile() as out:
         start = time.monotonic()
         env = {**os.environ, "FIRSTTOUCH_ALIGNERS": "bwa-mem"}
@@ -34,14 +35,14 @@ def seconds(argv: list[str]) -> float:
 
 
 def per_check() -> float:
-    """Return the seconds per check around its program."""
+    """Return the seconds per check beyond its program."""
     with tempfile.TemporaryDirectory() as folder:
         common = [str(BIN / "reframe"), "-c", "reframe/scaling.py", "-n", "^scaling", "--system", "local"]
         common += ["--prefix", folder]
         listing = seconds([*common, "-l"])
         whole = seconds([*common, "-r", "--exec-policy", "serial", "-S", "scaling.repetitions=1"])
-        found = schema.collect([Path(folder)])
-        return (whole - listing - sum(r.value for r in found)) / len(found)
+        records = schema.collect([Path(folder)])
+        return (whole - listing - sum(r.value for r in records)) / len(records)
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ def main() -> None:
         values.append(per_check())
         print(f"  seconds per check ({number + 1}/{ROUNDS}): {values[-1]:.3f}", file=sys.stderr, flush=True)
     middle, low, high = statistics.median(values), min(values), max(values)
-    print(f"harness, seconds per check around the program: {middle:.3f} (range {low:.3f} to {high:.3f})")
+    print(f"harness, seconds per check beyond the program: {middle:.3f} (range {low:.3f} to {high:.3f})")
 
 
 if __name__ == "__main__":

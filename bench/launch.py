@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What launching costs: CPU time of ``firsttouch run``, with all that it starts, over that of the plain aligner.
+"""Cost of launching: CPU time of ``firsttouch run`` and all its processes over that of the plain aligner.
 
-Method. The pairs of a dataset, REPEAT times over, are aligned with BWA-MEM by (1) the plain program
-with as many threads as there are PUs, and ``firsttouch run 1Inst_Original``; (2) two plain programs at once with
-one thread and half of the pairs each, and ``firsttouch run 2Inst_Original_1t``. All in turn, in ROUNDS rounds,
-output to files of the same folder, batches of the same size. CPU time is user and system of all processes, so
-Python's start, the check of the reads, feeding, watching and joining are in it; ratios are of the same round. As
-an aligner's own CPU time changes by several percent from run to run where others use the host, the launcher's is
-also stated by itself: that of all processes less that of the instances, as a share of the latter. To align to
-``lambda``, whose index fits into a cache, is the least work that a read can be: with ``--dataset synthetic``
-(a genome of 50 million bases) the same launching is a smaller share. ``--repeat`` and ``--rounds`` change the
-defaults.
+Method. The pairs of a dataset, repeated REPEAT times, are aligned with BWA-MEM by (1) the plain program with a
+thread per PU, and ``firsttouch run 1Inst_Original``; (2) two plain programs at once with one thread and half of
+the pairs each, and ``firsttouch run 2Inst_Original_1t``. They run in turn in ROUNDS rounds, with output files in
+the same folder and batches of the same size. CPU time is the user and system time of all processes, so it includes
+Python's start-up, the inspection of the reads, feeding, watching and joining. Ratios compare times of the same
+round.
+
+An aligner's own CPU time varies by several percent between runs if others use the host. Therefore the launcher's
+time is also stated alone: that of all processes minus that of the instances, as a share of the latter. The reads
+of ``lambda`` are the least work for an aligner, because its index fits into a cache: with ``--dataset synthetic``
+(a genome of 50 million bases) the launcher's share is smaller. ``--repeat`` and ``--rounds`` change the defaults.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def plain(prefix: Path, shares: Sequence[Sequence[Path]], threads: int, folder: 
 
 
 def ours(prefix: Path, scenario: str, files: Sequence[Path], folder: Path) -> None:
-    """Run one scenario; what it says of itself goes to ours.json in *folder*."""
+    """Run one scenario; its JSON record goes to ours.json in *folder*."""
     argv = [FIRSTTOUCH, "run", scenario, "--aligner", BWA.name, "--index", str(prefix)]
     argv += ["--reads", str(files[0]), "--reads2", str(files[1]), "--batch-bases", str(BATCH_BASES)]
     done = subprocess.run(
@@ -79,17 +80,19 @@ def ours(prefix: Path, scenario: str, files: Sequence[Path], folder: Path) -> No
     (folder / "ours.json").write_text(done.stdout, encoding="utf-8")
 
 
-def repeated(file: Path, times: int, made: Path) -> Path:
-    """Write *file*, FASTQ, so many times over to *made*."""
-    made.write_bytes(file.read_bytes() * times)
-    return made
+def repeated(file: Path, times: int, target: Path) -> Path:
+    """Write the FASTQ *file* to *target*, *times* times; return *target*."""
+    target.write_bytes(file.read_bytes() * times)
+    return target
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", default="lambda", help="of read pairs (default: lambda)")
-    parser.add_argument("--repeat", type=int, default=40, help="how often the pairs are repeated, an even number")
+    parser.add_argument("--dataset", default="lambda", help="dataset of read pairs (default: lambda)")
+    parser.add_argument(
+        "--repeat", type=int, default=40, help="number of copies of the pairs, an even number (default: 40)"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     data = fetch.get(args.dataset)
@@ -114,10 +117,10 @@ def main() -> None:
                     flush=True,
                 )
     rows = []
-    for scenario, found in cases.items():
-        ratios = [launched / by_hand for by_hand, launched, _ in found]
-        shares = [own / (launched - own) for _, launched, own in found]
-        middle = [statistics.median(column) for column in zip(*found, strict=True)]
+    for scenario, rounds in cases.items():
+        ratios = [launched / by_hand for by_hand, launched, _ in rounds]
+        shares = [own / (launched - own) for _, launched, own in rounds]
+        middle = [statistics.median(column) for column in zip(*rounds, strict=True)]
         spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
         rows.append((scenario, *middle, f"{statistics.median(shares):.1%}", statistics.median(ratios), spread))
     print(f"{args.dataset}: {record['parameters']['reads'] // 2} pairs, {args.rounds} rounds")

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native probe against the programs that it stands for, on this host and in the same run.
+"""The native probe compared with the programs that it replaces, on this host and in the same run.
 
-Method. Rounds of all programs in turn, on all PUs of the first NUMA node and its own bank (or the first that has
-memory), with arrays of one size: STREAM's, where a program ``stream`` is on PATH. (1) Rates: the best of each
-program's passes, as STREAM has it, and the ratio of ours to the best of the others; what else the host does
-only ever makes a pass slower, so the best over the rounds is the steadiest figure. (2) Latency: a pointer
-chase by google/multichase (``multichase`` on PATH), by lat_mem_rd -t, and ours in the same order of accesses,
-the least of each; lat_mem_rd without -t is shown as well, labelled sequential: prefetchers hide it. (3) Cost:
-wall seconds of the probe's whole sweep of this host, three passes of each kernel, over those of thesis
-algorithm 1, one ``numactl ... stream`` (ten passes) for each placement: one is timed and counts for all.
+Method. All programs run in turn, in several rounds, on all PUs of the first NUMA node and its own bank (or the
+first bank that has memory). All arrays have the same size: STREAM's, if a program ``stream`` is on PATH.
+
+1. Rates: the best repetition of each program, as in STREAM, and the ratio of the probe's to the best of the
+others.
+   Other load on the host can only slow a repetition down, so the best over all rounds is the most stable figure.
+2. Latency: a pointer chase by google/multichase (``multichase`` on PATH), by lat_mem_rd -t, and by the probe in
+the
+   same order of accesses; the minimum of each. lat_mem_rd without -t is shown too, labelled sequential:
+   prefetchers hide its latency.
+3. Cost: wall seconds of the probe's whole sweep of this host, with three repetitions of each kernel, over those of
+   thesis algorithm 1, which runs ``numactl ... stream`` (ten repetitions) for each placement. One run of STREAM is
+   timed and multiplied by the number of placements.
 """
 
 from __future__ import annotations
@@ -35,8 +40,8 @@ NODE = HOST.cpu_nodes[0]
 BANK = NODE if NODE in HOST.memory_nodes else HOST.memory_nodes[0]
 PUS = HOST.usable_pus(NODE)
 MIB = 1 << 20
-#: Passes of one run of ours, as many as STREAM makes.
-PASSES = 10
+#: Repetitions in one run of the probe, as many as in one run of STREAM.
+REPETITIONS = 10
 Rates = dict[tuple[str, str], list[float]]
 
 
@@ -46,12 +51,12 @@ def say(text: str) -> None:
 
 
 def bound(argv: list[str], pus: tuple[int, ...] = PUS, bank: int = BANK) -> list[str]:
-    """Return the argv under numactl: these PUs, this bank."""
+    """Return *argv* with numactl, bound to these PUs and this bank."""
     return ["numactl", f"--physcpubind={format_list(pus)}", f"--membind={bank}", *argv]
 
 
 def output(argv: list[str], env: dict[str, str] | None = None, cwd: str | None = None) -> str:
-    """Return what a program that must succeed printed, to both outputs."""
+    """Return the standard output and error output of a program that must succeed."""
     done = subprocess.run(
         argv,
         env={**os.environ, **(env or {})},
@@ -72,7 +77,7 @@ def stream_once() -> str:
 
 
 def others_rates(array: int, rates: Rates) -> None:
-    """Add a round of STREAM and likwid-bench."""
+    """Add the rates (GB/s) of a round of STREAM and likwid-bench."""
     if stream.installed():
         for kernel, rate in stream.parse(stream_once(), threads=len(PUS))[0].items():
             rates[kernel, "STREAM"].append(rate)
@@ -92,11 +97,11 @@ def others_rates(array: int, rates: Rates) -> None:
 
 
 def probe_rates(array: int, rates: Rates) -> None:
-    """Add a round of the probe, with as many passes as STREAM makes."""
+    """Add the rates (GB/s) of a round of the probe, with as many repetitions as STREAM makes."""
     options = [
         f"--array-bytes={array}",
         "--stores=both",
-        f"--min-repetitions={PASSES}",
+        f"--min-repetitions={REPETITIONS}",
         "--interleave=none",
         "--quiet",
     ]
@@ -111,7 +116,7 @@ def compare_rates(array: int, rounds: int) -> str:
     rates: Rates = defaultdict(list)
     for number in range(rounds):
         say(f"rates, round {number + 1}/{rounds}")
-        # In turn forward and backward, so that no program always comes after the same one.
+        # The order alternates, so that no program always runs after the same other one.
         for measure in (others_rates, probe_rates)[:: 1 if number % 2 else -1]:
             measure(array, rates)
     programs = list(dict.fromkeys(program for _, program in rates))
@@ -126,14 +131,14 @@ def compare_rates(array: int, rounds: int) -> str:
 
 
 def chase(size: int, order: str, pages: str) -> float:
-    """Return the probe's latency (ns) of a cycle of *size* bytes, its least sample."""
+    """Return the probe's smallest latency (ns) of a cycle of *size* bytes."""
     options = [f"--sizes={size}", f"--order={order}", f"--pages={pages}", f"--pu-nodes={NODE}", f"--banks={BANK}"]
-    (result,) = probe.run("latency", [*options, "--quiet", f"--min-repetitions={PASSES}"], say=say).results
+    (result,) = probe.run("latency", [*options, "--quiet", f"--min-repetitions={REPETITIONS}"], say=say).results
     return min(result.samples)
 
 
 def multichase(size: int, locality: int, *, huge: bool) -> float:
-    """Return multichase's best latency (ns); *locality* bytes are gone through before the next ones."""
+    """Return multichase's smallest latency (ns); it visits each block of *locality* bytes before the next one."""
     argv = ["multichase", "-m", str(size), "-s", "64", "-T", str(locality), "-n", "2"]
     return float(output(bound(argv + ["-H"] * huge, PUS[:1])).split()[-1])
 
@@ -146,7 +151,7 @@ def lat_mem_rd(size: int, *, random: bool) -> float:
 
 
 def compare_latency(rounds: int) -> str:
-    """Return the table of latencies; each of ours stands beside the other in the same order of accesses."""
+    """Return the table of latencies, with the ratio of the probe to multichase in the same order of accesses."""
     size = lmbench.largest_bytes(HOST.last_cache_bytes(), HOST.node(BANK).memory_bytes)
     cases = {
         "probe random": lambda: chase(size, "random", "base"),
@@ -161,7 +166,7 @@ def compare_latency(rounds: int) -> str:
         if thp:
             cases["multichase random, huge pages"] = lambda: multichase(size, size, huge=True)
     else:
-        say("multichase is not on PATH: no pointer chase by others but lat_mem_rd")
+        say("multichase is not on PATH: lat_mem_rd is the only other pointer chase")
     cases["lat_mem_rd -t"] = lambda: lat_mem_rd(size, random=True)
     cases["lat_mem_rd, sequential"] = lambda: lat_mem_rd(size, random=False)
     values: dict[str, list[float]] = defaultdict(list)
@@ -174,7 +179,7 @@ def compare_latency(rounds: int) -> str:
         other = name.replace("multichase", "probe")
         ratio = min(values[other]) / min(values[name]) if other in values and other != name else None
         rows.append((name, min(values[name]), statistics.median(values[name]), max(values[name]), ratio))
-    heads = (f"ns at {size // MIB} MiB", "least", "median", "most", "probe / this")
+    heads = (f"ns at {size // MIB} MiB", "minimum", "median", "maximum", "probe / this")
     return tabulate(rows, heads, floatfmt=".2f", missingval="")
 
 
@@ -187,9 +192,9 @@ def sweep(array: int, repetitions: int) -> tuple[float, int]:
 
 
 def cost(array: int, rounds: int) -> str:
-    """Return what the probe's sweep costs against algorithm 1, here and for one placement more.
+    """Return the cost of the probe's sweep over that of algorithm 1, for this host and for one more placement.
 
-    A further placement on the same bank costs passes alone: three tenths of what ten more passes cost here.
+    One more placement on the same bank costs its repetitions only: three tenths of ten further repetitions here.
     """
     here, further, placements = [], [], 0
     for number in range(rounds):
@@ -197,15 +202,15 @@ def cost(array: int, rounds: int) -> str:
         short, placements = sweep(array, 3)
         start = time.monotonic()
         stream_once()
-        one = time.monotonic() - start
+        stream_run = time.monotonic() - start
         long, _ = sweep(array, 13)
-        here.append(short / (one * placements))
-        further.append(0.3 * (long - short) / (one * placements))
+        here.append(short / (stream_run * placements))
+        further.append(0.3 * (long - short) / (stream_run * placements))
     return "\n".join(
         f"cost over algorithm 1, {text}: median {statistics.median(v):.2f} (range {min(v):.2f} to {max(v):.2f})"
         for text, v in (
             (f"sweep of {placements} placements", here),
-            ("a further placement of the same bank", further),
+            ("one more placement on the same bank", further),
         )
     )
 
@@ -220,7 +225,7 @@ def main() -> None:
     if stream.installed():
         array = stream.parse(stream_once(), threads=len(PUS))[1]
     else:
-        say("STREAM is not on PATH: no figures of it, and nothing to hold the cost of a sweep against")
+        say("STREAM is not on PATH: its rates and the cost of a sweep are not measured")
     if args.only in {None, "rates"}:
         print(compare_rates(array, args.rounds), flush=True)
     if args.only in {None, "latency"}:

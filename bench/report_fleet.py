@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the report of a large fleet costs: seconds and memory of reading, judging and reporting, and its page.
+"""Cost of a large fleet's report: time and memory of reading, judging and reporting, and the page's first view.
 
-Method. Records of HOSTS hosts x METRICS metrics are simulated (seeded) and put into a store, a file per host as
-hosts do. Noise is that of bench/verdict.py: errors of a pass are drawn from the published tables, in every other
-metric in the shape of real repeated passes, one pass in a hundred is disturbed. One host in a hundred has a bank
-with a memory channel less (all metrics of the bank lose a quarter), one in a thousand loses 15 % everywhere, one
-in a thousand did not finish. Then, each in a process of its own, whose peak memory is what Linux says of it:
+Method. Records of HOSTS hosts x METRICS metrics are simulated (seeded) and put into a store, one file per host, as
+hosts write them. The noise is that of bench/verdict.py: the errors of repetitions are drawn from the published
+tables, every other metric has the shape of real repetitions, and one repetition in a hundred is disturbed. One
+host in a hundred has a bank that lacks a memory channel (all metrics of the bank lose a quarter), one in a
+thousand loses 15 % everywhere, and one in a thousand did not finish. Two processes are measured, with the peak
+memory that Linux reports:
 
-- stages: reading, judging and reporting one after the other, as `firsttouch report` does it
-- command: `firsttouch report STORE -o OUT` as a whole, start of Python and all
+- stages: reading, judging and reporting one after the other, as in `firsttouch report`
+- command: all of `firsttouch report STORE -o OUT`, including the start of Python
 
-The first view is Chromium's first contentful paint of the page, from this host, the median of VIEWS loads.
+The first view is Chromium's first contentful paint of the page, loaded from this host: the median of VIEWS loads.
 """
 
 from __future__ import annotations
@@ -46,48 +47,50 @@ _STARTED = 1_767_225_600  # 2026-01-01
 
 
 def cases(count: int) -> list[Record]:
-    """Return a record of each case: bandwidth, latency and contention of a host with 8 NUMA nodes."""
-    found = []
+    """Return *count* records, one per case: bandwidth and latency of a host with 8 NUMA nodes."""
+    records = []
     pairs = [{"program": "probe", "pu_nodes": [a], "bank": b} for a in range(NODES) for b in range(NODES)]
     for pair in pairs:
         for kernel in ("copy", "scale", "add", "triad"):
-            found.append(_record("bandwidth", f"{kernel}_bandwidth", "GB/s", "higher", {**pair, "kernel": kernel}))
+            records.append(
+                _record("bandwidth", f"{kernel}_bandwidth", "GB/s", "higher", {**pair, "kernel": kernel})
+            )
     for size in (1 << p for p in range(12, 31)):
         for pair in pairs:
-            found.append(_record("latency", "random_latency", "ns", "lower", {**pair, "size_bytes": size}))
-    if count > len(found):
-        raise SystemExit(f"there are {len(found)} metrics at most")
-    # Of each check some, however few are wanted.
-    return [found[i * len(found) // count] for i in range(count)]
+            records.append(_record("latency", "random_latency", "ns", "lower", {**pair, "size_bytes": size}))
+    if count > len(records):
+        raise SystemExit(f"--metrics: at most {len(records)}")
+    # Evenly spaced, so that a small count covers every check.
+    return [records[i * len(records) // count] for i in range(count)]
 
 
 def _record(check: str, metric: str, unit: str, better: schema.Better, parameters: dict[str, object]) -> Record:
     return Record(check, metric, unit, better, (1.0,), parameters=parameters, system="bench", host="", time="")
 
 
-def make(folder: Path, hosts: int, metrics: int, passes: int, seed: int) -> int:
-    """Fill a store; return how many records there are."""
+def make(folder: Path, hosts: int, metrics: int, repetitions: int, seed: int) -> int:
+    """Fill a store; return its number of records."""
     rng = np.random.default_rng(seed)
-    every = cases(metrics)
-    template = schema.to_frame([c for _ in range(passes) for c in every])
+    wanted = cases(metrics)
+    template = schema.to_frame([c for _ in range(repetitions) for c in wanted])
     errors = rng.choice(np.array(simulated.errors()), metrics)
     shapes = [np.array(s) for s in simulated.shapes()]
-    known = np.concatenate(shapes)
+    deviations = np.concatenate(shapes)
     sizes = np.array([len(s) for s in shapes])
     which = rng.integers(0, len(shapes), metrics)[1::2]
     begins, sizes = (np.cumsum(sizes) - sizes)[which], sizes[which]
     level = rng.uniform(20, 200, metrics)
-    sign = np.array([1.0 if c.better == "higher" else -1.0 for c in every])
-    bank = np.array([c.parameters["bank"] for c in every])
-    when = (np.arange(passes)[:, None] * 86_400 + np.arange(metrics)).ravel() + _STARTED
+    sign = np.array([1.0 if c.better == "higher" else -1.0 for c in wanted])
+    bank = np.array([c.parameters["bank"] for c in wanted])
+    when = (np.arange(repetitions)[:, None] * 86_400 + np.arange(metrics)).ravel() + _STARTED
     text = pl.Series("time", when * 1000).cast(pl.Datetime("ms")).dt.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00")
     template = template.with_columns(text)
     folder.mkdir()
     total = 0
     for host in range(hosts):
-        shape = (passes, metrics)
+        shape = (repetitions, metrics)
         noise = rng.standard_normal(shape)
-        noise[:, 1::2] = known[begins + (rng.random((passes, len(which))) * sizes).astype(int)]
+        noise[:, 1::2] = deviations[begins + (rng.random((repetitions, len(which))) * sizes).astype(int)]
         loss = -errors * noise + rng.standard_normal(metrics) * simulated.SPREAD
         loss += (rng.random(shape) < simulated.DISTURBED) * rng.uniform(*simulated.BY, shape)
         if host % 100 == 37:
@@ -122,29 +125,29 @@ def stages(folder: Path, out: Path) -> None:
     marks.append(time.monotonic())
     verdicts = judged(samples, Undescribed("bench"))
     marks.append(time.monotonic())
-    made = fleet_pages.build([verdicts], out)
+    pages = fleet_pages.build([verdicts], out)
     marks.append(time.monotonic())
     seconds = dict(zip(("reading", "judging", "reporting"), np.diff(marks).tolist(), strict=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({**seconds, "peak_bytes": peak, "values": len(samples.value), **made.document["counts"]}))
+    print(json.dumps({**seconds, "peak_bytes": peak, "values": len(samples.value), **pages.document["counts"]}))
 
 
 def run(argv: list[str]) -> tuple[float, float, str]:
     """Return the wall seconds, the peak memory (bytes) and the output of a program that must succeed."""
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as output:
         begin = time.monotonic()
-        process = subprocess.Popen(argv, stdout=said)
+        process = subprocess.Popen(argv, stdout=output)
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.monotonic() - begin
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise SystemExit(f"{argv[0]} ended with {process.returncode}")
-        said.seek(0)
-        return seconds, used.ru_maxrss * 1024, said.read()
+        output.seek(0)
+        return seconds, used.ru_maxrss * 1024, output.read()
 
 
 def first_views(folder: Path) -> list[float]:
-    """Return the seconds until the page's first contentful paint of each load; none without Chromium."""
+    """Return the seconds until the first contentful paint of each load of the page; empty without Chromium."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         return []
@@ -163,11 +166,11 @@ def first_views(folder: Path) -> list[float]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    found: list[float] = []
+    paints: list[float] = []
     try:
-        # A document that is dumped before its first paint tells nothing.
+        # A document that is dumped before its first paint has no time and is loaded again.
         for _ in range(3 * VIEWS):
-            if len(found) == VIEWS:
+            if len(paints) == VIEWS:
                 break
             with tempfile.TemporaryDirectory() as profile:
                 argv = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
@@ -175,20 +178,20 @@ def first_views(folder: Path) -> list[float]:
                 argv += [f"--user-data-dir={profile}", "--window-size=1280,900", "--timeout=20000", "--dump-dom"]
                 address = f"http://127.0.0.1:{server.server_address[1]}/frame.html"
                 done = subprocess.run([*argv, address], capture_output=True, text=True, timeout=120, check=True)
-            if known := re.search(r"<title>([\d.]+)</title>", done.stdout):
-                found.append(float(known[1]) / 1000)
+            if title := re.search(r"<title>([\d.]+)</title>", done.stdout):
+                paints.append(float(title[1]) / 1000)
     finally:
         server.shutdown()
         server.server_close()
         (folder / "frame.html").unlink()
-    return found
+    return paints
 
 
-def bench(work: Path, hosts: int, metrics: int, passes: int, seed: int) -> dict[str, object]:
-    """Return what one case costs."""
+def bench(work: Path, hosts: int, metrics: int, repetitions: int, seed: int) -> dict[str, object]:
+    """Return the measurements of one fleet."""
     folder, out = work / "store", work / "out"
     begin = time.monotonic()
-    total = make(folder, hosts, metrics, passes, seed)
+    total = make(folder, hosts, metrics, repetitions, seed)
     print(f"  simulated {total} records in {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
     out.mkdir()
     staged = json.loads(run([sys.executable, __file__, "--stages", str(folder), str(out)])[2])
@@ -196,10 +199,10 @@ def bench(work: Path, hosts: int, metrics: int, passes: int, seed: int) -> dict[
     firsttouch = str(Path(sys.executable).with_name("firsttouch"))
     seconds, peak, _ = run([firsttouch, "report", str(folder), "-o", str(out)])
     views = first_views(out)
-    found = {
+    result = {
         "hosts": hosts,
         "metrics": metrics,
-        "passes": passes,
+        "passes": repetitions,
         "stages": staged,
         "command_s": seconds,
         "command_peak_bytes": peak,
@@ -208,39 +211,37 @@ def bench(work: Path, hosts: int, metrics: int, passes: int, seed: int) -> dict[
     }
     begin = time.monotonic()
     store.compact(folder)
-    found["compaction_s"] = time.monotonic() - begin
-    found["compacted_command_s"] = run([firsttouch, "report", str(folder), "-o", str(out)])[0]
-    return found
+    result["compaction_s"] = time.monotonic() - begin
+    result["compacted_command_s"] = run([firsttouch, "report", str(folder), "-o", str(out)])[0]
+    return result
 
 
-def show(found: dict[str, object]) -> None:
-    """Print a case as a small table."""
-    staged = found["stages"]
-    size = f"{found['hosts']} hosts x {found['metrics']} metrics x {found['passes']} passes"
+def show(result: dict[str, object]) -> None:
+    """Print the measurements of one fleet as a small table."""
+    staged = result["stages"]
+    size = f"{result['hosts']} hosts x {result['metrics']} metrics x {result['passes']} repetitions"
     print(f"{size}, {staged['values']} values")
     for name in ("reading", "judging", "reporting"):
         print(f"  {name:34}{staged[name]:8.1f} s")
-    print(f"  {'the three, peak memory':34}{staged['peak_bytes'] / 1e9:8.2f} GB")
-    print(
-        f"  {'firsttouch report, whole':34}{found['command_s']:8.1f} s{found['command_peak_bytes'] / 1e9:8.2f} GB"
-    )
-    print(f"  {'the same of a compacted store':34}{found['compacted_command_s']:8.1f} s")
-    print(f"  {'compaction':34}{found['compaction_s']:8.1f} s")
-    print(f"  {'page':34}{found['page_bytes'] / 1e6:8.2f} MB (at most {PAGE_MOST / 1e6:.0f})")
-    if views := found["first_view_s"]:
+    print(f"  {'stages, peak memory':34}{staged['peak_bytes'] / 1e9:8.2f} GB")
+    print(f"  {'firsttouch report':34}{result['command_s']:8.1f} s{result['command_peak_bytes'] / 1e9:8.2f} GB")
+    print(f"  {'the same from a compacted store':34}{result['compacted_command_s']:8.1f} s")
+    print(f"  {'compaction':34}{result['compaction_s']:8.1f} s")
+    print(f"  {'page':34}{result['page_bytes'] / 1e6:8.2f} MB (limit {PAGE_MOST / 1e6:.0f})")
+    if views := result["first_view_s"]:
         spread = f"{min(views):.2f} to {max(views):.2f}"
         print(f"  {'first view':34}{statistics.median(views):8.2f} s ({spread}, {len(views)} loads)")
     else:
-        print(f"  {'first view':34}no Chromium here")
+        print(f"  {'first view':34}not measured: Chromium is not installed")
     print(f"  verdicts: {', '.join(f'{staged[w]} {w}' for w in ('fail', 'invalid', 'suspect', 'pass'))}")
 
 
 def main() -> None:
-    """Measure one pass of each metric, and two passes of half of them."""
+    """Measure one repetition of each metric, then two repetitions of half of the metrics."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=HOSTS)
     parser.add_argument("--metrics", type=int, default=METRICS)
-    parser.add_argument("--passes", type=int, help="only this number of passes, of all metrics")
+    parser.add_argument("--repetitions", type=int, help="measure this number of repetitions of all metrics only")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--stages", nargs=2, type=Path, metavar=("STORE", "OUT"), help=argparse.SUPPRESS)
@@ -248,14 +249,16 @@ def main() -> None:
     if args.stages:
         stages(*args.stages)
         return
-    wanted = [(args.metrics, args.passes)] if args.passes else [(args.metrics, 1), (max(1, args.metrics // 2), 2)]
-    for metrics, passes in wanted:
+    wanted = [(args.metrics, 1), (max(1, args.metrics // 2), 2)]
+    if args.repetitions:
+        wanted = [(args.metrics, args.repetitions)]
+    for metrics, repetitions in wanted:
         with tempfile.TemporaryDirectory() as work:
-            found = bench(Path(work), args.hosts, metrics, passes, args.seed)
+            result = bench(Path(work), args.hosts, metrics, repetitions, args.seed)
         if args.json:
-            print(json.dumps(found, indent=2))
+            print(json.dumps(result, indent=2))
         else:
-            show(found)
+            show(result)
 
 
 if __name__ == "__main__":

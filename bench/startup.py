@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What starting the program costs: CPU seconds of commands that do little else.
+"""Start-up cost: CPU seconds of commands that do little else.
 
 Method. Each command runs ROUNDS times after a first run that fills Python's caches. Its CPU time is the user and
 system time of the process and its children (hwloc's lstopo), which hardly depends on other load on the host.
-Python's own start is printed beside it.
+Python's own start-up is printed for comparison.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Metric:
     rng: random.Random
     bad: int | None
 
-    def one(self, host: int) -> float:
+    def repetition(self, host: int) -> float:
         """Return one repetition of a host, as a rate."""
         value = self.levels[host] * (1 + self.error * self.noise())
         if self.rng.random() < DISTURBED:
@@ -69,7 +69,7 @@ class Metric:
 class Score:
     """The result of one rule: hosts detected, hosts blamed, and repetitions per host and metric."""
 
-    found: int = 0
+    detected: int = 0
     trials: int = 0
     blamed: int = 0
     validations: int = 0
@@ -78,7 +78,7 @@ class Score:
     def to_dict(self) -> dict[str, float]:
         """Return the figures that count."""
         return {
-            "found_pct": 100 * self.found / self.trials,
+            "found_pct": 100 * self.detected / self.trials,
             "false_alarms_per_1000_validations": 1000 * self.blamed / self.validations,
             "repetitions_per_metric": statistics.fmean(self.repetitions),
             "trials": self.trials,
@@ -97,19 +97,19 @@ def shapes() -> list[list[float]]:
     with REPEATED.open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             series.setdefault((row["better"], row["metric"], row["case"]), []).append(float(row["value"]))
-    found = []
+    deviations = []
     for (better, *_), values in series.items():
         middle, deviation = statistics.median(values), statistics.stdev(values)
         sign = 1 if better == "higher" else -1
-        found.append([sign * (v - middle) / deviation for v in values])
-    return found
+        deviations.append([sign * (v - middle) / deviation for v in values])
+    return deviations
 
 
 def fleet(rng: random.Random, most_error: float = 1.0) -> list[Metric]:
     """Return the metrics of a trial, with published errors of at most *most_error*."""
-    known, real = [e for e in errors() if e <= most_error], shapes()
+    published, real = [e for e in errors() if e <= most_error], shapes()
     bad = rng.randrange(METRICS)
-    made = []
+    metrics = []
     for number in range(METRICS):
         levels = [1 + rng.gauss(0, SPREAD) for _ in range(HOSTS)]
         host = rng.randrange(HOSTS) if number == bad else None
@@ -117,32 +117,32 @@ def fleet(rng: random.Random, most_error: float = 1.0) -> list[Metric]:
             levels[host] *= 1 - LOSS
         series = rng.choice(real)
         noise: Draw = (lambda: rng.gauss(0, 1)) if number % 2 else (lambda s=series: rng.choice(s))
-        made.append(Metric(rng.choice(known), levels, noise, rng, host))
-    return made
+        metrics.append(Metric(rng.choice(published), levels, noise, rng, host))
+    return metrics
 
 
 def baseline(metric: Metric) -> tuple[Level, list[list[float]]]:
-    """Return what is learnt of a metric, and the repetitions that it took."""
-    seen = [[metric.one(host) for _ in range(FIRST_REPETITIONS)] for host in range(HOSTS)]
+    """Return the reference level that `baseline` learns of a metric, and the repetitions of each host."""
+    seen = [[metric.repetition(host) for _ in range(FIRST_REPETITIONS)] for host in range(HOSTS)]
     while True:
         level = learn({str(host): values for host, values in enumerate(seen)}, "higher")
         if level is None:
-            raise SystemExit("nothing was learnt of this fleet")
+            raise SystemExit("the fleet's repetitions give no reference level")
         more = level.more_repetitions
         if not more or len(seen[0]) > MOST:
             return level, seen
         for host, values in enumerate(seen):
-            values += [metric.one(host) for _ in range(more)]
+            values += [metric.repetition(host) for _ in range(more)]
 
 
 def ours(metric: Metric, level: Level, most: int) -> tuple[set[int], float]:
-    """Return the hosts that fail, and the repetitions per host."""
+    """Return the hosts that fail by the sequential test, and its repetitions per host."""
     failing, repetitions = set(), 0
     for host in range(HOSTS):
         evidence = 0.0
         for _ in range(most):
             repetitions += 1
-            evidence += sprt.weight([1 - metric.one(host) / level.value], level.limit, level.error)
+            evidence += sprt.weight([1 - metric.repetition(host) / level.value], level.limit, level.error)
             if not sprt.PASS_AT < evidence < sprt.FAIL_AT:
                 break
         if evidence >= sprt.FAIL_AT:
@@ -151,7 +151,7 @@ def ours(metric: Metric, level: Level, most: int) -> tuple[set[int], float]:
 
 
 def below(values: Sequence[float], least: float) -> set[int]:
-    """Return the hosts below a constant."""
+    """Return the hosts whose value is below *least*."""
     return {host for host, value in enumerate(values) if value < least}
 
 
@@ -182,18 +182,18 @@ def paper(series: Sequence[Sequence[float]]) -> set[int]:
         if len(left) == len(kept):
             break
         kept = left
-    # Only what is slower is a defect.
+    # A faster host has no defect.
     return {h for h in range(len(ordered)) if similarity(centre, h) < 1 - LOSS and means[h] < means[centre]}
 
 
 def run(trials: int, seed: int, most_error: float, *, similarity: int) -> dict[str, Score]:
-    """Return the score of each way over *trials* fleets; of the paper's, over the first *similarity* of them."""
+    """Return the score of each rule over *trials* fleets; of SuperBench's paper, over the first *similarity*."""
     scores: dict[str, Score] = {}
 
     def note(name: str, failing: set[tuple[int, int]], bad: tuple[int, int], repetitions: float) -> None:
         score = scores.setdefault(name, Score())
         score.trials += 1
-        score.found += bad in failing
+        score.detected += bad in failing
         score.blamed += len({host for number, host in failing if (number, host) != bad})
         score.validations += HOSTS
         score.repetitions.append(repetitions)
@@ -216,7 +216,10 @@ def run(trials: int, seed: int, most_error: float, *, similarity: int) -> dict[s
                 "ReFrame 5 %, 1 repetition": (below(first, good * (1 - LOSS)), 1),
                 "ReFrame 10 %, 1 repetition": (below(first, good * 0.9), 1),
                 "ReFrame 5 %, mean of 10 repetitions": (
-                    below([statistics.fmean(metric.one(h) for _ in range(10)) for h in range(HOSTS)], good * 0.95),
+                    below(
+                        [statistics.fmean(metric.repetition(h) for _ in range(10)) for h in range(HOSTS)],
+                        good * 0.95,
+                    ),
                     10,
                 ),
                 "SuperBench's repository, 1 repetition": (repository(first), 1),
@@ -239,7 +242,7 @@ def run(trials: int, seed: int, most_error: float, *, similarity: int) -> dict[s
 
 
 def main() -> None:
-    """Print a line per way, or a JSON document."""
+    """Print a line per rule, or a JSON document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
@@ -248,20 +251,20 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    found = run(args.trials, args.seed, args.most_error / 100, similarity=args.trials // 10)
-    scores = {name: score.to_dict() for name, score in found.items()}
+    rules = run(args.trials, args.seed, args.most_error / 100, similarity=args.trials // 10)
+    scores = {name: score.to_dict() for name, score in rules.items()}
     if args.json:
         print(json.dumps({"loss": LOSS, "hosts": HOSTS, "metrics": METRICS, "ways": scores}, indent=2))
         return
-    print(f"{'':44}{'found':>8}{'false alarms':>16}{'samples per':>12}")
+    print(f"{'':44}{'detected':>9}{'false alarms':>15}{'repetitions':>12}")
     print(
         f"{LOSS:.0%} loss of one metric on one host of {HOSTS}".ljust(44)
-        + f"{'%':>8}{'per 1000 hosts':>16}{'metric':>12}"
+        + f"{'%':>9}{'per 1000 hosts':>15}{'per metric':>12}"
     )
-    for name, told in scores.items():
-        share = "" if "baseline" in name else f"{told['found_pct']:.1f}"
-        blamed = "" if "baseline" in name else f"{told['false_alarms_per_1000_validations']:.2f}"
-        print(f"{name:44}{share:>8}{blamed:>16}{told['repetitions_per_metric']:>12.1f}")
+    for name, score in scores.items():
+        share = "" if "baseline" in name else f"{score['found_pct']:.1f}"
+        blamed = "" if "baseline" in name else f"{score['false_alarms_per_1000_validations']:.2f}"
+        print(f"{name:44}{share:>9}{blamed:>15}{score['repetitions_per_metric']:>12.1f}")
 
 
 if __name__ == "__main__":
