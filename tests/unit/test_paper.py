@@ -324,7 +324,7 @@ expect = "all"
 
 def test_a_claim_is_read() -> None:
     (claim,) = claims.parse(CLAIM, "x.toml")
-    assert (claim.id, claim.paper, claim.line) == ("one", "A paper", 2)
+    assert (claim.id, claim.paper, claim.error("").line) == ("one", "A paper", 2)
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,7 @@ _SCHEMA = {
 class Claim:
     """A claim: its *paper*, *where* in it, what it *says* (paraphrased), and the comparison (*body*).
 
-    *file* and *line* are the place of the claim, for errors.
+    It is entry *number* of *document*, from 0.
     """
 
     id: str
@@ -265,9 +265,13 @@ class Claim:
     says: str
     note: str
     kind: str
-    file: str
-    line: int
+    document: documents.Document
+    number: int
     body: Mapping[str, Any] = field(default_factory=dict)
+
+    def error(self, reason: str) -> BadInput:
+        """Return the error that the claim is wrong because of *reason*, with its file and line."""
+        return self.document.error(reason, "claim", self.number)
 
 
 def load() -> list[Claim]:
@@ -278,7 +282,7 @@ def load() -> list[Claim]:
     seen: dict[str, Claim] = {}
     for claim in claims:
         if claim.id in seen:
-            raise BadInput(f"a second claim '{claim.id}': use another id", file=claim.file, line=claim.line)
+            raise claim.error(f"a second claim '{claim.id}': use another id")
         seen[claim.id] = claim
     return claims
 
@@ -289,14 +293,13 @@ def parse(text: str, file: str) -> list[Claim]:
     document.check(_SCHEMA)
     claims = []
     for number, entry in enumerate(document.data["claim"]):
-        line = document.line("claim", number)
         lacking = [key for key in _KINDS[entry["kind"]] if key not in entry]
         for kind, keys in _ONE_OF.items():
             if entry["kind"] == kind and not keys & entry.keys():
                 lacking.append(" or ".join(sorted(keys)))
         if lacking:
             reason = f"claim '{entry['id']}' of kind {entry['kind']} needs {', '.join(lacking)}"
-            raise BadInput(reason, file=file, line=line)
+            raise document.error(reason, "claim", number)
         own = {"id", "where", "says", "note", "kind"}
         claims.append(
             Claim(
@@ -306,8 +309,8 @@ def parse(text: str, file: str) -> list[Claim]:
                 says=entry["says"],
                 note=entry.get("note", ""),
                 kind=entry["kind"],
-                file=file,
-                line=line,
+                document=document,
+                number=number,
                 body={k: v for k, v in entry.items() if k not in own},
             )
         )
@@ -337,7 +340,7 @@ def _outcome(claim: Claim, sheets: Sheets) -> Outcome:
     try:
         agrees, actual, cells = _JUDGES[claim.kind](claim.body, sheets)
     except BadInput as error:
-        raise BadInput(f"claim '{claim.id}': {error}", file=claim.file, line=claim.line) from error
+        raise claim.error(f"claim '{claim.id}': {error}") from error
     return Outcome(claim, agrees, actual, tuple(cells))
 
 
