@@ -109,7 +109,7 @@ def test_an_aligner_that_breaks(firsttouch, many, stand_in, scratch):
         (["--apply", "-o", "/nowhere/x.sam"], "the folder of the output does not exist"),
         (["--reads", "/nowhere.fq"], "/nowhere.fq"),
         (["--index", "/nowhere"], "no index of bwa-mem there"),
-        (["--policies", "interleave"], "--policies must have 'original'"),
+        (["--policies", "interleave"], "--policies must include 'original'"),
         (["--policies", "best"], "no policy 'best'"),
         (["--records", "/nowhere.jsonl"], "/nowhere.jsonl"),
     ],
