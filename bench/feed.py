@@ -41,7 +41,7 @@ from firsttouch.genomics.fastq import Reads, inspect
 from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder
 from firsttouch.units import parse_bytes
 
-#: The gzip file holds one such part of the plain file, because compression is slow.
+#: The gzip file holds this fraction (1/PACKED_PART) of the plain file, because compression is slow.
 PACKED_PART = 8
 TITLES = {StaticFeeder: "Static", DynamicFeeder: "Dynamic"}
 RAPIDGZIP = Path(sys.executable).with_name("rapidgzip")

@@ -5,11 +5,10 @@ Method. All programs run in turn, in several rounds, on all PUs of the first NUM
 first bank that has memory). All arrays have the same size: STREAM's, if a program ``stream`` is on PATH.
 
 1. Rates: the best repetition of each program, as in STREAM, and the ratio of the probe's to the best of the
-others.
-   Other load on the host can only slow a repetition down, so the best over all rounds is the most stable figure.
+   others. Other load on the host can only slow a repetition down, so the best over all rounds is the most stable
+   figure.
 2. Latency: a pointer chase by google/multichase (``multichase`` on PATH), by lat_mem_rd -t, and by the probe in
-the
-   same order of accesses; the minimum of each. lat_mem_rd without -t is shown too, labelled sequential:
+   the same order of accesses; the minimum of each. lat_mem_rd without -t is shown too, labelled sequential:
    prefetchers hide its latency.
 3. Cost: wall seconds of the probe's whole sweep of this host, with three repetitions of each kernel, over those of
    thesis algorithm 1, which runs ``numactl ... stream`` (ten repetitions) for each placement. One run of STREAM is

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emulated NUMA machines: a guest with a real Linux kernel and as many NUMA nodes as its data file says."""
+"""Emulated NUMA machines: a guest with a real Linux kernel and the NUMA nodes that its data file describes."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs inside the guest: sets it up as the test runner says, then runs one command after another.
+"""The agent inside the guest: sets the guest up for the test runner, then runs one command after another.
 
-Standard library only and started without site-packages: it is copied into the initramfs.
+It is copied into the initramfs, so it uses the standard library only and starts without site-packages.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .channel import Channel
 CGROUPS = Path("/sys/fs/cgroup")
 #: The cgroup whose cpuset every command gets on a machine with allowed_nodes.
 CPUSET = CGROUPS / "allowed"
-#: How long after a kill to wait for output that another process, outside the group, still holds open.
+#: Seconds after a kill to wait for the end of output that a process outside of the group holds open.
 GRACE_SECONDS = 2.0
 
 
 def first_process() -> NoReturn:
     """Be process 1: start the agent, reap orphans, power off when the agent ends."""
-    # A bank that a test fills must not take the agent with it.
+    # The OOM killer must spare the agent if a test fills a bank.
     _set_oom_score(-1000)
     agent = os.fork()
     if agent == 0:
@@ -48,7 +48,7 @@ def first_process() -> NoReturn:
 
 
 def main() -> None:
-    """Serve commands until the test runner goes away."""
+    """Serve commands until the test runner disconnects."""
     (port,) = Path("/dev").glob("vport*p1")
     host = Channel(os.open(port, os.O_RDWR))
     host.send(channel.HELLO, b"")
@@ -74,7 +74,7 @@ def set_up(
     allowed_nodes: list[int],
     allowed_pus: list[int],
 ) -> None:
-    """Make the guest what the machine's file and the test runner say."""
+    """Set the guest up with the settings of the machine's file and of the test runner."""
     time.clock_settime(time.CLOCK_REALTIME, seconds)
     os.environ.clear()
     os.environ.update(environment)
@@ -87,7 +87,7 @@ def set_up(
     if not kernel.exists():
         kernel.symlink_to(modules)
     Path(shared).mkdir(parents=True, exist_ok=True)
-    # cache=mmap: each side sees at once what the other one wrote, and writable mappings work.
+    # cache=mmap: each side sees the other's writes at once, and writable mappings work.
     options = "trans=virtio,version=9p2000.L,msize=512000,cache=mmap"
     subprocess.run(["mount", "-t", "9p", "-o", options, "shared", shared], check=True)
     for switch in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/online"):
@@ -103,7 +103,7 @@ def set_up(
 
 
 def serve(host: Channel, request: dict[str, Any]) -> dict[str, Any]:
-    """Run one command, its output going to *host* as it comes, and say how it ended."""
+    """Run one command, forward its output to *host* at once, and report how it ended."""
     try:
         command = _Command(host, request)
     except OSError as error:
@@ -151,8 +151,8 @@ class _Command:
         self._selector.register(host, selectors.EVENT_READ, self._read_host)
 
     def wait(self) -> dict[str, Any]:
-        """Forward output until all of it is there and the process has ended, or its time is up."""
-        # Keys may have come in one piece with the request.
+        """Forward output until it ends and the process has ended, or until the time limit."""
+        # Keys may have arrived together with the request.
         self._obey()
         timed_out = not self._forward(self._deadline)
         if timed_out:
@@ -166,7 +166,7 @@ class _Command:
         return {"status": self._process.wait(), "timed_out": timed_out}
 
     def _forward(self, deadline: float | None) -> bool:
-        """Return whether the command was over before *deadline*."""
+        """Return whether the command ended before *deadline*."""
         while self._running or self._open_outputs:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -179,7 +179,7 @@ class _Command:
         def forward(descriptor: int) -> None:
             try:
                 data = os.read(descriptor, 1 << 16)
-            except OSError:  # how a terminal says that nobody has it open any more
+            except OSError:  # a terminal reports so that no process has it open any more
                 data = b""
             if data:
                 self._host.send(kind, data)
@@ -194,7 +194,7 @@ class _Command:
         os.close(descriptor)
         self._running = False
         if self._terminal is not None:
-            # What a shell leaves in the background may keep the terminal; the session is over all the same.
+            # Background processes of a shell may keep the terminal open; the session has ended nevertheless.
             self._open_outputs = 0
 
     def _read_host(self, _: int) -> None:
@@ -202,7 +202,7 @@ class _Command:
         self._obey()
 
     def _obey(self) -> None:
-        """Act on what the host sent."""
+        """Handle a frame from the host."""
         while (frame := self._host.buffered()) is not None:
             kind, payload = frame
             assert self._terminal is not None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames between the test runner and the guest's agent, over a socket outside and a virtio port inside.
 
-A frame is one byte that says its kind, four bytes of length, and that many bytes.
+A frame is one byte for its kind, four bytes for its length, and the payload.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ COMMAND = b"C"  # JSON: argv, cwd, env, timeout, tty
 INPUT = b"I"  # bytes for the command's terminal
 RESIZE = b"W"  # JSON: rows, columns of the command's terminal
 # From the guest.
-HELLO = b"H"  # the agent is there and wants SETUP
+HELLO = b"H"  # the agent runs and waits for SETUP
 READY = b"R"  # set up
 STDOUT = b"O"
 STDERR = b"E"
 EXIT = b"X"  # JSON: status, timed_out; or errno, reason, file of a command that could not start
 
 _HEADER = struct.Struct(">cI")
-#: Linux copies every write to a virtio port into one buffer of at most this size.
+#: Linux copies each write to a virtio port into one buffer of at most this size (bytes).
 _PIECE = 32 << 10
 
 
 class ChannelClosedError(Exception):
-    """The other side is gone."""
+    """The other side has disconnected."""
 
 
 class ChannelTimeoutError(Exception):
-    """No complete frame came in time."""
+    """No complete frame arrived in time."""
 
 
 class Channel:
@@ -53,7 +53,7 @@ class Channel:
         rest = memoryview(_HEADER.pack(kind, len(payload)) + payload)
         while rest:
             try:
-                # A virtio port may take a part only.
+                # A virtio port may accept only a part.
                 rest = rest[os.write(self._descriptor, rest[:_PIECE]) :]
             except (BrokenPipeError, ConnectionResetError) as error:
                 raise ChannelClosedError from error
@@ -70,7 +70,7 @@ class Channel:
         return frame
 
     def fill(self) -> None:
-        """Read what is there, at least one byte."""
+        """Read the available bytes, at least one."""
         try:
             data = os.read(self._descriptor, 1 << 16)
         except ConnectionResetError as error:

@@ -15,13 +15,13 @@ from .guest import Guest
 
 @pytest.fixture(scope="session")
 def guest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
-    """An emulated machine that is up for all tests that name it; a module names its machines like this:
+    """An emulated machine, shared by all tests that name it. A module names its machines like this:
 
     pytestmark = [pytest.mark.emulated, pytest.mark.parametrize("guest", ["small"], indirect=True)]
 
     pytest runs the tests of one machine after the other, whatever their module, so that each machine boots
-    once. A test that spoils its guest boots one of its own. What a host lacks for it is an error that says
-    what to install, not a skip.
+    once. A test that changes its guest boots a separate one. If the host lacks a program for it, the fixture
+    fails and names the package to install; it does not skip.
     """
     with Guest(machine.load(request.param), tmp_path_factory.mktemp("shared")) as booted:
         yield booted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a cpio archive as Linux reads it for an initramfs; made here because making /dev/console needs root."""
+"""Writes a cpio archive for an initramfs. The program cpio would need root to create /dev/console."""
 
 from __future__ import annotations
 

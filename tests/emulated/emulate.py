@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shell on an emulated NUMA machine, or one command in it: for people, by hand or from make."""
+"""Opens a shell on an emulated NUMA machine, or runs one command there (`make emulate`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-# This file is started by its path, and its package lies next to the other tests.
+# This file is started by its path, so its package is not on sys.path.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from emulated import channel, image, machine, services, terminal
@@ -32,12 +32,12 @@ except in the shared directory, where reports go. Placement is real in there. Sp
 bandwidth and no counter of a NUMA machine is modelled; records say that they are of an emulated host, and
 their speed is not judged. $FIRSTTOUCH_EFFORT is smoke in there, unless it is set.
 """
-#: Of the caller's environment, what a command in the guest gets as well.
+#: Variables of the caller's environment that a command in the guest inherits.
 PASSED_ON = ("PATH", "TERM", "LANG", "VIRTUAL_ENV")
 
 
 def main() -> int:
-    """Do what the command line says; return the exit status of the command in the guest."""
+    """Run the command line; return the exit status of the command in the guest."""
     arguments = parse_arguments()
     if arguments.list:
         for name in machine.names():
@@ -86,13 +86,13 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def named(items: list[str]) -> Mapping[str, str]:
-    """Return what --env says: NAME=VALUE, or NAME with the caller's value."""
+    """Return the variables of --env options: NAME=VALUE, or NAME with the caller's value."""
     parts = [item.partition("=") for item in items]
     return {name: value if given else os.environ.get(name, "") for name, given, value in parts}
 
 
 def write(kind: bytes, data: bytes) -> None:
-    """Pass a piece of the command's output on to the same one of this process's outputs."""
+    """Write a piece of the command's output to the same stream of this process."""
     stream = sys.stdout if kind == channel.STDOUT else sys.stderr
     stream.buffer.write(data)
     stream.flush()
@@ -109,5 +109,5 @@ if __name__ == "__main__":
         status = 127
     except KeyboardInterrupt:
         status = 130
-    # As a shell says that a command was killed by a signal.
+    # A shell's exit status for a command that a signal killed.
     sys.exit(128 - status if status < 0 else status)

@@ -4,8 +4,8 @@
     with Guest(machine.load("small"), shared=directory) as guest:
         guest.run(["numactl", "--hardware"], check=True).text
 
-The guest's root is the host's, at the time of the boot, read-only under an overlay that is thrown away;
-`shared` is at the same path inside and outside and writable on both sides.
+The guest's root is the host's at the time of the boot, read-only under a temporary overlay. `shared` has the same
+path inside and outside, and both sides can write to it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .qemu import Qemu
 
 Argument = str | os.PathLike[str]
 
-#: The checkout's Python that is run in guests.
+#: The folders of the checkout whose Python code runs in guests.
 CODE = (HERE.parent.parent / "src", HERE.parent.parent / "reframe", HERE)
-#: Several times what a 64-PU machine takes on a busy two-PU host.
+#: Seconds for a boot: several times what a 64-PU machine takes on a busy two-PU host.
 BOOT_LIMIT = 280.0
-#: With KVM a boot takes seconds or hangs.
+#: The same with KVM, where a boot takes seconds or hangs.
 TRIAL_LIMIT = 40.0
-#: How much longer than a command's own time limit the guest may take to say that it was reached.
+#: Seconds after a command's own time limit within which the guest must report that it was reached.
 ANSWER_LIMIT = 60.0
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -45,11 +45,11 @@ ENVIRONMENT = {
 
 
 class GuestError(RunFailed):
-    """The guest did not boot, died or does not answer; the text ends with its console's last lines."""
+    """The guest did not boot, died or does not answer. The text ends with the last lines of its console."""
 
 
 class CommandError(subprocess.CalledProcessError):
-    """A command failed in the guest, and the caller wanted it to succeed."""
+    """A command that the caller wanted to succeed failed in the guest."""
 
     def __str__(self) -> str:
         return f"{super().__str__()}\n{self.stdout.decode(errors='replace')}{self.stderr.decode(errors='replace')}"
@@ -60,12 +60,12 @@ class Completed(subprocess.CompletedProcess[bytes]):
 
     @property
     def text(self) -> str:
-        """What it wrote to standard output, as text."""
+        """Its standard output, as text."""
         return self.stdout.decode(errors="replace")
 
     @property
     def error_text(self) -> str:
-        """What it wrote to standard error, as text."""
+        """Its standard error, as text."""
         return self.stderr.decode(errors="replace")
 
 
@@ -75,14 +75,14 @@ class Guest:
     def __init__(self, machine: Machine, shared: Path) -> None:
         self.machine = machine
         self.shared = shared.resolve(strict=True)
-        #: From the start of QEMU to the readiness for the first command.
+        #: Seconds from the start of QEMU until the first command can run.
         self.boot_seconds = 0.0
         self.accelerator = ""
         self._qemu: Qemu | None = None
         self._epitaph = "it has not been started"
 
     def start(self) -> Self:
-        """Boot; GuestError says why it did not."""
+        """Boot; raises GuestError with the reason if the guest does not."""
         booted = image()
         compiled()
         trials = Trials(booted.release)
@@ -105,7 +105,7 @@ class Guest:
             self.frame(begin + limit)
             self._qemu.channel.send_json(channel.SETUP, self._setup(booted))
             self.frame(begin + limit)
-            # More than the agent has to work: programs of the host's root do, with their libraries.
+            # Programs of the host's root must work with their libraries, not only the agent.
             self.run(["numactl", "--hardware"], check=True)
         except BaseException as error:
             self.close(f"it did not boot: {error}")
@@ -178,17 +178,18 @@ class Guest:
                     break
                 output(kind, payload)
         except BaseException as error:
-            # In the middle of a command there is no way back: its output would be taken for the next one's.
+            # After an interrupted command the guest cannot be used: the rest of its output would be taken for the
+            # next one's.
             self.close(f"a command was interrupted by {type(error).__name__}")
             raise
         return exit_status(payload, argv, timeout)
 
     def begin(self, request: Mapping[str, Any]) -> None:
-        """Start the command of a request(); what comes of it is in the next frames."""
+        """Start the command of a request(); the next frames have its output and end."""
         self.running.channel.send_json(channel.COMMAND, request)
 
     def frame(self, deadline: float | None) -> tuple[bytes, bytes]:
-        """Return the next frame from the guest; GuestError if it is dead or silent."""
+        """Return the next frame from the guest; raises GuestError if it is dead or silent."""
         qemu = self.running
         try:
             return qemu.channel.receive(deadline)
@@ -201,7 +202,7 @@ class Guest:
 
     @property
     def running(self) -> Qemu:
-        """The guest's QEMU; GuestError says why there is none."""
+        """The guest's QEMU; raises GuestError if it does not run."""
         if self._qemu is None:
             raise GuestError(f"the guest {self.machine.name} is not up: {self._epitaph}")
         return self._qemu
@@ -223,7 +224,7 @@ class Guest:
 
 
 def compiled() -> None:
-    """Bring the checkout's bytecode up to date: compiling it anew in there would take the guest seconds."""
+    """Compile the checkout's bytecode: in the guest this would take seconds."""
     for folder in CODE:
         compileall.compile_dir(folder, quiet=2)
 
@@ -249,7 +250,7 @@ def request(
 
 
 def exit_status(payload: bytes, argv: Sequence[Argument], timeout: float | None) -> int:
-    """Return the exit status that an EXIT frame carries, or raise what subprocess.run would."""
+    """Return the exit status of an EXIT frame, or raise the exception of subprocess.run."""
     end = channel.document(payload)
     if "errno" in end:
         raise OSError(end["errno"], end["reason"], end["file"])

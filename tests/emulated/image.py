@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest boots: Debian's kernel, unpacked and not installed, and an initramfs. Both are cached.
+"""The boot files of a guest, both cached: Debian's kernel, unpacked from its package, and an initramfs.
 
-The cache is .cache/emulated of the checkout, or emulated in $FIRSTTOUCH_CACHE. A host without network
-needs the package's file (linux-image-VERSION-amd64_*.deb) in it, once.
+The cache is .cache/emulated of the checkout, or emulated in $FIRSTTOUCH_CACHE. On a host without network, put the
+package's file (linux-image-VERSION-amd64_*.deb) there once.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ PROGRAMS = {
 }
 #: The meta-package that depends on the current kernel. (Debian's cloud kernel has no 9p.)
 KERNEL_PACKAGE = "linux-image-amd64"
-#: Loaded in this order, each with what it depends on: the root file system and the agent's port. Whoever
-#: needs others, such as msr, can modprobe them in the guest.
+#: Modules for the root file system and the agent's port, loaded in this order with their dependencies. Tests can
+#: modprobe others, such as msr, in the guest.
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console")
 #: The part of this package that runs in the guest.
 AGENT = ("__init__.py", "channel.py", "agent.py")
@@ -49,7 +49,7 @@ XZ_MAGIC = b"\xfd7zXZ\0"
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """Paths of what QEMU boots, and of the kernel's modules on the host."""
+    """Paths of the files that QEMU boots, and of the kernel's modules on the host."""
 
     release: str
     kernel: Path
@@ -58,7 +58,7 @@ class Image:
 
 
 def cache() -> Path:
-    """Return the cache's directory, made if need be."""
+    """Return the cache's directory, created if necessary."""
     checkout = HERE.parent.parent
     directory = Path(os.environ.get("FIRSTTOUCH_CACHE") or checkout / ".cache").resolve() / "emulated"
     directory.mkdir(parents=True, exist_ok=True)
@@ -66,8 +66,8 @@ def cache() -> Path:
 
 
 def program(name: str) -> str:
-    """Return the path of one of PROGRAMS; Missing says how to install those that are not there."""
-    # A user's PATH lacks the directories in which Debian has kmod.
+    """Return the path of one of PROGRAMS; raises Missing with the packages to install."""
+    # Debian installs kmod into directories that are not on a user's PATH.
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     absent = [needed for needed in PROGRAMS if shutil.which(needed, path=path) is None]
     if absent:
@@ -77,7 +77,7 @@ def program(name: str) -> str:
 
 
 def image() -> Image:
-    """Return the cached image, building first what is missing of it."""
+    """Return the cached image; build the missing parts first."""
     for name in PROGRAMS:
         program(name)
     with _lock():
@@ -91,7 +91,7 @@ def image() -> Image:
 
 @contextmanager
 def _lock() -> Iterator[None]:
-    """Let one process at a time build what is missing; the lock goes with the process that holds it."""
+    """Let one process at a time build. The lock ends with the process that holds it."""
     with (cache() / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -117,16 +117,16 @@ def _kernel_tree() -> Path:
 
 
 def _unpacked_kernel(packed: bytes) -> bytes:
-    """Return the kernel proper, or nothing if it is packed in another way than Debian 12 does.
+    """Return the uncompressed kernel, or no bytes if it is not compressed as in Debian 12.
 
-    QEMU boots either; but a kernel that unpacks itself on an emulated processor takes six seconds for it.
+    QEMU boots both, but a kernel that decompresses itself takes six seconds on an emulated processor.
     The header's fields are those of Linux's x86 boot protocol.
     """
     setup_sectors = packed[0x1F1]
     offset, length = struct.unpack_from("<II", packed, 0x248)
     begin = (setup_sectors + 1) * 512 + offset
     payload = packed[begin : begin + length]
-    # Behind the xz stream there are four bytes with its size, which lzma.decompress would not like.
+    # Four bytes with its size follow the xz stream; lzma.decompress would refuse them.
     return lzma.LZMADecompressor().decompress(payload) if payload.startswith(XZ_MAGIC) else b""
 
 
@@ -148,7 +148,7 @@ def _download() -> Path:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """Make a directory in the cache that is gone afterwards, unless it has been renamed."""
+    """Make a directory in the cache that is removed afterwards unless it has been renamed."""
     directory = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache()))
     try:
         yield directory
@@ -157,12 +157,12 @@ def _scratch() -> Iterator[Path]:
 
 
 def _initramfs(tree: Path, release: str) -> Path:
-    """Return the initramfs, which is cached under the hash of what goes into it."""
+    """Return the initramfs, cached under the hash of its content."""
     modules = _modules(tree, release)
     files = {
         "bin/busybox": Path(program("busybox")).read_bytes(),
         "init": (HERE / "init.sh").read_bytes(),
-        # The interpreter that runs this: in the guest it is where it is on the host.
+        # The interpreter that runs this module has the same path in the guest.
         "python": os.fsencode(Path(sys.executable).resolve()),
         "modules/order": "\n".join(_plain_name(module) for module in modules).encode(),
         **{f"emulated/{name}": (HERE / name).read_bytes() for name in AGENT},
@@ -197,6 +197,6 @@ def _plain_name(module: Path) -> str:
 
 
 def _unpacked(module: Path) -> bytes:
-    """Return the module's bytes: Debian 12 has them plain, Debian 13 compressed."""
+    """Return the module's bytes: plain in Debian 12, compressed in Debian 13."""
     data = module.read_bytes()
     return lzma.decompress(data) if module.suffix == ".xz" else data

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs scenarios inside the guest with firsttouch's own launcher: `inside.py ORDER.json` prints one JSON document.
 
-The order names scenarios (none: those that tell most of the machine) and either ``touch`` (a program that
-touches and holds memory as each instance, and how many MiB for each NUMA node that the instance may use) or
-``align`` (index and reads for BWA-MEM). A scenario may be a list: its name, and what is put before each instance's
-argv. The document has a result for each scenario, in that order.
+The order names scenarios (none: the largest of each policy) and either ``touch`` (a program that touches and holds
+memory as each instance, and the MiB for each NUMA node that the instance may use) or ``align`` (index and reads
+for BWA-MEM). A scenario may be a list: its name, and the words before each instance's argv. The document has a
+result for each scenario, in the same order.
 """
 
 import json
@@ -14,8 +14,8 @@ import types
 from dataclasses import replace
 from pathlib import Path
 
-# Emulated, loading the validator takes as long as a scenario or two. All that it would look at in here are the
-# package's own data files, and whoever starts firsttouch outside has them looked at.
+# In the emulator, loading the validator takes as long as a scenario or two. It would only check the package's own
+# data files, which any start of firsttouch outside of the guest checks.
 validator = types.ModuleType("jsonschema")
 validator.Draft202012Validator = lambda schema: types.SimpleNamespace(iter_errors=lambda data: ())
 sys.modules["jsonschema"] = validator
@@ -25,15 +25,15 @@ from firsttouch.execution.process_runner import Job, Watching, run_together  # n
 from firsttouch.host.topology import of_this_host  # noqa: E402
 from firsttouch.scenarios.placement import Plan, Scenario, plan  # noqa: E402
 
-# Emulated, a look takes a tenth of a second: at the usual share of the time there would be hardly any.
+# In the emulator, a sample takes a tenth of a second; with the usual share of the time there would be hardly any.
 SHARE = 0.5
 PAGES_PER_MIB = 256
 
 
 def touched(scenario: Scenario, wrap: list[str], order: dict) -> dict:
-    """Return what was found of instances that touch and hold memory, and the verdict on each."""
+    """Return the observed placements of instances that touch and hold memory, and the verdict on each."""
     program, each = order["touch"]
-    # Enough on every bank for the verdict to judge evenness, and no more.
+    # Just enough pages on every bank for the verdict to judge evenness.
     mebibytes = each * max(len(placement.numa_nodes) for placement in scenario.placements)
     with tempfile.TemporaryDirectory() as name:
         jobs, seen = [], Path(name) / "seen"
@@ -50,7 +50,7 @@ def touched(scenario: Scenario, wrap: list[str], order: dict) -> dict:
 
 
 def telling_when_seen(seen: Path, scenario: Scenario, mebibytes: int) -> Watching:
-    """Return how to watch: the file *seen* is made when each instance was seen with all its memory and threads."""
+    """Return a watcher that makes the file *seen* once it saw each instance with all its memory and threads."""
     found_of: dict[int, placement_check.Observed] = {}
 
     def look(pid: int, observed: placement_check.Observed) -> None:
@@ -64,8 +64,8 @@ def telling_when_seen(seen: Path, scenario: Scenario, mebibytes: int) -> Watchin
 
 
 def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
-    """Return what was found of aligners, the verdict on each, and the checksum of their alignments."""
-    # Not at the top: with all that it needs, it takes an emulated Python as long as all the rest.
+    """Return the observed placements of aligners, the verdict on each, and the checksum of their alignments."""
+    # Imported here because its import takes as long as all other imports together in the emulator.
     from firsttouch.genomics import launch  # noqa: PLC0415
     from firsttouch.genomics.aligners import aligner  # noqa: PLC0415
 
@@ -81,14 +81,14 @@ def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
 
 
 def telling(planned: Plan) -> list[str]:
-    """Return the scenarios that tell most of a machine: of each policy the one with most whole NUMA nodes."""
+    """Return the largest scenario of each policy: the one with most whole NUMA nodes."""
     nodes = len(of_this_host().cpu_nodes)
     most = max(s.instances for s in planned.scenarios if s.instances <= nodes)
     return ["1Inst_Interleave", *(s.name for s in planned.scenarios if s.instances == most)]
 
 
 def main(order: dict) -> None:
-    """Plan on this machine, run what is ordered, and print it."""
+    """Plan for this machine, run the ordered scenarios and print their results."""
     planned = plan(of_this_host())
     names = order.get("scenarios") or telling(planned)
     run = aligned if "align" in order else touched

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether KVM works on this host: known only after a guest has booted on it.
+"""Whether KVM works on this host, which only the boot of a guest shows.
 
-/dev/kvm exists on hosts where a nested KVM kills guests in the middle of their boot. So the first boot of
-each machine on such a host is the trial, and what came of it is kept until the host reboots.
+/dev/kvm exists on hosts where a nested KVM kills guests in the middle of their boot. Therefore the first boot of
+each machine is a trial, and its result is kept until the host reboots.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Trials:
-    """What is known of KVM since this host booted, for one guest kernel."""
+    """The results of KVM's trials since this host booted, for one guest kernel."""
 
     def __init__(self, release: str) -> None:
         self._file = image.cache() / f"kvm-{_BOOT_ID.read_text().strip()}-{release}"
 
     def accelerators(self, machine: str) -> list[str]:
-        """Return what to boot *machine* with: one accelerator, or KVM on trial and what to take if it fails.
+        """Return the accelerators for *machine*: one, or KVM on trial and the one to use if it fails.
 
-        $FIRSTTOUCH_ACCELERATOR, kvm or tcg, says it without a trial.
+        $FIRSTTOUCH_ACCELERATOR, kvm or tcg, chooses one without a trial.
         """
         if chosen := os.environ.get("FIRSTTOUCH_ACCELERATOR"):
             if chosen not in {"kvm", "tcg"}:
@@ -45,13 +45,13 @@ class Trials:
         self._note(machine)
 
     def failed(self, reason: str) -> None:
-        """Note a failure; it holds for all machines."""
+        """Note a failure, which counts for all machines."""
         self._note(f"{_FAILED} {reason.splitlines()[0]}")
 
     def _lines(self) -> list[str]:
         return self._file.read_text().splitlines() if self._file.exists() else []
 
     def _note(self, line: str) -> None:
-        # One short write at the end of the file: processes that try at the same time do not mix lines.
+        # One short appending write: concurrent processes do not mix their lines.
         with self._file.open("a") as file:
             file.write(f"{line}\n")

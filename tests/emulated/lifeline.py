@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program that must not outlive the process that started this one: `lifeline.py PROGRAM ARGS`.
+"""Runs a program that must not outlive the starter of this process: `lifeline.py PROGRAM ARGS`.
 
-The starter holds the other end of this process's standard input. When that closes, because the starter
-says so or because it is gone, however it went, the program is killed. Asking the kernel to do that
-alone (PR_SET_PDEATHSIG in the starter) would kill the program when the starter's *thread* ends.
+The starter holds the other end of this process's standard input. The program is killed when this end closes,
+because the starter closes it or has ended in any way. PR_SET_PDEATHSIG in the starter alone would kill the program
+when the starter's *thread* ends.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def _die_with_parent() -> None:
 
 def main(argv: list[str]) -> int:
     """Run *argv* until it ends or standard input does; return its exit status."""
-    # For the case that this process itself is killed: it has one thread, so here the kernel's way is right.
+    # If this process itself is killed: it has one thread, so PR_SET_PDEATHSIG is correct here.
     program = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
         close_fds=False,
         preexec_fn=_die_with_parent,  # noqa: PLW1509
     )
-    # Copies of the program's sockets that stayed open here would hide its end from the starter.
+    # Open copies of the program's sockets would hide its end from the starter.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     ended = os.pidfd_open(program.pid)
     select.select([sys.stdin.fileno(), ended], [], [])

@@ -14,11 +14,11 @@ from firsttouch.units import parse_bytes
 
 MACHINES = Path(__file__).resolve().parent / "machines"
 MIB = 1 << 20
-#: Less than this and the kernel, whose own memory is on NUMA node 0, does not get to its first process.
+#: With less than this, the kernel, whose own memory is on NUMA node 0, cannot start its first process.
 LEAST_MEMORY_OF_NODE_0 = 256 * MIB
 
-#: key -> type, of everything that a machine's file may say; the first five are required, in the file
-#: itself or in the machine that it names as its base.
+#: key -> type, for all keys of a machine's file; the first five are required, in the file itself or in the
+#: machine that it names as its base.
 KEYS: dict[str, type | tuple[type, ...]] = {
     "description": str,
     "cpu": str,
@@ -36,22 +36,22 @@ REQUIRED = tuple(KEYS)[:5]
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What the guest is to look like from inside; index i of a tuple is NUMA node i."""
+    """The machine that the guest must see; index i of a tuple is NUMA node i."""
 
     name: str
     description: str
     #: QEMU's CPU model with its features.
     cpu: str
-    #: Number of PUs of each NUMA node, numbered through: node 0 has the first ones.
+    #: Number of PUs of each NUMA node; PUs are numbered consecutively, starting with node 0.
     pus: tuple[int, ...]
     #: Bytes of each NUMA node.
     memory: tuple[int, ...]
     distances: tuple[tuple[int, ...], ...]
     dies_per_socket: int = 1
     threads_per_core: int = 1
-    #: PUs that are taken offline before the first command runs.
+    #: PUs that are set offline before the first command runs.
     offline_pus: tuple[int, ...] = ()
-    #: NUMA nodes that the cpuset of every command allows; empty: no cpuset is made.
+    #: NUMA nodes that the cpuset of every command allows; empty: no cpuset.
     allowed_nodes: tuple[int, ...] = ()
 
     @property
@@ -64,11 +64,11 @@ class Machine:
         return range(first, first + self.pus[node])
 
     def with_memory_per_node(self, size: int) -> Machine:
-        """Return this machine with *size* bytes on every NUMA node that has memory at all."""
+        """Return this machine with *size* bytes on every NUMA node that has memory."""
         return dataclasses.replace(self, memory=tuple(size if old else 0 for old in self.memory))
 
     def qemu_arguments(self) -> list[str]:
-        """Return the QEMU arguments that make this machine's processors, memory and distances."""
+        """Return the QEMU arguments for this machine's processors, memory and distances."""
         dies = sum(1 for count in self.pus if count)
         cores = max(self.pus) // self.threads_per_core
         topology = (
@@ -97,14 +97,14 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Machine:
-    """Return the machine called *name*; BadInput says what is wrong with the name or with its file."""
+    """Return the machine called *name*; raises BadInput for an unknown name or an invalid file."""
     if name not in names():
         raise BadInput(f"no emulated machine is called '{name}': there are {', '.join(names())}")
     return read(MACHINES / f"{name}.toml")
 
 
 def read(path: Path) -> Machine:
-    """Return the machine of the file *path*; BadInput names file, line and reason of what is wrong."""
+    """Return the machine of the file *path*; raises BadInput with file, line and reason of an error."""
     text = path.read_text()
     try:
         data = tomllib.loads(text)
@@ -139,13 +139,13 @@ def read(path: Path) -> Machine:
 
 @dataclasses.dataclass
 class _Reader:
-    """Checks one file's values; every complaint carries the line on which the key stands."""
+    """Checks one file's values; each error names the line of the key."""
 
     path: Path
     text: str
 
     def fail(self, key: str, reason: str) -> BadInput:
-        """Return the error that says *reason* about *key*."""
+        """Return the error with *reason* about *key*."""
         line = next(
             (n for n, s in enumerate(self.text.splitlines(), 1) if re.match(rf"\s*{re.escape(key)}\s*=", s)),
             None,

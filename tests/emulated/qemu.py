@@ -19,22 +19,22 @@ from .image import HERE, Image, program
 from .machine import Machine
 
 #: QEMU's options of each accelerator. One thread emulates all PUs: with a thread for each, a 64-PU guest
-#: boots two to four times slower on a host with few PUs, and now and then not at all.
+#: boots two to four times slower on a host with few PUs, and sometimes not at all.
 ACCELERATORS = {"kvm": "kvm", "tcg": "tcg,thread=single,tb-size=256"}
 
-#: How many PUs the kernel starts by itself; the agent starts the others. Before the kernel has settled on a
-#: clock, each PU that is up ticks 250 times a second, and 64 of them leave an emulator no time to boot.
+#: Number of PUs that the kernel starts itself; the agent starts the others. Until the kernel has chosen a clock,
+#: each online PU has 250 timer interrupts a second, and with 64 PUs an emulator could not boot.
 FIRST_PUS = 8
 KERNEL_OPTIONS = (
     "console=ttyS0 loglevel=4 panic=-1 mitigations=off audit=0 random.trust_cpu=on "
-    # The clock of a guest that waits for a host's PU looks broken to the kernel's watchdogs; and without
-    # lpj every PU is calibrated anew.
+    # The clock of a guest that waits for a host's PU looks broken to the kernel's watchdogs. Without
+    # lpj, the kernel calibrates each PU.
     "tsc=reliable no_timer_check nowatchdog lpj=4000000 cryptomgr.notests rcupdate.rcu_expedited=1 "
-    # Processes that find their libraries at the same addresses share what the emulator made of the code.
+    # Processes with their libraries at the same addresses share the emulator's translated code.
     "norandmaps "
-    # No 64 MiB of one bank set aside for devices that the guest does not have.
+    # Reserve no 64 MiB of one bank for devices that the guest does not have.
     "swiotlb=noforce "
-    # Pages of 4 KiB that stay where they were touched, so that tests can count them.
+    # Pages of 4 KiB stay where they were touched, so that tests can count them.
     "transparent_hugepage=never numa_balancing=disable "
     f"maxcpus={FIRST_PUS}"
 )
@@ -42,19 +42,19 @@ CONSOLE_LINES = 40
 
 
 class Qemu:
-    """A running QEMU; it is gone when close() is called or when this process is."""
+    """A running QEMU; it ends with close() or with this process."""
 
     def __init__(self, machine: Machine, image: Image, shared: Path, accelerator: str) -> None:
         self._socket, inside = socket.socketpair()
         self.channel = Channel(self._socket.fileno())
-        # Without a name in the file system there is nothing to clean up, whatever happens.
+        # Files without a name need no cleaning up.
         self._console: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as this)
         self._messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as this)
         arguments = [
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-machine", "q35,smbus=off,sata=off,usb=off", "-accel", ACCELERATORS[accelerator]),
             *machine.qemu_arguments(),
-            # How records know that they are of a machine that was made up.
+            # By this, records show that their machine is emulated.
             *("-smbios", f"type=1,manufacturer={MANUFACTURER},product=QEMU with {accelerator}"),
             *_file_system("hostroot", Path("/"), "readonly=on"),
             *_file_system("shared", shared, "readonly=off"),
@@ -78,12 +78,12 @@ class Qemu:
                 stdout=subprocess.DEVNULL,
                 stderr=self._messages,
                 pass_fds=(inside.fileno(), self._console.fileno()),
-                # Ctrl-C is for the test runner, which then closes this.
+                # Ctrl-C must reach the test runner only, which then closes this guest.
                 start_new_session=True,
             )
 
     def close(self) -> None:
-        """Kill the guest (its root is thrown away, there is nothing to shut down) and wait for its end."""
+        """Kill the guest and wait for its end. Its root is temporary, so it needs no shutdown."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -94,10 +94,10 @@ class Qemu:
         self._socket.close()
 
     def last_words(self) -> str:
-        """Return what QEMU said and the last lines of the guest's console."""
+        """Return QEMU's messages and the last lines of the guest's console."""
         messages = _content(self._messages).strip()
         lines = _content(self._console).splitlines()
-        # A kernel that panics says why first, and then where it was, at any length.
+        # A kernel that panics prints the reason first, and then a stack trace of any length.
         panic = next((i for i, line in enumerate(lines) if "Kernel panic" in line), len(lines))
         console = "\n".join(lines[min(panic, max(0, len(lines) - CONSOLE_LINES)) :])
         return f"--- QEMU's messages\n{messages}\n--- the end of the guest's console\n{console}"

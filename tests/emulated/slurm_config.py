@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration of a small Slurm whose controller, database and hosts are all on one machine.
 
-Without systemd and without cgroups: everything lives below one folder, so that several can be up at once and
-nothing of the machine's own Slurm is touched. Standard library only: it is used inside the guest, too.
+It uses neither systemd nor cgroups, and all files are below one folder, so that several clusters can run at once
+beside the machine's own Slurm. Standard library only, because the guest uses it too.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import pwd
 from collections.abc import Sequence
 from pathlib import Path
 
-#: How Slurm says that a host is all one job's, whatever the job asks for.
+#: Slurm's setting for whole hosts: a job gets all of a host, whatever it requests.
 WHOLE_HOSTS = "EXCLUSIVE"
 
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """A host as Slurm is to see it; its slurmd listens on *port* of the machine."""
+    """A host of Slurm's configuration; its slurmd listens on *port* of the machine."""
 
     name: str
     pus: int
@@ -30,7 +30,7 @@ class Host:
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """A cluster of *hosts* below *folder*; *machine* is the name of the machine that they are all on.
+    """A cluster of *hosts* below *folder*; *machine* is the name of the machine that runs all of them.
 
     The controller listens on *port*, the accounting daemon on the next one.
     """
@@ -44,7 +44,7 @@ class Cluster:
 
     @property
     def config(self) -> Path:
-        """What SLURM_CONF has to name."""
+        """The file for SLURM_CONF."""
         return self.folder / "slurm.conf"
 
     @property
@@ -59,12 +59,13 @@ class Cluster:
         """Make the folders and write slurm.conf and slurmdbd.conf."""
         for name in ("munge", "state", "database/data", "log", *(f"spool/{host.name}" for host in self.hosts)):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        # The database asks nobody who they are: only its owner gets to its socket.
+        # The database has no authentication: only its owner may reach its socket.
         self.database_socket.parent.chmod(0o700)
-        # munged wants to be alone in there but reachable.
+        # munged demands a folder that only its owner can write to and all can enter.
         (self.folder / "munge").chmod(0o711)
         self.config.write_text(self.slurm_conf())
-        # slurmd wants to know one, though nothing here uses it; version 1 asks nothing of the machine.
+        # slurmd demands a cgroup version, although nothing here uses cgroups; version 1 needs no support of the
+        # machine.
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         accounting = self.folder / "slurmdbd.conf"
         # slurmdbd refuses a file that others may read.
@@ -85,7 +86,7 @@ class Cluster:
             "CredType": "cred/munge",
             "AuthInfo": f"socket={self.munge_socket}",
             "MpiDefault": "none",
-            # No cgroups; and no binding by Slurm, which numactl's would come on top of.
+            # No cgroups, and no binding by Slurm, because numactl binds the processes.
             "ProctrackType": "proctrack/linuxproc",
             "TaskPlugin": "task/none",
             "JobAcctGatherType": "jobacct_gather/none",
@@ -100,7 +101,7 @@ class Cluster:
             "SchedulerParameters": "sched_interval=2,bf_interval=2,sched_min_interval=0,batch_sched_delay=0",
             "SelectType": "select/cons_tres",
             "SelectTypeParameters": "CR_Core",
-            # Hosts are what is said of them here, not what slurmd finds.
+            # Take the hosts' properties from this file, not from slurmd's detection.
             "SlurmdParameters": "config_overrides",
             "EnforcePartLimits": "ALL",
             "ReturnToService": 2,
@@ -129,7 +130,7 @@ class Cluster:
         return "\n".join(lines) + "\n"
 
     def slurmdbd_conf(self) -> str:
-        """Return slurmdbd.conf; the database is reached by $MYSQL_UNIX_PORT, for which there is no setting."""
+        """Return slurmdbd.conf. The socket of the database has no setting here: it is set by $MYSQL_UNIX_PORT."""
         settings = {
             "AuthType": "auth/munge",
             "AuthInfo": f"socket={self.munge_socket}",

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brings up a real Slurm of one host, this one: `slurm_inside.py FOLDER` returns when a job could start.
+"""Starts a real Slurm with this machine as its only host: `slurm_inside.py FOLDER` returns when a job can start.
 
-munged, a database for slurmdbd (without it there is no sacct, which ReFrame needs), slurmctld and slurmd, all
-below FOLDER and on loopback. Afterwards SLURM_CONF=FOLDER/slurm.conf is all that Slurm's commands need. Runs
-inside the guest, as root, and is gone with it: nothing here stops what it starts.
+It starts munged, a database for slurmdbd (for sacct, which ReFrame needs), slurmctld and slurmd, all below FOLDER
+and on loopback. Afterwards Slurm's commands need SLURM_CONF=FOLDER/slurm.conf only. It runs in the guest as root,
+and does not stop the daemons: they end with the guest.
 """
 
 import os
@@ -16,12 +16,12 @@ from pathlib import Path
 
 from slurm_config import Cluster, Host
 
-#: Emulated, slurmdbd takes seconds to make its tables.
+#: Seconds; in the emulator, slurmdbd needs many of them to create its tables.
 PATIENCE = 180.0
 
 
 class Daemons:
-    """Starts a cluster's daemons one after the other, each when the one that it needs answers."""
+    """Starts a cluster's daemons one after the other, each as soon as the one that it needs answers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -52,12 +52,12 @@ class Daemons:
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(128))
         others = [f"--{name}-file={folder / name}" for name in ("pid", "log", "seed")]
-        # It answers from the moment on at which its first process ends.
+        # It answers once its first process has ended.
         self.run(["munged", "--force", f"--socket={self.cluster.munge_socket}", f"--key-file={key}", *others])
 
     def _database(self) -> None:
-        # An empty one, whose only way in is a socket that nobody else may open: so without tables of users,
-        # which take longer to make than all the rest.
+        # An empty database without tables of users, whose creation takes longer than everything else. Its
+        # socket is the only access, and only its owner may open it.
         settings = {
             "datadir": self.cluster.database_socket.parent / "data",
             "socket": self.cluster.database_socket,
@@ -77,7 +77,7 @@ class Daemons:
         self.wait_for("database", asked)
 
     def run(self, argv: Sequence[str]) -> None:
-        """Run a command to its end; what it says when it fails is the reason."""
+        """Run a command to its end; if it fails, its output is the reason."""
         done = self._ask(argv)
         if done.returncode:
             sys.exit(f"slurm: {argv[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
@@ -86,14 +86,14 @@ class Daemons:
         return subprocess.run(argv, env=self.env, check=False, capture_output=True, text=True, timeout=PATIENCE)
 
     def start(self, name: str, argv: Sequence[str]) -> None:
-        """Start a daemon that stays, with what it says in log/NAME.out."""
+        """Start a daemon, with its output in log/NAME.out."""
         with (self.cluster.folder / "log" / f"{name}.out").open("wb") as out:
             subprocess.Popen(
                 argv, env=self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
 
     def wait_for(self, name: str, argv: Sequence[str], good: Callable[[str], bool] = lambda text: True) -> None:
-        """Wait until the question *argv* is answered with a *good* text."""
+        """Wait until the command *argv* prints a *good* text."""
         deadline = time.monotonic() + PATIENCE
         while True:
             asked = subprocess.run(

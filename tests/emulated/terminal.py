@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joins the caller's terminal to a command in the guest that has a terminal of its own there."""
+"""Connects the caller's terminal to a command in the guest that has its own terminal there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def attach(guest: Guest, argv: Sequence[Argument], *, cwd: Path, env: Mapping[st
                 if keys:
                     messages.send(channel.INPUT, keys)
                 else:
-                    # Standard input is a file or a pipe that has ended: Ctrl-D says so to a terminal.
+                    # Standard input is a file or a pipe that has ended; to a terminal, Ctrl-D means the same.
                     sources.remove(keyboard)
                     messages.send(channel.INPUT, b"\x04")
             if messages.fileno() in ready:
@@ -56,12 +56,12 @@ def _size() -> dict[str, int]:
 
 @contextmanager
 def _raw(keyboard: int) -> Iterator[None]:
-    """Let keys through as they are, if the keyboard is a terminal."""
+    """Set the caller's terminal to raw mode, if standard input is one."""
     if not os.isatty(keyboard):
         yield
         return
     before = termios.tcgetattr(keyboard)
-    # Not its default, which throws away what has been typed during the boot.
+    # The default would discard keys that were typed during the boot.
     tty.setraw(keyboard, termios.TCSADRAIN)
     try:
         yield
@@ -71,7 +71,7 @@ def _raw(keyboard: int) -> Iterator[None]:
 
 @contextmanager
 def _resizes() -> Iterator[int]:
-    """Give a file descriptor that becomes readable when the window changes its size."""
+    """Yield a file descriptor that becomes readable when the window changes its size."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     old_handler = signal.signal(signal.SIGWINCH, lambda *_: None)

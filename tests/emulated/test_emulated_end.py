@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest is gone afterwards, whatever happens; and the command for people, which shows it best."""
+"""A guest never outlives its starter, whatever happens; also tested with the command emulate.py."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.emulated
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes that *pid* started, and those that they did."""
+    """Return all descendants of the process *pid*."""
     return family(pid)[1:]
 
 
 def wait_for(what: Callable[[], bool], seconds: float) -> bool:
-    """Return whether *what* came true within *seconds*."""
+    """Return whether *what* became true within *seconds*."""
     deadline = time.monotonic() + seconds
     while not what():
         if time.monotonic() > deadline:
@@ -50,7 +50,7 @@ def gone(pids: list[int]) -> bool:
 
 
 def test_a_guest_that_dies_is_an_error_with_the_consoles_last_lines(tmp_path: Path) -> None:
-    # Other tests' guests may be up as well.
+    # Guests of other tests may run at the same time.
     others = set(descendants(os.getpid()))
     with Guest(machine.load("small"), tmp_path) as guest:
         started = [pid for pid in descendants(os.getpid()) if pid not in others]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machines' data files, and what is said of a wrong one."""
+"""The machines' data files, and the error messages for invalid ones."""
 
 from __future__ import annotations
 

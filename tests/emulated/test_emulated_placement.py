@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every placement that firsttouch plans is where it says, and a wrong one is caught, on real NUMA nodes."""
+"""Every planned placement holds on real NUMA nodes, and the verdict detects a wrong one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pages(actual: dict[str, Any]) -> dict[int, int]:
 
 
 def check_where_asked(results: dict[str, Any]) -> None:
-    """Look at pages and affinities here once more: the tool's own verdict is what is under test."""
+    """Check pages and affinities here again, independently of the program's own verdict, which is under test."""
     for name, result in results.items():
         assert result["misplaced"] == [""] * len(result["found"]), name
         several = result["scenario"]["instances"] > 1
@@ -55,7 +55,7 @@ def check_where_asked(results: dict[str, Any]) -> None:
                 assert sum(inside.values()) >= 0.95 * total, name
         for asked, own in zip(result["scenario"]["placements"], result.get("own", ()), strict=False):
             if asked["policy"] == "interleave":
-                # What the program touched; its interpreter's many small mappings are not even.
+                # The memory that the program touched; its interpreter's many small mappings are not even.
                 touched = pages(own)
                 mean = sum(touched.values()) / len(asked["numa_nodes"])
                 assert set(touched) == set(asked["numa_nodes"]), name
@@ -72,18 +72,18 @@ def test_scenarios_of_the_thesis_lie_where_table_5_2_says(guest: Guest, touch: P
         assert actual["pus"] == list(range(8 * number, 8 * number + 8))
     for asked in results["4Inst_Interleave"]["scenario"]["placements"]:
         a, b = asked["numa_nodes"]
-        # Two dies of one package, never two NUMA nodes that are two hops apart.
+        # The two dies of one package, never two NUMA nodes at two hops.
         assert guest.machine.distances[a][b] == 16
         assert a // 2 == b // 2
     assert set(pages(results["1Inst_Interleave"]["found"][0])) == set(range(8))
 
 
-#: Scenario, what is put before each instance's argv, and what the verdict on one of them must say.
+#: Scenario, the words before each instance's argv, and the text that the verdict on one instance must have.
 WRONG = [
     # Pinned a second time, to fewer PUs than there are threads.
     ("4Inst_Original", ["taskset", "-c", "0"], "pins them as well|threads may run on PUs"),
     ("4Inst_Original", ["likwid-pin", "-q", "-c", "0"], "pins them as well|threads may run on PUs"),
-    # Out of its PU-set.
+    # Outside of its PU-set.
     ("2Inst_Interleave", ["taskset", "-c", "0-7"], "threads may run on PUs"),
     # On another bank, and under another policy.
     ("4Inst_Original", ["numactl", "--membind=2"], "outside"),
@@ -102,7 +102,7 @@ def test_a_wrong_placement_is_caught(guest: Guest, touch: Path) -> None:
         assert any(re.search(reason, verdict) for verdict in verdicts), (wrap, verdicts)
 
 
-#: Of the small machine each policy; of the Opteron what needs all of it.
+#: On the small machine each policy; on the Opteron the scenarios that need all of it.
 ALIGNED = {
     "small": ["1Inst_Interleave", "2Inst_Localalloc", "2Inst_Interleave", "4Inst_Original"],
     "amd-opteron": ["1Inst_Interleave", "8Inst_Original"],

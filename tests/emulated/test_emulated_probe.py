@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native probe on several NUMA nodes: which placements it measures, and that each is where it says."""
+"""The native probe on several NUMA nodes: the placements that it measures, and their verification."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from firsttouch.benchmarks import probe
 from .guest import Guest
 
 pytestmark = pytest.mark.emulated
-#: Of figures: nothing of an emulated machine's speed means anything.
+#: Speeds of an emulated machine mean nothing, so short measurements are enough.
 SHORT = ["--sanity", "--quiet"]
 
 
@@ -38,11 +38,11 @@ def banks(guest: Guest) -> list[int]:
 
 
 def check(guest: Guest, document: dict[str, Any]) -> None:
-    """Hold what was verified inside against the machine's own description."""
+    """Compare the placements that the probe verified with the machine's description."""
     assert (document["status"], document["invalid"]) == ("complete", 0)
     offline = set(guest.machine.offline_pus)
     for result in document["results"]:
-        # Those that load the walker's bank may be anywhere.
+        # The threads that load the walker's bank may run on any NUMA node.
         working = pu_nodes(guest) if "loaders" in result else result["pu_nodes"]
         inside = {p for n in working for p in guest.machine.pus_of(n)} - offline
         assert set(result["pus_found"]) <= inside
@@ -113,9 +113,9 @@ def test_huge_pages_of_one_bank(guest: Guest, native_probe: Path) -> None:
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
 def test_pages_that_are_moved_away_are_an_error(guest: Guest, native_probe: Path) -> None:
-    """Somebody migrates the process, as numactl's migratepages does, while it measures."""
+    """Another program migrates the process during the measurement, as numactl's migratepages does."""
     options = "bandwidth --array-bytes=4MiB --banks=1 --pu-nodes=1 --interleave=none --kernels=triad --jsonl"
-    # Several seconds, of which moving the pages takes less than one.
+    # The measurement takes several seconds; moving the pages takes less than one.
     repeat = "--min-repetitions=200 --max-repetitions=200 --pages=base"
     touched = "grep -q ' N1=[0-9][0-9][0-9][0-9]' /proc/$!/numa_maps"
     wait = f"while kill -0 $! && ! {touched}; do sleep 0.1; done"
@@ -129,7 +129,7 @@ def test_pages_that_are_moved_away_are_an_error(guest: Guest, native_probe: Path
 
 @pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
 def test_the_thesis_placements_of_eight_nodes(guest: Guest, native_probe: Path) -> None:
-    """64, 224 and 560 placements (section 3.4), of which --prune measures one of those that are alike."""
+    """64, 224 and 560 placements (section 3.4); --prune measures one of each group of equivalent placements."""
     short = [*SHORT, "--kernels=copy", "--instructions=plain", "--interleave=none", "--prune"]
     for size, number in ((1, 64), (2, 224), (4, 560)):
         document = run(guest, native_probe, "bandwidth", *short, f"--set-sizes={size}")
@@ -147,13 +147,13 @@ def test_the_thesis_placements_of_eight_nodes(guest: Guest, native_probe: Path) 
                     for p in (result, other)
                 ]
                 assert alike[0] == alike[1]
-        # Local, one hop and two hops are all that one NUMA node can be.
+        # A NUMA node is local, one hop or two hops away.
         assert size != 1 or len(document["results"]) == 3
 
 
 @pytest.mark.parametrize("guest", ["unequal"], indirect=True)
 def test_a_bank_full_of_page_cache_can_be_measured(guest: Guest, native_probe: Path, tmp_path: Path) -> None:
-    """So is every bank of a host that was at work; the kernel gives such memory at once."""
+    """The page cache fills every bank of a host in use, and the kernel frees such memory at once."""
     with (tmp_path / "large").open("wb") as file:
         file.truncate(160 << 20)
     guest.run(["taskset", "-c", "2", "cp", tmp_path / "large", "/dev/null"], check=True, timeout=300)
@@ -166,7 +166,7 @@ def test_a_bank_full_of_page_cache_can_be_measured(guest: Guest, native_probe: P
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
 def test_the_memory_limit_of_a_cgroup(guest: Guest, native_probe: Path) -> None:
-    """Of 384 MiB on each bank 40 MiB may be taken: the probe takes less, and is not killed for more."""
+    """40 of 384 MiB may be used on each bank: the probe uses less, and is not killed."""
     enter = (
         "mkdir -p $0 && echo 41943040 > $0/memory.max && echo 0 > $0/memory.swap.max; echo $$ > $0/cgroup.procs;"
     )

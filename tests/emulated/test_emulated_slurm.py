@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ReFrame's checks run inside an emulated machine as on a cluster: through a real Slurm, on its one host.
 
-Two checks on the small machine, since starting ReFrame takes an emulated processor longer than many a check, and
-aligning the dataset longer still. All of them on the Opteron are what `make emulate SYSTEM=amd-opteron` is for.
+Only two checks run, on the small machine: on an emulated processor, starting ReFrame takes longer than many
+checks, and aligning the dataset takes longer still. `make emulate SYSTEM=amd-opteron` can run all checks on the
+Opteron.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .guest import Guest
 SYSTEM = "small"
 PUS = 8
 STEPS = ("topology", "contention")
-#: One that is judged and holds, and one that does not hold and must not be judged in here.
+#: A reference that holds, and one that does not hold but must not be judged on an emulated machine.
 REFERENCES = """\
 references:
   - {check: topology, metric: numa_nodes, value: 4, tolerance: {lower: "0 %", upper: "0 %"}, source: "machines/"}
@@ -38,7 +39,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def inside(guest: Guest) -> Iterator[Mapping[str, str]]:
-    """The environment of a user of the guest's Slurm, which is up, and of a system that was drafted in there."""
+    """The environment of a user of the guest's running Slurm, with a system drafted in the guest."""
     env = {**services.settle(guest), **services.start_slurm(guest)}
     guest.run(["firsttouch", "system", "draft", SYSTEM], env=env, check=True, timeout=200)
     drafted = guest.run(["cat", paths.SYSTEMS / f"{SYSTEM}.yaml"], check=True).text
@@ -66,7 +67,7 @@ def test_slurm_runs_a_job_on_the_whole_host(guest: Guest, inside: Mapping[str, s
     done = guest.run(["sbatch", *wrapped], env=inside, timeout=120)
     assert done.returncode == 7, done.error_text
     assert out.read_text().split() == [str(PUS), SYSTEM]
-    answer, deadline = "", time.monotonic() + 60  # slurmctld tells slurmdbd later
+    answer, deadline = "", time.monotonic() + 60  # slurmctld informs slurmdbd later
     while not answer and time.monotonic() < deadline:
         answer = guest.run(["sacct", "-nPX", "-o", "State,ExitCode,NodeList"], env=inside, check=True).text
     assert answer == f"FAILED|7:0|{SYSTEM}\n"
@@ -93,13 +94,13 @@ def test_checks_pass_with_their_placement_verified(guest: Guest, inside: Mapping
         assert record.status == "valid", record.reason
         assert (record.host, record.system, record.partition) == (SYSTEM, SYSTEM, "default")
         assert record.software["emulator"].startswith("QEMU with")
-        # Only what is a count of something is judged.
+        # Only counts are judged.
         assert record.judged == (record.unit == "1")
         check_placement(record)
 
 
 def check_placement(record: Record) -> None:
-    """Look at what was found once more."""
+    """Check the observed placements again."""
     assert bool(record.placement_found) == (record.check != "topology")
     for asked, actual in zip(record.placement_asked, record.placement_found, strict=True):
         assert actual["pus"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each machine shows, from inside, what its data file says, and the kernel treats it so."""
+"""Each machine has the topology of its data file, and the kernel places memory accordingly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .guest import Completed, Guest
 
 MIB = 1 << 20
 PAGES_PER_MIB = 256
-#: What the kernel keeps of a bank for itself: page structures everywhere, its own code and data on node 0.
+#: The kernel's own share of a bank: page structures on every bank, its code and data on node 0.
 KERNEL_SHARE = 0.03
 KERNEL_ON_NODE_0 = 80 * MIB
 
@@ -67,7 +67,7 @@ def test_lstopo_shows_the_machine(guest: Guest) -> None:
     pus = {int(n) for n in re.findall(r'type="PU" os_index="(\d+)"', shown)}
     nodes = {int(n) for n in re.findall(r'type="NUMANode" os_index="(\d+)"', shown)}
     assert pus == {pu for node in allowed for pu in online_pus(guest, node)}
-    # hwloc leaves a NUMA node without memory out.
+    # hwloc omits a NUMA node without memory.
     assert nodes == {node for node in allowed if guest.machine.memory[node]}
 
 
@@ -97,7 +97,7 @@ def test_pus_without_memory_of_their_own_use_the_nearest(guest: Guest, touch: Pa
     memory, distances = guest.machine.memory, guest.machine.distances
     for node in allowed_nodes(guest):
         if online_pus(guest, node) and not memory[node]:
-            # numactl takes such a NUMA node's PUs by their numbers only.
+            # numactl accepts the PUs of such a NUMA node only by their numbers.
             assert placed_by(guest, touch, f"--cpunodebind={node}").returncode == 1
             placed = result(
                 placed_by(guest, touch, "--localalloc", f"--physcpubind={guest.machine.pus_of(node)[0]}")
@@ -129,7 +129,7 @@ def test_a_full_bank(guest: Guest, touch: Path) -> None:
 
 
 def result(outcome: Completed) -> dict[str, Any]:
-    """Return what touch printed, after a run that has to have succeeded."""
+    """Return the output of touch; the run must have succeeded."""
     assert outcome.returncode == 0, outcome.error_text
     parsed: dict[str, Any] = json.loads(outcome.stdout)
     return parsed

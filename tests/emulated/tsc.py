@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast this host's time stamp counter runs: QEMU's emulated processors count with it.
+"""The frequency of this host's time stamp counter, which QEMU's emulated processors use.
 
-A guest that has to find it out by itself, while its host is busy with other things, gets it wrong now and then:
-its clock was seen to run eight times too fast, and every time limit in there came eight times too soon.
+A guest that calibrates the counter itself on a busy host may get it wrong: its clock can run eight times too fast,
+and then every time limit in the guest comes eight times too early.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SECONDS = 0.05
 
 @functools.cache
 def kilohertz() -> int:
-    """Return the counter's frequency, or 0 where it cannot be read: on other processors, or forbidden to us."""
+    """Return the counter's frequency in kHz, or 0 on other processors and if it cannot be read."""
     if platform.machine() != "x86_64":
         return 0
     try:
@@ -37,7 +37,7 @@ def kilohertz() -> int:
 
 
 def _moment(counter: Callable[[], int]) -> tuple[int, int]:
-    """Return nanoseconds and the counter at the same moment: of several readings the least interrupted one."""
+    """Return nanoseconds and the counter at the same moment, from the shortest of several readings."""
     readings = []
     for _ in range(100):
         before = time.monotonic_ns()
