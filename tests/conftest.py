@@ -31,7 +31,7 @@ os.environ["FIRSTTOUCH_LOCK"] = str(LOCK)
 STORED = Path(__file__).with_name("golden")
 
 
-#: The suites and integration modules that take longest. They start first, so that the workers end together.
+#: The slowest suites and integration modules. They start first, so that the workers end together.
 LONGEST = (
     "slurm",
     "emulated",

@@ -13,7 +13,7 @@ CHECKS = (
 
 
 def records_by_host(hosts=60, repetitions=6, day="2026-01-01", slower=0.0, seed=1):
-    """Return 12 metrics of each host, by host. n007 is slow in one, n005 lacks one, one of n011 is invalid.
+    """Return 12 metrics of each host, by host: one of n007 is slow, one of n011 invalid, one of n005 missing.
 
     *slower* is the relative loss of memory latency on all hosts.
     """

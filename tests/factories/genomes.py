@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Genomes, reads and scenarios that several tests make."""
+"""Genomes, reads and scenarios that several tests generate."""
 
 import gzip
 import random
@@ -12,12 +12,12 @@ _COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 
 def named(fits):
-    """Return the names of the aligners whose file says that a test *fits* them, here or not."""
+    """Return the names of the aligners whose data file *fits* a test, installed or not."""
     return [name for name, program in sorted(aligners().items()) if fits(program)]
 
 
 def has_large_batches(program):
-    """Tell whether an aligner's batches are as large as the program wants them."""
+    """Return whether an aligner chooses the size of its batches itself."""
     return bool(program.batch_bytes or program.batch_reads)
 
 
@@ -40,7 +40,7 @@ def pairs(genome, count, length, rng, apart=(250, 400)):
 
 
 def repeats(folder, count):
-    """Return a genome (FASTA) that is half repeats, where many places are equally good, and pairs of it."""
+    """Return a genome (FASTA), half of it repeats with many equally good places, and pairs of its reads."""
     rng = random.Random(1)  # noqa: S311
     unit = "".join(rng.choices("ACGT", k=2000))
     genome = "".join("".join(rng.choices("ACGT", k=2000)) + unit for _ in range(8))
@@ -50,7 +50,7 @@ def repeats(folder, count):
 
 
 def scenario(instances, threads=1):
-    """Make a scenario by hand: all instances may run on all PUs of this host, so that any host can."""
+    """Return a scenario whose instances may use all PUs of this host, so that it fits any host."""
     host = load()
     pus, bank = tuple(sorted(host.allowed_pus)), host.memory_nodes[0]
     numactl = (f"--physcpubind={','.join(map(str, pus))}", f"--membind={bank}")

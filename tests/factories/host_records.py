@@ -77,7 +77,7 @@ class Machine:
             for step in range(38):
                 size = int(512 * 2 ** (step / 2))
                 value = next(ns for limit, ns in LEVELS if size <= limit)
-                # Soft edges: the last third of a level is already slower.
+                # Gradual transitions: the last third of a level is already slower.
                 limit = next(limit for limit, _ in LEVELS if size <= limit)
                 value *= 1.5 if size > 0.7 * limit else 1.0
                 if value > 40:

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Server:
-    """One file at `url`, served as the attributes demand; `asked` holds the Range header of each request."""
+    """Serves one file at `url`, with the faults of its attributes; `asked` has each request's Range header."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -19,7 +19,7 @@ class Server:
         self.believes = False  # ignores If-Range and answers 206 for any version
         self.chunked = False  # no Content-Length
         self.silent_length = False  # neither Content-Length nor chunks
-        self.extra_length = 0  # announces this number of bytes too many
+        self.extra_length = 0  # announces this number of additional bytes
         self.statuses: list[int] = []  # error statuses to answer before serving
         self.cuts: list[int] = []  # closes the n-th connection after this number of bytes
         self.stall_after: int | None = None  # sends this number of bytes, then waits for `go`
@@ -79,7 +79,7 @@ def serving(content: bytes) -> Iterator[Server]:
 
         def do_GET(self) -> None:
             self.close_connection = True
-            with suppress(BrokenPipeError, ConnectionResetError):  # the client was killed or has enough
+            with suppress(BrokenPipeError, ConnectionResetError):  # the client was killed or closed the connection
                 state.answer(self)
 
         def log_message(self, *args: Any) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Slurm of some hosts on this machine: each is a slurmd in namespaces of its own, and dies when killed."""
+"""A real Slurm with several hosts on this machine: each is a slurmd in its own namespaces and can be killed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# The one-host Slurm inside the emulated machines is made of the same parts, which are scripts there.
+# The Slurm of the emulated machines consists of the same modules, which are scripts there.
 sys.path.append(str(Path(__file__).parents[1] / "emulated"))
 from slurm_config import Cluster, Host
 from slurm_inside import Daemons
 
-#: What differs from a Slurm that nothing happens to: hosts are missed soon, jobs are killed soon.
+#: Settings for tests of failures: Slurm notices a dead host and kills a job after a short time.
 IMPATIENT = {
     "SlurmdTimeout": 8,
     "MessageTimeout": 20,
@@ -30,16 +30,16 @@ IMPATIENT = {
     "UnkillableStepTimeout": 10,
     "BatchStartTimeout": 5,
 }
-#: PUs that each host claims; the machine need not have them.
+#: PUs of each host in Slurm's configuration; the machine need not have them.
 PUS = 64
 DOMAIN = ".cluster.example"
-#: /proc/stat of a host, as far as anybody reads it.
+#: /proc/stat of a host, reduced to the lines that programs read.
 STAT = "cpu {busy:010} 0 0 {idle:010} 0 0 0 0 0 0\n" + "cpu0 0 0 0 0 0 0 0 0 0 0\n" * 64
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "unshare")
 
 
 class Impatient(Cluster):
-    """The configuration with the settings of a test."""
+    """The configuration, with the settings for tests."""
 
     def slurm_conf(self) -> str:
         kept = [li for li in super().slurm_conf().splitlines() if li.partition("=")[0] not in IMPATIENT]
@@ -47,7 +47,7 @@ class Impatient(Cluster):
 
 
 class Slurm(Daemons):
-    """Slurm on *count* hosts n1, n2, … below *folder*; as a user of it, :meth:`sbatch` and so on.
+    """Slurm with *count* hosts n1, n2, … below *folder*, and the commands of its users.
 
     The host names of the last *full* of them have a domain.
     """
@@ -63,23 +63,23 @@ class Slurm(Daemons):
 
     def up(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        known = Path("/etc/hosts").read_text()
+        local_names = Path("/etc/hosts").read_text()
         (self.folder / "hosts").write_text(
-            known + "".join(f"127.0.0.1 {name}\n" for name in self.hostnames.values())
+            local_names + "".join(f"127.0.0.1 {name}\n" for name in self.hostnames.values())
         )
         for name in self.names:
-            # Ticks that do not move: whatever else this machine does, its hosts are not busy.
+            # Constant ticks: the hosts are idle, whatever else runs on this machine.
             (self.folder / f"stat.{name}").write_text(STAT.format(busy=0, idle=1000))
         super().up()
 
     def start(self, name: str, argv: Sequence[str]) -> None:
-        """Start a daemon, a slurmd as the first process of a host of its own, and keep hold of it."""
+        """Start a daemon and keep its process; a slurmd starts as the first process of a new host."""
         if name.startswith("slurmd."):
             host = name.removeprefix("slurmd.")
-            known = shlex.quote(str(self.folder / "hosts"))
+            hosts_file = shlex.quote(str(self.folder / "hosts"))
             stat = shlex.quote(str(self.folder / f"stat.{host}"))
             inside = (
-                f"hostname {self.hostnames[host]} && mount --bind {known} /etc/hosts && "
+                f"hostname {self.hostnames[host]} && mount --bind {hosts_file} /etc/hosts && "
                 f"mount --bind {stat} /proc/stat && exec {shlex.join(argv)}"
             )
             spaces = [
@@ -99,7 +99,7 @@ class Slurm(Daemons):
             )
 
     def kill(self, host: str) -> None:
-        """Let a host die, with everything on it."""
+        """Kill a host with all its processes."""
         process = self.running.pop(f"slurmd.{host}")
         process.kill()
         process.wait()
@@ -110,7 +110,7 @@ class Slurm(Daemons):
         self.until(lambda: self.node(host)["State"] == "IDLE", f"{host} to come back")
 
     def down(self) -> None:
-        """Kill everything: nothing of it is kept, and an orderly end takes Slurm half a minute."""
+        """Kill all daemons. Nothing is kept, and an orderly shutdown of Slurm would take half a minute."""
         for process in self.running.values():
             process.kill()
         for process in self.running.values():
@@ -118,9 +118,9 @@ class Slurm(Daemons):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
             os.kill(int((self.folder / "munge" / "pid").read_text()), signal.SIGKILL)
 
-    # ------------------------------------------------------------ what a user does
+    # ------------------------------------------------------------ a user's commands
     def ask(self, *argv: object, env: Mapping[str, str] | None = None, check: bool = True) -> str:
-        """Run a command as a user of the cluster, in the checkout, and return what it prints."""
+        """Run a command as a user of the cluster, in the checkout, and return its output."""
         done = self.call(*argv, env=env)
         assert not check or done.returncode == 0, done.stderr
         return done.stdout
@@ -146,13 +146,13 @@ class Slurm(Daemons):
         return self.ask("sbatch", "--parsable", f"--output={self.folder}/%A_%a.out", *argv, env=env).strip()
 
     def output(self, job: str, element: str = "4294967294") -> str:
-        """Return what a job printed."""
+        """Return the output of a job."""
         return (self.folder / f"{job}_{element}.out").read_text()
 
     def ends(self, job: str) -> dict[str, tuple[str, str]]:
         """Wait for the end of a job (all of an array) and return, by its sacct number, (state, exit code)."""
         self.until(lambda: not self.ask("squeue", "-h", "-j", job, check=False).strip(), f"job {job} to end")
-        # The database is told a moment later.
+        # slurmdbd learns of it a moment later.
         over = re.compile(r"RUNNING|PENDING|COMPLETING|REQUEUED")
         self.until(
             lambda: self._rows(job) and not over.search(str(self._rows(job))), f"job {job} to be accounted for"
@@ -164,12 +164,12 @@ class Slurm(Daemons):
         return {row[0]: (row[1].split(" ")[0], row[2]) for row in (line.split("|") for line in lines)}
 
     def node(self, host: str) -> dict[str, str]:
-        """Return what scontrol says of a host."""
+        """Return the description of a host by scontrol."""
         text = self.ask("scontrol", "-o", "show", "node", host)
         return {m[1]: m[2].strip() for m in re.finditer(r"(\w+)=(.*?)(?=\s\w+=|$)", text)}
 
     def until(self, good: Callable[[], object], what: str, patience: float = 240) -> None:
-        """Wait for something that happens by itself."""
+        """Wait until a condition holds."""
         deadline = time.monotonic() + patience
         while not good():
             if time.monotonic() > deadline:
@@ -179,13 +179,13 @@ class Slurm(Daemons):
 
 
 def _free_ports(count: int) -> int:
-    """Return the first of *count* neighbouring ports that nobody listens on."""
+    """Return the first of *count* consecutive free ports."""
     for base in range(26_000 + os.getpid() % 1000 * 5, 33_000, count):
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(base, base + count):
-                    one = stack.enter_context(socket.socket())
-                    one.bind(("127.0.0.1", port))
+                    listener = stack.enter_context(socket.socket())
+                    listener.bind(("127.0.0.1", port))
             except OSError:
                 continue
             return base
@@ -193,14 +193,14 @@ def _free_ports(count: int) -> int:
 
 
 def why_not() -> str:
-    """Return why no Slurm can be brought up here, or an empty string."""
+    """Return the reason why Slurm cannot run here, or an empty string."""
 
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     missing = [p for p in PROGRAMS if shutil.which(p, path=path) is None]
     if missing:
-        return f"not here: {', '.join(missing)}: `make test` installs what is missing"
+        return f"missing here: {', '.join(missing)} (`make test` installs them)"
     if os.getuid():
-        return "hosts in namespaces of their own need root"
+        return "hosts in separate namespaces need root"
     done = subprocess.run(
         ["unshare", "--uts", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False
     )

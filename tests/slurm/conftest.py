@@ -26,7 +26,7 @@ from firsttouch.genomics.aligners import aligner
 from firsttouch.systems import draft
 
 REFERENCES = {
-    # What every host has, and what none of them has.
+    # A reference that every host reaches, and one that none reaches.
     "sound": "{check: topology, source: order, metric: numa_nodes, fact: numa_nodes, tolerance: {lower: -1 %}}",
     "larger": "{check: topology, source: order, metric: pus, value: 4096, tolerance: {lower: -3 %}}",
     "rated": "{check: bandwidth, source: x, metric: copy_bandwidth, value: 20 GB/s, tolerance: {lower: -10 %}}",
@@ -39,7 +39,7 @@ def slurm() -> Iterator[cluster.Slurm]:
     """A real Slurm of six hosts with accounting; the host names of n5 and n6 have a domain."""
     if why := cluster.why_not():
         pytest.skip(f"no Slurm: {why}")
-    # Sockets' paths are short.
+    # The paths of sockets must be short.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     site_slurm = cluster.Slurm(folder / "slurm", 6, full=2)
     (folder / "small").mkdir()
@@ -55,7 +55,7 @@ def slurm() -> Iterator[cluster.Slurm]:
 
 @pytest.fixture(scope="session")
 def systems(slurm: cluster.Slurm) -> Path:
-    """A folder with the systems of REFERENCES; otherwise they are this machine."""
+    """A folder with the systems of REFERENCES, which otherwise describe this machine."""
     folder = slurm.folder / "systems"
     folder.mkdir()
     for name, reference in REFERENCES.items():
@@ -108,7 +108,7 @@ def shimmed(site: Site, tmp_path: Path, probe_cache: Path) -> Site:
 
 @pytest.fixture(scope="session")
 def datasets(slurm: cluster.Slurm) -> Path:
-    """A folder with a manifest of lambda that has half of the reads, which are enough to verify placements."""
+    """A folder with a manifest of lambda with half of the reads, which are enough to verify placements."""
     folder = slurm.folder / "datasets"
     folder.mkdir()
     text = (paths.ROOT / "datasets" / "lambda.toml").read_text().replace("reads = 10_000", "reads = 5_000")
@@ -125,7 +125,7 @@ def datasets(slurm: cluster.Slurm) -> Path:
 
 @pytest.fixture(scope="session")
 def store(slurm: cluster.Slurm, datasets: Path) -> Path:
-    """A store of datasets with lambda and its index, so that no host has to build them."""
+    """A store of datasets with lambda and its index, so that hosts need not build them."""
     folder = slurm.folder / "data"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FIRSTTOUCH_DATA", str(folder))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for the probe: the real one's output, with the bandwidth and at the time that a test wants.
+"""Replaces the probe: prints the real probe's output, with the bandwidth and at the time that a test chooses.
 
-FIRSTTOUCH_SHIM names a test's folder. Its factors.json has each host's share of the bandwidth (default 1); rates
-are 20 GB/s, noise is 1 %. While the folder has a file ``hold.HOST``, no measurement on that host ends.
-FIRSTTOUCH_SHIM_CACHE names a folder with the real probe's output by arguments, so that it runs once for all tests.
+FIRSTTOUCH_SHIM is a test's folder. Its factors.json has each host's share of the bandwidth (default 1); rates are
+20 GB/s with a noise of 1 %. While the folder has a file ``hold.HOST``, no measurement on that host ends.
+FIRSTTOUCH_SHIM_CACHE is a folder with the real probe's output by arguments, so that it runs once for all tests.
 """
 
 import fcntl

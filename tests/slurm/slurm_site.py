@@ -49,7 +49,7 @@ class Site:
         return [json.loads(line) for line in whole]
 
     def begun(self, name: str, host: str, step: str) -> None:
-        """Wait until a host is in the middle of a step."""
+        """Wait until a host runs a step."""
 
         def is_begun() -> bool:
             lines = self.lines(name, host)
@@ -72,11 +72,11 @@ class Site:
             (Path(self.env["FIRSTTOUCH_SHIM"]) / f"hold.{host}").unlink()
 
     def verdicts(self) -> dict[str, str]:
-        """Return the word in the verdict file of each host."""
+        """Return the verdict in the file of each host."""
         return {f.name: f.read_text().split()[0] for f in sorted((self.folder / "verdicts").iterdir())}
 
     def submitted(self, *argv: object, status: int = 0) -> dict[str, Any]:
-        """Submit a campaign with ``campaign submit``, wait for all its jobs, and return what it printed."""
+        """Submit a campaign with ``campaign submit``, wait for all its jobs, and return the output."""
         done = self.call("campaign", "submit", *argv, "--json")
         assert done.returncode == status, done.stderr
         document: dict[str, Any] = json.loads(done.stdout)
@@ -85,7 +85,7 @@ class Site:
         return {**document, "stderr": done.stderr}
 
     def collected(self, job: str, state: str = "COMPLETED") -> str:
-        """Wait for the end of the job that collects after *job*, and return what it printed."""
+        """Wait for the end of the job that collects after *job*, and return its output."""
         output = "".join(file.read_text() for file in self.slurm.folder.glob(f"{job}_*.out"))
         (number,) = re.findall(r"job (\d+) will collect", output)
         assert self.slurm.ends(number)[number][0] == state

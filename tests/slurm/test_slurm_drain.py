@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draining: only what failed, only when asked, never a host that somebody else has a hand on."""
+"""Draining affects only failed hosts, only on request, and never a host that another user has drained."""
 
 from __future__ import annotations
 

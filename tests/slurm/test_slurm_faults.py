@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished steps stay, others are listed with the reason, and a new submission runs only these."""
+"""Finished steps are kept, missing steps are listed with the reason, and a new submission runs only these."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from firsttouch.records import schema
 
 pytestmark = pytest.mark.slurm
 
-#: Two steps; tests hold the second one, a measurement.
+#: Two steps; tests hold the second, a measurement.
 STEPS = ("--step", "topology", "--step", "latency-0")
 
 
@@ -26,7 +26,7 @@ def _missing(site: Site, name: str) -> dict[str, str]:
 
 
 def _resumed(site: Site, name: str, job: str) -> None:
-    """Check that *job* ran the missing steps of a campaign, and nothing else."""
+    """Check that *job* ran exactly the missing steps of a campaign."""
     assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.output(job)
     campaign = site.state(name)
     assert campaign.whole
@@ -36,7 +36,7 @@ def _resumed(site: Site, name: str, job: str) -> None:
 
 
 def test_died_cancelled_timed_out_and_requeued(shimmed: Site) -> None:
-    """Three fates on three hosts at once, because Slurm takes its time to notice two of them."""
+    """Three failures on three hosts at once, because Slurm notices two of them late."""
     site = shimmed
     fates = {"cancelled": "n1", "late": "n2", "died": "n3"}
     site.hold(*fates.values())
@@ -47,7 +47,7 @@ def test_died_cancelled_timed_out_and_requeued(shimmed: Site) -> None:
     for fate, host in fates.items():
         site.begun(fate, host, "latency-0")
     site.slurm.ask("scancel", jobs["cancelled"])
-    # Slurm looks at time limits every half minute.
+    # Slurm checks time limits every half minute.
     site.slurm.ask("scontrol", "update", f"jobid={jobs['late']}", "timelimit=0")
     site.slurm.kill("n3")
     again = {"cancelled": _again(site, "n1", "cancelled", jobs)}
@@ -110,10 +110,10 @@ def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: 
     ends = site.slurm.ends(job)
     assert sorted(state for state, _ in ends.values()) == ["COMPLETED", "NODE_FAIL"]
     left = site.state(name)
-    # Its step is free again when Slurm misses the host, which may be after the others have ended.
+    # Its step is free again once Slurm notices the dead host, perhaps after the others have ended.
     if not left.whole:
         assert len(left.gaps) == 1
-        # Of a step that the host held and had not begun, only the end of its job is known.
+        # For a step that the host had claimed but not begun, only the end of its job is known.
         assert "NODE_FAIL" in left.gaps[0].reason
         more = site.sbatch("slurm/strategy.sbatch", "--campaign", name)
         assert site.slurm.ends(more) == {more: ("COMPLETED", "0:0")}
@@ -135,7 +135,7 @@ def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(shimmed: S
     site = shimmed
     small = site.slurm.folder.parent / "small"
     folder = small / "campaign"
-    # The latency curve has more records than there is room for.
+    # The records of the latency curve need more space than there is.
     (small / "filler").write_bytes(b"\0" * (int(SMALL[:-1]) * 1024 - 44 * 1024))
     job = site.sbatch("slurm/characterize.sbatch", "--campaign", folder, *STEPS, "--repetitions", 1)
     state, code = site.slurm.ends(job)[job]
@@ -153,7 +153,7 @@ def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(shimmed: S
 
 def test_ctrl_c_is_a_reason_and_the_campaign_goes_on(shimmed: Site) -> None:
     site = shimmed
-    # A process in the background ignores the signal, and so would what it starts.
+    # A background process ignores the signal, and so would its children.
     argv = ["env", "--default-signal=INT", sys.executable, "-m", "firsttouch"]
     argv += ["campaign", "run", "characterize", "--campaign", "mine"]
     host = os.uname().nodename
@@ -181,5 +181,5 @@ def test_a_lease_lives_as_long_as_its_job(site: Site, tmp_path: Path) -> None:
     site.slurm.ask("scancel", job)
     site.slurm.ends(job)
     assert ours.take("step")
-    # And now it is ours.
+    # Now this host holds the step.
     assert Leases(tmp_path, Holder("third", "", 0)).take("step") is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ReFrame on several hosts: one run describes one host, which it waits for, unless it is told to use all."""
+"""ReFrame on several hosts: one run measures one host, for which it waits, unless it must use all hosts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = Callable[..., dict[str, dict[str, str]]]
 
 @pytest.fixture
 def reframe(site: Site) -> Run:
-    """Runs checks on a system whose hosts Slurm hands out; returns ReFrame's results by the checks' names."""
+    """Returns a function that runs checks on a system of Slurm's hosts and gives ReFrame's results by name."""
     systems = site.folder / "systems"
     systems.mkdir()
     text = draft.of_this_host("lab").replace("scheduler: local", 'scheduler: slurm\n    access: ["--exclusive"]')
@@ -45,7 +45,7 @@ def hosts(site: Site) -> set[str]:
 
 
 def test_a_run_waits_for_its_host_and_stays_on_it(site: Site, reframe: Run) -> None:
-    """Slurm says ReqNodeNotAvail of jobs that wait for a busy host, for which ReFrame would cancel them."""
+    """Jobs that wait for a busy host have the reason ReqNodeNotAvail, for which ReFrame would cancel them."""
     busy = site.slurm.ask(
         "sbatch", "--parsable", "--exclusive", "-w", "n2", "-o", "/dev/null", "--wrap", "sleep 5"
     )
@@ -57,7 +57,7 @@ def test_a_run_waits_for_its_host_and_stays_on_it(site: Site, reframe: Run) -> N
 
 
 def test_the_first_host_is_that_of_all_checks(site: Site, reframe: Run) -> None:
-    """All hosts but one are idle, and jobs that name no host are spread over them."""
+    """All hosts but one are idle, and Slurm would spread jobs without a host name over them."""
     site.slurm.ask("sbatch", "--exclusive", "-w", "n1", "-o", "/dev/null", "--wrap", "sleep 300")
     cases = reframe(checks="topology|bandwidth_others")
     assert len(cases) == 1 + 1 + 2, cases  # the host's, topology, and two programs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an admin does in a row: submit, collect, drain, read the verdicts, and the hosts that get in the way."""
+"""An admin's sequences: submit, collect, drain and read the verdicts, while hosts fail or are busy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NHC = 'die() { echo "died: ${*:2}"; }; HOSTNAME="$2"; . "$0"; check_firsttouch "
 
 
 def _nhc(site: Site, hostname: str) -> str:
-    """Return what the check of NHC says on a host with this hostname; nothing: it is healthy."""
+    """Return the message of the NHC check on a host with this hostname; empty if the host is healthy."""
     check = paths.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
     env = {"FIRSTTOUCH_VERDICTS": str(site.folder / "verdicts")}
     return subprocess.run(
@@ -62,7 +62,7 @@ def test_hosts_that_are_unknown_or_down_are_missed_and_nobody_waits_for_them(sit
     assert "nosuch: it did not come: sbatch: " in done.stdout
     assert site.verdicts() == {"n1": "pass", "n2": "pass"}
     assert "2 pass" in (site.campaign("some") / "report" / "overview.md").read_text()
-    # Who wants to wait may: and is told what for.
+    # With --wait the command waits, and prints the reason.
     waiting = site.call(
         "campaign", "submit", "validate", *argv[2:4], "--campaign", "some", "--hosts", "n3", "--wait"
     )
@@ -79,7 +79,7 @@ def test_without_references_the_fleets_verdict_reaches_files_nhc_and_drain(shimm
     assert site.verdicts()["n5"] != "pass"
     log = site.campaign("new") / "log" / f"collect-{document['collector']}.out"
     assert "References can be learned from five hosts or more" in log.read_text()
-    # The job that collects submits others, and another one that collects, until all is decided.
+    # The collecting job submits further jobs and another collecting job until every verdict is decided.
     site.slurm.until(lambda: not site.slurm.ask("squeue", "-h").strip(), "the last round")
     assert site.verdicts() == {f"n{i}": "fail" if i == 5 else "pass" for i in range(1, 7)}
     assert _nhc(site, "n5.cluster.example").startswith("died: ")
@@ -95,7 +95,7 @@ def _busy(slurm: cluster.Slurm, host: str, pus: int) -> Iterator[None]:
 
     def tick() -> None:
         ticks = 1
-        # At once and in place: who reads meanwhile sees all of it, and the mount is of this file.
+        # One write in place: a concurrent reader sees all of it, and the mount refers to this file.
         with file.open("r+b", buffering=0) as out:
             while not ended.wait(0.1):
                 ticks += 1
@@ -125,7 +125,7 @@ def test_a_busy_host_is_neither_failed_nor_drained(shimmed: Site) -> None:
     assert "PUs are busy with other programs: looking again" in site.slurm.output(job)
     assert site.verdicts()["n2"] == "invalid"
     assert "DRAIN" not in site.slurm.node("n2")["State"]
-    # Left alone, it is measured again, and is as slow.
+    # Once idle, it is measured again, and is as slow.
     job = site.sbatch(*argv, "--campaign", "busy")
     assert site.slurm.ends(job)[job] == ("FAILED", "1:0"), site.slurm.output(job)
     assert "measuring suspect steps again: bandwidth-1" in site.slurm.output(job)

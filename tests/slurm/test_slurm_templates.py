@@ -50,7 +50,7 @@ def test_an_array_of_validate_collects_once_when_all_have_ended(site: Site) -> N
     assert set(site.slurm.ends(job).values()) == {("COMPLETED", "0:0")}
     output = site.collected(job)
     hosts = site.state(f"validate-{job}").hosts
-    # Slurm may give one host to two elements; then a line says that a host is missing.
+    # Slurm may run two array elements on one host; then the output has a line for a missing host.
     assert len(hosts) == 3 or "3 were asked for" in output
 
 
@@ -59,7 +59,7 @@ def test_job_line_and_command_agree_on_a_host_that_fails_and_is_drained(site: Si
     job = site.sbatch("--nodelist=n2", "slurm/validate.sbatch", *trial)
     assert site.slurm.ends(job) == {job: ("FAILED", "1:0")}
     output = site.slurm.output(job)
-    # A fact that is read from the host needs one repetition.
+    # A fact read from the host needs one repetition.
     assert "measuring suspect steps again" not in output
     assert "verdict n2 fail: 0 of 1 judged metrics pass; fail: topology pus:" in output
     assert "n2 is drained: scontrol update nodename=n2" in output
@@ -81,7 +81,7 @@ def test_strategy_is_spread_over_hosts_and_each_scenario_runs_once(aligning: Sit
     state = site.state(name)
     assert state.whole
     ran = [[line["step"] for line in site.lines(name, host) if line["state"] == "began"] for host in state.hosts]
-    # Each host measures the default scenario first, by which its other scenarios are compared.
+    # Each host first measures the default scenario, with which its other scenarios are compared.
     bridge = "bwa-mem-1Inst_Original"
     assert {steps[0] for steps in ran if steps} == {bridge}
     others = [step for steps in ran for step in steps[1:]]
@@ -95,7 +95,7 @@ def test_strategy_is_spread_over_hosts_and_each_scenario_runs_once(aligning: Sit
 
 
 def test_a_strategy_without_options_skips_aligners_that_are_not_installed(aligning: Site, tmp_path: Path) -> None:
-    """The site has bowtie2 alone, and asks for all aligners in its environment."""
+    """The site has only bowtie2, and its environment asks for all aligners."""
     site = aligning
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -128,7 +128,7 @@ exec {bwa} "$@"
 
 
 def test_a_slow_host_does_not_change_what_is_recommended(aligning: Site, stand_in: StandIn) -> None:
-    """Hosts differ by more than scenarios do, and the slow one is the first or the last of its campaign."""
+    """Hosts differ more than scenarios, and the slow host is the first or the last of its campaign."""
     site = aligning
     stand_in("bwa", BWA.format(bwa=shutil.which("bwa")))
     site.env |= {"PATH": os.environ["PATH"], "FIRSTTOUCH_EFFORT": "full"}
@@ -152,7 +152,7 @@ def test_a_slow_host_does_not_change_what_is_recommended(aligning: Site, stand_i
 
 
 def test_two_measurements_on_a_host_wait_for_each_other(shimmed: Site) -> None:
-    """The lock is the host's, whatever the folders for temporary files are."""
+    """The lock applies to the host, whatever the folders for temporary files."""
     site = shimmed
     site.hold("n1")
     run = "firsttouch measure latency --pu-nodes 0 --banks 0 --repetitions 1 --records"
