@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installs Apptainer on a test host with Debian 12, which does not have it: the package of a later Debian.
+"""Installs Apptainer on a test host with Debian 12, which lacks it, from the package of a later Debian.
 
     python tests/containers/apptainer_package.py
 
-The package is fetched with apt from the mirror that this host has its packages from, by a configuration of its
-own: the host's sources stay as they are. It asks for a newer C library only because of the names that C23 gave
-strtol and its kin; these are turned back into the names that every version has. For test hosts: a site installs
-Apptainer as its documentation says.
+apt fetches the package from this host's mirror with a separate configuration, so the host's sources stay
+unchanged. The package needs a newer C library only for the names that C23 gave to strtol and similar functions;
+these are changed back to the names that every version has. This is for test hosts only: a site installs Apptainer
+as its documentation describes.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Where Debian keeps a version of Apptainer.
+#: The suite of Debian that has Apptainer.
 SUITE = "sid"
-#: What C23 puts before the names of strtol and its kin.
+#: C23's prefix of the names of strtol and similar functions.
 PREFIX = b"__isoc23_"
-#: The version of the C library that the old names have, on this architecture.
+#: The C library's symbol version of the old names on this architecture.
 OLD, NEW = b"GLIBC_2.2.5", b"GLIBC_2.38"
 _SYMBOLS, _NEEDS = 11, 0x6FFFFFFE  # ELF: SHT_DYNSYM, SHT_GNU_verneed
 
 
 class CannotInstall(Exception):
-    """Why Apptainer cannot be had on this host, in one line."""
+    """Apptainer cannot be installed on this host; the text is the reason in one line."""
 
 
 def ensure() -> str:
-    """Return the path of ``apptainer``, installed where it is not there yet; raises CannotInstall."""
+    """Return the path of ``apptainer``; install it first if it is missing. Raises CannotInstall."""
     if os.geteuid() == 0:
         map_root()
     if program := shutil.which("apptainer"):
@@ -52,7 +52,7 @@ def ensure() -> str:
 
 
 def map_root() -> None:
-    """Give root a range of users in name spaces, as other users have one: images are built in one."""
+    """Give root a range of user ids for namespaces, in which images are built."""
     for file, option in (("/etc/subuid", "--add-subuids"), ("/etc/subgid", "--add-subgids")):
         text = Path(file).read_text(encoding="utf-8") if Path(file).exists() else ""
         if not any(line.startswith(("root:", "0:")) for line in text.splitlines()):
@@ -68,14 +68,14 @@ def install(folder: Path) -> None:
             file.write_bytes(relinked(file.read_bytes()))
     control = root / "DEBIAN/control"
     control.write_text(control.read_text().replace("libc6 (>= 2.38)", "libc6 (>= 2.34)"))
-    # Other files than the package lists are in it now.
+    # The checksums of the package no longer match.
     (root / "DEBIAN/md5sums").unlink(missing_ok=True)
     call("dpkg-deb", "-Znone", "-b", root, folder / "apptainer.deb")
     call("apt-get", "install", "-y", "-qq", "--no-install-recommends", folder / "apptainer.deb")
 
 
 def download(folder: Path) -> Path:
-    """Return the package's file, fetched from this host's own mirror."""
+    """Fetch the package's file from this host's mirror and return its path."""
     listed = call(
         *("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)"),
         *("Identifier: Packages", "Origin: Debian", "Label: Debian"),
@@ -96,7 +96,7 @@ def download(folder: Path) -> Path:
         "APT::Sandbox::User": "root",
         "Acquire::Languages": "none",
         "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
-        # A mirror of a fixed day is as old as that day.
+        # The release file of a snapshot mirror has expired.
         "Acquire::Check-Valid-Until": "false",
     }
     apt = ["apt-get", "-qq", *(o for key, value in options.items() for o in ("-o", f"{key}={value}"))]
@@ -106,7 +106,7 @@ def download(folder: Path) -> Path:
 
 
 def relinked(program: bytes) -> bytes:
-    """Return an ELF *program* that asks for the old names of strtol and its kin (64 bits, little-endian)."""
+    """Return the ELF *program* (64 bits, little-endian) with the old names of strtol and similar functions."""
     if program[:6] != b"\x7fELF\x02\x01":
         raise CannotInstall("Debian's apptainer is not a program of 64 bits")
     linked = bytearray(program)
@@ -139,7 +139,7 @@ def _sections(elf: bytearray) -> Iterator[tuple[int, ...]]:
 
 
 def _versions(elf: bytearray, section: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """Yield (offset, hash, name) of each version that the program needs of its libraries."""
+    """Yield (offset, hash, name) of each symbol version that the program needs."""
     at = section[4]
     for _ in range(section[7]):
         _, count, _, first, following = struct.unpack_from("<HHIII", elf, at)
@@ -156,7 +156,7 @@ def _name(elf: bytearray, at: int) -> bytes:
 
 
 def call(*argv: object, cwd: Path | None = None) -> str:
-    """Return what a program printed; raises CannotInstall with its last line where it failed."""
+    """Return the output of a program; if it fails, raises CannotInstall with its last line."""
     done = subprocess.run(
         [str(a) for a in argv],
         cwd=cwd,

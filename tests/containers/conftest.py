@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Apptainer, one real image built of this checkout, and a short way to run firsttouch in it."""
+"""A real Apptainer, a real image of this checkout, and a function that runs firsttouch in it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from firsttouch import paths
 from firsttouch.execution import build_info
 
 CONTAINERS = paths.ROOT / "containers"
-#: The image of the tests: with firsttouch, its probe and aligners it has all that a backend must do.
+#: The image of the tests; firsttouch, its probe and aligners in it cover all features of a backend.
 IMAGE = "aligners"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark this folder's tests; the first one that needs the image has the time to build it."""
+    """Mark this folder's tests, with a time limit that includes the build of the image."""
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def apptainer() -> str:
-    """The path of a real Apptainer, installed where this host can have it."""
+    """The path of a real Apptainer, installed if possible."""
     try:
         return apptainer_package.ensure()
     except apptainer_package.CannotInstall as error:
@@ -40,7 +40,7 @@ def apptainer() -> str:
 
 @pytest.fixture(scope="session")
 def image(apptainer: str) -> Path:
-    """An image of this checkout with Debian's packages, built where .cache has none of the same state."""
+    """An image of this checkout with Debian's packages, built unless .cache has one of the same state."""
     output = paths.ROOT / ".cache" / "images" / "tested"
     file, state = output / f"{IMAGE}.sif", output / "state"
     wanted = build_info.digest(paths.ROOT) + build_info.files_digest(CONTAINERS)
@@ -64,7 +64,7 @@ def image(apptainer: str) -> Path:
 
 @pytest.fixture
 def inside(image: Path, firsttouch, lambda_work):
-    """Returns a function that runs a command of firsttouch in the image, on datasets of its own."""
+    """Returns a function that runs a command of firsttouch in the image, with separate datasets."""
     store = lambda_work[0].parents[2]
 
     def run(*argv, timeout=240, **environment):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A build that is stopped: nothing of it runs on, nothing half-built is taken for an image."""
+"""An interrupted build leaves no process and no partial image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STORE = paths.ROOT / ".cache" / "images"
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_a_stopped_build_leaves_nothing(image: Path, tmp_path: Path, number: signal.Signals) -> None:
-    """The build image is there (of the fixture): what is stopped is the run image's, of its base."""
+    """The fixture has built the build image; the test interrupts the build of the base of the run image."""
     before = set(STORE.iterdir())
     argv = [sys.executable, CONTAINERS / "images.py", "aligners", "-o", tmp_path]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, process_group=0) as build:
@@ -41,7 +41,7 @@ def test_a_stopped_build_leaves_nothing(image: Path, tmp_path: Path, number: sig
 
 
 def name(pid: int) -> str:
-    """What a process calls itself."""
+    """Return the first argument and the command name of a process, or an empty string."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0] + Path(f"/proc/{pid}/comm").read_text()
     except OSError:

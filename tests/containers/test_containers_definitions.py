@@ -75,7 +75,7 @@ def test_one_command_that_fails_is_a_test_that_fails(image):
 
 
 def test_an_image_has_every_module(tmp_path):
-    """And neither datasets nor reports that were made here."""
+    """Images also contain no datasets or reports of this checkout."""
     images = load_script("images", CONTAINERS)
     (tmp_path / "wheels").mkdir()
     images._copy(tmp_path / "checkout", tmp_path / "wheels")
@@ -114,13 +114,13 @@ def test_spack_builds_what_the_images_name():
     specs = {spec.split("@")[0] for spec in described}
     named = {package for packages in PACKAGES["spack"].values() for package in packages}
     assert named <= specs
-    # The others are in every image: tools of the base, and firsttouch, which install.sh puts there.
+    # Every image has the others: tools of the base, and firsttouch, which install.sh installs.
     assert specs - named == {"hwloc", "numactl", "firsttouch"}
     assert set(PACKAGES["spack-programs"]) == named
 
 
 def options(*argv):
-    """Return the programs that a command line chooses."""
+    """Return the programs that a command line selects."""
     programs = load_script("programs", CONTAINERS)
     parser = argparse.ArgumentParser()
     programs.add_options(parser)
@@ -129,7 +129,7 @@ def options(*argv):
 
 @pytest.fixture
 def clones(tmp_path, monkeypatch):
-    """Stubs of the clones of Spack and its recipes, as checked before a build, and a mirror."""
+    """Stubs of the clones of Spack and its recipes, which are checked before a build, and a mirror."""
     for name in ("spack/bin", "recipes/repos", "mirror"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "spack" / "bin" / "spack").touch()

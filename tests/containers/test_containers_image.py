@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real image of Debian's packages: what is in it, and that all is inside as it is outside."""
+"""A real image of Debian's packages: its content, and the same results inside as outside."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_partition_says_that_its_checks_run_inside(reframe, image):
     done, measured = reframe(text, pattern="^topology$")
     assert set(done.results.values()) == {"pass"}, done.output
     assert {record.software["backend"].split(",")[0] for record in measured} == {"apptainer: aligners.sif"}
-    # And one run is native all the same where it is asked for.
+    # A single run can still be native on request.
     done, measured = reframe(text, "-S", "backend=native", pattern="^topology$")
     assert done.results["topology"] == "pass", done.output
     assert not any("backend" in record.software for record in measured if record.check == "topology")
@@ -195,7 +195,7 @@ def test_a_campaign_whose_image_is_not_there_begins_nothing(firsttouch, tmp_path
 
 
 def test_data_in_a_folder_of_the_system_is_seen_inside(inside):
-    """/opt is the image's own, a folder of data in the host's /opt is not."""
+    """/opt is the image's, but a data folder in the host's /opt must still be visible."""
     folder = Path(tempfile.mkdtemp(dir="/opt"))
     try:
         shutil.copy(paths.ROOT / "tests/golden/hwloc_16amd64-8n2c-cpusets.xml", folder / "host.xml")

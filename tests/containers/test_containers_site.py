@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong at sites is told in one line, before any work: without an image, and most without Apptainer."""
+"""Faults of a site are reported in one line before any work. No test needs an image, and few need Apptainer."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from firsttouch.execution.build_info import Origin
 from firsttouch.systems import draft
 from firsttouch.systems.definition import load
 
-#: The first bytes of a SIF: what starts it, its magic, version 01 and the architecture.
+#: The first bytes of a SIF: the launcher, the magic, version 01 and the architecture.
 HEAD = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\x0001\x00%s\x00"
 OTHER = {"x86_64": b"04", "aarch64": b"02"}
 
 
 @pytest.fixture
 def here() -> Origin:
-    """The origin of a copy that is just right."""
+    """The origin of a correct copy."""
     return build_info.of(paths.ROOT, os.uname().machine)
 
 
@@ -67,7 +67,7 @@ def test_the_digest_follows_what_measures_and_nothing_else(tmp_path):
     (tmp_path / "README.md").write_text("words")
     (tmp_path / "src/firsttouch/a.pyc").write_text("made")
     for name in build_info._AFTERWARDS:
-        assert (paths.ROOT / name / "__init__.py").is_file()  # or the list is out of date
+        assert (paths.ROOT / name / "__init__.py").is_file()  # otherwise the list is out of date
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").write_text("print")
         (tmp_path / name / "report.css").write_text("words")
@@ -185,7 +185,7 @@ def test_a_path_that_cannot_be_bound(tmp_path, monkeypatch, name):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_user_without_user_namespaces_is_told_so():
-    """In a user namespace of its own, which may make no further one, as kernels can be set."""
+    """The command runs in a user namespace that may create no further one, as on kernels with such a limit."""
     script = (
         "import os, sys; open('/proc/sys/user/max_user_namespaces', 'w').write('0'); os.geteuid = lambda: 1000\n"
         "from firsttouch.execution import apptainer as backend_apptainer\n"
@@ -215,7 +215,7 @@ def test_what_mounting_an_image_lacks_is_told(monkeypatch, tmp_path):
 
 
 def test_a_view_of_spack(tmp_path, here, firsttouch):
-    """A view whose firsttouch is this one: it is started, with its programs first."""
+    """A view with this firsttouch: it is started, with the view's programs first on PATH."""
     with pytest.raises(Missing, match="no such view"):
         backends.prepared("spack", str(tmp_path / "view"), ["--version"])
     view = tmp_path / "view"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Spack environment: its files always, and with a real Spack where SPACK_ROOT and SPACK_PACKAGES name one."""
+"""The Spack environment: its files, and a real Spack if SPACK_ROOT and SPACK_PACKAGES name one."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_an_environment_is_made_for_a_system(tmp_path):
 
 
 def test_a_part_of_the_stack_is_decided_on_by_itself(tmp_path):
-    """The profile's lock file is of all packages: another solution may be right for a part."""
+    """The profile's lock file holds all packages; a part of them may have another solution."""
     only = ["bwa", "snap-berkeley"]
     folder = stack.environment(arguments(tmp_path, profile="debian", target="x86_64_v3", only=only))
     content = yaml.safe_load((folder / "spack.yaml").read_text())["spack"]
@@ -215,7 +215,7 @@ def test_a_mirror_is_filled_from_files_of_any_name_and_verified(tmp_path, lock):
     (given / "two-1.tar.gz").write_bytes(texts["two"])
     assert sources.fill(file, mirror, given, [], say=messages.append) == 0
     assert sorted(f.read_bytes() for f in mirror.rglob("*.tar.gz")) == sorted(texts.values())
-    # A file that was spoilt since is found and replaced.
+    # A file that was damaged since is detected and replaced.
     spoilt = next(mirror.rglob("*.tar.gz"))
     spoilt.write_bytes(b"spoilt")
     assert sources.fill(file, mirror, given, [], say=messages.append) == 0

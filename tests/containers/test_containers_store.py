@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What builds of images keep in .cache/images: whole or not at all, and one build at a time. Nothing is built."""
+"""The cache of image builds, .cache/images: complete entries only, and one build at a time. Nothing is built."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from firsttouch.records import atomic_files
 
 @pytest.fixture
 def images(tmp_path, monkeypatch):
-    """The module that builds images, with a store of the test's own."""
+    """The module that builds images, with a cache for the test."""
     loaded = load_script("images", CONTAINERS)
     monkeypatch.setattr(loaded, "STORE", tmp_path / "store")
     return loaded

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An image file on a host that cannot mount it: unpacked once, by the one who starts it."""
+"""An image file on a host that cannot mount it is unpacked once, by the user who starts it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from firsttouch.execution import apptainer
 from firsttouch.execution import apptainer as unpacked
 
 NOBODY = 65534
-#: Takes its time, counts its calls beside itself, and "unpacks".
+#: A slow stub that counts its calls in a file and "unpacks".
 SCRIPT = """#!/bin/sh
 echo called >> "$0.calls"
 sleep 0.2
@@ -27,7 +27,7 @@ mkdir "$4" && cat "$5" > "$4/content" && mkdir "$4/locked" && chmod 0555 "$4/loc
 
 @pytest.fixture
 def program(tmp_path, monkeypatch) -> Path:
-    """What stands for Apptainer; the temporary folder is the test's own."""
+    """A stub of Apptainer, with a temporary folder for the test."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     script = tmp_path / "apptainer"
@@ -38,7 +38,7 @@ def program(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def image_file(tmp_path) -> Path:
-    """A file that stands for an image."""
+    """A stub of an image file."""
     file = tmp_path / "x.sif"
     file.write_text("one")
     return file
@@ -76,7 +76,7 @@ os.execvp("sleep", ["sleep", sys.argv[4]])
 
 @pytest.fixture
 def ask(program, image_file):
-    """Starts a process that takes the image's folder and becomes another program; returns both."""
+    """Starts a process that takes the image's folder and then executes another program; returns both."""
     asking = []
 
     def start(seconds):
@@ -145,11 +145,11 @@ def test_what_cannot_be_unpacked_is_unpacked_at_each_start(program, image_file, 
 
 @pytest.fixture
 def somebody(monkeypatch):
-    """A folder of a user without privileges, and what makes a command that user's."""
+    """A folder of a user without privileges, and the argv prefix that runs a command as this user."""
     if os.geteuid() != 0:
         folder, become = Path(tempfile.mkdtemp()), []
     else:
-        # Not below pytest's folder, which is root's alone.
+        # Not below pytest's folder, which only root may enter.
         folder, become = (
             Path(tempfile.mkdtemp()),
             ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"],

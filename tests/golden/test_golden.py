@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stored outputs of the real programs: the right figures of the whole, and none of a part of it."""
+"""Stored outputs of the real programs: complete ones give the right figures, and truncated ones none."""
 
 import re
 
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def prefixes(text):
-    """Yield every beginning of *text* that lacks more than its last line feed."""
+    """Yield every prefix of *text* that lacks more than the last line feed."""
     return (text[:end] for end in range(len(text.rstrip("\n"))))
 
 
@@ -54,7 +54,7 @@ def test_likwid_bench(golden, name, threads, rate):
     assert rate is None or result == pytest.approx(rate)
     if name == "copy_short":
         assert re.search(r"^Time:\s+\S+e-01 sec$", text, re.MULTILINE)
-    # The last line is one of dashes: a whole one with some less is cut as well.
+    # The last line consists of dashes; a shorter line of dashes is also truncated.
     for cut in prefixes(text):
         with pytest.raises(RunFailed, match="likwid-bench"):
             likwid.parse(cut, threads=threads)

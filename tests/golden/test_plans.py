@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of real machines (hwloc's test corpus): table 2 of the article, and what each machine can carry."""
+"""Plans for real machines (hwloc's test corpus): table 2 of the article, and the scenarios that fit a machine."""
 
 import json
 from collections import Counter
@@ -26,7 +26,7 @@ def machine(golden):
 
 
 def check(topology, planned):
-    """No PU twice, none that is not allowed, instances equal, data on ordinary memory, numactl says the same."""
+    """PUs are allowed and used once, instances are equal, data are on ordinary memory, and numactl agrees."""
     usable = {p for n in topology.cpu_nodes for p in topology.usable_pus(n)}
     assert usable <= topology.allowed_pus
     for scenario in planned.scenarios:
@@ -50,7 +50,7 @@ def numactl(first, values, then):
     return [f"--{first}={a} --{then}".format(b) for a, b in pairs]
 
 
-#: Machine: the numbers of instances that it carries, and one scenario with numactl's options.
+#: Machine: the numbers of instances that fit, and one scenario with numactl's options.
 MACHINES = {
     # Its cgroup allows a part of the PUs of six NUMA nodes, and the memory of four.
     "16amd64-8n2c-cpusets": (
@@ -84,7 +84,7 @@ MACHINES = {
     "cxlmem+dax.v2": (
         {1, 2, 4}, "2Inst_Original", numactl("physcpubind", [("0-1", 0), ("2-3", 0)], "membind={}")
     ),
-    # Memory of six GPUs, which numactl's "all" would use as well.
+    # With the memory of six GPUs, which numactl's "all" would use, too.
     "nvidiagpunumanodes": ({1, 2, 4, 8, 16, 32}, "1Inst_Interleave", ["--interleave=0,8"]),
     # Six cores of two PUs each and eight of one: no two instances share a core.
     "20em64t-hybrid-1p6c2t+2ca4co1t": (
@@ -92,7 +92,7 @@ MACHINES = {
         "4Inst_Original",
         numactl("physcpubind", [("0-3,12", 0), ("4-7,13", 0), ("8-11,14", 0), ("15-19", 0)], "membind={}"),
     ),
-    # NUMA node 0 is offline: the PUs beside it have no NUMA node that numactl could name, and are left alone.
+    # NUMA node 0 is offline: numactl has no NUMA node for its PUs, so they are not used.
     "offline-cpu0-node0": (
         {1, 2, 4, 8}, "2Inst_Original", numactl("physcpubind", [("5,7,9,11", 1), ("13,15,17,19", 1)], "membind={}")
     ),
@@ -119,22 +119,22 @@ SMALL = {
 LARGE = {"2Inst_Original", "2Inst_Localalloc", "2Inst_Interleave"}
 #: Table 2 of the article: which scenarios ran for which aligner.
 TABLE_2 = {"bowtie2": SMALL, "bwa-mem": SMALL, "snap": LARGE, "gem3": LARGE}
-#: What the arithmetic allows and the article did not run: 15 GB have room in the 32 GiB of two NUMA nodes (and in
-#: the 24 GiB of those two of which one has 8), beside GEM's buffers and everything else that was looked for. The
-#: article gives no other reason than that the index needs more than one NUMA node's memory.
+#: Scenarios that fit by calculation but that the article did not run: 15 GB fit into the 32 GiB of two NUMA nodes
+#: (and into 24 GiB if one of the two has 8), beside GEM's buffers and all other known needs. The article's only
+#: reason is that the index needs more memory than one NUMA node has.
 BEYOND = {"gem3": {"4Inst_Original", "4Inst_Localalloc", "4Inst_Interleave"}}
 
 
 @pytest.mark.parametrize("host", [OPTERON, "amd-opteron"])
 @pytest.mark.parametrize("name", list(INDEX))
 def test_table_2(machine, host, name):
-    """Of the stored machine, whose NUMA node 5 has half the memory of the others, and of the article's own."""
+    """Both the stored machine, whose NUMA node 5 has half the memory of the others, and the article's machine."""
     topology = machine(host) if host == OPTERON else topology_of(load(host).facts)
     planned = plan(topology, aligner(name).need(round(INDEX[name] * 1e9)))
     check(topology, planned)
-    # The table has whole hosts only, and at most one instance a NUMA node.
+    # The table has whole hosts only, and at most one instance per NUMA node.
     several = [s for s in planned.scenarios if 1 < s.instances <= 8 and s.instances * s.threads == 64]
-    # With one NUMA node for each, all policies put the data on it: the table names them Original.
+    # With one NUMA node per instance, all policies are equal: the table calls them Original.
     same = {s.name for s in several if s.policy != "original" and len(s.placements[0].numa_nodes) == 1}
     assert {s.name for s in several} - same == TABLE_2[name] | BEYOND.get(name, set())
     assert {s.threads for s in several} == {64 // s.instances for s in several}

@@ -1,4 +1,4 @@
-"""Marks the tests of this folder, and gives them the harness of hostile.py, whose text says how to add a kind."""
+"""Marks the tests of this folder, and gives them the harness of hostile.py, which describes how to add a kind."""
 
 import os
 from pathlib import Path
@@ -10,9 +10,9 @@ import hostile as harness
 HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m chooses
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items):
-    """Mark the tests of this folder; a traceback in a thread is a failure as well."""
+    """Mark the tests of this folder; a traceback in a thread fails a test, too."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("hostile")
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def loaded(tmp_path_factory):
-    """Loads what commands load late, and gives matplotlib a cache: no case should be blamed for either."""
+    """Loads the late imports and gives matplotlib a cache, which would change a case's time and files."""
     os.environ["MPLCONFIGDIR"] = str(tmp_path_factory.mktemp("matplotlib"))
     from firsttouch.cli import reporting  # noqa: F401, PLC0415
 

@@ -1,4 +1,4 @@
-"""The harness for hostile input: a table of cases, each of which is run and checked in the same way.
+"""The harness for hostile input: it runs and checks all cases of a table in the same way.
 
 To add a kind of input, write tests/hostile/test_hostile_<kind>.py:
 
@@ -15,14 +15,14 @@ To add a kind of input, write tests/hostile/test_hostile_<kind>.py:
     def test_hostile_kind(case, hostile):
         hostile(case)
 
-The marker `hostile` is set for all tests of this folder. A case runs in a folder of its own, which is the working
+The marker `hostile` is set for all tests of this folder. Each case has its own folder, which is the working
 directory and holds the input; HOME, TMPDIR, FIRSTTOUCH_OUT, FIRSTTOUCH_DATA and FIRSTTOUCH_SYSTEMS are empty
 folders beside it. `firsttouch.cli.main` runs in this process, which costs milliseconds; ``process=True`` starts
-`python -m firsttouch` instead, for what needs a process: signals, closed descriptors, other users.
+`python -m firsttouch` for cases that need a process: signals, closed descriptors, other users.
 
-Checked for each case: the exact exit status; no traceback; one line with the error at the end of standard error
-where the status is 2 (for other statuses: at most one); the pattern; no control character in the output; all input
-unchanged; no new file but those that the case names; no process left; the time limit.
+The harness checks for each case: the exact exit status; no traceback; one line with the error at the end of
+standard error for status 2 (for other statuses: at most one); the pattern; no control character in the output;
+unchanged input; no new file except those that the case names; no process left; the time limit.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ import pytest
 
 from firsttouch import cli
 
-#: Seconds that a case may take. What hangs, hangs for ever: the limit leaves room for a busy host.
+#: Time limit of a case in seconds. It leaves room for a busy host, because a case that hangs never ends.
 LIMIT = 20
 ROOT = Path(__file__).resolve().parents[2]
 VM = ROOT / "docs" / "examples" / "vm.jsonl"
@@ -63,7 +63,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Case:
-    """One hostile input, the command that gets it, and what has to come of it.
+    """One hostile input, the command that gets it, and the expected result.
 
     *make* makes the input: a mapping of file name -> content (text or bytes), or a function that gets the folder.
     *argv* are the arguments without the program's name. *says* is a regular expression that the messages or the
@@ -96,7 +96,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case: exit status, standard output and standard error."""
+    """The result of a case: exit status, standard output and standard error."""
 
     status: int
     out: str
@@ -104,7 +104,7 @@ class Outcome:
 
 
 def check(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Outcome:
-    """Run *case* below *tmp_path* and check what came of it; return it, for further checks."""
+    """Run *case* below *tmp_path*, check the result, and return it for further checks."""
     folder = tmp_path / "case"
     folder.mkdir()
     for variable, name in FOLDERS.items():
@@ -140,7 +140,7 @@ def _make(case: Case, folder: Path) -> None:
 
 
 def _call(case: Case, capfd: pytest.CaptureFixture) -> Outcome:
-    """Run the command in this process; only argparse's SystemExit may come out of it."""
+    """Run the command in this process; it may raise no exception except argparse's SystemExit."""
     _clear_caches()
     encoding, _, errors = case.encoding.partition(":")
     out = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors or "strict")
@@ -155,7 +155,7 @@ def _call(case: Case, capfd: pytest.CaptureFixture) -> Outcome:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-    started = capfd.readouterr()  # what processes that it started wrote
+    started = capfd.readouterr()  # the output of processes that it started
     texts = []
     for stream, more in ((out, started.out), (err, started.err)):
         stream.flush()
@@ -164,7 +164,7 @@ def _call(case: Case, capfd: pytest.CaptureFixture) -> Outcome:
 
 
 def _start(case: Case, folder: Path) -> Outcome:
-    """Run the command as a process in a session of its own, nothing of which may outlive it."""
+    """Run the command as a process in a new session; none of the session's processes may outlive it."""
     process = subprocess.Popen(
         [*case.prefix, sys.executable, "-m", "firsttouch", *case.argv],
         stdin=subprocess.PIPE,
@@ -180,7 +180,7 @@ def _start(case: Case, folder: Path) -> Outcome:
         pytest.fail(f"still running after {LIMIT} s")
     finally:
         left = _session(process.pid)
-        deadline = time.monotonic() + 2  # those that are ending just now may do so
+        deadline = time.monotonic() + 2  # processes may need a moment to end
         while process.poll() is not None and left and time.monotonic() < deadline:
             time.sleep(0.02)
             left = _session(process.pid)
@@ -216,7 +216,7 @@ def _check_files(case: Case, before: Mapping[str, str], after: Mapping[str, str]
 
 
 def _snapshot(top: Path) -> dict[str, str]:
-    """Return type, mode and content of all below *top*, by path relative to the case's folder."""
+    """Return type, mode and content of everything below *top*, by path relative to the case's folder."""
     entries = {}
     for parent, folders, files in os.walk(top):
         for name in [*folders, *files]:
@@ -235,7 +235,7 @@ def _snapshot(top: Path) -> dict[str, str]:
 def _children() -> set[int]:
     children: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # a thread that has ended just now
+        with contextlib.suppress(OSError):  # a thread that has just ended
             children.update(map(int, (task / "children").read_text().split()))
     return children
 
@@ -252,7 +252,7 @@ def _session(leader: int) -> list[int]:
 
 
 def _clear_caches() -> None:
-    """Forget what functions of this program have cached: another case has other files."""
+    """Clear the caches of this program's functions: another case has other files."""
     for name, module in list(sys.modules.items()):
         if name.startswith("firsttouch."):
             for value in list(vars(module).values()):

@@ -1,4 +1,4 @@
-"""Hostile input: arguments, of the commands that read records."""
+"""Hostile input: arguments of the commands that read records."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Hostile input: campaign folders that were damaged, and answers of Slurm that nobody expects."""
+"""Hostile input: damaged campaign folders, and unexpected answers of Slurm."""
 
 import functools
 import json
@@ -15,7 +15,7 @@ from firsttouch.systems import draft
 from hostile import Case
 
 COLLECT = ["campaign", "collect", "./c", "--no-figures"]
-#: What collecting leaves.
+#: The files that collecting writes.
 REPORT = ["c/report", "c/reports", "c/reports/*"]
 DEEP = "[" * 5000 + "]" * 5000
 BYTES = b"\xff\xfe\x00{\n"
@@ -32,7 +32,7 @@ def record(host="n1", value=8.0):
 
 
 def campaign(folder):
-    """Makes a whole campaign of one host in the folder c."""
+    """Makes a complete campaign of one host in the folder c."""
     created = campaigns.create(campaigns.Campaign(**{**vars(_planned()), "folder": folder / "c"}))
     journal = created.host("n1")
     journal.open()
@@ -45,7 +45,7 @@ def campaign(folder):
 
 
 def damaged(name, content):
-    """Returns what makes a campaign with one file of another content; None: without it."""
+    """Returns a maker of a campaign in which one file has another content, or is missing (None)."""
 
     def make(folder):
         campaign(folder)
@@ -60,7 +60,7 @@ def damaged(name, content):
 
 
 def changed(name, **values):
-    """Returns what makes a campaign, and changes some keys of a JSON file of one line or more."""
+    """Returns a maker of a campaign that changes some keys of a JSON or JSON-lines file."""
 
     def make(folder):
         campaign(folder)
@@ -83,7 +83,7 @@ def cut(name, size):
 
 
 def foreign(*names):
-    """Returns what makes a campaign with folders of hosts that have these names."""
+    """Returns a maker of a campaign whose hosts' folders have these names."""
 
     def make(folder):
         campaign(folder)
@@ -228,7 +228,7 @@ NEW = ["c", "c/*"]
 
 
 def slurm(**scripts):
-    """Returns what makes stand-ins for commands of Slurm in bin."""
+    """Returns a maker of scripts in bin that replace commands of Slurm."""
 
     def make(folder):
         (folder / "bin").mkdir()
@@ -245,7 +245,7 @@ def hosts(given):
 
 
 def draining(name, *, dry_run):
-    """Returns a case of a record with this host, which fails, and a Slurm that would drain anything."""
+    """Returns a case with a failing record of this host, and a Slurm that would drain any host."""
 
     def make(folder):
         slurm(scontrol='case "$1" in update) touch updated;; *) echo "NodeName=n1 State=IDLE";; esac')(folder)

@@ -167,7 +167,7 @@ def test_hostile_encodings(case, hostile):
 
 
 def _nobody(name, argv, status, says, make=None, **more):
-    """Returns a case that is run as another user, without capabilities."""
+    """Returns a case that runs as another user, without capabilities."""
     prefix = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all")
     return Case(
         name, argv, status, says, make or {"r.jsonl": VM.read_bytes()}, process=True, prefix=prefix, **more
@@ -175,7 +175,7 @@ def _nobody(name, argv, status, says, make=None, **more):
 
 
 def _closed(folder):
-    """Makes a folder that only its owner may look into, beside one with records."""
+    """Makes a folder that only its owner may read, beside one with records."""
     for name in ("e/open", "e/closed"):
         (folder / name).mkdir(parents=True)
         (folder / name / "records.jsonl").write_bytes(VM.read_bytes())

@@ -12,7 +12,7 @@ from hostile import Case
 GOOD = b"@r1\nACGT\n+\nIIII\n@r2\nGGCA\n+\nIIII\n"
 PACKED = gzip.compress(GOOD * 500, mtime=0)
 
-#: What is wrong -> (the file, what the message says). The bad record is the third, behind two good ones.
+#: Fault -> (the file, a pattern of the message). The third record is bad, after two good ones.
 BAD = {
     "no name": (b"@\nAC\n+\nII\n", r"r\.fq:9: record 3 has no name"),
     "a comment for a name": (b"@ r\nAC\n+\nII\n", r":9: record 3 has no name"),
@@ -49,10 +49,10 @@ BAD = {
     "zeros behind the records": (bytes(5000), r":9: record 3 begins without @"),
 }
 
-#: Those that go through every command that reads FASTQ.
+#: Faults that are tested with every command that reads FASTQ.
 SOME = dict(list(BAD.items())[::5])
 
-#: Files of which not even the beginning is FASTQ, or which no pass may read.
+#: Files that do not even begin as FASTQ, or that must not be read.
 FILES = {
     "nothing": (b"", r"r\.fq: no reads"),
     "blank lines alone": (b"\n\r\n \n", r"r\.fq: no reads"),
@@ -97,7 +97,7 @@ url = "http://127.0.0.1:1/r.fq"
 why_unpinned = "it is a test"
 """
 
-#: What is wrong in a dataset's file -> (its content, what the message says).
+#: Fault in a dataset's file -> (its content, a pattern of the message).
 MANIFESTS = {
     "empty": ("", r"set\.toml:1: kind must be one of"),
     "Latin-1": (MANIFEST.replace("a set", "\xe4").encode("latin-1"), r"set\.toml:\d+: not UTF-8 text"),
@@ -130,13 +130,13 @@ MANIFESTS = {
 
 
 def index(folder):
-    """Make files that pass for an index of bwa until it reads them."""
+    """Make files that look like an index of bwa until bwa reads them."""
     for suffix in (".amb", ".ann", ".bwt", ".pac", ".sa"):
         (folder / f"idx{suffix}").write_bytes(b"x")
 
 
 def in_run(content):
-    """Return what makes an index and a file of reads."""
+    """Return a maker of an index and a file of reads."""
 
     def make(folder):
         index(folder)

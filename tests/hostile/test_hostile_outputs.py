@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outputs that would destroy something: inputs, files of others, devices and pipes; and places that are none."""
+"""Outputs that would destroy something: inputs, files of others, devices and pipes; and invalid places."""
 
 import atexit
 import functools
@@ -41,7 +41,7 @@ def indexed() -> Path:
 
 
 def aligning(folder: Path) -> None:
-    """Make reads, their index, and links to both; out.sam, which is there already, is of an earlier run."""
+    """Make reads, their index, links to both, and out.sam of an earlier run."""
     shutil.copytree(indexed(), folder, dirs_exist_ok=True)
     shutil.copy(folder / "r.fq", folder / "x.0.fq")
     (folder / "link.fq").symlink_to("r.fq")
@@ -123,7 +123,7 @@ PAIR = ["reads", "block", "a.fq", "b.fq", "-o"]
 
 
 def stored(folder: Path) -> None:
-    """Make a file of records, links to it, a folder that holds it, and a file that is none."""
+    """Make a file of records, links to it, a folder that holds it, and a file without records."""
     text = VM.read_text(encoding="utf-8")
     (folder / "r.jsonl").write_text(text)
     (folder / "results").mkdir()

@@ -1,4 +1,4 @@
-"""Hostile input: records in JSON lines, damaged in one field at a time, and the files and folders they are in."""
+"""Hostile input: records in JSON lines with one damaged field each, and damaged files and folders of records."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def nested(depth):
     )
 
 
-#: Name -> a line that is not a record, and what the message says of it.
+#: Name -> a line that is not a record, and a pattern of the message.
 DAMAGED = {
     **{
         f"{name} {value!r:.20}": (with_field(**{name: value}), f"{name} is")
@@ -142,13 +142,13 @@ BAD = with_field(host=5) + "\n"
 
 
 def pipe(folder):
-    """Makes a pipe, to which records are written once."""
+    """Makes a named pipe with records that can be read once."""
     os.mkfifo(folder / "p")
     threading.Thread(target=(folder / "p").write_text, args=(ALL,), daemon=True).start()
 
 
 CASES += [
-    # What is good of a file is read, the rest named; nothing is appended or learnt of it.
+    # The good records of a file are read, and the bad ones are named; nothing is appended or learnt from the file.
     Case("a bad line among good ones, validate", [*COMMANDS["validate"]], 2, "suspect", {"r.jsonl": ALL + BAD}),
     Case(
         "a bad line among good ones, its name",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals in the middle of the work, and signals that who started us ignores."""
+"""Signals during the work, and signals that the starter of the program ignores."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ WITH_STAND_IN = {"PATH": f"bin:{os.environ['PATH']}"}
 
 
 def stand_in(script: str):
-    """Return what makes reads, an index and a bwa that runs *script* in place of an alignment."""
+    """Return a maker of reads, an index and a bwa that runs *script* instead of aligning."""
 
     def make(folder: Path) -> None:
         aligning(folder)
@@ -50,7 +50,7 @@ def wait_for(ready) -> None:
 
 
 def when_started(*numbers: int):
-    """Return what sends signals when the aligner has started."""
+    """Return a function that sends signals once the aligner has started."""
 
     def send(process, folder: Path) -> None:
         wait_for((folder / "started").exists)
@@ -61,7 +61,7 @@ def when_started(*numbers: int):
 
 
 def when_blocked(number: int):
-    """Return what sends a signal when the command waits for a reader of its output."""
+    """Return a function that sends a signal once the command waits for a reader of its output."""
 
     def send(process, folder: Path) -> None:
         wait_for((folder / "started").exists)

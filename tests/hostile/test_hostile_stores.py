@@ -1,4 +1,4 @@
-"""Hostile input: stores, whose Parquet files are damaged, of other types, poisoned, or not theirs."""
+"""Hostile input: stores with Parquet files that are damaged, poisoned, of other types or of other programs."""
 
 import json
 import os
@@ -14,7 +14,7 @@ NAME = "n1-1-1-0123abcd.parquet"
 
 
 def table(**columns):
-    """Returns a function that writes a store of one table, *columns* of which are replaced."""
+    """Returns a function that writes a store of one table with *columns* replaced."""
 
     def make(folder):
         (folder / "st").mkdir()
@@ -25,7 +25,7 @@ def table(**columns):
 
 
 def poisoned(**columns):
-    """Returns a function that writes a store of a good table and one with a single row that is wrong."""
+    """Returns a function that writes a store of a good table and a table with one bad row."""
 
     def make(folder):
         store.append(folder / "st", GOOD)
@@ -52,7 +52,7 @@ def without(column):
 
 
 def cut(folder):
-    """Makes a store with a file that ends in its middle."""
+    """Makes a store with a truncated file."""
     file = store.append(folder / "st", GOOD)
     content = file.read_bytes()
     (folder / "st" / NAME).write_bytes(content[: len(content) // 2])
@@ -104,9 +104,9 @@ TYPES = {
 VALIDATE = ("validate", "--system", "local", "st")
 OUT = ["out", "out/*"]
 CASES = [
-    # All rows are wrong, or the whole table: nothing is left to judge.
+    # All rows or the whole table are bad: nothing is left to judge.
     *(Case(f"all: {name}", VALIDATE, 2, NAME, table(**columns)) for name, columns in {**VALUES, **TYPES}.items()),
-    # One row is: the file is named, and the rest read.
+    # One row is bad: the message names the file, and the rest is read.
     *(
         Case(f"one: {name}", VALIDATE, 2, f"left out: st/{NAME}: (?s:.*)verdict vm suspect", poisoned(**columns))
         for name, columns in {**VALUES, **TYPES}.items()

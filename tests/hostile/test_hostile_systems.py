@@ -1,4 +1,4 @@
-"""Hostile input: systems' files, the records that references are learnt from, and the options of both."""
+"""Hostile input: files of systems, records from which references are learnt, and the options of both."""
 
 import json
 
@@ -32,7 +32,7 @@ def changed(old, new):
     return SYSTEM.replace(old, new)
 
 
-#: Name -> a file that is not a system's, and what the message says of it.
+#: Name -> an invalid system file, and a pattern of the message.
 WRONG = {
     "empty": ("", "empty"),
     "binary": (b"\x00\x01\xff", "not UTF-8|not YAML"),
@@ -82,7 +82,7 @@ WRONG = {
         "lab.yaml:8",
     ),
 }
-#: Name -> records that nothing is learnt of, and why.
+#: Name -> records from which nothing is learnt, and the reason.
 NOTHING_LEARNT = {
     "few hosts": (lines(3), "3 hosts have it, 5 are needed"),
     "values of 0": (lines(samples=[0.0], value=0.0), "not above 0"),
@@ -93,7 +93,7 @@ NOTHING_LEARNT = {
     "another system's": (lines(system="other"), "no record of system lab"),
     "no record": ("", "no record"),
 }
-#: Name -> options of baseline that are refused, and what the message says.
+#: Name -> refused options of baseline, and a pattern of the message.
 OPTIONS = {
     **{
         f"loss {loss!r}": (["--loss", loss], "not a loss from 0.1 to 50 %")

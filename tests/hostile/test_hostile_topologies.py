@@ -1,4 +1,4 @@
-"""Hostile input: topologies as hwloc XML, stored roots as folders and tarballs, and the arguments of a plan."""
+"""Hostile input: topologies as hwloc XML, stored roots as folders and tarballs, and arguments of a plan."""
 # ruff: noqa: E501 (a case is one line)
 
 import io
@@ -124,7 +124,7 @@ def loop(folder):
 
 
 FILE = ("sys/file", b"x")
-#: Name, how the root is made, a pattern of the message; all are refused.
+#: Name, the maker of the root, a pattern of the message; all are refused.
 ROOTS = [
     ("absent", {}, "cannot be read: No such file"),
     ("loop of links", loop, "root.tar"),

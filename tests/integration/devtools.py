@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A browser that a test drives by the DevTools protocol: keys, media, sizes, and its accessibility tree."""
+"""A browser driven by the DevTools protocol: keys, media, sizes, and the accessibility tree."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-#: Events that tell of a request, or of a word on the console.
+#: Events of requests and of messages on the console.
 _TOLD = {"Network.requestWillBeSent", "Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"}
 
 
 class Page:
-    """One page; *events* are the requests and words of the console so far."""
+    """One page; *events* are its requests and console messages so far."""
 
     def __init__(self, reading: int, writing: int) -> None:
         self._in = os.fdopen(reading, "rb")
@@ -32,7 +32,7 @@ class Page:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Return what a method answers; raises AssertionError with its message where it fails."""
+        """Return the result of a method; raises AssertionError with its message if it fails."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -58,13 +58,13 @@ class Page:
         return json.loads(read)
 
     def load(self, file: Path) -> None:
-        """Load a file and wait until it is there."""
+        """Load a file and wait until it is loaded."""
         self.events.clear()
         self.call("Page.navigate", url=file.as_uri())
         self._until(lambda reply: reply.get("method") == "Page.loadEventFired")
 
     def reload(self) -> None:
-        """Load the page again and wait until it is there."""
+        """Load the page again and wait until it is loaded."""
         self.call("Page.reload")
         self._until(lambda reply: reply.get("method") == "Page.loadEventFired")
 
@@ -75,7 +75,7 @@ class Page:
         return answer["result"].get("value")
 
     def press(self, key: str, code: int) -> None:
-        """Press and release a key, by its name and its virtual code."""
+        """Press and release a key, given by its name and its virtual code."""
         text = {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
             extra = text if kind == "keyDown" else {}
@@ -93,14 +93,14 @@ class Page:
         )
 
     def tree(self) -> list[dict[str, Any]]:
-        """Return what a screen reader is told: the nodes that it does not ignore."""
+        """Return the nodes of the accessibility tree that a screen reader does not ignore."""
         nodes = self.call("Accessibility.getFullAXTree")["nodes"]
         return [node for node in nodes if not node["ignored"]]
 
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Page]:
-    """Yield a page of a browser with an empty profile, which ends with it."""
+    """Yield a page of a browser with an empty profile; the browser ends with the block."""
     to_browser, from_test = os.pipe()
     to_test, from_browser = os.pipe()
     argv = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]

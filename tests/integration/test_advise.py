@@ -35,11 +35,11 @@ def many(lambda_work, tmp_path_factory):
 
 @pytest.fixture
 def scratch(tmp_path):
-    """Returns an empty folder for temporary files, which must be empty in the end."""
+    """Returns an empty folder for temporary files, which must be empty after the test."""
     folder = tmp_path / "scratch"
     folder.mkdir()
     yield folder
-    # The lock of measurements stays by design.
+    # The file of the host lock stays by design.
     assert [f.name for f in folder.iterdir() if f.suffix != ".lock"] == []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every aligner as its file says it is: the real programs, fed from pipes, whole and in parts."""
+"""Every aligner has the properties of its data file: the real programs read whole and divided input from pipes."""
 
 import contextlib
 import dataclasses
@@ -27,7 +27,7 @@ TIMEOUT = 100
 
 @pytest.fixture(scope="module", params=sorted(aligners()))
 def program(request):
-    """Returns each aligner whose program is here."""
+    """Returns each aligner whose program is installed."""
     chosen = aligners()[request.param]
     try:
         chosen.version()
@@ -47,7 +47,7 @@ def phage(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def repeats(tmp_path_factory):
-    """Returns a genome that is half repeats, where many places are equally good, and 500 pairs of it."""
+    """Returns a genome, half of it repeats with many equally good places, and 500 pairs of its reads."""
     return genomes.repeats(tmp_path_factory.mktemp("repeats"), 500)
 
 
@@ -63,7 +63,7 @@ def feed(sink, records):
 
 
 def align(program, prefix, mates, scratch, threads=1):
-    """Return the alignment lines of records that every step of *one* reads from pipes of its own."""
+    """Return the alignment lines of records that every step of *program* reads from separate pipes."""
     scratch.mkdir(exist_ok=True)
     out = b""
     for step in program.steps(len(mates)):
@@ -98,7 +98,7 @@ def align(program, prefix, mates, scratch, threads=1):
 
 
 def starts(program, mates):
-    """Return the record numbers at which batches of *one* begin, as :class:`Aligner` says."""
+    """Return the record numbers at which batches of *program* begin, as :class:`Aligner` defines them."""
     firsts, records, bases, text = [0], 0, 0, 0
     for number, together in enumerate(zip(*mates, strict=True), start=1):
         records += 1
@@ -121,7 +121,7 @@ def kept(program, lines, mates):
 
 
 def primary(lines):
-    """Return the names of the primary records, which some programs give without /1 and /2."""
+    """Return the names of the primary records; some programs omit /1 and /2."""
     named = [line.split(b"\t", 2)[:2] for line in lines]
     return [name.removesuffix(b"/1").removesuffix(b"/2") for name, flag in named if not int(flag) & 0x900]
 
@@ -162,13 +162,13 @@ def test_parts_that_begin_with_a_batch_give_the_whole(program, genome, count, tm
     whole = align(program, prefix, mates, tmp_path)
     parts = in_parts(program, prefix, mates, begin[len(begin) // 2], tmp_path)
     assert kept(program, parts, count) == kept(program, whole, count)
-    # An aligner that is said to choose among equally good places must be seen to, or more could be asked of it.
+    # An aligner declared to choose among equally good places must do so; otherwise its declaration is too weak.
     assert name == "phage" or (parts == whole) == (program.same == "exact")
 
 
 @pytest.mark.parametrize("program", named(has_large_batches), indirect=True)
 def test_batches_that_cannot_be_made_smaller_begin_where_the_file_says(program, phage, tmp_path, tmp_path_factory):
-    """The pairs of the second batch are further apart than those before, and the aligner estimates how far."""
+    """The mates of the second batch are further apart, and the aligner estimates their distance."""
     reference, _ = phage
     genome = "".join(reference.read_text().split("\n")[1:])
     rng = random.Random(2)  # noqa: S311

@@ -26,7 +26,7 @@ SMALL = {"genome_size": "200kB", "pairs": 3000, "read_length": 100, "seed": 5}
 
 
 def mapped_fraction(local: LocalDataset, tmp_path: Path) -> float:
-    """Return the part of the primary alignments of the real BWA-MEM that are mapped."""
+    """Return the mapped fraction of the primary alignments of the real BWA-MEM."""
     index = tmp_path / "index"
     subprocess.run(["bwa", "index", "-p", str(index), str(local.reference)], check=True, capture_output=True)
     sam = subprocess.run(["bwa", "mem", str(index), *local.reads], check=True, capture_output=True).stdout
@@ -114,7 +114,7 @@ def test_synthetic_maps_as_the_manifest_says(tmp_path: Path) -> None:
 def test_a_disk_that_fills_while_dwgsim_writes_is_seen(
     small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, foreseen: bool
 ) -> None:
-    # dwgsim itself ends with exit 0 then, and its reads are cut off.
+    # dwgsim itself then exits with 0 and leaves truncated reads.
     folder = small_disk("1500k")
     monkeypatch.setenv("FIRSTTOUCH_DATA", str(folder))
     if not foreseen:

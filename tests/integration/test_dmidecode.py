@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real dmidecode on tables that are made here (DMTF DSP0134, type 17), and on this host's own."""
+"""The real dmidecode on generated tables (DMTF DSP0134, type 17) and on this host's tables."""
 
 import shutil
 import struct
@@ -17,7 +17,7 @@ DDR4, FLASH = 0x1A, 0x09
 
 
 def memory_device(number, size_mib, locator, *, bank="", speed=2400, kind=DDR4):
-    """Return structure 17 (SMBIOS 3.2, as far as the configured speed) with its strings."""
+    """Return structure 17 (SMBIOS 3.2, up to the configured speed) with its strings."""
     size, most = min(size_mib, 0x7FFF), speed and speed + 133
     fixed = struct.pack(
         "<BBHHHHHHBBBBBHHBBBBBIH",
@@ -28,7 +28,7 @@ def memory_device(number, size_mib, locator, *, bank="", speed=2400, kind=DDR4):
 
 
 def dump(file, devices):
-    """Write what ``dmidecode --dump-bin`` would: an entry point, and the table behind it."""
+    """Write a file as ``dmidecode --dump-bin`` does: an entry point, followed by the table."""
     table = b"".join(devices) + struct.pack("<BBH", 127, 4, 0xFFFE) + b"\0\0"
 
     def summed(data, at):
@@ -64,7 +64,7 @@ def test_two_packages_with_two_modules_on_a_channel_and_empty_slots(tmp_path):
     devices.append(memory_device(99, 16, "FLASH", bank="BIOS", speed=33, kind=FLASH))
     modules = memory_modules.parse(decoded(tmp_path, devices))
     assert len(modules) == 14
-    # The slower, configured speed counts, not what the module could do.
+    # The configured speed counts, which is slower than the module's own.
     assert {(m.transfer_rate, m.data_bits) for m in modules} == {(1.6e9, 64)}
     memory = memory_modules.of_modules(modules)
     # Formula 3.1: 1600 x 4 x 64 / 8 for each of the two packages.
@@ -79,7 +79,7 @@ def test_two_packages_with_two_modules_on_a_channel_and_empty_slots(tmp_path):
         ([("DIMM 0", "P0 CHANNEL A"), ("DIMM 1", "P0 CHANNEL A"), ("DIMM 0", "P0 CHANNEL B")], 2),
         ([("P1-DIMMA1", "BANK 0"), ("P1-DIMMA2", "BANK 1"), ("P2-DIMMA1", "BANK 2")], 2),
         ([("ChannelA-DIMM0", "BANK 0"), ("ChannelB-DIMM0", "BANK 2")], 2),
-        # Of these the names tell the slot, not the channel.
+        # These names contain the slot but not the channel.
         ([("A1", "Not Specified"), ("B1", "Not Specified")], None),
         ([("PROC 1 DIMM 1", "Not Specified"), ("PROC 1 DIMM 3", "Not Specified")], None),
         ([("PROC 1 DIMM 1D", "Not Specified")], None),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manual: it builds without a warning, and the site opens from disk without a network."""
+"""The manual builds without a warning, and the site opens from disk without a network."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.ids: set[str] = set()
         self.tags: list[str] = []
-        #: Pages and indexes that are named for the browser's own menus, and not fetched.
+        #: Pages and indexes that are linked for the browser's menus; the browser does not fetch them.
         self.neighbours: set[str] = set()
         self.feed(file.read_text(encoding="utf-8"))
 
@@ -122,7 +122,7 @@ def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
     assert "<!-- figure" not in figures
     fleet = re.findall(r'<div class="drawn fleet">', figures)
     assert len(fleet) == 4
-    # The faults of the simulated fleet are shown, and no others.
+    # The page shows the faults of the simulated fleet, and no others.
     (heat,) = re.findall(r'<table class="heat">.*?</table>', figures)
     failing = re.findall(r'<th scope="row" class="word-(?:fail|invalid|suspect)">(\w+)</th>', heat)
     assert sorted(failing) == ["cn05", "cn07", "cn13", "cn18", "cn21"]
@@ -168,7 +168,7 @@ def proxy() -> Iterator[tuple[str, list[str]]]:
 
 
 def opened(address: str, profile: Path, proxy: str) -> tuple[str, list[str]]:
-    """Return what Chromium makes of a page, and what the page says on the console."""
+    """Return the document that Chromium renders, and the messages on the console."""
     argv = [
         str(CHROMIUM),
         *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
@@ -193,7 +193,7 @@ def test_it_opens_from_the_disk_without_a_word_on_the_console(
     dom, console = opened((site / page).as_uri(), tmp_path / "profile", address)
     assert console == []
     assert "<h1" in dom
-    # The browser may request files for itself; never one that a page of documentation would fetch.
+    # The browser may request its own files, but none for the page.
     assert [a for a in asked if re.search(r"font|cdn|\.js|\.css|analytics|github", a)] == []
 
 

@@ -25,9 +25,9 @@ from firsttouch.genomics.aligners import aligner
 
 pytestmark = pytest.mark.integration
 
-#: Systems whose hosts are not here.
+#: Systems to which this host does not belong.
 SITE = "--system (amd-opteron|rome)"
-#: File -> commands -> the test that runs the same, perhaps with another system or number of hosts.
+#: File -> commands -> the test that runs them, perhaps with another system or number of hosts.
 COVERED = {
     "integration/test_documented_commands.py": {
         r"make test": "test_every_command_is_run_somewhere",  # a part of it, at least
@@ -110,12 +110,12 @@ ALL = [command for page in PAGES for command in documented.commands(page)]
 
 
 def covered(command: Command) -> bool:
-    """Tell whether another test runs a command."""
+    """Return whether another test runs a command."""
     return any(re.fullmatch(pattern, command.text) for tests in COVERED.values() for pattern in tests)
 
 
 def is_run(command: Command) -> bool:
-    """Tell whether this file runs a command."""
+    """Return whether this module runs a command."""
     return not command.reason and not covered(command)
 
 
@@ -126,7 +126,7 @@ def _unneeded(folder: str, names: list[str]) -> set[str]:
 
 @pytest.fixture
 def copy(tmp_path: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]) -> Path:
-    """A copy of the checkout with the few reads and indexes that examples name: they may change it."""
+    """A copy of the checkout, which the examples may change, with the reads and indexes that they name."""
     work = tmp_path / "firsttouch"
     for part in PARTS:
         shutil.copytree(ROOT / part, work / part, ignore=_unneeded)
@@ -195,13 +195,13 @@ def test_the_commands_of_a_page(page: Path, copy: Path, shell, capsys: pytest.Ca
 
 
 def comparable(output: str) -> list[str]:
-    """Return the lines of an output without what differs between hosts and days: numbers, widths of columns."""
+    """Return the lines of an output without numbers and column widths, which differ between hosts and days."""
     return [re.sub(r"[\d.]*\d|-{2,}", "0", " ".join(line.split())) for line in output.splitlines()]
 
 
 def test_make_run(copy: Path, shell) -> None:
     """Run the recipe with one step; other tests run every step."""
-    # Within `make test`, make would print the folder.
+    # Within `make test`, make would print its folder.
     make = ["make", "--no-print-directory", "-n", "run"]
     done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True)
     setup, characterize = done.stdout.replace("\\\n", " ").splitlines()

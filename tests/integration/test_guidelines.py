@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guideline of real runs and real advice: what the programs wrote is what the report shows."""
+"""The guideline in the report shows the results of real runs and real advice."""
 
 import json
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real bwa: the output of many instances is that of one, whatever the reads and the batches."""
+"""Real bwa: many instances give the output of one, for all reads and batches."""
 
 import gzip
 import hashlib
@@ -26,7 +26,7 @@ BATCH = 12_000
 
 
 def prepare(prefix, files, batch=None, *, aligner_used=BWA, **options):
-    """Prepare a run whose alignments are summed up."""
+    """Prepare a run whose alignments are summed into a checksum."""
     return replace(launch.prepare(aligner_used, prefix, files, batch), summed=True, **options)
 
 
@@ -47,7 +47,7 @@ def few(lambda_work, tmp_path_factory):
 
 
 def by_bwa_alone(prefix, files):
-    """Return the checksum of the alignments that bwa gives, started by hand."""
+    """Return the checksum of the alignments of bwa without firsttouch."""
     argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", str(BATCH), prefix, *files]
     done = subprocess.run(argv, capture_output=True, check=True)
     return hashlib.sha256(b"".join(li for li in done.stdout.splitlines(True) if li[:1] != b"@")).hexdigest()
@@ -102,7 +102,7 @@ def test_the_output_does_not_depend_on_how_files_are_written(few, tmp_path, kind
 
 @pytest.mark.parametrize("batch", [1, 3_000, 12_345, 10**7])
 def test_batches_are_those_of_bwa(few, batch):
-    """bwa says itself how many sequences it reads at a time."""
+    """bwa prints the number of sequences that it reads at a time."""
     prefix, files = few
     argv = ["bwa", "mem", "-v", "3", "-t", "2", "-K", str(batch), prefix, *files]
     log = subprocess.run(argv, capture_output=True, text=True, check=True).stderr
@@ -119,8 +119,8 @@ def test_the_output_does_not_depend_on_instances_where_places_are_equally_good(t
         file.write_bytes(b"".join(of_mate))
     work = prepare(tmp_path / "idx", files, BATCH)
     sums = [launch.run(work, scenario(n), None, timeout=100).alignments.sums for n in (1, 2, 4)]
-    # bwa mem chooses among equally good places by the number of the read within its own run, and every instance
-    # counts from 0: this genome has such places, or the test would show nothing.
+    # bwa mem chooses among equally good places by the number of the read within its run, and every instance counts
+    # from 0. Without such places in this genome the test would prove nothing.
     assert len({s.exact for s in sums}) > 1
     assert len({s.common for s in sums}) == 1
 
@@ -140,7 +140,7 @@ def test_every_scenario_of_this_host(few):
 
 
 def test_reads_for_each_thread_are_repeated(few, stand_in):
-    """And the time until an aligner begins to read is the index's, not the reads'."""
+    """The time until an aligner begins to read is the loading time of the index."""
     prefix, files = few
     bwa = subprocess.run(["which", "bwa"], capture_output=True, text=True, check=True).stdout.strip()
     stand_in("bwa", f'[ $# = 0 ] && exec {bwa}\nsleep 1\nexec {bwa} "$@"')

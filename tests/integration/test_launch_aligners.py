@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every aligner that is here, launched for real: whatever the scenario, the alignments of one instance."""
+"""Every installed aligner gives the alignments of one instance in every scenario."""
 
 import random
 from dataclasses import replace
@@ -22,7 +22,7 @@ COUNT = 600
 
 @pytest.fixture(scope="module", params=sorted(aligners()))
 def installed(request):
-    """Returns each aligner whose program is here."""
+    """Returns each aligner whose program is installed."""
     chosen = aligners()[request.param]
     try:
         chosen.version()
@@ -42,7 +42,7 @@ def phage(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["phage", "repeats"])
 def genome(request, tmp_path_factory):
-    """Returns a reference and pairs of real reads, or of a genome where many places are equally good."""
+    """Returns a reference and pairs of real reads, or those of a genome with many equally good places."""
     if request.param == "phage":
         return request.getfixturevalue("phage")
     return repeats(tmp_path_factory.mktemp("repeats"), COUNT)
@@ -62,9 +62,9 @@ def written(folder, mates, *, interleaved=False):
 
 
 def names(lines, mates):
-    """Return names of primary records, each with its mate where there are two, pairs with mate 1 first.
+    """Return the names of primary records, with the mate for paired reads; mate 1 of each pair is first.
 
-    Some programs leave /1 and /2 out, some give the mate first that they could map.
+    Some programs omit /1 and /2, and some print the mapped mate first.
     """
     fields = [line.split("\t", 2)[:2] for line in lines]
     reads = [(n.removesuffix("/1").removesuffix("/2"), int(f) & 0x80) for n, f in fields if not int(f) & 0x900]
@@ -103,7 +103,7 @@ def test_the_output_is_that_of_one_instance(installed, genome, form, tmp_path, t
 
 @pytest.mark.parametrize("installed", named(has_large_batches), indirect=True)
 def test_batches_that_cannot_be_made_smaller(installed, phage, tmp_path, tmp_path_factory):
-    """Two instances, the second with its own batch: its pairs are further apart than those before."""
+    """Two instances; the mates of the second one's batch are further apart than those of the first."""
     reference, _ = phage
     genome = "".join(reference.read_text().split("\n")[1:])
     rng = random.Random(2)  # noqa: S311

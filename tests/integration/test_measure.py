@@ -25,7 +25,7 @@ NODE, BANK = HOST.cpu_nodes[0], HOST.memory_nodes[0]
 
 @pytest.fixture
 def measure(firsttouch, tmp_path, native_probe):
-    """Returns a function that measures one aspect once, on one bank, and the file of its records."""
+    """Returns a function that measures one aspect once on one bank, and the file of its records."""
     file = tmp_path / "records.jsonl"
 
     def run(aspect, *more, environment=None):
@@ -38,7 +38,7 @@ def measure(firsttouch, tmp_path, native_probe):
 
 
 def checked(done, file):
-    """Return the records of a run that went well: as many on the output as in the file, all valid."""
+    """Return the records of a successful run: all are valid, and the output has as many as the file."""
     assert done.returncode == 0, done
     records = schema.read(file)
     assert [json.loads(json.dumps(r.to_dict())) for r in records] == json.loads(done.stdout)
@@ -53,7 +53,7 @@ def test_topology(measure):
     assert by_metric["numa_nodes"].value == len(HOST.numa_nodes)
     assert by_metric["pus"].value == len(HOST.allowed_pus)
     assert by_metric["memory"].value > 0
-    # What the firmware tells depends on the host: either there is a figure, or the reason why there is none.
+    # The firmware's tables depend on the host: either the bandwidth is known, or there is a reason why not.
     availability = by_metric["theoretical_bandwidth_known"]
     assert availability.value in {0, 1}
     assert ("theoretical_bandwidth" in by_metric) == bool(availability.value)
@@ -68,7 +68,7 @@ def checked_topology(done, file):
 
 
 def test_theoretical_bandwidth_of_the_modules(measure, stand_in):
-    """Formula 3.1 gives that of one package; the probe's rates are held against it in the report."""
+    """Formula 3.1 gives the bandwidth of one package; the report compares the probe's rates with it."""
     stand_in("dmidecode", f"cat {STORED / 'dmidecode_type_17.txt'}")
     by_metric = {r.metric: r for r in checked_topology(*measure("topology"))}
     packages = len({pu.package for pu in HOST.pus})
@@ -103,7 +103,7 @@ def test_latency_by_the_probe_is_a_whole_curve(measure):
 
 def test_bandwidth_by_the_probe(measure):
     records = checked(*measure("bandwidth", f"--pu-nodes={NODE}"))
-    assert [r.metric for r in records] == ["copy_bandwidth", "triad_bandwidth"]  # those of a quick look
+    assert [r.metric for r in records] == ["copy_bandwidth", "triad_bandwidth"]  # those of the effort quick
     for record in records:
         parameters = record.parameters
         assert parameters["threads"] == len(HOST.usable_pus(NODE)) == len(record.placement_asked[0]["pus"])
@@ -182,7 +182,7 @@ def test_a_broken_probe(measure, native_probe, tmp_path, script, reason):
 
 
 def test_an_interrupted_probe_leaves_what_it_measured(native_probe, tmp_path):
-    """What was measured before is in the file; nothing of what was cut short is, and the status says so."""
+    """The file has the completed measurements only, and the exit status reports the interrupt."""
     file = tmp_path / "records.jsonl"
     argv = [
         Path(sys.executable).with_name("firsttouch"),
@@ -284,12 +284,12 @@ def test_benchmarks_that_are_missing(measure, tmp_path):
 
 
 def test_a_benchmark_that_moves_itself_is_invalid(measure, stand_in):
-    """It binds itself to one PU while it should use two."""
+    """The program binds itself to one PU although it should use two."""
     if len(HOST.usable_pus(NODE)) < 2 or shutil.which("likwid-bench") is None:
         pytest.skip("there are no two PUs, or no likwid-bench")
     real, (pu, other) = shutil.which("likwid-bench"), HOST.usable_pus(NODE)[:2]
     stand_in("likwid-bench", f'[ "$1" = -a ] && exec {real} -a\nexec taskset -c {other} {real} "$@"')
-    # Asked for is the first PU alone: the other one is a stray.
+    # Only the first PU was requested: a thread on the other one is misplaced.
     done, file = measure("contention", "--program=likwid-bench", "--threads=1")
     assert done.returncode == 1, done
     assert {r.status for r in schema.read(file)} == {"invalid"}

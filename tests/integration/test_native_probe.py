@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native probe itself: built from source, run with small sizes, refused, interrupted, misplaced."""
+"""The native probe: built from source, run with small sizes, refused, interrupted and misplaced."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ STORED = ROOT / "tests" / "golden"
 
 @pytest.fixture
 def run(native_probe):
-    """Returns a function that runs the probe and gives what is left of it; argv may begin with another program."""
+    """Returns a function that runs the probe and gives its result; argv may begin with another program."""
 
     def call(*argv, before=()):
         return subprocess.run(
@@ -135,7 +135,7 @@ def test_repetitions_end_at_the_limit_or_when_the_interval_is_narrow(run):
     assert len(result["samples"]) >= 5
     assert result["interval"] == pytest.approx(reach(result["samples"]), rel=1e-3)
     assert (result["interval"] <= 0.2) == (result["ended"] == "narrow")
-    # It would have ended earlier, had the interval been as narrow.
+    # With an interval this narrow it would have ended earlier.
     for count in range(5, len(result["samples"])):
         assert reach(result["samples"][:count]) > 0.2 * 0.999
     (result,) = document(run("bandwidth", *small, "--max-repetitions=3"))["results"]
@@ -143,7 +143,7 @@ def test_repetitions_end_at_the_limit_or_when_the_interval_is_narrow(run):
 
 
 def reach(samples):
-    """Return how far the sign test's interval of the median reaches from it, over the median."""
+    """Return the largest distance of the sign test's interval from the median, relative to the median."""
     count, ordered, median = len(samples), sorted(samples), statistics.median(samples)
     outside = next(k for k in range(count) if sum(math.comb(count, i) for i in range(k + 1)) * 32 > 2**count) - 1
     end = max(outside, 0)
@@ -151,7 +151,7 @@ def reach(samples):
 
 
 def beside(before, *argv, **files):
-    """Run *argv* where *before*, a shell script, has laid other files over the kernel's."""
+    """Run *argv* after the shell script *before*, which mounts other files over the kernel's."""
     if os.geteuid() or subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:
         pytest.skip("only root can lay files over those of the kernel")
     values = [f"{name}={value}" for name, value in files.items()]
@@ -165,7 +165,7 @@ def beside(before, *argv, **files):
     )
 
 
-#: hwloc, the probe and Python see the stored root, and may use all of it.
+#: With these, hwloc, the probe and Python use the stored root and all of its PUs and NUMA nodes.
 STORED_ROOT = """
 mount --bind "$root/sys" /sys
 if [ -d "$root/proc/driver" ] && [ -d /proc/driver ]; then mount --bind "$root/proc/driver" /proc/driver; fi
@@ -231,7 +231,7 @@ def test_the_limit_of_a_cgroup_whose_path_is_long(native_probe, tmp_path):
 
 
 def test_latency_of_a_small_cycle_is_less_than_of_a_large_one(run):
-    """1 ns or so against 100: no cache and no prefetcher may serve a random cycle well past the last cache."""
+    """Caches and prefetchers must not serve a random cycle far larger than the caches (1 ns instead of 100)."""
     measured = document(run("latency", "--sizes=4KiB,memory", f"--banks={BANK}", f"--pu-nodes={NODE}"))
     small, large = (r["value"] for r in measured["results"])
     assert 5 * small < large
@@ -360,7 +360,7 @@ NUMBERS = {"x86_64": {"mbind": 237, "move_pages": 279}, "aarch64": {"mbind": 235
 
 @pytest.mark.parametrize("call", ["mbind", "move_pages"])
 def test_a_container_that_forbids_placement(run, call):
-    """A seccomp filter as containers have it: the real kernel says EPERM."""
+    """With a seccomp filter as in containers, the real kernel answers EPERM."""
     number = NUMBERS[platform.machine()][call]
     done = run("bandwidth", "--sanity", before=[sys.executable, "-c", REFUSE, str(number), "1"])
     assert done.returncode == 3
@@ -372,7 +372,7 @@ def test_a_container_that_forbids_placement(run, call):
 
 
 def test_a_kernel_without_numa(run):
-    """ENOSYS: with one NUMA node there is nothing to place or to ask, and the result says so."""
+    """With ENOSYS on one NUMA node, nothing can be placed or verified, and the result states it."""
     if len(HOST.numa_nodes) > 1:
         pytest.skip("this host has several NUMA nodes")
     numbers = NUMBERS[platform.machine()]
@@ -421,7 +421,7 @@ def test_a_signal_in_the_middle(started, number):
     assert report.status == "partial"
     assert signal.strsignal(number) in report.reason
     assert "what had been measured is printed" in err.splitlines()[-1]
-    # STREAM's arrays of 64 MB: a second is enough for some repetitions, and far from enough for a thousand.
+    # With arrays of 64 MB, a second is enough for some repetitions but not for a thousand.
     for result in report.results:
         assert result.data["partial"]
         assert result.data["ended"] == "signal"
@@ -461,12 +461,12 @@ def test_a_thread_that_is_moved_is_an_error(native_probe):
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
         moved, tasks = False, []
-        # Again and again: the threads that touch the memory come first, and those that measure after them.
+        # Repeatedly: the threads that touch the memory start first, those that measure later.
         while process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(FileNotFoundError):
                 tasks = [int(t) for t in os.listdir(f"/proc/{process.pid}/task")]  # noqa: PTH208
             for task in tasks:
-                # The one that is bound to the second PU alone is bound to the first: its work goes on there.
+                # Bind the thread of the second PU to the first, where it continues.
                 with contextlib.suppress(ProcessLookupError):
                     if task != process.pid and os.sched_getaffinity(task) == {PUS[1]}:
                         os.sched_setaffinity(task, {PUS[0]})
@@ -525,7 +525,7 @@ def test_the_sources_are_formatted():
 
 
 def test_a_build_that_cannot_be_is_one_line(firsttouch, tmp_path):
-    """Without cmake on PATH, and with no program beside Python, the command says what is missing."""
+    """Without cmake on PATH and a program beside Python, the command names the missing program."""
     done = firsttouch("probe", "topology", PATH=str(tmp_path), FIRSTTOUCH_PROBE=str(tmp_path / "none"))
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1

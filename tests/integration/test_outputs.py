@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real aligners: how reads are divided and what becomes of the output change no alignment."""
+"""Real aligners: neither the division of the reads nor the form of the output changes an alignment."""
 
 import itertools
 import os
@@ -24,7 +24,7 @@ BATCH = 12_000
 
 
 def scenario(instances, threads=1):
-    """Make a scenario by hand: all instances may run on all PUs of this host, so that any host can."""
+    """Return a scenario whose instances may use all PUs of this host, so that it fits any host."""
     host = load()
     pus, bank = tuple(sorted(host.allowed_pus)), host.memory_nodes[0]
     numactl = (f"--physcpubind={','.join(map(str, pus))}", f"--membind={bank}")
@@ -39,7 +39,7 @@ def records(file):
 
 @pytest.fixture(scope="module")
 def pairs(lambda_work, tmp_path_factory):
-    """Returns the index, the files of the first 700 pairs, and one file with both mates in turn."""
+    """Returns the index, the files of the first 700 pairs, and one file with interleaved mates."""
     prefix, reads, _ = lambda_work
     folder = tmp_path_factory.mktemp("pairs")
     files = [folder / "1.fq", folder / "2.fq"]
@@ -53,7 +53,7 @@ def pairs(lambda_work, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(pairs):
-    """Returns what bwa prints, started by hand."""
+    """Returns the output of bwa without firsttouch."""
     prefix, files, _ = pairs
     argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", str(BATCH), prefix, *files]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -90,7 +90,7 @@ def test_striped(pairs, expected, tmp_path):
     assert files_made == output.files(3) == [tmp_path / f"out.{n}.sam" for n in range(3)]
     texts = [f.read_text().splitlines() for f in files_made]
     assert list(itertools.chain(*map(alignments, texts))) == alignments(expected)
-    for text in texts:  # each is a whole SAM file
+    for text in texts:  # each is a complete SAM file
         assert text[0].startswith("@SQ")
         assert len(alignments(text)) > 100
 

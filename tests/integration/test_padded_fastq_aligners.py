@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real aligners take the blocked form for what it is: the same reads."""
+"""Real aligners read the same reads from the padded form."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ from firsttouch.genomics.padded_fastq import block
 
 pytestmark = pytest.mark.integration
 
-#: How each builds an index of the reference, and aligns a pair of files with it.
+#: The commands with which each builds an index and aligns a pair of files.
 ALIGNERS = {
     "bwa": (["bwa", "index", "-p", "i", "ref.fa"], ["bwa", "mem", "-v", "1", "-K", "100000", "i", "{1}", "{2}"]),
     "bowtie2": (

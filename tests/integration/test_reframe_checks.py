@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks in reframe/, run by the real ReFrame: what is broken fails, what cannot be done here is skipped."""
+"""The checks in reframe/, run by the real ReFrame: broken programs fail, and unsupported checks are skipped."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from firsttouch.systems import draft
 
 pytestmark = pytest.mark.integration
 
-#: A host of sixteen NUMA nodes, which no host that runs these tests needs to be.
+#: A host of sixteen NUMA nodes, different from any host that runs these tests.
 LARGE = """\
 # SPDX-License-Identifier: Apache-2.0
 name: large
@@ -60,7 +60,7 @@ def reframe(tmp_path, lambda_work, native_probe):
         given = {
             "FIRSTTOUCH_SYSTEMS": str(systems),
             "FIRSTTOUCH_DATA": str(prefix.parents[2]),
-            "FIRSTTOUCH_ALIGNERS": "bwa-mem",  # every aligner would break in the same way
+            "FIRSTTOUCH_ALIGNERS": "bwa-mem",  # every aligner would fail in the same way
             **environment,
         }
         done = run_reframe(tmp_path, files, pattern, system=system, environment=given, timeout=250)
@@ -88,7 +88,7 @@ def test_what_works_passes(reframe, tmp_path):
 
 
 def assert_failed(done):
-    """Check that all failed. A scenario's check does not start if the reference run failed."""
+    """Check that all cases failed. A scenario's check does not start if the reference run failed."""
     for name, result in done.results.items():
         expected = {"HostOfRun": "pass", "scaling": "fail_deps"}.get(name.split()[0], "fail")
         assert result == expected, done.output
@@ -114,7 +114,7 @@ LIST = '[ "$1" = -a ] && printf "copy - x\\nstream - x\\n" && exit 0\n'
     ids=["status", "nonsense", "partial"],
 )
 def test_what_is_broken_fails(reframe, stand_in, tmp_path, script, reasons):
-    """Each check, not the reference run alone, which the scenarios' checks depend on."""
+    """Every check fails, not only the reference run, on which the scenarios' checks depend."""
     hidden = sorted(Path("/usr/lib/lmbench/bin").glob("*/lat_mem_rd"))
     real = {
         "bwa": shutil.which("bwa"),
@@ -177,7 +177,7 @@ def test_a_placement_that_did_not_hold_fails(reframe, stand_in):
 
 
 def test_what_cannot_be_done_here_is_skipped_with_the_reason(reframe, tmp_path):
-    """More instances than the host has PUs."""
+    """The scenarios have more instances than the host has PUs."""
     (tmp_path / "crowded.py").write_text(CROWDED)
     done = reframe("crowded", tmp_path / "crowded")
     assert done.results["crowded"] == "skip", done.output

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report and the documentation for a keyboard, a screen reader, a phone, paper, and in the dark."""
+"""The report and the documentation with a keyboard, a screen reader, a phone, on paper and in dark mode."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)"),
 ]
 
-#: What Tab stops at, that is shown.
+#: The visible elements at which Tab stops.
 STOPS = """[...document.querySelectorAll('a[href], summary, [tabindex], button, input')]
     .filter(e => e.tabIndex >= 0 && (e.checkVisibility() || e.classList.contains('skip')))"""
 
@@ -73,7 +73,7 @@ PAGES = [_report, _site, _fleet, _comparison]
 
 @pytest.fixture(scope="module", params=PAGES, ids=[page.__name__.strip("_") for page in PAGES])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """The page, loaded, in a browser of its own."""
+    """The page, loaded in a separate browser."""
     file = request.param(tmp_path_factory.mktemp("page"))
     with browser(tmp_path_factory.mktemp("profile")) as opened:
         opened.load(file)
@@ -87,7 +87,7 @@ def _as_it_was(page: Page) -> None:
 
 
 def named(page: Page, *roles: str) -> list[str]:
-    """Return the names of all nodes with one of these roles, as a screen reader says them."""
+    """Return the names of all nodes with one of these roles, as a screen reader reads them."""
     return [n.get("name", {}).get("value", "") for n in page.tree() if n["role"]["value"] in roles]
 
 
@@ -123,21 +123,21 @@ def test_tables_have_headers_and_regions_that_scroll_have_names(page: Page) -> N
 
 
 def test_drawings_say_what_they_show(page: Page) -> None:
-    # A screen reader makes the browser lay out what is below the window; the protocol's tree leaves it out.
+    # Let the browser lay out the page below the window, as for a screen reader; the protocol's tree would omit it.
     everywhere = "* { content-visibility: visible !important }"
     page.ask(f"document.head.insertAdjacentHTML('beforeend', '<style>{everywhere}</style>')")
     drawn = page.ask("document.querySelectorAll(':is(main, [role=main]) svg:not([aria-hidden=true])').length")
     names = [n for n in named(page, "image", "img", "SvgRoot", "graphics-document") if n]
     signs = page.ask("[...document.querySelectorAll('b[role=img]')].map(e => e.ariaLabel)")
     assert len(names) >= drawn + len(signs)
-    # A sign in a cell of a map says its one word.
+    # A sign in a cell of a map has one word as its name.
     assert set(signs) <= {"fail", "invalid", "suspect", "not measured"}
     assert all(len(name) > 8 for name in names if name not in signs)
     bare = (
         "[...document.querySelectorAll('svg[aria-hidden=true]')]"
         ".filter(e => !e.closest('tr, button, label, a')).length"
     )
-    assert page.ask(bare) == 0  # what is not told is beside the same in words
+    assert page.ask(bare) == 0  # hidden drawings have the same in words beside them
 
 
 def test_columns_of_a_map_are_told_by_their_metric(page: Page) -> None:
@@ -162,14 +162,14 @@ def test_letters_are_readable_on_every_colour_of_a_map(page: Page, scheme: str) 
     page.ask("document.getElementById('tones').remove()")
     assert len(cells) == 10
     if page.ask("document.querySelectorAll('.heat').length") == 0:
-        return  # its style sheet knows no map
+        return  # its style sheet has no rules for maps
     for background, ink in cells:
         low, high = sorted((luminance(over(background, under)), luminance(ink)))
         assert (high + 0.05) / (low + 0.05) >= 4.5, (background, ink)
 
 
 def over(colour: str, paper: str) -> str:
-    """Return a colour that may be transparent as it is seen on *paper*."""
+    """Return a colour, perhaps transparent, as it appears on *paper*."""
     *parts, alpha = [float(p) for p in re.findall(r"[\d.]+", colour)] + (
         [1.0] if colour.startswith("rgb(") else []
     )
@@ -244,7 +244,7 @@ def test_paper_is_white_without_what_is_for_the_screen(page: Page) -> None:
     assert (paper, ink) == (1.0, 0.0)
     assert page.ask("[...document.querySelectorAll('nav')].filter(e => e.checkVisibility()).length") == 0
     assert page.ask("document.scrollingElement.scrollWidth") <= 718
-    # Nobody can open what is closed on paper: a guideline's alternatives are there.
+    # Closed sections cannot be opened on paper, so a guideline's alternatives are printed.
     hidden = (
         "[...document.querySelectorAll('#guidelines ~ details table')].filter(e => !e.checkVisibility()).length"
     )

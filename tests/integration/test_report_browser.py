@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page in a real browser: nothing on its console, nothing requested, both colour schemes, any width."""
+"""The page in a real browser: no console messages, no requests, both colour schemes, any width."""
 
 from __future__ import annotations
 

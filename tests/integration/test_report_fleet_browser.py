@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a fleet in a real browser, by the same means as the page of a host."""
+"""The page of a fleet in a real browser, checked like the page of a host."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_nothing_is_wider_than_the_window(report, tmp_path: Path, width: int) ->
 
 
 def test_a_keyboard_reaches_everything_that_scrolls_and_every_link_leads_somewhere(report, tmp_path: Path) -> None:
-    # Whatever is wider than its box has to take the focus, or a keyboard cannot move it.
+    # An element wider than its box must be focusable, so that a keyboard can scroll it.
     stuck = (
         "[...d.querySelectorAll('*')].filter(e => e.scrollWidth > e.clientWidth + 1"
         " && ['auto', 'scroll'].includes(getComputedStyle(e).overflowX) && e.tabIndex < 0).length"

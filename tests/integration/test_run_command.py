@@ -31,7 +31,7 @@ FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 
 @pytest.fixture
 def align(firsttouch, lambda_work, tmp_path):
-    """Returns a function that runs a scenario; its arguments replace the good ones, None leaves one out."""
+    """Returns a function that runs a scenario; its arguments replace the valid ones, None omits one."""
     prefix, reads, _ = lambda_work
     folder = tmp_path / "output"
     folder.mkdir()
@@ -47,7 +47,7 @@ def align(firsttouch, lambda_work, tmp_path):
 
 
 def refused(done, status, reason, folder):
-    """Check that a command ended as the contract says, and left nothing."""
+    """Check that a command ended with the documented status and message, and left nothing."""
     assert (done.returncode, done.stdout) == (status, ""), done
     assert done.stderr.count("\n") == 1, done.stderr
     assert reason in done.stderr
@@ -61,7 +61,7 @@ def alignments(text):
 
 @pytest.fixture(scope="module")
 def whole(lambda_work):
-    """Returns what bwa itself prints for all reads."""
+    """Returns the output of bwa itself for all reads."""
     prefix, reads, _ = lambda_work
     argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "100000", prefix, *reads]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
@@ -106,7 +106,7 @@ def test_throughput(align, tmp_path):
 
 
 def described(lines, name):
-    """Check that the only @PG line tells of the user's command and the scenario, and of nothing that is gone."""
+    """Check that the only @PG line has the user's command and the scenario, and names no temporary file."""
     (line,) = [li for li in lines if li.startswith("@PG")]
     fields = dict(field.split(":", 1) for field in line.split("\t")[1:])
     assert list(fields) == ["ID", "PN", "VN", "CL", "DS"]
@@ -413,7 +413,7 @@ def test_an_interrupt_leaves_nothing(lambda_work, stand_in, tmp_path, number, na
 
 @pytest.fixture
 def unseen(monkeypatch, lambda_work, tmp_path, capsys):
-    """Returns a function that runs a command on instances that end before they can be looked at."""
+    """Returns a function that runs a command on instances that end before they can be sampled."""
     prefix, reads, _ = lambda_work
     watching = Watching(look=lambda pid, sampled: None)
     monkeypatch.setattr(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real ReFrame with our settings: every system, no home to write to, a fresh shell, wrong files."""
+"""The real ReFrame with our settings: every system, no writable home, a new shell, invalid files."""
 
 import json
 import os
@@ -53,7 +53,7 @@ class EightNodes(rfm.RunOnlyRegressionTest):
 
 @pytest.fixture
 def reframe(tmp_path):
-    """Runs ReFrame on a folder with two checks, without a home, in an empty folder."""
+    """Returns a function that runs ReFrame on a folder with two checks, without a home, in an empty folder."""
     checks = tmp_path / "checks"
     checks.mkdir()
     (checks / "where.py").write_text(CHECK)
@@ -104,14 +104,14 @@ def test_configuration_of_the_published_systems(reframe, tmp_path, system, numa_
 
 
 def test_slurm_is_polled_less_often_than_a_local_process(reframe):
-    """ReFrame's own pauses, which grow by a tenth of the time, are right for Slurm only."""
+    """ReFrame's poll intervals, which grow by a tenth each time, suit Slurm only."""
     polled = {name: config(reframe, name)["general"][0] for name in ("local", "amd-opteron")}
     assert polled["local"]["poll_rate_decay"] == 0.02
     assert "poll_rate_decay" not in polled["amd-opteron"]
 
 
 def test_messages_that_are_not_printed_are_not_made(reframe):
-    """ReFrame reads all attributes of a check for each message, which costs more than the check does."""
+    """ReFrame reads all attributes of a check for each message, which costs more than the check itself."""
     assert config(reframe, "local")["logging"][0]["level"] == "info"
     assert "Entering stage: sanity" not in reframe("-r", "-n", "Where", "--system=local").stdout
     assert "Entering stage: sanity" in reframe("-r", "-vvv", "-n", "Where", "--system=local").stdout

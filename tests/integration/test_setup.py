@@ -14,7 +14,7 @@ from firsttouch import paths
 
 pytestmark = pytest.mark.integration
 
-#: The interpreter of the host: makes an environment whose pip installs two scripts and nothing from a network.
+#: A stub of the host's interpreter: its environments have a pip that installs two scripts without a network.
 PYTHON = """\
 #!/bin/sh
 here=$(dirname "$0")
@@ -41,7 +41,7 @@ for name in ("firsttouch", "reframe"):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout in a folder with a blank in its name, as far as setup.sh needs one."""
+    """The files of a checkout that setup.sh needs, in a folder with a blank in its name."""
     programs = tmp_path / "bin"
     (programs / "packages/firsttouch/benchmarks").mkdir(parents=True)
     for name in (
