@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is learnt of a fleet, how sure a verdict by it is, and the system's file that it is written into."""
+"""Levels learnt from a fleet, how certain verdicts by them are, and the system file that stores them."""
 
 import datetime
 import json
@@ -25,8 +25,8 @@ from firsttouch.systems.definition import load
 pytestmark = pytest.mark.unit
 
 
-def passes(hosts=40, count=4, error=0.01, spread=0.0, seed=1, **levels):
-    """Returns passes by host; *levels* are those of some hosts (n3=0.9), others have 1."""
+def repetitions(hosts=40, count=4, error=0.01, spread=0.0, seed=1, **levels):
+    """Return the repetitions of each host; *levels* gives the level of some hosts (n3=0.9), others have 1."""
     rng = random.Random(seed)  # noqa: S311
     own = {f"n{i}": levels.get(f"n{i}", 1 + rng.gauss(0, spread)) for i in range(hosts)}
     return {host: [100 * level * (1 + rng.gauss(0, error)) for _ in range(count)] for host, level in own.items()}
@@ -35,56 +35,58 @@ def passes(hosts=40, count=4, error=0.01, spread=0.0, seed=1, **levels):
 class TestLearn:
     def test_bad_hosts_are_left_out_and_named_up_to_almost_half_of_all(self):
         bad = {f"n{i}": 0.7 for i in range(16)}
-        level = learn(passes(**bad), "higher")
+        level = learn(repetitions(**bad), "higher")
         assert set(level.outliers) == set(bad)
         assert level.value == pytest.approx(100, rel=0.005)
         assert level.outliers["n3"] == pytest.approx(-0.3, abs=0.02)
         assert level.hosts == 24
 
-    def test_where_all_are_alike_a_small_difference_is_none(self):
+    def test_a_small_difference_between_equal_hosts_is_no_outlier(self):
         assert learn({f"n{i}": [125.7 + (i == 3) / 10] for i in range(9)}, "neither").outliers == {}
 
-    def test_error_is_that_of_a_pass_and_spread_that_of_hosts(self):
-        alike = learn(passes(error=0.02, count=6), "higher")
+    def test_error_is_of_a_repetition_and_spread_of_hosts(self):
+        alike = learn(repetitions(error=0.02, count=6), "higher")
         assert alike.spread == 0
         assert 0.01 < alike.error < 0.04
-        unlike = learn(passes(hosts=100, error=0.002, spread=0.02), "higher")
+        unlike = learn(repetitions(hosts=100, error=0.002, spread=0.02), "higher")
         assert 0.01 < unlike.spread < 0.03
-        # What good hosts differ by condemns none of them.
+        # The spread among good hosts fails none of them.
         assert unlike.limit > 4 * unlike.spread > 0.025
         assert alike.limit == pytest.approx(0.025)
 
-    def test_noise_asks_for_more_repetitions_and_these_are_enough(self):
-        few = learn(passes(error=0.1, count=3), "higher")
+    def test_noise_asks_for_more_repetitions_and_they_are_enough(self):
+        few = learn(repetitions(error=0.1, count=3), "higher")
         assert few.more_repetitions > 0
-        assert learn(passes(error=0.1, count=3 + 2 * few.more_repetitions), "higher").more_repetitions == 0
-        assert learn(passes(error=0.005, count=3), "higher").more_repetitions == 0
+        assert learn(repetitions(error=0.1, count=3 + 2 * few.more_repetitions), "higher").more_repetitions == 0
+        assert learn(repetitions(error=0.005, count=3), "higher").more_repetitions == 0
 
     @pytest.mark.parametrize("wrong", [{}, {"n1": [1.0]}, {f"n{i}": [] for i in range(9)}])
     def test_too_few_hosts_are_no_fleet(self, wrong):
         assert learn(wrong, "higher") is None
 
-    def test_values_that_are_no_rates_are_not_learnt(self):
+    def test_a_value_of_zero_is_not_learnt(self):
         assert learn({f"n{i}": [float(i)] for i in range(9)}, "higher") is None
 
     @settings(max_examples=40, deadline=None)
     @given(st.dictionaries(st.text(max_size=3), st.lists(st.floats(1e-3, 1e6), max_size=4), max_size=12))
-    def test_anything_is_learnt_or_not_without_an_error(self, found):
-        level = learn(found, "neither")
+    def test_anything_is_learnt_or_not_without_an_error(self, values_by_host):
+        level = learn(values_by_host, "neither")
         if level is not None:
-            values = [v for mine in found.values() for v in mine]
+            values = [v for host_values in values_by_host.values() for v in host_values]
             assert min(values) <= level.value * 1.0001
             assert level.value <= max(values) * 1.0001
             assert level.limit > 0 < level.error
-            assert level.hosts + len(level.outliers) == sum(bool(mine) for mine in found.values())
+            assert level.hosts + len(level.outliers) == sum(
+                bool(host_values) for host_values in values_by_host.values()
+            )
 
 
 class TestSure:
-    def test_one_pass_condemns_nobody_however_bad(self):
+    def test_one_repetition_never_fails_a_host(self):
         for count in range(1, sprt.FEWEST_TO_FAIL):
             assert sprt.weight([0.99] * count, 0.025, 0.001) < sprt.FAIL_AT
         assert sprt.weight([0.99] * sprt.FEWEST_TO_FAIL, 0.025, 0.001) >= sprt.FAIL_AT
-        # But one good pass is enough where passes are alike.
+        # One good repetition is enough if repetitions hardly differ.
         assert sprt.weight([0.0], 0.025, 0.005) <= sprt.PASS_AT
 
     @settings(deadline=None)
@@ -94,7 +96,7 @@ class TestSure:
         assert worse >= sprt.weight(losses, limit, error)
         assert 0.5 <= sprt.certainty(worse) <= 1
 
-    def test_disturbed_passes_make_it_slower_and_not_wrong(self):
+    def test_disturbed_repetitions_delay_the_verdict_but_do_not_falsify_it(self):
         rng = random.Random(2)  # noqa: S311
         calm = [rng.gauss(0, 0.02) for _ in range(500)]
         disturbed = [loss + (0.4 if rng.random() < 0.1 else 0) for loss in calm]
@@ -113,41 +115,41 @@ class TestSure:
 
 
 def fleet(hosts=20, count=5, **levels):
-    """Returns records of a fleet."""
-    made = passes(hosts, count, **levels)
-    return [r for host, values in made.items() for r in rates(*values, host=host)]
+    """Return the records of a fleet."""
+    values_by_host = repetitions(hosts, count, **levels)
+    return [r for host, values in values_by_host.items() for r in rates(*values, host=host)]
 
 
 class TestFleet:
     def test_a_slow_host_fails_by_the_fleet_without_any_reference(self, tmp_path):
         system = system_of(tmp_path)
-        found = {v.host: v for v in judge(fleet(n7=0.95), system)}
-        assert found.pop("n7").verdict == "fail"
-        assert {v.verdict for v in found.values()} == {"pass"}
+        verdicts = {v.host: v for v in judge(fleet(n7=0.95), system)}
+        assert verdicts.pop("n7").verdict == "fail"
+        assert {v.verdict for v in verdicts.values()} == {"pass"}
 
-    def test_after_a_single_pass_it_is_suspect(self, tmp_path):
-        found = {v.host: v for v in judge(fleet(count=1, n7=0.9), system_of(tmp_path))}
-        assert found.pop("n7").verdict == "suspect"
-        assert {v.verdict for v in found.values()} == {"pass"}
-        assert found["n1"].findings[0].to_dict()["certainty"] > 0.9
+    def test_a_slow_host_is_suspect_after_one_repetition(self, tmp_path):
+        verdicts = {v.host: v for v in judge(fleet(count=1, n7=0.9), system_of(tmp_path))}
+        assert verdicts.pop("n7").verdict == "suspect"
+        assert {v.verdict for v in verdicts.values()} == {"pass"}
+        assert verdicts["n1"].findings[0].to_dict()["certainty"] > 0.9
 
     def test_faster_than_the_fleet_is_no_fault(self, tmp_path):
-        found = {v.host: v.verdict for v in judge(fleet(n7=1.2), system_of(tmp_path))}
-        assert set(found.values()) == {"pass"}
+        verdicts = {v.host: v.verdict for v in judge(fleet(n7=1.2), system_of(tmp_path))}
+        assert set(verdicts.values()) == {"pass"}
 
     def test_a_missing_value_and_invalid_ones_do_not_touch_others(self, tmp_path):
         records = [r for r in fleet(n7=0.9) if r.host != "n3"]
         records += rates(10.0, host="n3", status="invalid", reason="pages elsewhere")
-        found = {v.host: v.verdict for v in judge(records, system_of(tmp_path))}
-        assert (found.pop("n7"), found.pop("n3")) == ("fail", "invalid")
-        assert set(found.values()) == {"pass"}
+        verdicts = {v.host: v.verdict for v in judge(records, system_of(tmp_path))}
+        assert (verdicts.pop("n7"), verdicts.pop("n3")) == ("fail", "invalid")
+        assert set(verdicts.values()) == {"pass"}
 
     def test_the_worse_of_reference_and_fleet_counts(self, tmp_path):
         entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "60 GB/s", "source": "order"}
         system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
-        found = {v.host: v for v in judge(fleet(n7=0.9), system)}
-        assert found["n7"].verdict == "fail"
-        assert "of this fleet" in found["n7"].evidence[0]
+        verdicts = {v.host: v for v in judge(fleet(n7=0.9), system)}
+        assert verdicts["n7"].verdict == "fail"
+        assert "of this fleet" in verdicts["n7"].evidence[0]
 
     def test_a_learnt_reference_says_when_to_measure_again(self, tmp_path):
         entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "100 GB/s", "source": "fleet"}
@@ -157,19 +159,19 @@ class TestFleet:
         assert undecided(rates(94.0, 94.0, 94.0), system)
         assert not undecided(rates(*[94.0] * 5), system)
         assert not undecided(rates(100.0), system)
-        (found,) = judge(rates(94.0, 100.0, 100.0), system)
-        assert found.verdict == "pass"
+        (verdict,) = judge(rates(94.0, 100.0, 100.0), system)
+        assert verdict.verdict == "pass"
 
 
-def campaigns(*weeks, host="n1", every=datetime.timedelta(days=7), **fields):
-    """Returns the records of a host's campaigns: the values of each, a minute apart."""
+def campaigns(*weeks, host="n1", interval=datetime.timedelta(days=7), **fields):
+    """Return the records of a host's campaigns; the values of a campaign are a minute apart."""
     begin = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    found = []
+    records = []
     for week, values in enumerate(weeks):
         for number, record in enumerate(rates(*values, host=host, **fields)):
-            time = begin + week * every + datetime.timedelta(minutes=number)
-            found.append(replace(record, time=time.isoformat()))
-    return found
+            time = begin + week * interval + datetime.timedelta(minutes=number)
+            records.append(replace(record, time=time.isoformat()))
+    return records
 
 
 def noisy(level, *, seed, error=0.01, count=6):
@@ -178,7 +180,7 @@ def noisy(level, *, seed, error=0.01, count=6):
 
 
 class TestNow:
-    """A verdict is about now, whatever a store remembers."""
+    """A verdict is about the host as it is now, however long its history is."""
 
     @pytest.fixture
     def learnt(self, tmp_path):
@@ -192,24 +194,24 @@ class TestNow:
 
     @staticmethod
     def words(system, *weeks, **fields):
-        """Returns the verdict after each campaign."""
+        """Return the verdict after each campaign."""
         ends = range(1, len(weeks) + 1)
         return [judge(campaigns(*weeks[:end], **fields), system)[0].verdict for end in ends]
 
     @pytest.mark.parametrize("system", ["learnt", "ordered"])
-    @pytest.mark.parametrize("every", [datetime.timedelta(hours=3), datetime.timedelta(days=7)])
+    @pytest.mark.parametrize("interval", [datetime.timedelta(hours=3), datetime.timedelta(days=7)])
     def test_a_host_that_goes_bad_fails_at_once_and_one_that_is_repaired_passes_at_once(
-        self, system, every, request
+        self, system, interval, request
     ):
         levels = [*[100] * 10, *[50] * 4, *[100] * 2, 50]
         weeks = [noisy(level, seed=i) for i, level in enumerate(levels)]
         expected = [*["pass"] * 10, *["fail"] * 4, *["pass"] * 2, "fail"]
-        assert self.words(request.getfixturevalue(system), *weeks, every=every) == expected
+        assert self.words(request.getfixturevalue(system), *weeks, interval=interval) == expected
 
-    def test_what_is_told_is_of_now(self, learnt):
+    def test_the_evidence_is_from_the_newest_campaign(self, learnt):
         weeks = [noisy(level, seed=i) for i, level in enumerate([*[100] * 9, 50])]
-        (found,) = judge(campaigns(*weeks), learnt)
-        (finding,) = found.findings
+        (verdict,) = judge(campaigns(*weeks), learnt)
+        (finding,) = verdict.findings
         assert finding.values == tuple(weeks[-1])
         assert re.search(r"(49|50)\.?\d* GB/s, \d\d\.\d % below 100 \(.*\), 6 repetitions", finding.why)
 
@@ -228,13 +230,13 @@ class TestNow:
         assert (words[19], words[-1]) == ("pass", "fail")
         assert words.index("fail") < 50
 
-    def test_a_disturbed_pass_changes_nothing(self, learnt):
+    def test_a_disturbed_repetition_changes_nothing(self, learnt):
         weeks = [[100.0, 100.2, 80.0, 99.9, 100.1, 100.0]] * 3
         assert self.words(learnt, *weeks) == ["pass"] * 3
 
     def test_a_job_that_was_requeued_after_hours_is_one_verdict(self, learnt):
         parts = [[50.0] * 3, [50.0] * 3]
-        assert self.words(learnt, *parts, every=datetime.timedelta(hours=5)) == ["suspect", "fail"]
+        assert self.words(learnt, *parts, interval=datetime.timedelta(hours=5)) == ["suspect", "fail"]
 
     def test_good_hosts_are_not_blamed_however_long_their_history_is(self, learnt):
         rng = random.Random(4)  # noqa: S311
@@ -248,19 +250,19 @@ class TestNow:
         records = [
             r for i, host in enumerate(hosts) for r in campaigns(noisy(100, seed=50 + i), hosts[host], host=host)
         ]
-        found = {v.host: v.verdict for v in judge(records, system_of(tmp_path))}
-        assert found.pop("n7") == "fail"
-        assert set(found.values()) == {"pass"}
+        verdicts = {v.host: v.verdict for v in judge(records, system_of(tmp_path))}
+        assert verdicts.pop("n7") == "fail"
+        assert set(verdicts.values()) == {"pass"}
 
-    def test_the_newest_passes_are_invalid_whatever_came_before(self, ordered):
+    def test_invalid_newest_repetitions_make_the_verdict_invalid(self, ordered):
         records = [
             *campaigns([100.0] * 3),
             *rates(100.0, status="invalid", reason="pages elsewhere", day="2026-02-01"),
         ]
-        (found,) = judge(records, ordered)
-        assert (found.verdict, found.findings[0].why) == ("invalid", "pages elsewhere")
+        (verdict,) = judge(records, ordered)
+        assert (verdict.verdict, verdict.findings[0].why) == ("invalid", "pages elsewhere")
 
-    def test_settings_are_those_of_the_latest_look_in_any_order(self, ordered):
+    def test_settings_are_the_latest_ones_in_any_order_of_records(self, ordered):
         look = {
             "check": "topology",
             "metric": "frequency_share",
@@ -275,7 +277,7 @@ class TestNow:
 
 
 class TestBusy:
-    """What was measured while others kept the host busy condemns nobody."""
+    """Repetitions measured while other processes kept the host busy never fail it."""
 
     LOOK: ClassVar = {
         "check": "topology",
@@ -285,15 +287,15 @@ class TestBusy:
         "parameters": {},
     }
 
-    def test_a_bad_pass_is_invalid_and_is_to_be_measured_again(self, tmp_path):
+    def test_a_disturbed_slow_repetition_is_invalid_and_asks_for_another(self, tmp_path):
         records = [*fleet(n7=0.6), *rates(2.0, host="n7", **self.LOOK)]
-        found = {v.host: v for v in judge(records, system_of(tmp_path))}
-        bad = found.pop("n7")
+        verdicts = {v.host: v for v in judge(records, system_of(tmp_path))}
+        bad = verdicts.pop("n7")
         assert (bad.verdict, bad.more, bad.causes) == ("invalid", 1, ())
         assert "disturbed: other processes used 2 PUs" in bad.line()
-        assert {v.verdict for v in found.values()} == {"pass"}
+        assert {v.verdict for v in verdicts.values()} == {"pass"}
 
-    def test_a_good_pass_stays_good_and_another_one_later_decides(self, tmp_path):
+    def test_a_disturbed_good_repetition_passes_and_a_later_one_decides(self, tmp_path):
         good = {
             v.host: v.verdict for v in judge([*fleet(), *rates(2.0, host="n7", **self.LOOK)], system_of(tmp_path))
         }
@@ -305,18 +307,18 @@ class TestBusy:
         records = [*fleet(n7=0.6), *rates(2.0, host="n7", **self.LOOK), *again]
         assert {v.host: v.verdict for v in judge(records, system_of(tmp_path))}["n7"] == "fail"
 
-    def test_a_look_of_another_day_says_nothing(self, tmp_path):
+    def test_busy_pus_of_another_day_do_not_count(self, tmp_path):
         records = [*fleet(n7=0.6), *rates(2.0, host="n7", **self.LOOK, day="2025-12-31")]
         assert {v.host: v.verdict for v in judge(records, system_of(tmp_path))}["n7"] == "fail"
 
-    def test_no_number_of_pus_is_wrong_for_being_busy(self, tmp_path):
+    def test_a_busy_host_does_not_excuse_a_wrong_number_of_pus(self, tmp_path):
         pus = {"check": "topology", "metric": "pus", "unit": "1", "better": "neither", "parameters": {}}
         records = [r for i in range(6) for r in rates(64.0 - 8 * (i == 3), host=f"n{i}", **pus)]
-        found = {
+        verdicts = {
             v.host: v.verdict for v in judge([*records, *rates(2.0, host="n3", **self.LOOK)], system_of(tmp_path))
         }
-        assert found.pop("n3") == "fail"
-        assert set(found.values()) == {"pass"}
+        assert verdicts.pop("n3") == "fail"
+        assert set(verdicts.values()) == {"pass"}
 
 
 class TestCounts:
@@ -324,38 +326,38 @@ class TestCounts:
     def test_one_repetition_is_enough_for_a_count(self, tmp_path, metric, good, bad):
         fields = {"check": "topology", "metric": metric, "unit": "1", "better": "neither", "parameters": {}}
         records = [r for i in range(8) for r in rates(bad if i == 2 else good, host=f"n{i}", **fields)]
-        found = {v.host: v for v in judge(records, system_of(tmp_path))}
-        assert found["n2"].verdict == "fail"
-        assert f"{bad:g}, " in found["n2"].reason()
-        assert {v.verdict for h, v in found.items() if h != "n2"} == {"pass"}
+        verdicts = {v.host: v for v in judge(records, system_of(tmp_path))}
+        assert verdicts["n2"].verdict == "fail"
+        assert f"{bad:g}, " in verdicts["n2"].reason()
+        assert {v.verdict for h, v in verdicts.items() if h != "n2"} == {"pass"}
 
     def test_memory_has_a_tolerance(self, tmp_path):
         fields = {"check": "topology", "metric": "memory", "unit": "GiB", "better": "neither", "parameters": {}}
         sizes = {"n2": 112.0, "n4": 127.5}
         records = [r for i in range(8) for r in rates(sizes.get(f"n{i}", 128.0), host=f"n{i}", **fields)]
-        found = {v.host: v.verdict for v in judge(records, system_of(tmp_path))}
-        assert found.pop("n2") == "fail"
-        assert set(found.values()) == {"pass"}
+        verdicts = {v.host: v.verdict for v in judge(records, system_of(tmp_path))}
+        assert verdicts.pop("n2") == "fail"
+        assert set(verdicts.values()) == {"pass"}
 
 
 class TestWords:
     def test_evidence_has_value_expectation_difference_and_repetitions(self, tmp_path):
-        found = {v.host: v for v in judge(fleet(count=6, n7=0.75), system_of(tmp_path))}
+        verdicts = {v.host: v for v in judge(fleet(count=6, n7=0.75), system_of(tmp_path))}
         place = r"7\d\.\d+ GB/s, 2\d\.\d % below (99|100)\.?\d*"
         pattern = (
             rf"fail: bandwidth copy_bandwidth pu_nodes=0 bank=0: {place} \(.*fleet\), 6 repetitions; .* % sure"
         )
-        assert re.fullmatch(pattern, found["n7"].evidence[0])
+        assert re.fullmatch(pattern, verdicts["n7"].evidence[0])
         assert re.fullmatch(
-            rf"copy_bandwidth, NUMA node 0 to bank 0: {place} \(fleet\), 6 repetitions", found["n7"].reason()
+            rf"copy_bandwidth, NUMA node 0 to bank 0: {place} \(fleet\), 6 repetitions", verdicts["n7"].reason()
         )
-        assert found["n1"].reason() == ""
+        assert verdicts["n1"].reason() == ""
 
-    def test_what_would_decide_is_told_and_does(self, tmp_path):
-        found = {v.host: v for v in judge(fleet(count=2, n7=0.9), system_of(tmp_path))}
-        assert found["n7"].verdict == "suspect"
-        assert f"{found['n7'].more} more repetitions decide" in found["n7"].line()
-        again = {v.host: v for v in judge(fleet(count=2 + found["n7"].more, n7=0.9), system_of(tmp_path))}
+    def test_the_stated_number_of_repetitions_decides(self, tmp_path):
+        verdicts = {v.host: v for v in judge(fleet(count=2, n7=0.9), system_of(tmp_path))}
+        assert verdicts["n7"].verdict == "suspect"
+        assert f"{verdicts['n7'].more} more repetitions decide" in verdicts["n7"].line()
+        again = {v.host: v for v in judge(fleet(count=2 + verdicts["n7"].more, n7=0.9), system_of(tmp_path))}
         assert (again["n7"].verdict, again["n7"].more) == ("fail", 0)
 
     def test_a_pass_that_rests_on_little_says_so(self, tmp_path):
@@ -363,67 +365,71 @@ class TestWords:
         system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
         other = {"check": "contention", "metric": "total_bandwidth"}
         records = [*rates(100.0), *(r for i in range(3) for r in rates(1.0, **other, parameters={"bank": i}))]
-        (found,) = judge(records, system)
+        (verdict,) = judge(records, system)
         assert (
-            "nothing judges 3 of 4 measured metrics; this pass is based on less than half of them" in found.line()
+            "nothing judges 3 of 4 measured metrics; this pass is based on less than half of them"
+            in verdict.line()
         )
 
     def test_without_a_system_its_references_are_not_said_to_be_missing(self, tmp_path):
-        (found,) = judge(rates(1.0), Undescribed("s"))
-        assert "has no reference" not in found.line()
-        assert "--system s" in found.line()
+        (verdict,) = judge(rates(1.0), Undescribed("s"))
+        assert "has no reference" not in verdict.line()
+        assert "--system s" in verdict.line()
 
 
 def two_kinds(hosts=40, apart=0.09, **others):
-    """Returns the levels of a fleet every other host of which is slower."""
+    """Return the levels of a fleet in which every other host is slower."""
     return {f"n{i}": 1 - apart if i % 2 else 1.0 for i in range(hosts)} | others
 
 
 class TestDivided:
     def test_two_groups_are_named_with_their_hosts_and_the_worse_one_is_suspect(self, tmp_path):
         records = fleet(hosts=40, **two_kinds(n7=0.7, n8=0.6))
-        every = judged(samples_table.of_records(records), system_of(tmp_path))
-        (two,) = every.divided.values()
-        assert set(two.better) == {f"n{i}" for i in range(0, 40, 2)} - {"n8"}
-        assert {"n1", "n3", "n39"} <= set(two.worse)
-        assert two.apart == pytest.approx(0.09, abs=0.01)
-        (note,) = every.notes()
+        judgement = judged(samples_table.of_records(records), system_of(tmp_path))
+        (groups,) = judgement.divided.values()
+        assert set(groups.better) == {f"n{i}" for i in range(0, 40, 2)} - {"n8"}
+        assert {"n1", "n3", "n39"} <= set(groups.worse)
+        assert groups.apart == pytest.approx(0.09, abs=0.01)
+        (note,) = judgement.notes()
         assert note.startswith("two groups of hosts in 1 metric: bandwidth copy_bandwidth pu_nodes=0 bank=0: ")
         assert "(n[0,2,4" in note
-        found = {v.host: v for v in map(every.of, every.hosts)}
-        assert (found["n7"].verdict, found["n8"].verdict) == ("fail", "fail")
-        assert {found[f"n{i}"].verdict for i in (0, 2, 38)} == {"pass"}
-        assert {found[f"n{i}"].verdict for i in (1, 3, 39)} == {"suspect"}
-        assert "the worse of two groups of hosts" in found["n1"].line()
+        verdicts = {v.host: v for v in map(judgement.of, judgement.hosts)}
+        assert (verdicts["n7"].verdict, verdicts["n8"].verdict) == ("fail", "fail")
+        assert {verdicts[f"n{i}"].verdict for i in (0, 2, 38)} == {"pass"}
+        assert {verdicts[f"n{i}"].verdict for i in (1, 3, 39)} == {"suspect"}
+        assert "the worse of two groups of hosts" in verdicts["n1"].line()
 
     @pytest.mark.parametrize("hosts", [8, 20, 300])
     def test_hosts_that_differ_evenly_are_one_group(self, hosts):
         for seed in range(40):
-            assert not self.is_divided(passes(hosts, 3, spread=0.02, seed=seed))
+            assert not self.is_divided(repetitions(hosts, 3, spread=0.02, seed=seed))
 
     @pytest.mark.parametrize("hosts", [20, 60, 300])
     @pytest.mark.parametrize("apart", [0.08, 0.1])
-    def test_groups_as_large_are_found_whatever_other_hosts_do(self, hosts, apart):
+    def test_two_large_groups_are_found_despite_outliers(self, hosts, apart):
         for seed in range(5):
             odd = {"n4": 0.5, "n5": 0.7} if hosts > 20 else {}
-            assert self.is_divided(passes(hosts, 3, error=0.005, seed=seed, **two_kinds(hosts, apart, **odd)))
+            assert self.is_divided(repetitions(hosts, 3, error=0.005, seed=seed, **two_kinds(hosts, apart, **odd)))
 
-    def test_a_clear_majority_is_right_and_the_others_fail(self, tmp_path):
+    def test_hosts_outside_a_clear_majority_fail(self, tmp_path):
         bad = {f"n{i}": 0.9 for i in range(12)}
-        every = judged(samples_table.of_records(fleet(hosts=40, count=6, error=0.005, **bad)), system_of(tmp_path))
-        assert every.notes() == []
-        assert {host: every.of(host).verdict for host in every.hosts} == {
+        judgement = judged(
+            samples_table.of_records(fleet(hosts=40, count=6, error=0.005, **bad)), system_of(tmp_path)
+        )
+        assert judgement.notes() == []
+        assert {host: judgement.of(host).verdict for host in judgement.hosts} == {
             f"n{i}": "fail" if i < 12 else "pass" for i in range(40)
         }
 
     @staticmethod
-    def is_divided(found):
+    def is_divided(values_by_host):
         groups = Groups(
-            np.concatenate([np.array(v) for v in found.values()]), np.array([len(v) for v in found.values()])
+            np.concatenate([np.array(v) for v in values_by_host.values()]),
+            np.array([len(v) for v in values_by_host.values()]),
         )
-        return divided(groups, list(found), "higher") is not None
+        return divided(groups, list(values_by_host), "higher") is not None
 
-    def test_a_baseline_names_them_and_learns_from_the_ones_that_are_named(self, tmp_path, firsttouch):
+    def test_a_baseline_names_both_groups_and_learns_from_the_hosts_of_the_option(self, tmp_path, firsttouch):
         document_of(tmp_path)
         append(tmp_path / "r.jsonl", fleet(hosts=40, error=0.005, **two_kinds()))
         argv = ("baseline", "--system", "s", tmp_path / "r.jsonl")
@@ -443,15 +449,15 @@ class TestDivided:
             done = firsttouch(*argv, "--hosts", wrong, FIRSTTOUCH_SYSTEMS=str(tmp_path))
             assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), wrong
 
-    def test_a_baseline_does_not_give_up_the_loss_in_silence(self, tmp_path, firsttouch):
+    def test_a_baseline_reports_a_larger_detectable_loss(self, tmp_path, firsttouch):
         document_of(tmp_path)
         append(tmp_path / "r.jsonl", fleet(hosts=60, error=0.002, spread=0.008))
         done = firsttouch("baseline", "--system", "s", tmp_path / "r.jsonl", FIRSTTOUCH_SYSTEMS=str(tmp_path))
         assert done.returncode == 0, done.stderr
         assert re.search(r"1 of 1 references find only a larger loss than 5.0%: up to [67]\.\d%", done.stdout)
-        found = baseline.baseline(fleet(hosts=60, error=0.002, spread=0.03), _without_references())
-        assert not found.learnt
-        assert "only a loss of 2" in next(iter(found.not_learnt.values()))
+        fleet_baseline = baseline.baseline(fleet(hosts=60, error=0.002, spread=0.03), _without_references())
+        assert not fleet_baseline.learnt
+        assert "only a loss of 2" in next(iter(fleet_baseline.not_learnt.values()))
 
 
 class TestBaseline:
@@ -472,7 +478,7 @@ class TestBaseline:
         assert system.reference("bandwidth", "copy_bandwidth", {"pu_nodes": [0], "bank": 0}) == learnt
         assert judge(rates(*[95.0] * 5, host="new"), system)[0].verdict == "fail"
         assert judge(rates(100.5, host="new"), system)[0].verdict == "pass"
-        # A second time it takes the place of the first, and all else stays.
+        # A second run replaces the learnt references and leaves all else unchanged.
         once = file.read_text()
         assert firsttouch(*argv, FIRSTTOUCH_SYSTEMS=str(tmp_path)).returncode == 0
         assert file.read_text() == once
@@ -489,23 +495,23 @@ class TestBaseline:
             "references:\n  # none\n  - {x: 1}  # one\n\n# end\n",
         ],
     )
-    def test_what_was_in_a_file_stays(self, text):
-        found = baseline.baseline(fleet(), _without_references())
-        made = baseline.put(text, found)
-        old, new = yaml.safe_load(text), yaml.safe_load(made)
+    def test_other_content_of_the_file_stays(self, text):
+        fleet_baseline = baseline.baseline(fleet(), _without_references())
+        written = baseline.put(text, fleet_baseline)
+        old, new = yaml.safe_load(text), yaml.safe_load(written)
         assert new.pop("references")[1:] == (old.pop("references", None) or [])
         assert old == new
-        again = yaml.safe_load(baseline.without(made))
+        again = yaml.safe_load(baseline.without(written))
         assert (again.pop("references") or []) == (yaml.safe_load(text).get("references") or [])
         assert again == old
 
-    def test_what_the_file_says_itself_is_not_learnt(self, tmp_path):
+    def test_references_of_the_file_are_not_learnt(self, tmp_path):
         entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "60 GB/s", "source": "order"}
         same = {"pu_nodes": [0], "bank": 0}
         system = system_of(tmp_path, {**entry, "parameters": same, "tolerance": LIMITS["higher"]})
-        found = baseline.baseline(fleet(), system)
-        assert not found.learnt
-        assert "reference of its own" in next(iter(found.not_learnt.values()))
+        fleet_baseline = baseline.baseline(fleet(), system)
+        assert not fleet_baseline.learnt
+        assert "reference of its own" in next(iter(fleet_baseline.not_learnt.values()))
 
     def test_the_throughput_of_aligners_is_learnt(self, tmp_path, firsttouch):
         document_of(tmp_path)
@@ -526,11 +532,11 @@ class TestBaseline:
         fields = {"check": "latency", "metric": "random_latency", "unit": "ns", "better": "lower"}
         records = []
         for size in sizes:
-            for host, values in passes(seed=size).items():
+            for host, values in repetitions(seed=size).items():
                 case = {"pu_nodes": [0], "bank": 0, "size_bytes": size}
                 records += rates(*values, host=host, parameters=case, **fields)
-        found = baseline.baseline(records, _without_references())
-        assert sorted(one.case["size_bytes"] for one in found.learnt) == [sizes[0], sizes[-1]]
+        fleet_baseline = baseline.baseline(records, _without_references())
+        assert sorted(reference.case["size_bytes"] for reference in fleet_baseline.learnt) == [sizes[0], sizes[-1]]
 
     def test_nothing_learnt_is_an_error_that_says_why(self, tmp_path, firsttouch):
         document_of(tmp_path)
@@ -546,8 +552,8 @@ class TestBaseline:
         append(tmp_path / "r.jsonl", fleet(n7=0.8))
         argv = ("baseline", "--system", "s", tmp_path / "r.jsonl", "--json", "-o", tmp_path / "new.yaml")
         done = firsttouch(*argv, FIRSTTOUCH_SYSTEMS=str(tmp_path))
-        told = json.loads(done.stdout)
-        assert (told["hosts"], len(told["references"]), list(told["outliers"])) == (20, 1, ["n7"])
+        document = json.loads(done.stdout)
+        assert (document["hosts"], len(document["references"]), list(document["outliers"])) == (20, 1, ["n7"])
         assert (tmp_path / "new.yaml").is_file()
 
 
@@ -559,6 +565,6 @@ def _without_references():
     return System()
 
 
-def test_a_loss_that_is_none_is_refused(firsttouch, tmp_path):
+def test_a_loss_of_zero_is_refused(firsttouch, tmp_path):
     done = firsttouch("baseline", "--system", "s", tmp_path, "--loss", "0")
     assert (done.returncode, "no loss" in done.stderr or "not a loss" in done.stderr) == (2, True)

@@ -24,7 +24,7 @@ LIMITS = {"higher": {"lower": "-10 %"}, "lower": {"upper": "10 %"}}
 
 
 def system_of(tmp_path, *entries):
-    """Returns a system of one NUMA node with these references."""
+    """Return a system of one NUMA node with these references."""
     facts = {
         "source": "order",
         "processor": "x",
@@ -42,20 +42,20 @@ def system_of(tmp_path, *entries):
 
 @pytest.fixture
 def bandwidth(tmp_path):
-    """A system that is expected to copy 10 GB/s, and at least 9."""
+    """A system with a reference of 10 GB/s for copy, at least 9."""
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
     return system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
 
 
 @pytest.fixture
 def latency(tmp_path):
-    """A system that is expected to answer in 100 ns, and at most in 110."""
+    """A system with a reference of 100 ns for latency, at most 110."""
     entry = {"check": "latency", "metric": "random_latency", "value": "100 ns", "source": "order"}
     return system_of(tmp_path, {**entry, "tolerance": LIMITS["lower"]})
 
 
 def rates(*values, host="n1", day="2026-01-01", **more):
-    """Returns a record per value, passes of one case."""
+    """Return a record per value: repetitions of one case."""
     times = (f"{day}T00:00:{number:02d}" for number in itertools.count())
     fields = {"check": "bandwidth", "metric": "copy_bandwidth", "unit": "GB/s", "better": "higher", "system": "s"}
     fields |= {"parameters": {"bank": 0, "pu_nodes": [0]}, "host": host} | more
@@ -63,12 +63,12 @@ def rates(*values, host="n1", day="2026-01-01", **more):
 
 
 def word(records, system):
-    (found,) = judge(records, system)
-    return found.verdict
+    (verdict,) = judge(records, system)
+    return verdict.verdict
 
 
 @pytest.mark.parametrize(
-    ("passes", "expected"),
+    ("repetitions", "expected"),
     [
         ((10.0,), "pass"),
         ((9.0,), "pass"),
@@ -81,8 +81,8 @@ def word(records, system):
         ((20.0,), "pass"),
     ],
 )
-def test_a_single_pass_condemns_nobody(bandwidth, passes, expected):
-    assert word(rates(*passes), bandwidth) == expected
+def test_a_single_repetition_never_fails_a_host(bandwidth, repetitions, expected):
+    assert word(rates(*repetitions), bandwidth) == expected
 
 
 def test_lower_is_better_for_latency(latency):
@@ -99,38 +99,38 @@ def test_a_count_has_two_bad_directions_and_a_rate_one(tmp_path):
     fields = {"check": "topology", "metric": "pus", "unit": "1", "better": "neither", "parameters": {}}
     assert word(rates(32.0, 32.0, **fields), system) == "fail"
     assert word(rates(128.0, 128.0, **fields), system) == "fail"
-    # Too good to be true condemns no host, but it is no pass either.
+    # Better than possible is neither a fail nor a pass.
     assert word(rates(12.0, 12.0, 12.0), system) == "suspect"
 
 
 def test_invalid_is_never_slow(bandwidth):
     bad = rates(1.0, 1.0, status="invalid", reason="pages elsewhere")
     assert word(bad, bandwidth) == "invalid"
-    # A valid pass is one whatever came of others.
+    # A valid repetition counts whatever the others are.
     assert word([*bad, *rates(10.0)], bandwidth) == "pass"
 
 
 def test_nothing_judged_is_no_pass(bandwidth):
     other = rates(1.0, check="contention", metric="total_bandwidth")
-    (found,) = judge(other, bandwidth)
-    assert (found.verdict, found.unjudged) == ("suspect", 1)
-    assert "no reference for any of the 1 metrics" in found.line()
+    (verdict,) = judge(other, bandwidth)
+    assert (verdict.verdict, verdict.unjudged) == ("suspect", 1)
+    assert "no reference for any of the 1 metrics" in verdict.line()
 
 
 def test_an_emulated_host_is_not_judged_by_its_speed(bandwidth):
-    (found,) = judge(rates(1.0, 1.0, software={"emulator": "QEMU"}), bandwidth)
-    assert (found.verdict, found.findings) == ("suspect", ())
+    (verdict,) = judge(rates(1.0, 1.0, software={"emulator": "QEMU"}), bandwidth)
+    assert (verdict.verdict, verdict.findings) == ("suspect", ())
 
 
-def test_what_is_missing_is_said_and_keeps_a_host_from_passing(bandwidth):
-    (found,) = judge(rates(10.0), bandwidth, missing={"n1": ["latency-0: its host died"]})
-    assert found.verdict == "suspect"
-    assert "missing: latency-0: its host died" in found.line()
+def test_missing_results_are_named_and_keep_a_host_from_passing(bandwidth):
+    (verdict,) = judge(rates(10.0), bandwidth, missing={"n1": ["latency-0: its host died"]})
+    assert verdict.verdict == "suspect"
+    assert "missing: latency-0: its host died" in verdict.line()
     fails, never = judge(rates(1.0, 1.0), bandwidth, missing={"n1": ["x: y"], "n9": ["it did not come"]})
     assert (fails.verdict, never.host, never.verdict) == ("fail", "n9", "suspect")
 
 
-def test_what_other_hosts_were_judged_by_is_missing(bandwidth):
+def test_a_metric_that_only_other_hosts_have_is_missing(bandwidth):
     elsewhere = {"bank": 1, "pu_nodes": [0]}
     records = [*rates(10.0), *rates(10.0, parameters=elsewhere), *rates(10.0, host="n2")]
     whole, partial = judge(records, bandwidth)
@@ -142,7 +142,7 @@ def test_records_of_another_system_are_left_out(bandwidth):
     assert judge(rates(1.0, 1.0, system="other"), bandwidth) == []
 
 
-def test_what_came_of_a_run_does_not_make_it_another_case(tmp_path):
+def test_result_parameters_of_a_run_do_not_make_another_case(tmp_path):
     entry = {"check": "placement", "metric": "alignment_time", "value": "10 s", "source": "x"}
     system = system_of(tmp_path, {**entry, "tolerance": {"upper": "10 %"}})
     fields = {"check": "placement", "metric": "alignment_time", "unit": "s", "better": "lower"}
@@ -150,7 +150,7 @@ def test_what_came_of_a_run_does_not_make_it_another_case(tmp_path):
     assert word(runs, system) == "fail"
 
 
-def test_another_pass_is_only_asked_for_where_it_may_decide(bandwidth):
+def test_another_repetition_is_only_requested_if_it_may_decide(bandwidth):
     assert undecided(rates(1.0), bandwidth)
     assert undecided(rates(1.0, 10.0), bandwidth)
     assert not undecided(rates(1.0, 1.0), bandwidth)
@@ -161,8 +161,8 @@ def test_another_pass_is_only_asked_for_where_it_may_decide(bandwidth):
 LOOK = {"check": "topology", "metric": "busy_pus", "unit": "1", "better": "neither", "parameters": {}}
 
 
-def test_disturbed_passes_are_not_counted_as_repetitions(bandwidth):
-    """They decide nothing, so that they leave a slow host as many quiet passes as any other."""
+def test_disturbed_repetitions_do_not_count(bandwidth):
+    """A slow host gets as many undisturbed repetitions as any other before it fails."""
     disturbed = [*rates(8.0, **LOOK), *rates(*[5.0] * 4)]
     assert list(undecided(disturbed, bandwidth).values()) == [0]
     quiet = rates(0.0, **LOOK, day="2026-01-02")
@@ -174,7 +174,7 @@ def test_disturbed_passes_are_not_counted_as_repetitions(bandwidth):
     assert not undecided(twice, bandwidth)
 
 
-def test_passes_from_before_a_change_of_the_host_are_not_counted_as_repetitions(bandwidth):
+def test_repetitions_before_a_change_of_the_host_do_not_count(bandwidth):
     changed = [*rates(10.0, 10.0, 10.0), *rates(5.0, day="2026-01-02")]
     assert word(changed, bandwidth) == "suspect"
     assert list(undecided(changed, bandwidth).values()) == [1]
@@ -189,7 +189,7 @@ def test_the_order_of_records_does_not_matter(tmp_path_factory, values, random):
     mixed = list(records)
     random.shuffle(mixed)
     assert judge(mixed, system) == judge(records, system)
-    # One good pass among them, and no host is condemned.
+    # A host with one good repetition never fails.
     if max(values) >= 9:
         assert word(records, system) != "fail"
 
@@ -212,18 +212,18 @@ def test_exit_status(bandwidth):
 
 @settings(deadline=None)
 @given(st.text())
-def test_a_verdict_file_is_one_line_that_no_shell_looks_at(tmp_path_factory, reason):
+def test_a_verdict_file_is_one_line_without_shell_syntax(tmp_path_factory, reason):
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
     system = system_of(tmp_path_factory.getbasetemp(), {**entry, "tolerance": LIMITS["higher"]})
-    (found,) = judge(rates(1.0, status="invalid", reason=reason), system)
-    text = verdict_file.line(found, measured=1.0)
+    (verdict,) = judge(rates(1.0, status="invalid", reason=reason), system)
+    text = verdict_file.line(verdict, measured=1.0)
     assert text.startswith("invalid 1 n1 s ")
     assert re.fullmatch(r"[A-Za-z0-9 .,:;%/()=+_-]+", text)
 
 
 def test_a_verdict_is_written_at_once(bandwidth, tmp_path):
-    (found,) = judge(rates(1.0, 1.0), bandwidth)
-    verdict_file.write(found, 1.0, tmp_path / "a" / "n1", tmp_path / "n1")
+    (verdict,) = judge(rates(1.0, 1.0), bandwidth)
+    verdict_file.write(verdict, 1.0, tmp_path / "a" / "n1", tmp_path / "n1")
     assert (tmp_path / "n1").read_text() == (tmp_path / "a" / "n1").read_text()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "n1"]
 
@@ -243,7 +243,7 @@ def test_the_command_says_what_the_function_does(tmp_path, firsttouch):
 
 
 def document_of(folder):
-    """Writes the system of the fixture ``bandwidth`` to a file."""
+    """Write the system of the fixture ``bandwidth`` to a file."""
     reference = "{check: bandwidth, metric: copy_bandwidth, value: 10 GB/s, tolerance: {lower: -10 %}, source: x}"
     text = f"""\
 name: s
