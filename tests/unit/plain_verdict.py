@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the verdict written down a value at a time: judging in columns must give the same.
+"""The rules of the verdict applied value by value, to check the judging in columns.
 
 It is slow (a fleet of 10,000 hosts takes seconds per metric) and has its own constants and formulas.
 It shares only the data classes, the texts and the causes with the code that it checks.
@@ -22,39 +22,41 @@ from firsttouch.judge.verdict import ORDER, Finding, HostVerdict
 from firsttouch.systems.facts import PARAMETERS
 from firsttouch.systems.references import Reference
 
-# The test: evidence that fails and that passes, the most that a repetition adds, and what a sample is reduced to.
+# The sequential test: evidence for fail and for pass, the most evidence of a repetition, the evidence of a change,
+# the smallest error (as a share of the limit), and the number of values that represent a sample.
 FAIL_AT, PASS_AT = math.log((1 - 2e-3) / 1e-7), -math.log((1 - 1e-7) / 2e-3)
 MOST = FAIL_AT / 5 * (1 + 1e-9)
 CHANGED = -PASS_AT / 2
 LEAST_ERROR, VALUES = 0.05, 96
-# What is learnt of a fleet: the loss to detect, the fewest hosts, and standard deviations.
+# Learning from a fleet: the loss to detect, the fewest hosts, the fewest hosts with repetitions, and factors
+# of deviations.
 LOSS, FEWEST_HOSTS, TWICE = 0.05, 5, 5
 BEYOND, WITHIN, DOUBT, NORMAL = 4.0, 4.3, 1 / 16, 0.6745
-# Milliseconds without a record that end a session, and parameters that name a case beside those of references.
+# Milliseconds without a record that end a session, and parameters of a case besides those of references.
 GAP = 3_600_000
 BESIDE = ("effort", "division", "reads")
 
 
 def weight(losses, limit, error):
-    """Return the evidence of some passes: at FAIL_AT or above it is a fail, at PASS_AT or below a pass.
+    """Return the evidence of some repetitions: FAIL_AT or more is a fail, PASS_AT or less a pass.
 
-    *losses* are fractions of what is expected (above 0: worse); the *error* is the relative standard deviation
-    of one pass, or what takes its place (see :func:`fitted`).
+    *losses* are fractions of the expected value (above 0: worse); *error* is the relative standard deviation
+    of one repetition, or its replacement by :func:`fitted`.
     """
     gain = 2 * limit / max(error, LEAST_ERROR * limit) ** 2
     return sum(_bounded(gain * (loss - limit)) for loss in losses)
 
 
 def reach(limit, error):
-    """Return the loss from which on a pass adds no more evidence."""
+    """Return the loss above which a repetition adds no more evidence."""
     return limit + MOST * max(error, LEAST_ERROR * limit) ** 2 / (2 * limit)
 
 
 def fitted(losses, error, loss):
-    """Return the error with which passes such as *losses* of good hosts find *loss*, half of which is the limit.
+    """Return the error with which repetitions such as *losses* of good hosts detect *loss*, twice the limit.
 
-    *error* is their standard deviation, far ones aside. What is returned is that of a normal distribution of which
-    a pass would tell as much; None where no number of passes would tell.
+    *error* is their standard deviation without outliers. The result is the standard deviation of the normal
+    distribution whose repetitions give as much evidence; None if no number of repetitions detects the loss.
     """
     normal = statistics.NormalDist(0, max(error, LEAST_ERROR * loss / 2))
     sample = _summed([*losses, *(normal.inv_cdf((i + 0.5) / 32) for i in range(32))])
@@ -78,7 +80,7 @@ def _bounded(evidence):
 
 
 def _summed(values):
-    """Return (value, share) of a sample; those at the ends, which matter most, one by one."""
+    """Return the values of a sample with their shares: single values at the ends, means in between."""
     ordered = sorted(values)
     ends = VALUES // 4
     if len(ordered) <= VALUES:
@@ -90,32 +92,32 @@ def _summed(values):
 
 
 def _holds(sample, gain, limit, sign):
-    """Tell whether exp(evidence) of good passes is at most 1 on average (sign -1: exp(-evidence) of bad ones)."""
+    """Return whether the mean of exp(evidence) of good repetitions is at most 1 (sign -1: of bad ones)."""
     return sum((share * math.exp(sign * _bounded(sign * gain * (x - limit))) for x, share in sample)) <= 1
 
 
-def learn(passes, better, loss=LOSS):
-    """Return the level of a metric from its *passes* by host, and how to find a *loss* of it.
+def learn(repetitions, better, loss=LOSS):
+    """Return the level of a metric from the *repetitions* of each host, with a limit that detects *loss*.
 
-    None for too few hosts, or for values of which none can be a share (0 or less).
+    None for too few hosts, and for values of 0 or less.
     """
-    mine = {host: list(values) for host, values in passes.items() if values}
-    if len(mine) < FEWEST_HOSTS or any(v <= 0 for values in mine.values() for v in values):
+    values_by_host = {host: list(values) for host, values in repetitions.items() if values}
+    if len(values_by_host) < FEWEST_HOSTS or any(v <= 0 for values in values_by_host.values() for v in values):
         return None
-    unit = statistics.median(statistics.median(values) for values in mine.values())
-    found = {host: [v / unit for v in values] for host, values in mine.items()}
-    error = _error(found)
-    levels = {host: _location(values, error or 0.0) for host, values in found.items()}
+    unit = statistics.median(statistics.median(values) for values in values_by_host.values())
+    relative = {host: [v / unit for v in values] for host, values in values_by_host.items()}
+    error = _error(relative)
+    levels = {host: _location(values, error or 0.0) for host, values in relative.items()}
     centre, scale = _half(sorted(levels.values()))
     for _ in range(3):
         beyond = max(BEYOND * scale * _few(len(levels)), loss / 2)
         good = [host for host, level in levels.items() if abs(level - centre) <= beyond]
-        pooled = [v for host in good for v in found[host]]
+        pooled = [v for host in good for v in relative[host]]
         own = _deviation([levels[host] - centre for host in good]) if error is None else error
         centre = _location(pooled, own)
         scale = _deviation([levels[host] - centre for host in good])
-    typical = statistics.median(len(found[host]) for host in good)
-    spread = 0.0 if error is None else _spread({host: found[host] for host in good}, own)
+    typical = statistics.median(len(relative[host]) for host in good)
+    spread = 0.0 if error is None else _spread({host: relative[host] for host in good}, own)
     wanted = max(loss, 2 * WITHIN * spread)
     centre, moving, fitted, wanted = _centred(pooled, centre, own * _few(len(good)), better, wanted)
     steady = spread / math.sqrt(len(good))
@@ -133,32 +135,32 @@ def learn(passes, better, loss=LOSS):
 
 
 def _centred(pooled, centre, error, better, loss):
-    """Return the value about which passes are no evidence either way, its doubt, their error, and the loss.
+    """Return the value that is evidence neither way, its uncertainty, the error of a repetition, and the loss.
 
-    Passes are not alike on both sides: of what most of them reach, their mean may be far. The loss is a larger
-    one where no number of such passes would tell it.
+    The distribution of repetitions is skewed: their mean may be far from the value of most of them. The loss
+    grows until some number of repetitions detects it.
     """
-    found = None
+    fitted_error = None
     for _ in range(4):
         changes = [v / centre - 1 for v in pooled]
-        found = _fitted(changes, error, better, loss)
-        most = reach(loss / 2, found or error)
+        fitted_error = _fitted(changes, error, better, loss)
+        most = reach(loss / 2, fitted_error or error)
         near = [min(max(c, -most), most) for c in changes]
         centre *= 1 + statistics.fmean(near)
         doubt = statistics.pstdev(near) / math.sqrt(len(near))
-    while (found := _fitted([v / centre - 1 for v in pooled], error, better, loss)) is None:
+    while (fitted_error := _fitted([v / centre - 1 for v in pooled], error, better, loss)) is None:
         loss *= 1.25
-    return (centre, doubt, found, loss)
+    return (centre, doubt, fitted_error, loss)
 
 
 def _fitted(changes, error, better, loss):
-    """Return the error that counts in the worse direction, or the larger one where both are bad."""
-    found = []
+    """Return the error of the worse direction, or the larger one of two if both directions are bad."""
+    errors = []
     if better != "lower":
-        found.append(fitted([-c for c in changes], error, loss))
+        errors.append(fitted([-c for c in changes], error, loss))
     if better != "higher":
-        found.append(fitted(changes, error, loss))
-    return None if None in found else max(f for f in found if f is not None)
+        errors.append(fitted(changes, error, loss))
+    return None if None in errors else max(f for f in errors if f is not None)
 
 
 def _half(ordered):
@@ -170,7 +172,7 @@ def _half(ordered):
 
 
 def _location(values, error):
-    """Return Huber's location: the mean, with what is far from the middle for this *error* drawn near."""
+    """Return Huber's location: the mean after values farther than 1.5 *error* from the centre are clipped."""
     centre = statistics.median(values)
     if len(values) > 2:
         for _ in range(5):
@@ -183,23 +185,23 @@ def _deviation(differences):
     return statistics.median(map(abs, differences)) / NORMAL
 
 
-def _error(found):
-    """Return the standard deviation of a pass, by differences of neighbours; None where few were repeated."""
-    steps = [b - a for values in found.values() for a, b in pairwise(values)]
-    if sum(len(values) > 1 for values in found.values()) < TWICE:
+def _error(values_by_host):
+    """Return the standard deviation of a repetition from successive differences; None if few hosts repeated."""
+    steps = [b - a for values in values_by_host.values() for a, b in pairwise(values)]
+    if sum(len(values) > 1 for values in values_by_host.values()) < TWICE:
         return None
     return _deviation(steps) / math.sqrt(2)
 
 
-def _spread(found, error):
+def _spread(values_by_host, error):
     """Return the standard deviation of good hosts' own levels.
 
-    A host's passes are halved: what both halves have in common is the host's, what they differ by is chance. What
-    chance may also make of the halves' sum, four of its standard deviations, is no difference between hosts.
+    Each host's repetitions are split into two halves: their mean holds the host's level, their difference is
+    chance. Four standard deviations of what chance adds to the means are not counted as a spread of hosts.
     """
     halves = [
         (_location(values[::2], error), _location(values[1::2], error))
-        for values in found.values()
+        for values in values_by_host.values()
         if len(values) > 1
     ]
     if not halves:
@@ -210,49 +212,49 @@ def _spread(found, error):
 
 
 def _variance(values):
-    """Return the variance about the median, of far values that of nearer ones."""
+    """Return the variance about the median, with outliers clipped."""
     middle = statistics.median(values)
     far = 2.5 * _deviation([v - middle for v in values])
     return statistics.fmean(min(abs(v - middle), far) ** 2 for v in values)
 
 
 def _few(count):
-    """Return by how much a deviation of so few values may be too small."""
+    """Return the factor by which the deviation of so few values may be too small."""
     return 1 + 3 / count
 
 
 def judge(records, system, *, missing=None):
-    """Return the verdict of every host that has records of *system*, or that is among *missing*, by name.
+    """Return the verdicts, sorted by name, of the hosts that have records of *system* or that *missing* names.
 
-    *missing* holds, by host, what should have been measured and was not. What some hosts were measured and
-    judged by and another one was not is missing of that one, too. A metric whose reference tells no error of a
-    pass, or that has none, is judged by what the majority of the hosts reach, if they are enough.
+    *missing* holds the results that each host lacks. A metric that judges other hosts and that a host does not
+    have is missing, too. A metric without a reference, or whose reference has no error of a repetition, is judged
+    by what the majority of the hosts reach, if there are enough hosts.
     """
-    mine = [r for r in records if r.system == system.name]
+    own_records = [r for r in records if r.system == system.name]
     by_host = {host: {} for host in missing or ()}
-    for record in mine:
+    for record in own_records:
         if record.metric not in SETTINGS:
             by_host.setdefault(record.host, {}).setdefault(_key(record), []).append(record)
-    seen = {host: _Seen([r for r in mine if r.host == host]) for host in by_host}
+    seen = {host: _Seen([r for r in own_records if r.host == host]) for host in by_host}
     expected = _fleet(by_host, system, seen)
-    found = {}
+    judged = {}
     unjudged = {}
     names = {}
     for host, cases in by_host.items():
-        every = {
-            key: _finding(passes, system, seen[host], *expected.get(key, (None, None)))
-            for key, passes in cases.items()
+        findings = {
+            key: _finding(repetitions, system, seen[host], *expected.get(key, (None, None)))
+            for key, repetitions in cases.items()
         }
-        found[host] = [f for f in every.values() if f.reference or f.verdict != "pass"]
-        unjudged[host] = len(every) - len(found[host])
-        names[host] = {key: f.name for key, f in every.items() if f.reference}
-    fleet = {key: name for mine in names.values() for key, name in mine.items()}
+        judged[host] = [f for f in findings.values() if f.reference or f.verdict != "pass"]
+        unjudged[host] = len(findings) - len(judged[host])
+        names[host] = {key: f.name for key, f in findings.items() if f.reference}
+    fleet = {key: name for host_names in names.values() for key, name in host_names.items()}
     return [
         _explained(
             HostVerdict(
                 host,
                 system.name,
-                tuple(found[host]),
+                tuple(judged[host]),
                 unjudged[host],
                 (*(missing or {}).get(host, ()), *_absent(fleet, by_host[host])),
             ),
@@ -264,7 +266,7 @@ def judge(records, system, *, missing=None):
 
 
 class _Seen:
-    """What a host's records tell beside their values: its sessions, its settings, and when it was busy."""
+    """The sessions of a host, its settings, and when it was busy."""
 
     def __init__(self, records):
         times = sorted({_instant(r) for r in records})
@@ -289,21 +291,21 @@ def _instant(record):
 
 
 def _explained(verdict, values, system):
-    """Return a verdict with its causes, where it is not good."""
+    """Return the verdict, with its causes unless every finding passes."""
     if all(f.verdict == "pass" for f in verdict.findings):
         return verdict
     return replace(verdict, causes=tuple(causes(Signs(verdict.findings, values, system.facts))))
 
 
-def _absent(fleet, mine):
+def _absent(fleet, cases):
     for key, name in fleet.items():
-        if mine and key not in mine:
+        if cases and key not in cases:
             yield f"{name}: other hosts were judged by it"
 
 
 def _case(record):
-    known = PARAMETERS.get(record.check)
-    names = record.parameters if known is None else (*known, *BESIDE)
+    parameters = PARAMETERS.get(record.check)
+    names = record.parameters if parameters is None else (*parameters, *BESIDE)
     return {name: record.parameters[name] for name in names if name in record.parameters}
 
 
@@ -312,61 +314,63 @@ def _key(record):
 
 
 def _fleet(by_host, system, seen):  # noqa: PLR0912
-    """Return, by case, what to expect by the fleet's majority, where nothing was learnt of a fleet before.
+    """Return the references by the fleet's majority, of the cases that have no learnt reference.
 
-    What hosts reach now counts, in the newest session of each; where that is too little, all that they reached.
+    The values of each host's newest session count; if these are too few, all values do.
     """
-    passes = {}
-    sample = {}
+    samples = {}
+    examples = {}
     for host, cases in by_host.items():
-        for key, mine in cases.items():
-            ordered = sorted(mine, key=lambda r: (_instant(r), r.value))
+        for key, case_records in cases.items():
+            ordered = sorted(case_records, key=lambda r: (_instant(r), r.value))
             now = seen[host].session(_instant(ordered[-1]))
             for r in ordered:
                 if r.status == "valid" and r.judged:
-                    sample.setdefault(key, r)
-                    told = (r.value, seen[host].session(_instant(r)) == now)
-                    passes.setdefault(key, {}).setdefault(host, []).append(told)
-    found = {}
-    for key, mine in passes.items():
-        one = sample[key]
-        told = system.reference(one.check, one.metric, one.parameters)
-        if told is not None and told.error is not None:
+                    examples.setdefault(key, r)
+                    value_and_new = (r.value, seen[host].session(_instant(r)) == now)
+                    samples.setdefault(key, {}).setdefault(host, []).append(value_and_new)
+    expected = {}
+    for key, values_by_host in samples.items():
+        example = examples[key]
+        learnt = system.reference(example.check, example.metric, example.parameters)
+        if learnt is not None and learnt.error is not None:
             continue
-        now = {host: [v for v, new in values if new] for host, values in mine.items()}
+        now = {host: [v for v, new in values if new] for host, values in values_by_host.items()}
         now = {host: values for host, values in now.items() if values}
-        if one.check == "topology" and one.unit == "1":
+        if example.check == "topology" and example.unit == "1":
             last = [values[-1] for values in now.values()]
             if len(last) >= FEWEST_HOSTS and min(v for values in now.values() for v in values) > 0:
                 (value, hosts), *_ = Counter(last).most_common(1)
                 if hosts > len(last) / 2:
                     source = f"{hosts} of {len(last)} hosts of this fleet"
-                    found[key] = (_learnt(one, value, 0.0, source, None), None)
+                    expected[key] = (_learnt(example, value, 0.0, source, None), None)
             continue
-        if (two := _divided(now, one.better)) is not None:
-            made = []
-            for group in two:
-                level = learn({host: now[host] for host in group}, one.better)
+        if (groups := _divided(now, example.better)) is not None:
+            references = []
+            for group in groups:
+                level = learn({host: now[host] for host in group}, example.better)
                 fine = level is not None and level.doubt <= level.limit / 4
                 source = f"{level.hosts} of {len(now)} hosts of this fleet" if fine else ""
-                made.append(_learnt(one, level.value, level.limit, source, level.error) if fine else None)
-            if None not in made:
-                found[key] = tuple(made)
+                references.append(
+                    _learnt(example, level.value, level.limit, source, level.error) if fine else None
+                )
+            if None not in references:
+                expected[key] = tuple(references)
             continue
-        for some in (now, {host: [v for v, _ in values] for host, values in mine.items()}):
-            level = learn(some, one.better)
+        for chosen in (now, {host: [v for v, _ in values] for host, values in values_by_host.items()}):
+            level = learn(chosen, example.better)
             if level is not None and level.doubt <= level.limit / 4:
-                source = f"{level.hosts} of {len(some)} hosts of this fleet"
-                found[key] = (_learnt(one, level.value, level.limit, source, level.error), None)
+                source = f"{level.hosts} of {len(chosen)} hosts of this fleet"
+                expected[key] = (_learnt(example, level.value, level.limit, source, level.error), None)
                 break
-    return found
+    return expected
 
 
-def _divided(passes, better):
+def _divided(values_by_host, better):
     """Return the hosts of the better and of the worse of two groups, None if there is a clear majority."""
-    if len(passes) < 8 or min(v for values in passes.values() for v in values) <= 0:
+    if len(values_by_host) < 8 or min(v for values in values_by_host.values() for v in values) <= 0:
         return None
-    ordered = sorted((statistics.median(values), host) for host, values in passes.items())
+    ordered = sorted((statistics.median(values), host) for host, values in values_by_host.items())
     while len(ordered) >= 8:
         least = max(3, math.ceil(0.1 * len(ordered)))
         places = range(least, len(ordered) - least + 1)
@@ -385,25 +389,27 @@ def _divided(passes, better):
     return None
 
 
-def _learnt(one, value, limit, source, error):
-    return Reference(one.check, one.metric, _case(one), value, -limit, limit, one.unit, source, 0, error)
+def _learnt(example, value, limit, source, error):
+    return Reference(
+        example.check, example.metric, _case(example), value, -limit, limit, example.unit, source, 0, error
+    )
 
 
-def _finding(passes, system, seen, fleet=None, other=None):
-    """Return the finding of one case; its reference is None where nothing judges it."""
-    ordered = sorted(passes, key=lambda r: (_instant(r), r.value))
+def _finding(repetitions, system, seen, fleet=None, other=None):
+    """Return the finding of one case; its reference is None if nothing judges it."""
+    ordered = sorted(repetitions, key=lambda r: (_instant(r), r.value))
     last = ordered[-1]
     now = seen.session(_instant(last))
     valid = [r for r in ordered if r.status == "valid"]
-    told = system.reference(last.check, last.metric, last.parameters) if last.judged else None
-    judging = [r for r in (told, fleet) if r is not None]
+    reference_of_system = system.reference(last.check, last.metric, last.parameters) if last.judged else None
+    judging = [r for r in (reference_of_system, fleet) if r is not None]
     make = functools.partial(Finding, last.check, last.metric, _case(last), last.unit, better=last.better)
     if not any(seen.session(_instant(r)) == now for r in valid):
         why = (last.reason or "its placement did not hold") if last.status != "valid" else "?"
         return make((), next(iter(judging), None), "invalid", why, more=1)
     if not judging:
         return make(tuple(r.value for r in valid), None, "pass", "no reference")
-    found = []
+    findings = []
     for reference in judging:
         values, word, why, weighed, more = _by_reference(valid, reference, seen, now)
         # A host as good as the worse group does not fail for not being in the better one.
@@ -411,14 +417,14 @@ def _finding(passes, system, seen, fleet=None, other=None):
         if grouped and _by_reference(valid, other, seen, now)[1] != "fail":
             word = "suspect"
             why += "; the host is in the worse of two groups of hosts"
-        found.append(replace(make(values, reference, word, why, weighed), more=more))
-    return max(found, key=lambda f: ORDER.index(f.verdict))
+        findings.append(replace(make(values, reference, word, why, weighed), more=more))
+    return max(findings, key=lambda f: ORDER.index(f.verdict))
 
 
 def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
-    """Return the values that count, verdict, why, evidence (None: no error is known), and how many more decide.
+    """Return the values that count, verdict, reason, evidence (None: unknown error) and the repetitions to decide.
 
-    Better than the tolerance is never a fail, but something is wrong with the measurement or with the reference.
+    Better than the tolerance is never a fail; the measurement or the reference may be wrong.
     """
     minimum, maximum, better = (reference.minimum, reference.maximum, valid[0].better)
     low = [minimum is not None and r.value < minimum for r in valid]
@@ -485,7 +491,7 @@ def _certainty(evidence):
 
 
 def _newest(evidence, sessions, least):
-    """Return the place of the first pass that counts: the one after the last change."""
+    """Return the index of the first repetition that counts: the first one after the last change."""
     begin = 0
     while True:
         best, place = 0.0, None
@@ -502,7 +508,7 @@ def _newest(evidence, sessions, least):
 
 
 def _sides(values, better, reference):
-    """Return the evidence of each value for each side that may be worse; none where a pass's error is unknown."""
+    """Return the evidence of each value for each bad direction; empty if the error of a repetition is unknown."""
     if reference.error is None:
         return []
     changes = [v / reference.value - 1 for v in values]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Causes by their signature: each one's own, and none of another's."""
+"""Each cause is named by its signature, and no other cause is."""
 
 import dataclasses
 import random
@@ -15,19 +15,19 @@ from firsttouch.systems.definition import load
 pytestmark = pytest.mark.unit
 
 NODES = 4
-#: What a good host reaches: GB/s in the own bank and in others, ns in the cache and in memory.
+#: Values of a good host: GB/s in the local bank and in others, ns in the cache and in memory.
 LOCAL, REMOTE, CACHE, MEMORY = 40.0, 12.0, 1.5, 90.0
 COUNTS = {"numa_nodes": 8.0, "pus": 64.0, "memory": 128.0}
 HOST = {"huge_pages": 2.0, "numa_balancing": 0.0, "usable_share": 1.0, "busy_pus": 0.0, "frequency_share": 1.0}
 
 
 def host(name="bad", *, values=None, rate=lambda pu, bank, kernel: 1.0, wait=lambda pu, bank, size: 1.0):
-    """Returns the records of a host of five passes: *rate* and *wait* are what is left of its speed (1: all)."""
-    made = []
+    """Return the records of a host with five repetitions; *rate* and *wait* return the share of its full speed."""
+    records = []
 
     def add(check, metric, unit, better, value, **case):
         for number in range(5):
-            made.append(
+            records.append(
                 Record(
                     *(check, metric, unit, better, (value,)),
                     parameters=case,
@@ -49,14 +49,14 @@ def host(name="bad", *, values=None, rate=lambda pu, bank, kernel: 1.0, wait=lam
             for size, good in ((4096, CACHE), (1 << 27, MEMORY)):
                 value = good / wait(pu, bank, size)
                 add("latency", "random_latency", "ns", "lower", value, **place, size_bytes=size)
-    return made
+    return records
 
 
 def alike(share):
     return lambda *_: share
 
 
-#: cause -> what is different on a host that has it.
+#: cause -> the arguments of :func:`host` for a host that has it.
 SIGNATURES = {
     "memory channel missing": {"rate": lambda _, bank, __: 0.5 if bank == 2 else 1.0},
     "banks interleaved by the firmware": {"values": {"numa_nodes": 1.0}},
@@ -76,9 +76,9 @@ SIGNATURES = {
 
 @pytest.fixture(scope="module")
 def system():
-    """The Opteron, with its own references for counts alone: all else is judged by the fleet."""
-    found = load("amd-opteron")
-    return dataclasses.replace(found, references=tuple(r for r in found.references if r.check == "topology"))
+    """The Opteron with references for counts only: the fleet judges all other metrics."""
+    opteron = load("amd-opteron")
+    return dataclasses.replace(opteron, references=tuple(r for r in opteron.references if r.check == "topology"))
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +106,15 @@ def test_hyperthreading_off(fleet):
     xeon = load("intel-xeon")
     values = {"numa_nodes": 4.0, "pus": 32.0}
     records = [dataclasses.replace(r, system=xeon.name) for r in host(values=values)]
-    (found,) = judge(records, xeon)
-    assert named(found) == ["hyperthreading off"]
-    assert "32 of 64 PUs" in found.causes[0]
+    (verdict,) = judge(records, xeon)
+    assert named(verdict) == ["hyperthreading off"]
+    assert "32 of 64 PUs" in verdict.causes[0]
 
 
 def test_firmware_that_interleaves_behind_an_unchanged_topology(system, fleet):
     rate = {"rate": lambda pu, bank, _: 0.5 if pu == bank else 1.6}
-    found = {v.host: v for v in judge([*fleet, *host(**rate)], system)}["bad"]
-    assert named(found) == ["banks interleaved by the firmware"]
+    verdict = {v.host: v for v in judge([*fleet, *host(**rate)], system)}["bad"]
+    assert named(verdict) == ["banks interleaved by the firmware"]
 
 
 @pytest.mark.parametrize(
@@ -124,35 +124,37 @@ def test_one_or_two_of_some_channels(system, fleet, channels, share):
     # Two NUMA nodes share the channels of a package.
     memory = dataclasses.replace(system.facts.memory, channels_per_package=2 * channels)
     system = dataclasses.replace(system, facts=dataclasses.replace(system.facts, memory=memory))
-    one = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
-    found = {v.host: v for v in judge([*fleet, *one], system)}["bad"]
-    assert found.causes == (
+    slow = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
+    verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
+    assert verdict.causes == (
         f"memory channel missing: NUMA node 0: {share:.0%} of the bandwidth in all kernels, "
         "as without one of its memory channels",
     )
 
 
-def test_one_kernel_alone_is_no_channel(system, fleet):
-    one = host(rate=lambda _, bank, kernel: 0.5 if (bank, kernel) == (0, "copy") else 1.0)
-    found = {v.host: v for v in judge([*fleet, *one], system)}["bad"]
-    assert (found.verdict, found.causes) == ("fail", ())
+def test_a_loss_in_one_kernel_is_not_a_missing_channel(system, fleet):
+    slow = host(rate=lambda _, bank, kernel: 0.5 if (bank, kernel) == (0, "copy") else 1.0)
+    verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
+    assert (verdict.verdict, verdict.causes) == ("fail", ())
 
 
 def test_every_rule_has_a_test_and_settings_that_exist():
     assert {rule.name for rule in rules()} == {*SIGNATURES, "hyperthreading off"}
-    told = {condition["setting"] for rule in rules() for condition in rule.when if "setting" in condition}
-    # What others kept busy makes passes invalid instead.
-    assert told == kernel_settings.METRICS - {"busy_pus"}
+    rule_settings = {condition["setting"] for rule in rules() for condition in rule.when if "setting" in condition}
+    # Busy PUs explain nothing: they make repetitions invalid.
+    assert rule_settings == kernel_settings.METRICS - {"busy_pus"}
 
 
-def test_a_busy_host_is_no_cause_of_a_wrong_count(system, fleet):
-    found = {v.host: v for v in judge([*fleet, *host(values={"pus": 48.0, "busy_pus": 3.0})], system)}
-    assert (found["bad"].verdict, found["bad"].causes) == ("fail", ())
+def test_a_busy_host_does_not_explain_a_wrong_count(system, fleet):
+    verdicts = {v.host: v for v in judge([*fleet, *host(values={"pus": 48.0, "busy_pus": 3.0})], system)}
+    assert (verdicts["bad"].verdict, verdicts["bad"].causes) == ("fail", ())
 
 
-def test_settings_condemn_nobody(system, fleet):
-    found = {v.host: v for v in judge([*fleet, *host(values={"huge_pages": 0.0, "numa_balancing": 1.0})], system)}
-    assert (found["bad"].verdict, found["bad"].causes) == ("pass", ())
+def test_kernel_settings_never_fail_a_host(system, fleet):
+    verdicts = {
+        v.host: v for v in judge([*fleet, *host(values={"huge_pages": 0.0, "numa_balancing": 1.0})], system)
+    }
+    assert (verdicts["bad"].verdict, verdicts["bad"].causes) == ("pass", ())
 
 
 class TestSettings:
@@ -166,34 +168,34 @@ class TestSettings:
         for name, text in files.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text + "\n")
-        found = {r.metric: r.value for r in kernel_settings.records(tmp_path)}
-        # /proc/stat tells nothing, and the look is written down all the same: it replaces an earlier one.
-        assert found == {"huge_pages": 0.0, "numa_balancing": 1.0, "frequency_share": 0.8, "busy_pus": 0.0}
+        settings = {r.metric: r.value for r in kernel_settings.records(tmp_path)}
+        # Without /proc/stat a record of 0 busy PUs is written, which replaces an earlier one.
+        assert settings == {"huge_pages": 0.0, "numa_balancing": 1.0, "frequency_share": 0.8, "busy_pus": 0.0}
 
     def test_of_this_host(self):
-        found = {r.metric: r.value for r in kernel_settings.records()}
-        assert set(found) <= kernel_settings.METRICS
-        assert 0 < found["usable_share"] <= 1
-        assert found["busy_pus"] >= 0
+        settings = {r.metric: r.value for r in kernel_settings.records()}
+        assert set(settings) <= kernel_settings.METRICS
+        assert 0 < settings["usable_share"] <= 1
+        assert settings["busy_pus"] >= 0
 
 
 @pytest.mark.parametrize("share", [0.95, 0.85, 0.75])
 def test_a_loss_that_no_channel_explains_has_no_cause(system, fleet, share):
-    one = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
-    assert {v.host: v for v in judge([*fleet, *one], system)}["bad"].causes == ()
+    slow = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
+    assert {v.host: v for v in judge([*fleet, *slow], system)}["bad"].causes == ()
 
 
-def test_a_loss_of_all_banks_is_no_channel(system, fleet):
+def test_a_loss_of_all_banks_is_not_a_missing_channel(system, fleet):
     rng = random.Random(1)  # noqa: S311
     near = {bank: rng.uniform(0.94, 0.955) for bank in range(NODES)}
     for level in (1.0, 0.53):
-        one = host(rate=lambda _, bank, __, level=level: near[bank] * level)
-        found = {v.host: v for v in judge([*fleet, *one], system)}["bad"]
-        assert (found.verdict, found.causes) == ("fail", ())
+        slow = host(rate=lambda _, bank, __, level=level: near[bank] * level)
+        verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
+        assert (verdict.verdict, verdict.causes) == ("fail", ())
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_noise_is_no_frequency_cap_and_no_slow_link(system, fleet, seed):
+def test_noise_is_neither_a_frequency_cap_nor_a_slow_link(system, fleet, seed):
     rng = random.Random(seed)  # noqa: S311
     noisy = [
         dataclasses.replace(r, samples=(r.value * (1 + rng.gauss(0, 0.08)),))

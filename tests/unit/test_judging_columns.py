@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judging in columns gives, host by host, what the rules give that are written down one value at a time."""
+"""Judging in columns gives each host the verdict of the rules in plain_verdict."""
 
 import json
 import random
@@ -31,12 +31,12 @@ METRICS = (
 )
 
 
-def simulated(seed, hosts=None, passes=None):
-    """Returns the records of a fleet with noise, slow hosts, invalid and emulated passes, and gaps."""
+def simulated(seed, hosts=None, repetitions=None):
+    """Return the records of a fleet with noise, slow hosts, invalid and emulated repetitions, and gaps."""
     rng = random.Random(seed)  # noqa: S311
     hosts = hosts or rng.choice([1, 3, 5, 9, 20, 20])
-    most = passes or rng.choice([1, 2, 3, 5])
-    found = []
+    most = repetitions or rng.choice([1, 2, 3, 5])
+    records = []
     for check, metric, unit, better in METRICS:
         for bank in range(2):
             error, slow = rng.choice([0.0, 0.004, 0.02, 0.1]), rng.randrange(hosts)
@@ -52,7 +52,7 @@ def simulated(seed, hosts=None, passes=None):
                     # A host that was slow may be repaired, and a good one may go bad.
                     now = level if days == 1 or number % days else 100 * rng.choice([0.6, 1])
                     value = 64.0 - (now < 90) if metric == "pus" else max(0.1, now * (1 + rng.gauss(0, error)))
-                    found.append(
+                    records.append(
                         Record(
                             check,
                             metric,
@@ -68,7 +68,7 @@ def simulated(seed, hosts=None, passes=None):
                             time=f"2026-01-0{1 + number % days}T00:{number:02d}:{rng.randrange(60):02d}.{bank}00Z",
                         )
                     )
-    found += [
+    records += [
         Record(
             "topology",
             "busy_pus",
@@ -82,12 +82,12 @@ def simulated(seed, hosts=None, passes=None):
         for host in range(0, hosts, 4)
         for t in ("2026-01-01T00:01:00+00:00", "2026-01-03T00:00:00+00:00")
     ]
-    rng.shuffle(found)
-    return found
+    rng.shuffle(records)
+    return records
 
 
 def references(tmp_path, seed):
-    """Returns a system with some references: of an order, and learnt ones with the error of a pass."""
+    """Return a system with some references: from an order, and learnt ones with the error of a repetition."""
     rng = random.Random(seed)  # noqa: S311
     entries = []
     for check, metric, unit, better in METRICS:
@@ -103,21 +103,21 @@ def references(tmp_path, seed):
     return system_of(tmp_path, *entries)
 
 
-def told(verdicts):
-    """Returns what is compared: all that each host is told, its findings in no order."""
-    found = {}
+def comparable(verdicts):
+    """Return the content of each host's verdict, with its findings in no order."""
+    compared = {}
     for verdict in verdicts:
         findings = {
             (f.check, f.metric, repr(f.case)): (f.verdict, f.why, f.values, f.unit, f.more)
             for f in verdict.findings
         }
         words = (verdict.verdict, verdict.unjudged, set(verdict.missing), set(verdict.causes))
-        found[verdict.host] = (words, findings)
-    return found
+        compared[verdict.host] = (words, findings)
+    return compared
 
 
 def weighed(verdicts):
-    """Returns the evidence of each finding, 0 where no error of a pass is known."""
+    """Return the evidence of each finding, 0 if the error of a repetition is unknown."""
     return {(v.host, f.name): f.evidence or 0.0 for v in verdicts for f in v.findings}
 
 
@@ -128,15 +128,15 @@ def test_columns_judge_as_the_rules_do(tmp_path_factory, seed):
     records = simulated(seed)
     missing = {"n0": ["latency-0: its host died"], "late": ["it did not come"]}
     for system in (references(tmp_path_factory.getbasetemp(), seed), Undescribed("s")):
-        mine = plain.judge(records, system, missing=missing) if system.facts else None
-        found = judge(records, system, missing=missing)
-        if mine is not None:
-            assert told(found) == told(mine)
-            assert weighed(found) == pytest.approx(weighed(mine), rel=1e-6)
-        # In columns the same words without looking at any host.
+        plain_verdicts = plain.judge(records, system, missing=missing) if system.facts else None
+        verdicts = judge(records, system, missing=missing)
+        if plain_verdicts is not None:
+            assert comparable(verdicts) == comparable(plain_verdicts)
+            assert weighed(verdicts) == pytest.approx(weighed(plain_verdicts), rel=1e-6)
+        # The columns hold the same verdicts before any host's verdict is built.
         columns = judged(samples_table.of_records(records, "s"), system, missing=missing)
-        assert {h: ORDER[columns.word(h)] for h in columns.hosts} == {v.host: v.verdict for v in found}
-        for verdict in found:
+        assert {h: ORDER[columns.word(h)] for h in columns.hosts} == {v.host: v.verdict for v in verdicts}
+        for verdict in verdicts:
             number = columns.number.get(verdict.host)
             counted = columns.counts[number] if number is not None else np.zeros(5)
             words = [f.verdict for f in verdict.findings]
@@ -145,43 +145,43 @@ def test_columns_judge_as_the_rules_do(tmp_path_factory, seed):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(["higher", "lower", "neither"]), st.sampled_from([0.01, 0.05]))
-def test_what_is_learnt_in_columns_is_what_the_rules_learn(seed, better, loss):
+def test_columns_learn_the_level_of_the_rules(seed, better, loss):
     rng = random.Random(seed)  # noqa: S311
     error = rng.choice([0.001, 0.01, 0.05, 0.2])
     count = rng.choice([1, 2, 4, 0])
-    passes = {
+    repetitions = {
         f"n{host}": [
             max(0.01, 50 * (0.8 if host % 7 == 3 else 1) * (1 + rng.gauss(0, error)))
             for _ in range(count or rng.randint(1, 6))
         ]
         for host in range(rng.choice([4, 5, 12, 60]))
     }
-    mine, found = plain.learn(passes, better, loss), learn(passes, better, loss)
-    assert (mine is None) == (found is None)
-    if mine is not None:
-        expected, got = asdict(mine), asdict(found)
+    plain_level, level = plain.learn(repetitions, better, loss), learn(repetitions, better, loss)
+    assert (plain_level is None) == (level is None)
+    if plain_level is not None:
+        expected, got = asdict(plain_level), asdict(level)
         assert got.pop("outliers") == pytest.approx(expected.pop("outliers"), rel=1e-9)
         assert got == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-def test_a_large_fleet_is_validated_in_short_and_by_the_same_words(tmp_path, monkeypatch, capsys):
+def test_the_short_output_of_a_large_fleet_has_the_same_verdicts(tmp_path, monkeypatch, capsys):
     document_of(tmp_path)
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
-    append(tmp_path / "r.jsonl", simulated(11, hosts=20, passes=5))
-    said, statuses = [], []
+    append(tmp_path / "r.jsonl", simulated(11, hosts=20, repetitions=5))
+    printed, statuses = [], []
     for most in (200_000, 10):
         monkeypatch.setattr(validate, "MOST_RESULTS", most)
         args = cli.parser(["validate"]).parse_args(["validate", "--system", "s", str(tmp_path / "r.jsonl")])
         statuses.append(args.run(args))
         lines = capsys.readouterr().out.splitlines()
-        said.append({" ".join(line.split()[:3]) for line in lines if line.startswith("verdict")})
-    assert said[0] == said[1]
-    assert len(said[0]) == 20
+        printed.append({" ".join(line.split()[:3]) for line in lines if line.startswith("verdict")})
+    assert printed[0] == printed[1]
+    assert len(printed[0]) == 20
     assert statuses[0] == statuses[1]
 
 
 def test_ten_thousand_hosts_are_judged_as_their_metric_is():
-    # One metric: what its fleet says of each host does not depend on how many others are looked at.
+    # The outliers of a metric do not depend on the number of other hosts.
     rng = np.random.default_rng(3)
     values = 100 * (1 + 0.01 * rng.standard_normal(10_000))
     values[17] *= 0.9
@@ -191,8 +191,8 @@ def test_ten_thousand_hosts_are_judged_as_their_metric_is():
     assert level.hosts > 9_900
 
 
-def test_the_same_record_read_twice_is_one_pass_and_another_of_its_time_is_not():
-    records = simulated(5, hosts=6, passes=3)
+def test_a_record_read_twice_is_one_repetition_and_another_of_its_time_is_not():
+    records = simulated(5, hosts=6, repetitions=3)
     once, twice = samples_table.of_records(records), samples_table.of_records([*records, *reversed(records)])
     assert np.array_equal(once.value, twice.value)
     assert np.array_equal(once.counts, twice.counts)
@@ -212,19 +212,19 @@ def test_tables_may_come_in_any_parts(seed, size):
     assert whole.cases == parts.cases
     for name in ("value", "time", "valid", "judged", "case", "host", "counts"):
         assert np.array_equal(getattr(whole, name), getattr(parts, name)), name
-    # Oldest first in each group, whatever order they came in.
+    # Each group is sorted by time, whatever the order of the records.
     for begin, count in zip(whole.begins, whole.counts, strict=True):
         assert (np.diff(whole.time[begin : begin + count]) >= 0).all()
     assert lines(from_frame(frames[0])) == lines(records[:size])
 
 
 def lines(records):
-    """Returns records as they are written."""
+    """Return the records as lines of a file."""
     return [json.dumps(r.to_dict(), sort_keys=True) for r in records]
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), min_size=1, max_size=20))
-def test_groups_of_any_sizes(found):
-    groups = Groups(np.concatenate([np.array(v) for v in found]), np.array([len(v) for v in found]))
-    assert groups.medians() == pytest.approx([np.median(v) for v in found])
-    assert groups.sums(groups.values) == pytest.approx([np.sum(v) for v in found])
+def test_groups_of_any_sizes(values):
+    groups = Groups(np.concatenate([np.array(v) for v in values]), np.array([len(v) for v in values]))
+    assert groups.medians() == pytest.approx([np.median(v) for v in values])
+    assert groups.sums(groups.values) == pytest.approx([np.sum(v) for v in values])
