@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of many hosts, from what hosts appended to the page, and two campaigns compared."""
+"""The report of many hosts, from stored records to the page, and the comparison of two campaigns."""
 
 import json
 import re
@@ -22,7 +22,6 @@ from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records import schema, store
 from firsttouch.report.fleet import comparison, figures, fleet_pages
-from firsttouch.report.fleet import fleet_pages as missing_hosts
 from firsttouch.report.fleet.ranks import Ranks
 
 pytestmark = pytest.mark.unit
@@ -30,11 +29,11 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Two stores of the same 60 hosts, before and after something made their memory 6 % slower."""
+    """Two stores of the same 60 hosts, before and after their memory became 6 % slower."""
     folder = tmp_path_factory.mktemp("stores")
     for name, day, slower in (("before", "2026-01-01", 0.0), ("after", "2026-02-01", 0.06)):
-        for mine in records_by_host(day=day, slower=slower).values():
-            store.append(folder / name, mine)
+        for host_records in records_by_host(day=day, slower=slower).values():
+            store.append(folder / name, host_records)
     return folder
 
 
@@ -48,15 +47,19 @@ def reported(stores, tmp_path_factory, firsttouch):
 
 
 def page_of(out):
-    """Returns the page as a tree: it has to be well-formed, which makes it easy to look at."""
+    """Return the page as a tree; it has to be well-formed."""
     text = (out / "index.html").read_text()
     return ET.fromstring(re.sub(r"^\s*<!DOCTYPE html>", "", text).replace("\N{NO-BREAK SPACE}", " "))  # noqa: S314
 
 
+def all_records(by_host):
+    return [r for host_records in by_host.values() for r in host_records]
+
+
 class TestPage:
     def test_sixty_hosts_and_twelve_metrics_from_a_store_to_the_page(self, reported):
-        out, said = reported
-        assert "60 hosts: 1 fail, 1 invalid, 1 suspect, 57 pass; 1 host with missing results." in said
+        out, printed = reported
+        assert "60 hosts: 1 fail, 1 invalid, 1 suspect, 57 pass; 1 host with missing results." in printed
         summary = json.loads((out / "summary.json").read_text())
         assert (summary["document"], summary["kind"]) == ("firsttouch report", "fleet")
         (system,) = summary["systems"]
@@ -65,7 +68,7 @@ class TestPage:
         assert sum(h["verdict"] == "pass" for h in system["hosts"]) == 57
         assert "75." in system["hosts"][0]["evidence"][0]
 
-    def test_what_is_missing_comes_first_then_the_hosts_with_their_evidence(self, reported):
+    def test_missing_results_come_first_then_the_hosts_with_their_evidence(self, reported):
         page = page_of(reported[0])
         headings = ["".join(h.itertext()) for h in page.iter("h2")]
         assert headings == ["What is missing", "System s: 60 hosts"]
@@ -90,9 +93,9 @@ class TestPage:
 
     def test_outliers_are_named_beside_their_distribution(self, reported):
         text = "".join(page_of(reported[0]).itertext())
-        # With value, difference, verdict and certainty; the metric is the heading above, what is expected below.
-        told = r"Outside: n007 7[45]\.\d GB/s \(-2[45]\.\d %, fail, over 99\.9999 % sure\)\."
-        assert re.search(told + r"\s*Expected \d+(\.\d)? GB/s", text)
+        # The metric is the heading above the outlier, the expected value stands below it.
+        outlier = r"Outside: n007 7[45]\.\d GB/s \(-2[45]\.\d %, fail, over 99\.9999 % sure\)\."
+        assert re.search(outlier + r"\s*Expected \d+(\.\d)? GB/s", text)
         assert "Invalid: n011." in text
 
     def test_no_line_ends_between_a_number_and_its_unit(self, reported):
@@ -102,7 +105,7 @@ class TestPage:
         assert re.search(r"\d(\N{NO-BREAK SPACE}|&#160;)%", text)
         assert re.findall(r"\d (?:%|GB/s|ns)(?!\w)", text) == []
 
-    def test_names_leave_out_what_all_cases_have_and_say_so(self, reported):
+    def test_parameters_that_all_cases_share_are_named_once(self, reported):
         page = page_of(reported[0])
         (key,) = [e for e in page.iter("ol") if e.get("class") == "key"]
         names = ["".join(e.itertext()) for e in key]
@@ -110,7 +113,7 @@ class TestPage:
         assert names[0] == "bandwidth copy_bandwidth pu_nodes=1 bank=1"
         assert "bandwidth copy_bandwidth kernel=copy" in "".join(page.itertext())
 
-    def test_every_drawing_has_a_text_and_every_reference_an_end(self, reported):
+    def test_every_drawing_has_a_text_and_every_link_a_target(self, reported):
         page = page_of(reported[0])
         names = [e.get("id") for e in page.iter() if e.get("id")]
         assert len(names) == len({*names})
@@ -124,7 +127,7 @@ class TestPage:
             assert (box.get("role"), box.get("tabindex")) == ("region", "0")
             assert box.get("aria-label")
 
-    def test_the_page_asks_for_nothing_from_anywhere(self, reported):
+    def test_the_page_loads_nothing_from_elsewhere(self, reported):
         page = (reported[0] / "index.html").read_text()
         assert "default-src 'none'" in page
         assert not re.search(r"<script|https?://|src=|@import", page)
@@ -139,20 +142,20 @@ class TestPage:
         assert re.search(r'^firsttouch_verdict\{host="n007",system="s",verdict="fail"\} 1', metrics, re.MULTILINE)
 
     def test_findings_have_a_row_per_host_and_metric(self, reported):
-        found = pl.read_parquet(reported[0] / "findings.parquet")
-        assert len(found) == 60 * 12 - 1
-        (bad,) = found.filter(pl.col("verdict") == "fail").rows(named=True)
+        findings = pl.read_parquet(reported[0] / "findings.parquet")
+        assert len(findings) == 60 * 12 - 1
+        (bad,) = findings.filter(pl.col("verdict") == "fail").rows(named=True)
         assert (bad["host"], bad["passes"]) == ("n007", 6)
         assert bad["value"] == pytest.approx(75, rel=0.02)
         assert bad["change"] == pytest.approx(bad["value"] / bad["expected"] - 1)
-        (wrong,) = found.filter(pl.col("verdict") == "invalid").rows(named=True)
+        (wrong,) = findings.filter(pl.col("verdict") == "invalid").rows(named=True)
         assert (wrong["host"], wrong["value"]) == ("n011", None)
 
     def test_a_name_that_looks_like_markup_is_shown_as_it_is(self, tmp_path, firsttouch):
         evil = '<script>alert("x")</script>|&'
-        for host, mine in records_by_host(hosts=9).items():
+        for host, host_records in records_by_host(hosts=9).items():
             name = evil if host == "n007" else host
-            store.append(tmp_path / "st", [replace(r, host=name) for r in mine])
+            store.append(tmp_path / "st", [replace(r, host=name) for r in host_records])
         done = firsttouch("report", tmp_path / "st", "-o", tmp_path / "out", "--details", "1")
         assert done.returncode == 0, done.stderr
         page = page_of(tmp_path / "out")
@@ -166,43 +169,45 @@ class TestPage:
 
     @staticmethod
     def _bad_in(changes):
-        found = records_by_host()
-        del found["n005"], found["n007"], found["n011"]
+        by_host = records_by_host()
+        del by_host["n005"], by_host["n007"], by_host["n011"]
         for host, (wanted, factor) in changes.items():
-            found[host] = [
-                replace(r, samples=(r.value * factor,)) if wanted in {"", r.check} else r for r in found[host]
+            by_host[host] = [
+                replace(r, samples=(r.value * factor,)) if wanted in {"", r.check} else r for r in by_host[host]
             ]
-        return judged(samples_table.of_records([r for mine in found.values() for r in mine]), Undescribed("s"))
+        return judged(samples_table.of_records(all_records(by_host)), Undescribed("s"))
 
-    def test_hosts_are_sorted_by_how_bad_they_are_not_by_how_many_metrics_are(self):
-        one = self._bad_in({"n020": ("bandwidth", 0.88), "n021": ("contention", 0.5), "n022": ("latency", 1.2)})
-        assert one.by_severity()[:4] == ["n021", "n022", "n020", "n000"]
-        # A NUMA node is gone: nothing is worse.
-        found = records_by_host()
+    def test_hosts_are_sorted_by_severity_not_by_the_number_of_bad_metrics(self):
+        judgement = self._bad_in(
+            {"n020": ("bandwidth", 0.88), "n021": ("contention", 0.5), "n022": ("latency", 1.2)}
+        )
+        assert judgement.by_severity()[:4] == ["n021", "n022", "n020", "n000"]
+        # A missing NUMA node is the worst finding.
+        by_host = records_by_host()
         for host, factor in (("n020", 0.5), ("n030", 0.88)):
-            found[host] = [replace(r, samples=(r.value * factor,)) for r in found[host]]
-        found["n030"] = [r for r in found["n030"] if r.parameters["bank"] != 3]
-        one = judged(samples_table.of_records([r for mine in found.values() for r in mine]), Undescribed("s"))
-        assert one.by_severity()[:3] == ["n030", "n020", "n007"]
+            by_host[host] = [replace(r, samples=(r.value * factor,)) for r in by_host[host]]
+        by_host["n030"] = [r for r in by_host["n030"] if r.parameters["bank"] != 3]
+        judgement = judged(samples_table.of_records(all_records(by_host)), Undescribed("s"))
+        assert judgement.by_severity()[:3] == ["n030", "n020", "n007"]
 
     def test_the_map_shows_the_reason_of_each_failing_host(self, monkeypatch):
         monkeypatch.setattr(figures, "MOST_METRICS", 3)
         changes = {f"n{number:03d}": ("bandwidth", 0.8) for number in range(20, 29)}
-        one = self._bad_in({**changes, "n040": ("latency", 1.2), "n041": ("contention", 0.9)})
-        shown = figures.heat(Ranks(one))
+        judgement = self._bad_in({**changes, "n040": ("latency", 1.2), "n041": ("contention", 0.9)})
+        shown = figures.heat(Ranks(judgement))
         assert {name.split()[0] for name in shown.metrics} == {"bandwidth", "latency", "contention"}
         for host, word, cells in shown.rows:
             if word == "fail":
                 assert "x" in {cell.mark for cell in cells}, host
 
     def test_two_groups_of_hosts_are_named_everywhere(self, tmp_path, capsys):
-        found = records_by_host()
+        by_host = records_by_host()
         for number in range(20, 50):
-            found[f"n{number:03d}"] = [
+            by_host[f"n{number:03d}"] = [
                 replace(r, samples=(r.value * 0.9,)) if r.check == "contention" else r
-                for r in found[f"n{number:03d}"]
+                for r in by_host[f"n{number:03d}"]
             ]
-        schema.append(tmp_path / "r.jsonl", [r for mine in found.values() for r in mine])
+        schema.append(tmp_path / "r.jsonl", all_records(by_host))
         assert cli.main(["report", str(tmp_path / "r.jsonl"), "-o", str(tmp_path / "out")]) == 0
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert "hosts form two groups in 4 metrics" in document["line"]
@@ -216,28 +221,28 @@ class TestPage:
             assert "two groups of hosts in" in text
             assert "n[020-049]" in text
 
-    def test_of_many_hosts_the_map_has_the_bad_ones_and_a_few_to_compare_with(self):
-        many = records_by_host(hosts=80, repetitions=3)
-        many["n9"] = [replace(r, host="n9") for r in many.pop("n009")]
+    def test_the_map_of_many_hosts_has_the_bad_ones_and_a_few_good_ones(self):
+        by_host = records_by_host(hosts=80, repetitions=3)
+        by_host["n9"] = [replace(r, host="n9") for r in by_host.pop("n009")]
         missing = {"n100": ["its job never started"]}
-        found = judged(
-            samples_table.of_records([r for mine in many.values() for r in mine]),
+        judgement = judged(
+            samples_table.of_records(all_records(by_host)),
             Undescribed("s"),
             missing=missing,
         )
-        made = figures.heat(Ranks(found))
-        hosts = [row[0] for row in made.rows]
+        heat_map = figures.heat(Ranks(judgement))
+        hosts = [row[0] for row in heat_map.rows]
         assert len(hosts) < 20
         assert {"n005", "n007", "n011"} <= {*hosts}
-        assert hosts[-1] == f"{made.others} others"
-        assert [Ranks(found).hosts.index(h) for h in ("n008", "n9", "n010")] == sorted(
-            Ranks(found).hosts.index(h) for h in ("n008", "n9", "n010")
+        assert hosts[-1] == f"{heat_map.others} others"
+        assert [Ranks(judgement).hosts.index(h) for h in ("n008", "n9", "n010")] == sorted(
+            Ranks(judgement).hosts.index(h) for h in ("n008", "n9", "n010")
         )
-        lost = missing_hosts.table([found], [])
+        lost = fleet_pages.table([judgement], [])
         assert lost.rows[0] == ("n100", "its job never started")
         assert (lost.hosts, lost.whole) == (2, 1)
-        # What did not come is told of by its reason, not by what was not judged.
-        assert found.of("n100").evidence == ["missing: its job never started"]
+        # A host without records has the reason as its evidence, not the missing metrics.
+        assert judgement.of("n100").evidence == ["missing: its job never started"]
 
 
 class TestHistory:
@@ -265,8 +270,8 @@ class TestHistory:
 
 class TestCommand:
     def test_few_hosts_have_the_page_with_every_figure(self, tmp_path, firsttouch):
-        for mine in records_by_host(hosts=4).values():
-            store.append(tmp_path / "st", mine)
+        for host_records in records_by_host(hosts=4).values():
+            store.append(tmp_path / "st", host_records)
         done = firsttouch("report", tmp_path / "st", "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         assert [h["host"] for h in json.loads((tmp_path / "out" / "summary.json").read_text())["hosts"]] == [
@@ -278,8 +283,8 @@ class TestCommand:
 
     def test_a_system_judges_and_its_verdicts_are_shown(self, tmp_path, firsttouch):
         document_of(tmp_path)
-        mine = [replace(r, samples=(8.0 + i / 100,)) for i, r in enumerate(records_by_host(hosts=1)["n000"])]
-        schema.append(tmp_path / "records.jsonl", mine)
+        records = [replace(r, samples=(8.0 + i / 100,)) for i, r in enumerate(records_by_host(hosts=1)["n000"])]
+        schema.append(tmp_path / "records.jsonl", records)
         env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
         argv = ("report", tmp_path / "records.jsonl", "-o", tmp_path / "out", "--system", "s")
         done = firsttouch(*argv, **env)
@@ -291,13 +296,13 @@ class TestCommand:
     def test_hosts_of_another_system_are_judged_by_their_own_fleet(self, tmp_path, firsttouch):
         document_of(tmp_path)
         env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
-        for host, mine in records_by_host(hosts=9).items():
-            store.append(tmp_path / "st", [replace(r, system="t", host=f"t-{host}") for r in mine])
+        for host, host_records in records_by_host(hosts=9).items():
+            store.append(tmp_path / "st", [replace(r, system="t", host=f"t-{host}") for r in host_records])
         argv = ("report", tmp_path / "st", "-o", tmp_path / "out", "--system", "s")
         done = firsttouch(*argv, **env)
         assert (done.returncode, "no record of system s" in done.stderr) == (2, True)
-        for host, mine in records_by_host(hosts=6).items():
-            store.append(tmp_path / "st", [replace(r, samples=(10.0,)) for r in mine if host != "n005"])
+        for host, host_records in records_by_host(hosts=6).items():
+            store.append(tmp_path / "st", [replace(r, samples=(10.0,)) for r in host_records if host != "n005"])
         done = firsttouch(*argv, **env)
         assert done.returncode == 0, done.stderr
         first, second = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
@@ -305,13 +310,13 @@ class TestCommand:
         assert (second["system"], second["hosts"][0]["host"]) == ("t", "t-n007")
 
     def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, firsttouch):
-        some = records_by_host(hosts=6)
-        schema.append(tmp_path / "in" / "records.jsonl", [r for mine in some.values() for r in mine])
-        schema.write_table([r for mine in some.values() for r in mine], tmp_path / "in" / "records.parquet")
+        by_host = records_by_host(hosts=6)
+        schema.append(tmp_path / "in" / "records.jsonl", all_records(by_host))
+        schema.write_table(all_records(by_host), tmp_path / "in" / "records.parquet")
         done = firsttouch("report", tmp_path / "in", "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
-        found = pl.read_parquet(tmp_path / "out" / "findings.parquet")
-        assert found["passes"].unique().to_list() == [6]
+        findings = pl.read_parquet(tmp_path / "out" / "findings.parquet")
+        assert findings["passes"].unique().to_list() == [6]
 
     def test_a_fleets_report_is_replaced_by_another(self, stores, tmp_path, firsttouch):
         out = tmp_path / "out"
@@ -327,10 +332,10 @@ class TestCommand:
         data |= {"effort": "full", "repetitions": 1, "steps": steps, "created": "2026-01-01T00:00:00.000+00:00"}
         campaign.mkdir()
         (campaign / "campaign.json").write_text(json.dumps(data))
-        for host, mine in records_by_host(hosts=6).items():
+        for host, host_records in records_by_host(hosts=6).items():
             journal = campaigns.read(campaign).host(host)
             journal.open()
-            begin, end = journal.add(mine)
+            begin, end = journal.add(host_records)
             journal.write(Entry("bandwidth", "done", "2026-01-01T00:01:00", host, begin=begin, end=end))
             if host == "n003":
                 journal.write(
@@ -344,7 +349,7 @@ class TestCommand:
         assert first["what"].startswith("n003")
         assert "the probe was killed" in first["reason"]
 
-    def test_the_system_that_records_name_judges_without_being_named_again(self, tmp_path):
+    def test_the_system_named_by_the_records_judges_without_the_option(self, tmp_path):
         slow = [
             replace(
                 r,
@@ -355,8 +360,8 @@ class TestCommand:
                 better="neither",
                 samples=(63.0,),
             )
-            for mine in records_by_host(hosts=6, repetitions=1).values()
-            for r in mine[:1]
+            for host_records in records_by_host(hosts=6, repetitions=1).values()
+            for r in host_records[:1]
         ]
         schema.append(tmp_path / "r.jsonl", [replace(r, parameters={}) for r in slow])
         assert cli.main(["report", str(tmp_path / "r.jsonl"), "-o", str(tmp_path / "out")]) == 0
@@ -403,7 +408,7 @@ class TestCommand:
             ("counters %x=1", "counters"),
         ]
 
-    def test_of_too_many_results_monitoring_gets_the_verdicts(self, stores, tmp_path, monkeypatch):
+    def test_with_too_many_results_monitoring_gets_only_the_verdicts(self, stores, tmp_path, monkeypatch):
         monkeypatch.setattr(fleet_pages, "MOST_RESULTS", 10)
         assert cli.main(["report", str(stores / "before"), "-o", str(tmp_path / "out")]) == 0
         hosts = {
@@ -425,7 +430,7 @@ class TestCommand:
             (("before", "--details", "-1"), "0 or more"),
         ],
     )
-    def test_bad_usage_is_said_before_any_work(self, stores, tmp_path, firsttouch, argv, reason):
+    def test_bad_usage_is_reported_before_any_work(self, stores, tmp_path, firsttouch, argv, reason):
         given = [stores / a if a in {"before", "nowhere"} else a for a in argv]
         done = firsttouch("report", *given, "-o", tmp_path / "out")
         assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
@@ -445,37 +450,37 @@ class TestCompare:
             assert change["p"] < 1e-6
         page = "".join(page_of(tmp_path / "out").itertext())
         assert "sign test" in page
-        # The other way round it has become better.
+        # In the opposite order the change is an improvement.
         firsttouch("report", "--compare", stores / "after", stores / "before", "-o", tmp_path / "out")
         counts = json.loads((tmp_path / "out" / "summary.json").read_text())["counts"]
         assert (counts["better"], counts["worse"]) == (4, 0)
 
-    def test_hosts_and_metrics_of_one_only_are_listed_and_hosts_unlike_the_others_named(self):
+    def test_hosts_and_metrics_of_one_campaign_only_are_listed_and_outliers_named(self):
         before, after = records_by_host(hosts=20), records_by_host(hosts=20, day="2026-02-01")
         del after["n003"]
         after["n004"] = [replace(r, samples=(r.value * 0.8,)) for r in after["n004"]]
-        first = [r for mine in before.values() for r in mine]
-        second = [r for mine in after.values() for r in mine if r.check != "contention"]
-        found = comparison.compare(samples_table.of_records(first), samples_table.of_records(second))
-        assert (found.hosts, found.only_before, found.only_after) == (19, ["n003"], [])
-        assert len(found.cases_before) == 4
+        first = all_records(before)
+        second = [r for host_records in after.values() for r in host_records if r.check != "contention"]
+        compared = comparison.compare(samples_table.of_records(first), samples_table.of_records(second))
+        assert (compared.hosts, compared.only_before, compared.only_after) == (19, ["n003"], [])
+        assert len(compared.cases_before) == 4
         assert all(
-            c.unlike[0][0] == "n004" and c.unlike[0][1] == pytest.approx(-0.2, abs=0.03) for c in found.changes
+            c.unlike[0][0] == "n004" and c.unlike[0][1] == pytest.approx(-0.2, abs=0.03) for c in compared.changes
         )
 
-    def test_the_page_tells_direction_size_and_certainty_of_each_metric_first(self, stores, tmp_path, firsttouch):
+    def test_the_page_begins_with_direction_size_and_certainty_of_each_metric(self, stores, tmp_path, firsttouch):
         done = firsttouch("report", "--compare", stores / "before", stores / "after", "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         page = page_of(tmp_path / "out")
-        short, every = list(page.iter("table"))[-2:]
-        rows = ["".join(row.itertext()) for row in short.find("tbody")]
+        summary_table, case_table = list(page.iter("table"))[-2:]
+        rows = ["".join(row.itertext()) for row in summary_table.find("tbody")]
         assert len(rows) == 3
         assert re.search(
             r"latency random_latency\u25bc worse in all 4 cases\+[56]\.\d\d % to \+6\.\d\d %p below 1e-6", rows[0]
         )
         assert all("= unchanged in all 4 cases" in row for row in rows[1:])
-        bars = [row.find(".//svg") for row in every.find("tbody")]
-        # Slower memory is drawn to the left, as everything that is worse.
+        bars = [row.find(".//svg") for row in case_table.find("tbody")]
+        # Worse is drawn to the left.
         dots = [next(g for g in bar.iter("g") if g.get("class") == "size") for bar in bars]
         at = [sum(reach(dot[0])) / 2 for dot in dots]
         assert max(at[:4]) < 20
@@ -488,12 +493,12 @@ class TestCompare:
         before, after = records_by_host(), records_by_host(day="2026-02-01")
         for host, loss in (("n020", 0.5), ("n021", 0.2)):
             after[host] = [replace(r, samples=(r.value * (1 - loss),)) for r in after[host]]
-        # A host has lost a NUMA node, another one a single metric, and a third one has been repaired.
+        # One host lost a NUMA node, another one a single metric; a third one was repaired.
         after["n030"] = [r for r in after["n030"] if r.parameters["bank"] != 3]
         after["n031"] = [r for r in after["n031"] if (r.check, r.parameters["bank"]) != ("latency", 0)]
         before["n032"] = [r for r in before["n032"] if r.parameters["bank"] != 1]
-        for name, some in (("before", before), ("after", after)):
-            schema.append(tmp_path / f"{name}.jsonl", [r for mine in some.values() for r in mine])
+        for name, by_host in (("before", before), ("after", after)):
+            schema.append(tmp_path / f"{name}.jsonl", all_records(by_host))
         paths = [str(tmp_path / f"{name}.jsonl") for name in ("before", "after")]
         assert cli.main(["report", "--compare", *paths, "-o", str(tmp_path / "out")]) == 0
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -518,11 +523,11 @@ class TestCompare:
 
     def test_few_hosts_decide_nothing(self):
         before, after = records_by_host(hosts=7), records_by_host(hosts=7, day="2026-02-01", slower=0.5)
-        found = comparison.compare(
+        compared = comparison.compare(
             *(samples_table.of_records([r for m in f.values() for r in m]) for f in (before, after))
         )
-        assert {c.word for c in found.changes} == {"undecided"}
-        assert {c.low for c in found.changes} == {None}
+        assert {c.word for c in compared.changes} == {"undecided"}
+        assert {c.low for c in compared.changes} == {None}
 
     @settings(max_examples=20, deadline=None)
     @given(st.integers(0, 10**6), st.sampled_from([8, 9, 30, 1200]), st.floats(-0.05, 0.05))
