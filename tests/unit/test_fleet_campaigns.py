@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a campaign: written once, by one, and readable after any death."""
+"""The files of a campaign: written once, by one process, and readable after any process died."""
 
 import json
 import os
@@ -24,8 +24,7 @@ from firsttouch.fleet.leases import GONE, Holder, Leases, last
 from firsttouch.fleet.state import overview
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
-from firsttouch.report import guidelines
-from firsttouch.report import model as report_hosts
+from firsttouch.report import guidelines, model
 
 pytestmark = pytest.mark.unit
 
@@ -45,7 +44,7 @@ def record(host="n1", value=1.0, **more):
 
 
 def finish(campaign, host, *steps, ended="done", job=""):
-    """Writes down what a host came to, as a run does."""
+    """Write the journal of a host as a run does."""
     journal = campaign.host(host)
     journal.open()
     for step in steps:
@@ -66,8 +65,8 @@ class TestPlan:
 
     def test_validate_leaves_out_pu_sets_of_some_numa_nodes(self, tmp_path, monkeypatch):
         monkeypatch.setenv("FIRSTTOUCH_EFFORT", "full")
-        every, some = (planned(tmp_path, kind) for kind in ("characterize", "validate"))
-        sets = [[s.name for s in c.steps if s.name.startswith("bandwidth")] for c in (every, some)]
+        characterize, validate = (planned(tmp_path, kind) for kind in ("characterize", "validate"))
+        sets = [[s.name for s in c.steps if s.name.startswith("bandwidth")] for c in (characterize, validate)]
         assert sets == [[f"bandwidth-{size}" for size in sizes] for sizes in ((1, 2, 4, 8), (1, 8))]
 
     def test_strategy_has_the_scenarios_of_its_aligners(self, tmp_path, monkeypatch):
@@ -76,7 +75,7 @@ class TestPlan:
         assert {"bwa-mem-1Inst_Original", "bwa-mem-8Inst_Original"} <= names
 
     @pytest.mark.parametrize(("named", "skips"), [((), True), (("all",), True), (("gem3", "snap"), False)])
-    def test_aligners_that_nobody_named_may_be_absent(self, tmp_path, monkeypatch, named, skips):
+    def test_only_named_aligners_have_to_be_installed(self, tmp_path, monkeypatch, named, skips):
         monkeypatch.delenv("FIRSTTOUCH_ALIGNERS", raising=False)
         monkeypatch.setenv("FIRSTTOUCH_EFFORT", "full")
         steps = planned(tmp_path, "strategy", aligners=named).steps
@@ -91,12 +90,12 @@ class TestPlan:
             {"kind": "strategy", "dataset": "x", "aligners": ["bwa-mem"]},
         ],
     )
-    def test_what_there_is_not_is_said_before_any_work(self, tmp_path, wrong):
+    def test_unknown_names_are_reported_before_any_work(self, tmp_path, wrong):
         with pytest.raises(BadInput):
             planned(tmp_path / "c", **wrong)
         assert not (tmp_path / "c").exists()
 
-    def test_a_name_is_no_way_out_of_the_folder(self):
+    def test_a_name_cannot_leave_the_folder(self):
         with pytest.raises(BadInput):
             campaigns.folder_of("..")
         with pytest.raises(BadInput):
@@ -104,25 +103,25 @@ class TestPlan:
 
 
 class TestCreate:
-    def test_of_many_at_once_all_get_the_same(self, tmp_path):
-        made = []
+    def test_many_creators_at_once_get_the_same_campaign(self, tmp_path):
+        created = []
         threads = [
-            threading.Thread(target=lambda: made.append(campaigns.create(planned(tmp_path)))) for _ in range(8)
+            threading.Thread(target=lambda: created.append(campaigns.create(planned(tmp_path)))) for _ in range(8)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len({c.created for c in made}) == 1 == len({c.steps for c in made})
+        assert len({c.created for c in created}) == 1 == len({c.steps for c in created})
         assert [p.name for p in tmp_path.iterdir()] == ["campaign.json"]
 
-    def test_another_one_in_its_place_is_refused(self, tmp_path):
+    def test_another_campaign_in_its_folder_is_refused(self, tmp_path):
         campaigns.create(planned(tmp_path))
         with pytest.raises(BadInput, match="system 'amd-opteron', not 'intel-xeon'"):
             campaigns.create(planned(tmp_path, system="intel-xeon"))
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 9}', '{"schema": 1, "kind": "x"}'])
-    def test_what_is_no_campaign(self, tmp_path, text):
+    def test_a_file_that_is_not_a_campaign(self, tmp_path, text):
         (tmp_path / "campaign.json").write_text(text)
         with pytest.raises(BadInput, match="not a campaign"):
             campaigns.read(tmp_path)
@@ -161,7 +160,7 @@ class TestLeases:
         os.utime(lease.file, (time.time() - GONE - 5,) * 2)
         assert other.take("step")
 
-    def test_where_squeue_does_not_answer_a_job_is_not_taken_for_dead(self, tmp_path, stand_in):
+    def test_a_job_is_alive_if_squeue_does_not_answer(self, tmp_path, stand_in):
         stand_in("squeue", "echo slurm_load_jobs error: Unable to contact slurm controller >&2; exit 1")
         Leases(tmp_path, Holder("n1", "7", 0)).take("step")
         assert Leases(tmp_path, Holder("n2", "8", 0)).take("step") is None
@@ -182,7 +181,7 @@ class TestLeases:
         Leases(tmp_path, Holder("n1", "7", 0)).take("step")
         assert bool(Leases(tmp_path, Holder("n2", "8", 0)).take("step")) == free
 
-    def test_one_of_many_hosts_of_a_job_has_to_give_signs_of_life(self, tmp_path, stand_in):
+    def test_a_host_of_a_job_of_many_hosts_has_to_give_signs_of_life(self, tmp_path, stand_in):
         stand_in("squeue", "echo 7 RUNNING 0")
         lease = Leases(tmp_path, Holder("n1", "7", 0, hosts=8)).take("step")
         other = Leases(tmp_path, Holder("n2", "7", 0, hosts=8))
@@ -190,7 +189,7 @@ class TestLeases:
         os.utime(lease.file, (time.time() - GONE - 5,) * 2)
         assert other.take("step")
 
-    def test_our_own_of_before_is_nobodys(self, tmp_path):
+    def test_a_lease_of_an_earlier_start_of_the_job_is_free(self, tmp_path):
         Leases(tmp_path, Holder("n1", "7", 0)).take("step")
         assert Leases(tmp_path, Holder("n1", "7", 1)).take("step")
 
@@ -217,7 +216,7 @@ class TestJournal:
         assert journal.entries()[-1].step == "d"
         assert list(journal.measured())[-1][1][0].value == 1.0
 
-    def test_records_of_what_did_not_end_are_none(self, tmp_path):
+    def test_a_step_that_did_not_end_has_no_records(self, tmp_path):
         journal = Journal(tmp_path / "n1")
         journal.open()
         journal.add([record()])
@@ -233,7 +232,7 @@ class TestJournal:
         assert "steps.jsonl:1: not a line" in journal.damage[0]
 
     @pytest.mark.parametrize("left", ["none", "empty", "short", "rubbish"])
-    def test_what_has_lost_its_records_is_not_finished_until_it_is_measured_again(self, tmp_path, left):
+    def test_a_step_that_lost_its_records_is_unfinished_until_it_is_measured_again(self, tmp_path, left):
         campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-0"]))
         journal = finish(campaign, "n1", "topology", "latency-0")
         whole = journal.records.read_bytes()
@@ -248,7 +247,7 @@ class TestJournal:
         again = campaigns.read(tmp_path).host("n1")
         again.note_lost()
         assert "lost" in journal.file.read_text()
-        # What takes the place of its records is not taken for them.
+        # Later records at the same place in the file do not count for the lost step.
         finish(campaign, "n1", *["settings"] * 4)
         assert {m.split(": ")[0] for m in state.missing_of(campaign, again)} == gone
         lines = len(again.entries())
@@ -271,7 +270,7 @@ class TestJournal:
 
 
 class TestRunHere:
-    def test_a_dry_run_shows_what_is_left_of_a_shared_campaign(self, tmp_path, monkeypatch, capsys):
+    def test_a_dry_run_shows_the_remaining_steps_of_a_shared_campaign(self, tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("SLURMD_NODENAME", "n9")
         campaign = campaigns.create(planned(tmp_path / "c", "strategy", aligners=["bwa-mem"]))
         bridge = "bwa-mem-1Inst_Original"
@@ -285,7 +284,7 @@ class TestRunHere:
             return [s.name for s in campaign.steps if " ".join(s.argv) in lines]
 
         finish(campaign, "n1", bridge, first)
-        # What this host takes is compared with its own bridge.
+        # This host measures the bridge itself, to compare its other steps with it.
         assert shown() == [name for name in names if name != first]
         finish(campaign, "n1", *others)
         assert shown() == []
@@ -298,7 +297,7 @@ class TestRunHere:
         assert "## Skipped" in lines
         assert "- n1 topology: why" in lines
 
-    def test_a_host_of_another_system_is_named_where_no_topology_is_planned(self, tmp_path, capsys):
+    def test_a_host_of_another_system_is_named_if_no_topology_is_planned(self, tmp_path, capsys):
         argv = ["campaign", "run", "validate", "--system", "amd-opteron", "--step", "bandwidth-1"]
         assert cli.main([*argv, "--campaign", str(tmp_path / "c")]) == 2
         error = capsys.readouterr().err
@@ -307,11 +306,11 @@ class TestRunHere:
 
 
 class TestState:
-    def test_nothing_is_missing_of_a_whole_one(self, tmp_path):
+    def test_a_whole_campaign_has_no_gaps(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-0"]))
         finish(campaign, "n1", "topology", "latency-0")
-        found = state.state(campaign)
-        assert (found.whole, found.finished, found.wanted) == (True, 2, 2)
+        campaign_state = state.state(campaign)
+        assert (campaign_state.whole, campaign_state.finished, campaign_state.wanted) == (True, 2, 2)
 
     def test_every_gap_has_its_reason(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-*"]))
@@ -319,21 +318,21 @@ class TestState:
         finish(campaign, "n1", "latency-0", ended="failed")
         finish(campaign, "n1", "latency-7", ended="began")
         finish(campaign, "n1", "latency-sequential-0", ended="skipped")
-        found = state.state(campaign)
-        reasons = {g.step: g.reason for g in found.gaps}
+        campaign_state = state.state(campaign)
+        reasons = {g.step: g.reason for g in campaign_state.gaps}
         assert set(reasons) == {"latency-0", "latency-7", "latency-sequential-7"}
         assert reasons["latency-0"].startswith("failed on n1: why")
         assert reasons["latency-7"].startswith("begun on n1")
         assert reasons["latency-sequential-7"].startswith("not begun")
-        assert [g.step for g in found.skipped] == ["latency-sequential-0"]
+        assert [g.step for g in campaign_state.skipped] == ["latency-sequential-0"]
 
-    def test_steps_that_were_skipped_for_one_reason_are_one_line(self, tmp_path):
+    def test_steps_skipped_for_the_same_reason_are_one_line(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["latency-*"]))
         finish(campaign, "n1", *(s.name for s in campaign.steps), ended="skipped")
         assert len(campaign.steps) > 2
         assert overview(state.state(campaign), []).count(": why") == 1
 
-    def test_a_later_failure_does_not_undo_what_was_finished(self, tmp_path):
+    def test_a_later_failure_does_not_undo_a_finished_step(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))
         finish(campaign, "n1", "topology")
         finish(campaign, "n1", "topology", ended="stopped")
@@ -344,8 +343,8 @@ class TestState:
         first, *others = [s.name for s in campaign.steps]
         finish(campaign, "n1", first, ended="failed")
         finish(campaign, "n2", first, *others[1:])
-        found = state.state(campaign)
-        assert [g.step for g in found.gaps] == [others[0]]
+        campaign_state = state.state(campaign)
+        assert [g.step for g in campaign_state.gaps] == [others[0]]
 
     def test_hosts_that_never_came_are_first(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-0"]))
@@ -353,9 +352,9 @@ class TestState:
         note(tmp_path, "12", 1, ["n1"])
         note(tmp_path, "13", 1)  # by the job itself, which was faster
         note(tmp_path, "13", 1, ["n2"])
-        found = state.state(campaign)
-        assert [(g.host, g.step) for g in found.gaps] == [("n2", ""), ("n1", "latency-0")]
-        text = overview(found, ())
+        campaign_state = state.state(campaign)
+        assert [(g.host, g.step) for g in campaign_state.gaps] == [("n2", ""), ("n1", "latency-0")]
+        text = overview(campaign_state, ())
         assert text.index("n2: it did not come") < text.index("n1 latency-0")
 
     def test_fewer_hosts_than_asked_for(self, tmp_path):
@@ -367,30 +366,30 @@ class TestState:
 
 
 class TestCollect:
-    def test_again_and_again(self, tmp_path):
+    def test_a_later_report_has_the_new_results(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-0"]))
         finish(campaign, "n1", "topology")
         first = collect.collect(campaign).report.resolve()
         finish(campaign, "n1", "latency-0")
-        made = collect.collect(campaign)
-        assert made.state.whole
-        assert made.report.resolve() != first
+        collected = collect.collect(campaign)
+        assert collected.state.whole
+        assert collected.report.resolve() != first
         assert "missing: " in (first / "index.html").read_text()
-        assert "missing: " not in (made.report / "index.html").read_text()
-        assert json.loads((made.report / "state.json").read_text())["missing"] == []
+        assert "missing: " not in (collected.report / "index.html").read_text()
+        assert json.loads((collected.report / "state.json").read_text())["missing"] == []
         assert not [p for p in (tmp_path / "reports").iterdir() if p.name.startswith(".")]
 
     def test_the_newest_reports_are_kept(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))
-        made = [collect.collect(campaign, draw=False).report.resolve() for _ in range(collect.KEPT + 2)]
-        assert sorted((tmp_path / "reports").iterdir()) == made[2:]
-        assert (tmp_path / "report").resolve() == made[-1]
+        reports = [collect.collect(campaign, draw=False).report.resolve() for _ in range(collect.KEPT + 2)]
+        assert sorted((tmp_path / "reports").iterdir()) == reports[2:]
+        assert (tmp_path / "report").resolve() == reports[-1]
 
-    def test_nothing_at_all_is_a_report_too(self, tmp_path):
+    def test_a_campaign_without_results_has_a_report(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, "strategy", aligners=["bwa-mem"]))
-        made = collect.collect(campaign)
-        assert len(made.state.gaps) == len(campaign.steps)
-        assert "not begun" in (made.report / "index.html").read_text()
+        collected = collect.collect(campaign)
+        assert len(collected.state.gaps) == len(campaign.steps)
+        assert "not begun" in (collected.report / "index.html").read_text()
 
     def test_alignments_that_differ_from_the_default_scenarios_are_invalid(self):
         def run(scenario, checksum, host="n1"):
@@ -398,14 +397,14 @@ class TestCollect:
             return Record("placement", "alignment_time", "s", "lower", (1.0,), parameters, host=host)
 
         good, bad = run("8Inst_Original", "x", "n2"), run("4Inst_Original", "y")
-        found = collect.agree([run("1Inst_Original", "x"), good, bad])
-        assert [r.status for r in found] == ["valid", "valid", "invalid"]
-        # Without the default scenario nobody knows which of two is right.
+        checked = collect.agree([run("1Inst_Original", "x"), good, bad])
+        assert [r.status for r in checked] == ["valid", "valid", "invalid"]
+        # Without the default scenario either of the two may be right.
         assert [r.status for r in collect.agree([good, bad])] == ["valid", "valid"]
 
 
 class TestNames:
-    """Campaigns and records of before have some hosts with their domain; Slurm has them without."""
+    """Older campaigns and records have some hosts with their domain; Slurm has them without."""
 
     def test_an_older_folder_with_the_domain_is_the_host_that_slurm_named(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))
@@ -425,9 +424,9 @@ class TestNames:
 
 
 class TestShared:
-    """Several hosts do the steps of one strategy campaign: they compare by the default scenario of each."""
+    """Several hosts share the steps of a strategy campaign; their default scenarios make them comparable."""
 
-    #: How much slower a host is: a factor, and a constant number of seconds.
+    #: The slowdown of each host: a factor, and a constant number of seconds.
     HOSTS: ClassVar = {"n1": (1.0, 0.0), "n2": (1.08, 0.0), "n3": (1.0, 3.0)}
 
     def campaign(self, folder, monkeypatch, aligners=("bwa-mem",)):
@@ -435,7 +434,7 @@ class TestShared:
         return campaigns.create(planned(folder, "strategy", aligners=list(aligners)))
 
     def measured(self, campaign, hosts, monkeypatch, *, gain=1.0, fails=lambda host, step: False):
-        """Runs the campaign on hosts at once, as jobs do; *gain* is that of 8Inst_Original on every host."""
+        """Run the campaign on all hosts at once, as jobs do; *gain* is the speedup of 8Inst_Original."""
 
         def measure(runner, step, beat):
             time.sleep(0.01)
@@ -506,7 +505,7 @@ class TestShared:
                 assert scenario == "1Inst_Original" or aligner in seen
                 seen.add(aligner)
 
-    def test_no_step_is_started_of_an_aligner_that_is_not_installed(self, tmp_path, monkeypatch):
+    def test_an_aligner_that_is_not_installed_starts_no_further_step(self, tmp_path, monkeypatch):
         campaign = self.campaign(tmp_path, monkeypatch)
         started = []
 
@@ -537,7 +536,7 @@ class TestShared:
         assert len(done["n1"]) == len(campaign.steps)
         assert [e.step for e in campaign.host("n2").entries() if e.state == "failed"] == ["bwa-mem-1Inst_Original"]
 
-    def test_where_the_default_fails_everywhere_that_is_why_nothing_else_was_begun(self, tmp_path, monkeypatch):
+    def test_if_the_default_fails_everywhere_the_other_steps_name_it(self, tmp_path, monkeypatch):
         campaign = self.campaign(tmp_path, monkeypatch)
         self.measured(campaign, ["n1"], monkeypatch, fails=lambda host, step: True)
         reasons = {g.step: g.reason for g in state.state(campaign).gaps}
@@ -546,11 +545,11 @@ class TestShared:
 
     @pytest.mark.parametrize("hosts", [("n1", "n2"), ("n1", "n3"), ("n2", "n3")])
     @pytest.mark.parametrize(("gain", "wanted"), [(1.0, "1Inst_Original"), (1.3, "8Inst_Original")])
-    def test_what_is_recommended_does_not_depend_on_the_hosts(self, tmp_path, monkeypatch, hosts, gain, wanted):
+    def test_the_recommendation_does_not_depend_on_the_hosts(self, tmp_path, monkeypatch, hosts, gain, wanted):
         campaign = self.campaign(tmp_path, monkeypatch)
         self.measured(campaign, hosts, monkeypatch, gain=gain)
         records = collect.measured(state.state(campaign))
-        (guide,) = guidelines.guidelines(report_hosts.split(records, (), None), [])
+        (guide,) = guidelines.guidelines(model.split(records, (), None), [])
         choice = guide.to_dict()["choices"][0]
         assert choice["title"].endswith("2 hosts")
         assert choice["recommended"] == wanted
@@ -558,13 +557,13 @@ class TestShared:
         if gain > 1:
             assert 1 < choice["gain"]["low"] < choice["gain"]["value"] < choice["gain"]["high"]
 
-    def test_a_guideline_rests_on_all_hosts_however_few_are_drawn(self, tmp_path, monkeypatch):
+    def test_a_guideline_counts_all_hosts_even_if_few_are_drawn(self, tmp_path, monkeypatch):
         names = [f"h{i}" for i in range(8)]
         monkeypatch.setattr(self, "HOSTS", dict.fromkeys(names, (1.0, 0.0)), raising=False)
         campaign = self.campaign(tmp_path, monkeypatch)
         done = self.measured(campaign, names, monkeypatch, gain=1.3)
-        made = collect.collect(campaign)
-        summary = json.loads((made.report / "summary.json").read_text())
+        collected = collect.collect(campaign)
+        summary = json.loads((collected.report / "summary.json").read_text())
         assert len(summary["hosts"]) == collect.MOST_DRAWN
         choice = summary["guidelines"][0]["choices"][0]
         assert choice["recommended"] == "8Inst_Original"

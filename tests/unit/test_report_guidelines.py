@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guideline in a report: the choice, what it gains, every alternative, and the dropped ones with why."""
+"""The guideline in a report: the choice, its gain, the alternatives, and the dropped scenarios with reasons."""
 
 import json
 import random
@@ -12,8 +12,7 @@ from firsttouch.advice import advice_text
 from firsttouch.cli import advise as command
 from firsttouch.errors import BadInput
 from firsttouch.records.schema import Record
-from firsttouch.report import guidelines
-from firsttouch.report import model as hosts_of
+from firsttouch.report import guidelines, model
 
 pytestmark = pytest.mark.unit
 
@@ -56,52 +55,56 @@ def choices(tmp_path, records, **options):
 
 def test_the_fastest_scenario_is_chosen_with_its_gain_and_all_alternatives(tmp_path):
     few = run("1Inst_Original_8t", 90.0, 91.0, 92.0)
-    found, page, ticket = choices(tmp_path, [SLOW, FAST, few])
-    assert [(g["system"], g["aligner"]) for g in found] == [("amd-opteron", "snap")]
-    one = found[0]["choices"][0]
-    assert (one["source"], one["recommended"], one["default"]) == ("measured", "8Inst_Original", "1Inst_Original")
-    assert one["gain"] == {
+    guides, page, ticket = choices(tmp_path, [SLOW, FAST, few])
+    assert [(g["system"], g["aligner"]) for g in guides] == [("amd-opteron", "snap")]
+    choice = guides[0]["choices"][0]
+    assert (choice["source"], choice["recommended"], choice["default"]) == (
+        "measured",
+        "8Inst_Original",
+        "1Inst_Original",
+    )
+    assert choice["gain"] == {
         "value": pytest.approx(41 / 10.2),
         "low": pytest.approx(40 / 10.5),
         "high": pytest.approx(42 / 10.0),
     }
-    assert [a["scenario"] for a in one["alternatives"]] == [
+    assert [a["scenario"] for a in choice["alternatives"]] == [
         "8Inst_Original",
         "1Inst_Original",
         "1Inst_Original_8t",
     ]
-    assert "no repetition of another scenario was as fast" in one["reason"]
+    assert "no repetition of another scenario was as fast" in choice["reason"]
     assert "use 8Inst_Original: 4.02x as fast as 1Inst_Original (3.81x to 4.20x, between any two" in page
     assert "snap on amd-opteron, measured, NA12878" in ticket
 
 
-def test_what_is_not_clearly_faster_is_not_recommended(tmp_path):
+def test_a_scenario_that_is_not_clearly_faster_is_not_recommended(tmp_path):
     near = run("8Inst_Original", 39.0, 41.5, 40.5, instances=8)
-    one = choices(tmp_path, [SLOW, near])[0][0]["choices"][0]
-    assert one["recommended"] == "1Inst_Original"
-    assert "no scenario is clearly faster" in one["reason"]
-    assert "8Inst_Original has the best median" in one["reason"]
+    choice = choices(tmp_path, [SLOW, near])[0][0]["choices"][0]
+    assert choice["recommended"] == "1Inst_Original"
+    assert "no scenario is clearly faster" in choice["reason"]
+    assert "8Inst_Original has the best median" in choice["reason"]
 
 
-def test_of_a_rate_the_highest_is_best(tmp_path):
+def test_the_highest_rate_is_best(tmp_path):
     slow = run("1Inst_Original", 100.0, 101.0, threads=64, rate=True)
     fast = run("4Inst_Unbound_16t", 300.0, 310.0, instances=4, threads=16, rate=True)
-    one = choices(tmp_path, [slow, fast])[0][0]["choices"][0]
-    assert one["recommended"] == "4Inst_Unbound_16t"
-    assert one["gain"]["value"] == pytest.approx(305 / 100.5)
-    assert one["gain"]["low"] == pytest.approx(300 / 101)
-    assert one["unit"] == "kreads/s"
+    choice = choices(tmp_path, [slow, fast])[0][0]["choices"][0]
+    assert choice["recommended"] == "4Inst_Unbound_16t"
+    assert choice["gain"]["value"] == pytest.approx(305 / 100.5)
+    assert choice["gain"]["low"] == pytest.approx(300 / 101)
+    assert choice["unit"] == "kreads/s"
 
 
 def test_invalid_scenarios_are_dropped_with_the_reason(tmp_path):
     lost = replace(
         run("2Inst_Original", 5.0, instances=2, threads=32), status="invalid", reason="pages <elsewhere>"
     )
-    found, page, _ = choices(tmp_path, [SLOW, FAST, lost])
-    one = found[0]["choices"][0]
-    assert one["dropped"] == [{"scenario": "2Inst_Original", "reason": "invalid: pages <elsewhere>"}]
+    guides, page, _ = choices(tmp_path, [SLOW, FAST, lost])
+    choice = guides[0]["choices"][0]
+    assert choice["dropped"] == [{"scenario": "2Inst_Original", "reason": "invalid: pages <elsewhere>"}]
     assert "invalid: pages &lt;elsewhere&gt;" in page
-    assert "2Inst_Original" not in [a["scenario"] for a in one["alternatives"]]
+    assert "2Inst_Original" not in [a["scenario"] for a in choice["alternatives"]]
 
 
 def test_the_hosts_of_a_system_count_together_by_their_own_default_runs(tmp_path):
@@ -109,47 +112,49 @@ def test_the_hosts_of_a_system_count_together_by_their_own_default_runs(tmp_path
         run("1Inst_Original", 80.0, 82.0, 84.0, threads=64, host="n2"),
         run("8Inst_Original", 20.0, 20.5, 21.0, instances=8, host="n2"),
     ]
-    one = choices(tmp_path, [SLOW, FAST, *others])[0][0]["choices"][0]
-    assert "2 hosts" in one["title"]
-    best = next(a for a in one["alternatives"] if a["scenario"] == "8Inst_Original")
+    choice = choices(tmp_path, [SLOW, FAST, *others])[0][0]["choices"][0]
+    assert "2 hosts" in choice["title"]
+    best = next(a for a in choice["alternatives"] if a["scenario"] == "8Inst_Original")
     assert (best["repetitions"], best["hosts"]) == (6, 2)
     assert best["gain"]["value"] == pytest.approx(4.0, rel=0.01)
-    # On the mean host, which is neither.
+    # The value of a mean host between the two.
     assert best["value"]["value"] == pytest.approx((41 * 82) ** 0.5 / 4, rel=0.01)
-    assert one["interval"] == "95 % interval over 2 hosts"
+    assert choice["interval"] == "95 % interval over 2 hosts"
 
 
 def test_a_host_without_a_default_run_is_left_out_and_named(tmp_path):
     other = run("4Inst_Original", 2.0, 2.1, 2.2, instances=4, threads=16, host="n2")
-    found, page, _ = choices(tmp_path, [SLOW, FAST, other])
-    one = found[0]["choices"][0]
-    assert "1 host" in one["title"]
-    assert [a["scenario"] for a in one["alternatives"]] == ["8Inst_Original", "1Inst_Original"]
-    assert "n2 left out, because hosts are comparable only" in one["reason"]
+    guides, page, _ = choices(tmp_path, [SLOW, FAST, other])
+    choice = guides[0]["choices"][0]
+    assert "1 host" in choice["title"]
+    assert [a["scenario"] for a in choice["alternatives"]] == ["8Inst_Original", "1Inst_Original"]
+    assert "n2 left out, because hosts are comparable only" in choice["reason"]
     assert "n2 left out" in page
 
 
-def test_where_no_host_has_a_default_run_hosts_do_not_mix(tmp_path):
+def test_hosts_without_a_default_run_are_not_combined(tmp_path):
     other = run("4Inst_Original", 2.0, 2.1, 2.2, instances=4, threads=16, host="n2")
-    one = choices(tmp_path, [FAST, run("2Inst_Original", 30.0, 31.0, instances=2), other])[0][0]["choices"][0]
-    assert one["recommended"] == "8Inst_Original"
-    assert one["gain"] is None
-    assert "n2 left out" in one["reason"]
+    choice = choices(tmp_path, [FAST, run("2Inst_Original", 30.0, 31.0, instances=2), other])[0][0]["choices"][0]
+    assert choice["recommended"] == "8Inst_Original"
+    assert choice["gain"] is None
+    assert "n2 left out" in choice["reason"]
 
 
 def test_one_repetition_recommends_nothing_and_says_why(tmp_path):
     once = [run("1Inst_Original", 40.0, threads=64), run("8Inst_Original", 10.0, instances=8)]
     elsewhere = [replace(r, host="n2", samples=(r.value * 1.08,)) for r in once[:1]]
     for records in (once, once + elsewhere):
-        one = choices(tmp_path, records)[0][0]["choices"][0]
-        assert one["recommended"] == "1Inst_Original"
-        assert "4.00x as fast as the default run, but with one repetition each, the uncertainty" in one["reason"]
-        gains = {a["scenario"]: a["gain"] for a in one["alternatives"]}
+        choice = choices(tmp_path, records)[0][0]["choices"][0]
+        assert choice["recommended"] == "1Inst_Original"
+        assert (
+            "4.00x as fast as the default run, but with one repetition each, the uncertainty" in choice["reason"]
+        )
+        gains = {a["scenario"]: a["gain"] for a in choice["alternatives"]}
         assert gains["8Inst_Original"] == {"value": pytest.approx(4.0), "low": None, "high": None}
 
 
 class TestHostsThatDiffer:
-    """Records of two hosts that shared the scenarios, with noise of 1 %."""
+    """Two hosts that shared the scenarios, with 1 % of noise."""
 
     NAMES = ("1Inst_Interleave", "2Inst_Original", "4Inst_Original", "8Inst_Original", "8Inst_Interleave")
 
@@ -165,12 +170,12 @@ class TestHostsThatDiffer:
 
         records = [timed("1Inst_Original", host) for host in hosts]
         records += [timed(name, chance.choice(["n1", "n2"])) for name in self.NAMES]
-        ((_, choice),) = guidelines.measured(hosts_of.split(records, (), None))
+        ((_, choice),) = guidelines.measured(model.split(records, (), None))
         return choice
 
     @pytest.mark.parametrize("swap", [False, True])
     @pytest.mark.parametrize("slower", [lambda s: 1.08 * s, lambda s: s + 3], ids=["8 %", "3 s"])
-    def test_nothing_is_recommended_unless_it_is_faster_on_one_and_the_same_host(self, slower, swap):
+    def test_only_a_scenario_that_is_faster_on_the_same_host_is_recommended(self, slower, swap):
         seeds = range(200)
         none = [self.chosen(seed, slower, swap=swap).chosen for seed in seeds]
         assert sum(name != "1Inst_Original" for name in none) <= 200 * 0.05
@@ -180,7 +185,7 @@ class TestHostsThatDiffer:
         held = sum(c.gain.low <= 1.3 <= c.gain.high for c in some)
         assert held >= 200 * 0.95
 
-    def test_the_interval_holds_the_gain_on_the_other_host_too(self):
+    def test_the_interval_contains_the_gain_on_the_other_host(self):
         # 3 s that no placement helps: 1.3x on the fast host is 1.22x on the slow one.
         for seed in range(50):
             gain = self.chosen(seed, lambda s: s + 3, gain=1.3).gain
@@ -203,35 +208,35 @@ class TestHostsThatDiffer:
 
 
 def test_runs_with_other_numbers_of_threads_are_not_one_scenario(tmp_path):
-    # Without its name a scenario is told by instances and policy, which several runs share.
+    # Without a name a scenario is identified by instances and policy, which several runs share.
     bare = [
         replace(r, parameters={k: v for k, v in r.parameters.items() if k != "scenario"})
         for r in (run("1Inst_Original", 90.0, 91.0, threads=8), SLOW, FAST)
     ]
-    one = choices(tmp_path, bare)[0][0]["choices"][0]
-    assert [a["repetitions"] for a in one["alternatives"]] == [3, 3, 2]
-    assert one["gain"]["value"] == pytest.approx(41 / 10.2)
+    choice = choices(tmp_path, bare)[0][0]["choices"][0]
+    assert [a["repetitions"] for a in choice["alternatives"]] == [3, 3, 2]
+    assert choice["gain"]["value"] == pytest.approx(41 / 10.2)
 
 
 def test_without_a_default_run_there_is_no_gain(tmp_path):
-    one = choices(tmp_path, [FAST])[0][0]["choices"][0]
-    assert one["gain"] is None
-    assert "no valid default run" in one["reason"]
+    choice = choices(tmp_path, [FAST])[0][0]["choices"][0]
+    assert choice["gain"] is None
+    assert "no valid default run" in choice["reason"]
 
 
 def test_published_times_stand_beside_those_of_the_same_system_and_aligner(tmp_path):
-    found, page, _ = choices(tmp_path, [SLOW, FAST])
-    published = [c for c in found[0]["choices"] if c["source"] == "published"]
+    guides, page, _ = choices(tmp_path, [SLOW, FAST])
+    published = [c for c in guides[0]["choices"] if c["source"] == "published"]
     assert [c["title"] for c in published] == [
         "published, NA12878 (Lenis and Senar 2017)",
         "published, GCAT (Lenis and Senar 2017)",
     ]
-    for one in published:
-        values = [a["value"]["value"] for a in one["alternatives"]]
+    for choice in published:
+        values = [a["value"]["value"] for a in choice["alternatives"]]
         assert values == sorted(values)
-        default = next(a for a in one["alternatives"] if a["scenario"] == one["default"])
-        assert one["gain"]["value"] == pytest.approx(default["value"]["value"] / values[0])
-        assert one["gain"]["low"] < one["gain"]["value"] < one["gain"]["high"]
+        default = next(a for a in choice["alternatives"] if a["scenario"] == choice["default"])
+        assert choice["gain"]["value"] == pytest.approx(default["value"]["value"] / values[0])
+        assert choice["gain"]["low"] < choice["gain"]["value"] < choice["gain"]["high"]
     assert "by the published errors" in page
     other = choices(tmp_path, [replace(SLOW, system="elsewhere")])[0]
     assert [c["source"] for g in other for c in g["choices"]] == ["measured"]
@@ -261,18 +266,18 @@ def advice(**changes):
     }
 
 
-def test_stored_advice_is_found_and_shown(tmp_path):
+def test_stored_advice_is_shown(tmp_path):
     (tmp_path / "results" / "deep").mkdir(parents=True)
     advice_text.write(advice(host="n7"), tmp_path / "results" / "deep" / "mine.advice.json")
-    found, page, _ = choices(tmp_path, [], advice=advice_text.find([tmp_path / "results"]))
-    (one,) = found[0]["choices"]
-    assert (one["source"], one["recommended"]) == ("advised", "2Inst_Original")
-    assert "host n7" in one["title"]
-    assert [(a["scenario"], a["value"]["value"]) for a in one["alternatives"]] == [
+    guides, page, _ = choices(tmp_path, [], advice=advice_text.find([tmp_path / "results"]))
+    (choice,) = guides[0]["choices"]
+    assert (choice["source"], choice["recommended"]) == ("advised", "2Inst_Original")
+    assert "host n7" in choice["title"]
+    assert [(a["scenario"], a["value"]["value"]) for a in choice["alternatives"]] == [
         ("2Inst_Original", 10.0),
         ("1Inst_Original", 20.0),
     ]
-    assert {d["scenario"]: d["reason"] for d in one["dropped"]} == {
+    assert {d["scenario"]: d["reason"] for d in choice["dropped"]} == {
         "1Inst_Interleave": "invalid, 9 %",
         "8Inst_Original": "no room",
     }
@@ -280,7 +285,7 @@ def test_stored_advice_is_found_and_shown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said_of_it"),
+    ("text", "message"),
     [
         ("", "it is not JSON"),
         ("[]", "not an advice: write it again"),
@@ -289,27 +294,27 @@ def test_stored_advice_is_found_and_shown(tmp_path):
         (json.dumps(advice(gain={"expected": "2"})), "not an advice, gain"),
     ],
 )
-def test_a_file_that_is_no_advice_is_named(tmp_path, text, said_of_it):
+def test_a_file_that_is_not_an_advice_is_named(tmp_path, text, message):
     file = tmp_path / "my.advice.json"
     file.write_text(text)
-    with pytest.raises(BadInput, match=said_of_it) as caught:
+    with pytest.raises(BadInput, match=message) as caught:
         advice_text.find([tmp_path])
     assert str(file) in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "said_of_it"), [("a.json", "must end in advice.json"), ("no/advice.json", "folder does not exist")]
+    ("name", "message"), [("a.json", "must end in advice.json"), ("no/advice.json", "folder does not exist")]
 )
-def test_where_no_advice_can_be_stored_is_said_before_any_work(tmp_path, monkeypatch, name, said_of_it):
+def test_a_place_that_cannot_store_the_advice_is_reported_before_any_work(tmp_path, monkeypatch, name, message):
     monkeypatch.setattr(command, "aligner", lambda name: pytest.fail("work was begun"))
     from firsttouch import cli  # noqa: PLC0415
 
     args = cli.parser().parse_args(["advise", "--aligner", "snap", "--save", str(tmp_path / name)])
-    with pytest.raises(BadInput, match=said_of_it):
+    with pytest.raises(BadInput, match=message):
         args.run(args)
 
 
 def test_a_bad_host_makes_no_guideline_of_another_system(tmp_path):
     machine = Machine(2, 4)
-    found = choices(tmp_path, [*machine.everything(), SLOW])[0]
-    assert [(g["system"], g["aligner"]) for g in found] == [("amd-opteron", "snap"), ("example", "bwa-mem")]
+    guides = choices(tmp_path, [*machine.everything(), SLOW])[0]
+    assert [(g["system"], g["aligner"]) for g in guides] == [("amd-opteron", "snap"), ("example", "bwa-mem")]
