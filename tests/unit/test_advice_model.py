@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guideline's model: what is expected before trials, what they change, and which one is worth its cost."""
+"""The model of the advice: the expectation before trials, their effect on it, and the choice of the next trial."""
 
 import math
 from pathlib import Path
@@ -27,9 +27,9 @@ CANDIDATES = candidates(SCENARIOS)
 NAMES = [s.name for s in SCENARIOS]
 
 
-def expected(banks, known=None):
-    """Return the scenario that is expected to be best where the index fills so many banks."""
-    return NAMES[int(prior(CANDIDATES, banks, known).mean.argmin())]
+def expected(banks, measured=None):
+    """Return the scenario that is expected to be best if the index fills *banks* banks."""
+    return NAMES[int(prior(CANDIDATES, banks, measured).mean.argmin())]
 
 
 def test_the_rule_of_thumb_is_the_start():
@@ -45,12 +45,12 @@ def test_fewer_threads_and_one_crowded_bank_are_expected_to_be_slower():
     assert all(mean[n] > mean["1Inst_Original"] for n in fewer)
 
 
-def test_measured_aspects_change_what_is_expected():
+def test_measured_aspects_change_the_expectation():
     none = prior(CANDIDATES, 1.8, Aspects(latency_ratio=1.0, contention=0.0)).mean
     much = prior(CANDIDATES, 1.8, Aspects(latency_ratio=3.0, contention=math.log(2))).mean
-    one, other = NAMES.index("1Inst_Interleave"), NAMES.index("1Inst_Original")
-    assert none[one] == none[other]
-    assert much[one] < much[other]
+    interleaved, original = NAMES.index("1Inst_Interleave"), NAMES.index("1Inst_Original")
+    assert none[interleaved] == none[original]
+    assert much[interleaved] < much[original]
 
 
 def record(metric, value, **parameters):
@@ -58,30 +58,30 @@ def record(metric, value, **parameters):
 
 
 def test_aspects_of_records():
-    found = [
+    records = [
         record("random_latency", 5.0, pu_nodes=[0], bank=0, size_bytes=1 << 10),
         record("random_latency", 80.0, pu_nodes=[0], bank=0, size_bytes=1 << 30),
         record("random_latency", 160.0, pu_nodes=[0], bank=1, size_bytes=1 << 30),
         *(record("thread_bandwidth", v, threads=t, bank=0, pus=[t]) for t, v in ((1, 10.0), (2, 10.0), (4, 5.0))),
     ]
-    known = aspects(HOST, found)
-    assert known.latency_ratio == 2.0
-    assert known.contention == pytest.approx(math.log(2))
+    measured = aspects(HOST, records)
+    assert measured.latency_ratio == 2.0
+    assert measured.contention == pytest.approx(math.log(2))
     assert aspects(HOST).contention is None
 
 
 def test_the_latency_ratio_is_of_one_program():
-    """Another one measured the local bank alone, and otherwise: it says nothing of the distance."""
+    """A program that measured only the local bank does not count: programs differ in their latencies."""
     size = {"size_bytes": 1 << 30, "pu_nodes": [0]}
-    found = [
+    records = [
         *(record("random_latency", 80.0 * (1 + b), bank=b, program="firsttouch-probe", **size) for b in (0, 1)),
         record("random_latency", 40.0, bank=0, program="lmbench", **size),
     ]
-    for records in (found, found[::-1]):
-        assert aspects(HOST, records).latency_ratio == 2.0
+    for ordered in (records, records[::-1]):
+        assert aspects(HOST, ordered).latency_ratio == 2.0
 
 
-def test_the_default_run_asks_for_nothing_and_uses_all():
+def test_the_default_run_has_no_policy_and_uses_all_pus():
     assert NAMES[default(SCENARIOS)] == "1Inst_Original"
     assert index_banks(HOST, 0) == 0
 
@@ -89,26 +89,26 @@ def test_the_default_run_asks_for_nothing_and_uses_all():
 def test_trials_move_like_scenarios_together():
     before = prior(CANDIDATES, 0.2)
     trials = [[] for _ in CANDIDATES]
-    eight, four, one = (NAMES.index(f"{n}Inst_Original") for n in (8, 4, 1))
-    trials[one] = [Trial(0.001, 0.1)] * 3
+    eight, four, single = (NAMES.index(f"{n}Inst_Original") for n in (8, 4, 1))
+    trials[single] = [Trial(0.001, 0.1)] * 3
     trials[eight] = [Trial(0.001, 0.8)] * 3
     after = update(before, trials, Load())
-    assert after.best == one
-    assert after.mean[four] - after.mean[one] > before.mean[four] - before.mean[one]
-    assert after.covariance[one, one] < after.covariance[four, four]
+    assert after.best == single
+    assert after.mean[four] - after.mean[single] > before.mean[four] - before.mean[single]
+    assert after.covariance[single, single] < after.covariance[four, four]
     assert np.all(np.linalg.eigvalsh(after.covariance) > -1e-9)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.1, 100), st.floats(10, 10_000), st.floats(0.001, 0.01))
-def test_load_and_work_are_told_apart(loading, work, fraction):
+def test_load_and_work_are_separated(loading, work, fraction):
     own = [Trial(f, loading + f * work) for f in (fraction, 4 * fraction)]
-    found, rest = split(own)
+    load, rest = split(own)
     if 4 * fraction * work > 0.06 * own[1].seconds:
-        assert found.seconds == pytest.approx(loading, rel=1e-6)
+        assert load.seconds == pytest.approx(loading, rel=1e-6)
         assert rest == pytest.approx(work, rel=1e-6)
     trials = [own, [], *([] for _ in CANDIDATES[2:])]
-    whole = update(prior(CANDIDATES, 0.2), trials, found).mean[0]
+    whole = update(prior(CANDIDATES, 0.2), trials, load).mean[0]
     assert math.exp(whole) >= own[1].seconds * 0.9
 
 
@@ -120,13 +120,13 @@ def test_a_long_load_does_not_hide_the_work():
         loading, work = times[number]
         return Trial(0.05, loading + 0.05 * work)
 
-    found = search(two, run, Rules(0.05, 1.0, Load(4.0, 0.2)))
-    assert found.belief.best == 0
-    mean, sd = found.belief.ratio(1, 0)
+    outcome = search(two, run, Rules(0.05, 1.0, Load(4.0, 0.2)))
+    assert outcome.belief.best == 0
+    mean, sd = outcome.belief.ratio(1, 0)
     assert mean == pytest.approx(math.log(304 / 104), abs=2 * sd)
 
 
-def test_who_fails_is_out_and_who_is_lucky_is_tried_again():
+def test_a_failed_scenario_is_dropped_and_the_best_one_is_tried_again():
     first = prior(CANDIDATES, 0.2)
     seen = []
 
@@ -134,9 +134,9 @@ def test_who_fails_is_out_and_who_is_lucky_is_tried_again():
         seen.append(number)
         return None if CANDIDATES[number].instances > 1 else Trial(0.001, 0.1 * (1 + number))
 
-    found = search(first, run, Rules(0.001, 0.03))
-    assert CANDIDATES[found.belief.best].instances == 1
-    assert len(found.trials[found.belief.best]) >= 2
+    outcome = search(first, run, Rules(0.001, 0.03))
+    assert CANDIDATES[outcome.belief.best].instances == 1
+    assert len(outcome.trials[outcome.belief.best]) >= 2
     failed = [n for n in seen if CANDIDATES[n].instances > 1]
     assert len(failed) == len(set(failed))
     with pytest.raises(RunFailed):
@@ -154,17 +154,17 @@ def pairs(tmp_path):
 
 @pytest.mark.parametrize("batch", [0, 20_000])
 @pytest.mark.parametrize("fraction", [0.0002, 0.003, 0.05, 0.9, 1.0])
-def test_samples_are_spread_and_pairs_stay_in_step(pairs, tmp_path, fraction, batch):
+def test_samples_are_spread_and_keep_pairs_together(pairs, tmp_path, fraction, batch):
     whole = fastq.inspect(pairs, batch_bases=batch)
     folder = tmp_path / "s"
     folder.mkdir()
-    found = trials.write_sample(whole, fraction, folder)
-    assert found.records <= round(5000 * fraction)
-    assert found.records >= round(5000 * fraction) * (0.9 if fraction < 0.5 else 0.4)
-    names = [[li.split("/")[0] for li in f.read_text().splitlines()[::4]] for f in found.files]
+    sample = trials.write_sample(whole, fraction, folder)
+    assert sample.records <= round(5000 * fraction)
+    assert sample.records >= round(5000 * fraction) * (0.9 if fraction < 0.5 else 0.4)
+    names = [[li.split("/")[0] for li in f.read_text().splitlines()[::4]] for f in sample.files]
     assert names[0] == names[1]
     numbers = [int(n[2:]) for n in names[0]]
     assert numbers == sorted(set(numbers))
-    if found.records >= 100:
+    if sample.records >= 100:
         assert numbers[0] < 1000
         assert numbers[-1] > 4000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The theoretical bandwidth (formula 3.1) from SMBIOS, from a system's facts, or not at all."""
+"""The theoretical bandwidth (formula 3.1) from SMBIOS, from a system's facts, or unknown."""
 
 import pytest
 from hypothesis import given
@@ -16,9 +16,13 @@ pytestmark = pytest.mark.unit
 def test_stored_output(golden):
     modules = memory_modules.parse(golden("dmidecode_type_17.txt"))
     assert [m.locator for m in modules] == [f"P{p}-DIMM{c}1" for p in "12" for c in "ABCD"]
-    found = memory_modules.of_modules(modules)
-    assert (found.bytes_per_second, found.channels, found.transfer_rate) == (2 * 51.2e9, 8, 1.6e9)
-    assert found.reason == ""
+    theoretical = memory_modules.of_modules(modules)
+    assert (theoretical.bytes_per_second, theoretical.channels, theoretical.transfer_rate) == (
+        2 * 51.2e9,
+        8,
+        1.6e9,
+    )
+    assert theoretical.reason == ""
 
 
 def test_older_words_for_the_speed(golden):
@@ -44,40 +48,40 @@ def test_any_text_is_read_or_refused(text):
             modules = memory_modules.parse(given_text)
         except BadInput:
             continue
-        found = memory_modules.of_modules(modules)
-        assert (found.bytes_per_second is None) == bool(found.reason)
+        theoretical = memory_modules.of_modules(modules)
+        assert (theoretical.bytes_per_second is None) == bool(theoretical.reason)
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from([1.6e9, 2.4e9, 3.2e9])), min_size=1))
 def test_each_channel_counts_once_at_its_slowest(modules):
-    found = memory_modules.of_modules([Module("", f"p0 channel {c}", r, 64) for c, r in modules])
+    theoretical = memory_modules.of_modules([Module("", f"p0 channel {c}", r, 64) for c, r in modules])
     slowest = {c: min(r for d, r in modules if d == c) for c, _ in modules}
-    assert found.bytes_per_second == pytest.approx(8 * sum(slowest.values()))
-    assert found.channels == len(slowest)
+    assert theoretical.bytes_per_second == pytest.approx(8 * sum(slowest.values()))
+    assert theoretical.channels == len(slowest)
 
 
 def test_the_thesis_systems():
-    """Section 3.2: 51.2 and 42.6 GB/s of a package, 204.8 and 170.4 of all four."""
-    for name, one in (("amd-opteron", 51.2e9), ("intel-xeon", 42.6e9)):
-        found = memory_modules.of_facts(load(name).facts, name)
-        assert found.bytes_per_second == pytest.approx(4 * one, rel=0.002)
-        assert found.channels == 16
+    """Section 3.2: 51.2 and 42.6 GB/s per package, 204.8 and 170.4 GB/s of all four packages."""
+    for name, package in (("amd-opteron", 51.2e9), ("intel-xeon", 42.6e9)):
+        theoretical = memory_modules.of_facts(load(name).facts, name)
+        assert theoretical.bytes_per_second == pytest.approx(4 * package, rel=0.002)
+        assert theoretical.channels == 16
 
 
-def test_facts_help_where_smbios_does_not(stand_in):
+def test_facts_replace_an_unreadable_smbios_table(stand_in):
     stand_in(
         "dmidecode", "echo '# dmidecode 3.4'; echo '/sys/firmware/dmi/tables/DMI: Permission denied' >&2; exit 1"
     )
     assert "Permission denied" in memory_modules.of_this_host().reason
-    found = memory_modules.of_this_host("amd-opteron")
-    assert (found.bytes_per_second, found.source) == (204.8e9, "facts of the system 'amd-opteron'")
+    theoretical = memory_modules.of_this_host("amd-opteron")
+    assert (theoretical.bytes_per_second, theoretical.source) == (204.8e9, "facts of the system 'amd-opteron'")
 
 
 def test_smbios_comes_first(stand_in, tmp_path, golden):
     (tmp_path / "table").write_text(golden("dmidecode_type_17.txt"))
     stand_in("dmidecode", f'test "$*" = "--type 17" && cat {tmp_path / "table"}')
-    found = memory_modules.of_this_host("amd-opteron")
-    assert (found.bytes_per_second, found.source) == (102.4e9, "SMBIOS")
+    theoretical = memory_modules.of_this_host("amd-opteron")
+    assert (theoretical.bytes_per_second, theoretical.source) == (102.4e9, "SMBIOS")
 
 
 def test_percent_of_the_banks_share():
