@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The papers' tables from their published values, cell by cell, and the claims about them."""
+"""The papers' tables built from the published values, cell by cell, and the papers' claims about them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from firsttouch import cli, paths
 from firsttouch.errors import BadInput
 from firsttouch.report.model import Table
 from firsttouch.report.paper import claims, page, sheets
-from firsttouch.report.paper import claims as arithmetic
 from firsttouch.report.paper import tables as paper_tables
 from firsttouch.report.paper.claims import Outcome
 
@@ -30,13 +29,13 @@ MAIN = "langmead2018_peak_tables.csv"
 
 
 @pytest.fixture(scope="module")
-def known() -> sheets.Sheets:
+def published() -> sheets.Sheets:
     return sheets.read(paths.TABLES)
 
 
 @pytest.fixture(scope="module")
-def judged(known: sheets.Sheets) -> dict[str, Outcome]:
-    return {o.claim.id: o for o in claims.judge(claims.load(), known)}
+def judged(published: sheets.Sheets) -> dict[str, Outcome]:
+    return {o.claim.id: o for o in claims.judge(claims.load(), published)}
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 def cells(table: Table) -> dict[tuple[str, ...], str]:
-    """Return the cells of a grouped table by what names their row and what stands above their column."""
+    """Return the cells of a grouped table by the names of their row and the headings of their column."""
     above: list[list[str]] = [[] for _ in table.header]
     for group in table.groups:
         ends = list(accumulate(columns for _, columns in group))
@@ -66,13 +65,13 @@ def cells(table: Table) -> dict[tuple[str, ...], str]:
 
 
 def titled(tables: list[Table], start: str) -> list[Table]:
-    found = [t for t in tables if t.caption.startswith(start)]
-    assert found, start
-    return found
+    matching = [t for t in tables if t.caption.startswith(start)]
+    assert matching, start
+    return matching
 
 
-def test_every_published_time_is_in_its_table(known: sheets.Sheets) -> None:
-    tables = paper_tables.execution_times(known)
+def test_every_published_time_is_in_its_table(published: sheets.Sheets) -> None:
+    tables = paper_tables.execution_times(published)
     assert len(tables) == 12  # two systems of four tables of policies, and four tables of partitions
     seen = 0
     heads = {"amd-opteron": "AMD", "intel-xeon": "INTEL"}
@@ -82,9 +81,11 @@ def test_every_published_time_is_in_its_table(known: sheets.Sheets) -> None:
             key: tuple[str, ...] = (row["threads_per_instance"], system, row["dataset"], policy)
         else:
             key = (f"{row['instances']}Inst_{policy}", row["threads_per_instance"], system, row["dataset"])
-        (found,) = [c for t in titled(tables, f"Table {row['table']} ") if (*key, "Mean (s)") in (c := cells(t))]
-        assert float(found[*key, "Mean (s)"]) == float(row["mean_s"])
-        assert found[*key, "Error (%)"] == ("" if not row["error_pct"] else f"{float(row['error_pct']):.2f}")
+        (table_cells,) = [
+            c for t in titled(tables, f"Table {row['table']} ") if (*key, "Mean (s)") in (c := cells(t))
+        ]
+        assert float(table_cells[*key, "Mean (s)"]) == float(row["mean_s"])
+        assert table_cells[*key, "Error (%)"] == ("" if not row["error_pct"] else f"{float(row['error_pct']):.2f}")
         seen += 2
     assert seen == 640
     assert seen == sum(bool(text) for t in tables for text in cells(t).values())
@@ -106,24 +107,26 @@ def test_every_published_time_is_in_its_table(known: sheets.Sheets) -> None:
     ],
 )
 def test_cells_of_the_article(
-    known: sheets.Sheets, table: str, key: tuple[str, ...], mean: str, error: str
+    published: sheets.Sheets, table: str, key: tuple[str, ...], mean: str, error: str
 ) -> None:
-    every = {
-        k: v for t in titled(paper_tables.execution_times(known), f"Table {table} ") for k, v in cells(t).items()
+    table_cells = {
+        k: v
+        for t in titled(paper_tables.execution_times(published), f"Table {table} ")
+        for k, v in cells(t).items()
     }
-    assert (every[*key, "Mean (s)"], every[*key, "Error (%)"]) == (mean, error)
+    assert (table_cells[*key, "Mean (s)"], table_cells[*key, "Error (%)"]) == (mean, error)
 
 
-def test_every_published_peak_is_in_its_table(known: sheets.Sheets) -> None:
-    tables = paper_tables.peak_throughputs(known)
+def test_every_published_peak_is_in_its_table(published: sheets.Sheets) -> None:
+    tables = paper_tables.peak_throughputs(published)
     assert len(tables) == 4
-    found = {t.caption.split(".")[0]: cells(t) for t in tables}
+    cells_by_table = {t.caption.split(".")[0]: cells(t) for t in tables}
     machines = {"skylake": "Skylake (96 threads)", "broadwell": "Broadwell (112 threads)"}
     peaks = [{**row, "table": "S2"} for row in rows(PEAKS)] + rows(MAIN)
     for row in peaks:
         machine = machines.get(row["system"], "KNL (272 threads)")
         key = (row["aligner"], row["configuration"], machine, row["reads"].capitalize())
-        table = found[f"Table {row['table'].removeprefix('T')}"]
+        table = cells_by_table[f"Table {row['table'].removeprefix('T')}"]
         assert table[*key, "Th"] == row["threads_at_peak"]
         shown = table[*key, "Krd/s"].split(" (")[0].replace(",", "")
         assert float(shown) == float(row["peak_kreads_per_s"])
@@ -146,33 +149,33 @@ def test_every_published_peak_is_in_its_table(known: sheets.Sheets) -> None:
     ],
 )
 def test_cells_of_the_thread_scaling_article(
-    known: sheets.Sheets, table: str, key: tuple[str, ...], threads: str, peak: str
+    published: sheets.Sheets, table: str, key: tuple[str, ...], threads: str, peak: str
 ) -> None:
-    (found,) = titled(paper_tables.peak_throughputs(known), f"Table {table}.")
-    every = cells(found)
-    assert (every[*key, "Th"], every[*key, "Krd/s"]) == (threads, peak)
+    (peak_table,) = titled(paper_tables.peak_throughputs(published), f"Table {table}.")
+    table_cells = cells(peak_table)
+    assert (table_cells[*key, "Th"], table_cells[*key, "Krd/s"]) == (threads, peak)
 
 
-def test_what_fits_is_planned(known: sheets.Sheets) -> None:
-    table = paper_tables.scenarios(known)
+def test_scenarios_are_checked_against_memory(published: sheets.Sheets) -> None:
+    table = paper_tables.scenarios(published)
     amd = {(row[0], row[3]): (row[4], row[5]) for row in table.rows}
     assert amd["BOWTIE2", "8Inst_Original"] == ("A2", "fits")
     assert amd["BWA-MEM", "8Inst_Interleave"] == ("no", "fits")
     assert amd["GEM", "4Inst_Original"] == ("no", "fits")
     assert amd["SNAP", "2Inst_Localalloc"] == ("D2", "fits")
     assert "one cached copy of the index file" in amd["SNAP", "4Inst_Original"][1]
-    # What was run can be run: every scenario of table 2 fits both systems.
+    # Every scenario of table 2 fits both systems.
     run = [row for row in table.rows if row[4] != "no"]
     assert len(run) == 7 + 7 + 3 + 3
     assert all(row[5:] == ("fits", "fits") for row in run)
 
 
-def test_a_host_of_facts_is_a_host() -> None:
+def test_a_host_is_built_from_the_facts_of_a_system() -> None:
     amd, intel = claims.host("amd-opteron"), claims.host("intel-xeon")
     assert [len(n.pus) for n in amd.numa_nodes] == [8] * 8
     assert [len(n.pus) for n in intel.numa_nodes] == [16] * 4
     assert intel.numa_nodes[0].pus == (*range(8), *range(32, 40))
-    # Both hardware threads of a core come with it, the first ones first.
+    # A NUMA node lists the first hardware thread of each core before the second ones.
     assert intel.usable_pus(1)[:9] == (*range(8, 16), 40)
     assert amd.distance(0, 3) == 22
     assert {(c.level, len(c.pus)) for c in amd.caches} == {(1, 1), (2, 2), (3, 8)}
@@ -187,7 +190,7 @@ def test_claims_agree_and_disagree(judged: dict[str, Outcome]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("claim", "found", "cell"),
+    ("claim", "actual", "cell"),
     [
         (
             "conclusion-gem-5x",
@@ -202,10 +205,10 @@ def test_claims_agree_and_disagree(judged: dict[str, Outcome]) -> None:
         ("gem-two-instances-at-most", "gem: up to 4 instances by memory", "gem: 15 GB"),
     ],
 )
-def test_known_disagreements(judged: dict[str, Outcome], claim: str, found: str, cell: str) -> None:
+def test_known_disagreements(judged: dict[str, Outcome], claim: str, actual: str, cell: str) -> None:
     outcome = judged[claim]
     assert not outcome.agrees
-    assert outcome.found.startswith(found)
+    assert outcome.found.startswith(actual)
     assert any(cell in text for text in outcome.cells)
 
 
@@ -355,10 +358,10 @@ def test_a_claim_that_is_wrong_is_named_with_its_line(old: str, new: str, reason
     ],
 )
 def test_a_claim_that_fits_no_cells_is_named_with_its_line(
-    known: sheets.Sheets, old: str, new: str, reason: str
+    published: sheets.Sheets, old: str, new: str, reason: str
 ) -> None:
     with pytest.raises(BadInput) as raised:
-        claims.judge(claims.parse(CLAIM.replace(old, new), "x.toml"), known)
+        claims.judge(claims.parse(CLAIM.replace(old, new), "x.toml"), published)
     assert str(raised.value).startswith("x.toml:2: claim 'one': ")
     assert reason in str(raised.value)
 
@@ -376,12 +379,12 @@ def test_a_claim_that_fits_no_cells_is_named_with_its_line(
         (4, False),
     ],
 )
-def test_how_many_are_expected(known: sheets.Sheets, expect: str | int, agrees: bool) -> None:
+def test_how_many_are_expected(published: sheets.Sheets, expect: str | int, agrees: bool) -> None:
     # The fastest runs with 64 threads take 104.52, 95.18, 30.18 and 43.07 s.
     text = CLAIM.replace('right = { take = "max" }', "bound = 100").replace(
         'expect = "all"', f"expect = {expect!r}"
     )
-    (outcome,) = claims.judge(claims.parse(text, "x.toml"), known)
+    (outcome,) = claims.judge(claims.parse(text, "x.toml"), published)
     assert outcome.found.startswith("true in 3 of 4 cases")
     assert outcome.agrees is agrees
 
@@ -397,13 +400,13 @@ FORMULAS = st.recursive(
 @given(FORMULAS, NUMBERS, NUMBERS)
 def test_formulas_are_pythons_arithmetic(formula: str, a: float, b: float) -> None:
     expected = eval(compile(ast.parse(formula, mode="eval"), "formula", "eval"), {"a": a, "b": b})  # noqa: S307
-    assert arithmetic.evaluate(formula, {"a": a, "b": b}) == pytest.approx(expected, rel=1e-12, abs=1e-9)
+    assert claims.evaluate(formula, {"a": a, "b": b}) == pytest.approx(expected, rel=1e-12, abs=1e-9)
 
 
 @pytest.mark.parametrize("formula", ["open('x')", "a.real", "c + 1", "a **", "a ** 2", "1 / 0", "'a'", "[a]", ""])
 def test_a_formula_is_nothing_but_arithmetic(formula: str) -> None:
     with pytest.raises(BadInput, match="formula"):
-        arithmetic.evaluate(formula, {"a": 1.0})
+        claims.evaluate(formula, {"a": 1.0})
 
 
 def test_the_document_has_every_claim(judged: dict[str, Outcome]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""metrics.prom: what OpenMetrics' parser and the older one of node exporter read of it, in base units."""
+"""metrics.prom in base units, as the parsers of OpenMetrics and of node exporter read it."""
 
 import json
 from dataclasses import replace
@@ -33,11 +33,11 @@ def samples(content, parse=openmetrics):
 def test_every_case_is_a_series_in_base_units(tmp_path):
     machine = Machine(2, 4)
     _, _, document = built_report(tmp_path, machine.everything())
-    found = samples((tmp_path / "metrics.prom").read_text())
-    one = next(
-        s for s in found if s.name == "firsttouch_random_latency_seconds" and s.labels["size_bytes"] == "512"
+    series = samples((tmp_path / "metrics.prom").read_text())
+    latency = next(
+        s for s in series if s.name == "firsttouch_random_latency_seconds" and s.labels["size_bytes"] == "512"
     )
-    assert {k: one.labels[k] for k in ("host", "system", "partition", "check", "pu_nodes", "bank")} == {
+    assert {k: latency.labels[k] for k in ("host", "system", "partition", "check", "pu_nodes", "bank")} == {
         "host": "n1",
         "system": "example",
         "partition": "all",
@@ -45,19 +45,19 @@ def test_every_case_is_a_series_in_base_units(tmp_path):
         "pu_nodes": "0",
         "bank": "0",
     }
-    known = [r for r in machine.latency() if r.metric == "random_latency" and r.parameters["size_bytes"] == 512]
-    assert one.value == pytest.approx(known[0].value * 1e-9, rel=0.05)
-    rate = next(s for s in found if s.name == "firsttouch_copy_bandwidth_bytes_per_second")
+    expected = [r for r in machine.latency() if r.metric == "random_latency" and r.parameters["size_bytes"] == 512]
+    assert latency.value == pytest.approx(expected[0].value * 1e-9, rel=0.05)
+    rate = next(s for s in series if s.name == "firsttouch_copy_bandwidth_bytes_per_second")
     assert 1e9 < rate.value < 1e11
-    values = [s for s in found if s.name not in {"firsttouch_spread_ratio", "firsttouch_records"}]
+    values = [s for s in series if s.name not in {"firsttouch_spread_ratio", "firsttouch_records"}]
     cases = sum(len(rows) for rows in document["hosts"][0]["checks"].values())
     assert len(values) == cases + 1  # and the time
-    spreads = [s for s in found if s.name == "firsttouch_spread_ratio"]
+    spreads = [s for s in series if s.name == "firsttouch_spread_ratio"]
     assert all(0 <= s.value < 1 and s.labels["metric"] for s in spreads)
 
 
 def test_the_parser_of_node_exporter_reads_the_same():
-    # It knows no other types than Prometheus's text format has, no timestamps, and takes # EOF for a comment.
+    # It supports only the types of Prometheus's text format and no timestamps, and takes # EOF for a comment.
     content = text(Machine(1, 2).everything())
     assert content.endswith("# EOF\n")
     assert {line.split()[3] for line in content.splitlines() if line.startswith("# TYPE")} == {"gauge"}
@@ -94,44 +94,48 @@ def test_the_verdict_is_one_of_four(tmp_path):
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "an order"}
     system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
     records = [*rates(10.0, host="good"), *rates(1.0, 1.0, host="slow")]
-    found = samples(text(records, judge(records, system)))
-    verdicts = {(s.labels["host"], s.labels["verdict"]): s.value for s in found if s.name == "firsttouch_verdict"}
+    series = samples(text(records, judge(records, system)))
+    verdicts = {(s.labels["host"], s.labels["verdict"]): s.value for s in series if s.name == "firsttouch_verdict"}
     assert {key for key, value in verdicts.items() if value == 1} == {("good", "pass"), ("slow", "fail")}
     assert len(verdicts) == 8
-    judged = {(s.labels["host"], s.labels["verdict"]): s.value for s in found if s.name.endswith("judged_metrics")}
+    judged = {
+        (s.labels["host"], s.labels["verdict"]): s.value for s in series if s.name.endswith("judged_metrics")
+    }
     assert judged == {("slow", "fail"): 1, ("good", "pass"): 1}
 
 
 def test_invalid_records_are_counted_and_have_no_value():
     records = Machine(1, 2).contention()
     lost = [replace(r, status="invalid", reason="elsewhere") for r in records]
-    found = samples(text(lost))
-    counts = {s.labels["status"]: s.value for s in found if s.name == "firsttouch_records"}
+    series = samples(text(lost))
+    counts = {s.labels["status"]: s.value for s in series if s.name == "firsttouch_records"}
     assert counts == {"valid": 0, "invalid": len(records)}
-    assert not [s for s in found if "bandwidth" in s.name]
+    assert not [s for s in series if "bandwidth" in s.name]
 
 
-def test_the_speed_of_an_emulated_host_is_not_told():
+def test_the_speed_of_an_emulated_host_is_not_exported():
     records = [replace(r, software={"emulator": "QEMU"}) for r in Machine(1, 2).everything()]
     names = {s.name for s in samples(text(records))}
     assert not [n for n in names if n.endswith("_second") or n.endswith("latency_seconds")]
     assert "firsttouch_records" in names
 
 
-def test_of_too_many_cases_there_are_counts_only(monkeypatch):
+def test_too_many_cases_are_only_counted(monkeypatch):
     monkeypatch.setattr(module, "MOST_CASES", 3)
     names = {s.name for s in samples(text(Machine(1, 2).everything()))}
     assert names == {"firsttouch_report_generated_timestamp_seconds", "firsttouch_records"}
 
 
-def test_of_a_fleet_there_are_the_verdicts(tmp_path):
+def test_a_fleet_exports_its_verdicts(tmp_path):
     append(tmp_path / "records.jsonl", [r for n in range(6) for r in rates(1.0 if n == 5 else 10.0, host=f"n{n}")])
     out = tmp_path / "report"
     assert cli.main(["report", str(tmp_path / "records.jsonl"), "-o", str(out)]) == 0
     document = json.loads((out / "summary.json").read_text())
     assert document["kind"] == "fleet"
-    found = samples(module.of_fleet(document))
-    verdicts = {s.labels["host"]: s.labels["verdict"] for s in found if s.name == "firsttouch_verdict" and s.value}
+    series = samples(module.of_fleet(document))
+    verdicts = {
+        s.labels["host"]: s.labels["verdict"] for s in series if s.name == "firsttouch_verdict" and s.value
+    }
     (system,) = document["systems"]
     assert verdicts == {h["host"]: h["verdict"] for h in system["hosts"]}
     assert len(set(verdicts.values())) > 1
@@ -149,11 +153,11 @@ def test_of_a_fleet_there_are_the_verdicts(tmp_path):
     st.text(max_size=12),
 )
 def test_any_name_value_and_unit_can_be_read_back(parameters, metric, unit):
-    one = replace(Machine(1, 2).counters()[0], parameters=parameters, metric=metric, unit=unit)
-    other = replace(one, parameters={**parameters, "host": "x", "x": 'quote " slash \\ line\n'})
-    content = text([one, other])
-    found = samples(content)
-    assert len([s for s in found if s.labels.get("check") == "counters"]) >= 2
-    assert all(s.labels["host"] in {"n1"} for s in found if "host" in s.labels)
-    assert len(samples(content, classic)) == len(found)
-    json.dumps([s.labels for s in found])
+    record = replace(Machine(1, 2).counters()[0], parameters=parameters, metric=metric, unit=unit)
+    other = replace(record, parameters={**parameters, "host": "x", "x": 'quote " slash \\ line\n'})
+    content = text([record, other])
+    series = samples(content)
+    assert len([s for s in series if s.labels.get("check") == "counters"]) >= 2
+    assert all(s.labels["host"] in {"n1"} for s in series if "host" in s.labels)
+    assert len(samples(content, classic)) == len(series)
+    json.dumps([s.labels for s in series])
