@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice from stored times: within its budget, near the best, blind to names and units; bad files are named."""
+"""Advice from stored times: within its budget, near the best, independent of names and units."""
 
 import csv
 import json
@@ -30,10 +30,10 @@ def test_the_published_cells_are_those_of_64_threads():
 
 
 def test_choices_are_near_the_best_and_within_the_budget():
-    found = [replay(cell, seed, BUDGET) for cell in CELLS for seed in range(4)]
-    assert all(0 < f.spent <= BUDGET for f in found)
-    logs = [math.log(f.row.seconds / f.best.seconds) for f in found]
-    # Sixty-four runs of 1600: the targets for all of them stand in bench/advise.py's table.
+    replays = [replay(cell, seed, BUDGET) for cell in CELLS for seed in range(4)]
+    assert all(0 < f.spent <= BUDGET for f in replays)
+    logs = [math.log(f.row.seconds / f.best.seconds) for f in replays]
+    # These are 64 runs of 1600; bench/advise.py's table has the targets for all of them.
     assert math.exp(sum(logs) / len(logs)) <= 1.01
 
 
@@ -78,10 +78,10 @@ def test_any_cell_has_an_answer_that_was_tried(data):
     kept = data.draw(st.lists(st.sampled_from(shapes), min_size=1, unique=True))
     number = st.floats(0.01, 1e5)
     rows = tuple(Row(n, 8 // n, p, data.draw(number), data.draw(st.floats(0, 0.5))) for n, p in kept)
-    found = replay(Cell("a", "s", "d", rows), 0, BUDGET)
-    assert found.outcome.trials[rows.index(found.row)]
-    assert found.best.seconds == min(r.seconds for r in rows)
-    assert found.spent > 0
+    replayed = replay(Cell("a", "s", "d", rows), 0, BUDGET)
+    assert replayed.outcome.trials[rows.index(replayed.row)]
+    assert replayed.best.seconds == min(r.seconds for r in rows)
+    assert replayed.spent > 0
 
 
 def test_without_noise_a_clear_best_is_found():
@@ -89,7 +89,7 @@ def test_without_noise_a_clear_best_is_found():
     rows = tuple(Row(n, 8 // n, p, s, 0.0) for n, s in times.items() for p in ("interleave", "original"))
     slow = tuple(replace(r, seconds=2 * r.seconds) if r.policy == "interleave" else r for r in rows)
     assert replay(Cell("a", "s", "d", slow), 0, BUDGET).row.name == "8Inst_Original"
-    # Other scenarios are best elsewhere, whatever was expected.
+    # In this cell another scenario is the best, against the expectation.
     turned = tuple(replace(r, seconds=100 * 150 / r.seconds) for r in slow)
     assert replay(Cell("a", "s", "d", turned), 0, BUDGET).row.name == "1Inst_Interleave"
 

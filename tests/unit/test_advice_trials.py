@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials on a host, with times that are made up: what is tried, dropped, said and spent."""
+"""Trials on a host with invented times: the scenarios tried and dropped, the messages, and the time spent."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 
 @dataclass
 class Clock:
-    """Stands for the seconds that trials take."""
+    """A clock that trials advance by their seconds."""
 
     now: float = 0.0
 
@@ -33,7 +33,7 @@ class Clock:
 
 @pytest.fixture
 def host(tmp_path, monkeypatch, golden):
-    """Returns a function that advises where a scenario takes load + work seconds, or is what *odd* says."""
+    """Return a function that advises on scenarios of load + work seconds; *odd* returns the fault of one."""
     file = tmp_path / "r.fq"
     file.write_text("".join(f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n" for i in range(100_000)))
     (tmp_path / "host.xml").write_text(golden("lstopo_synthetic.xml"))
@@ -53,9 +53,9 @@ def host(tmp_path, monkeypatch, golden):
             clock.now += seconds
             if odd(scenario) == "fails":
                 raise RunFailed("bwa ended with status 9")
-            found = SimpleNamespace(pages={} if seconds < 0.1 else {0: 1})
-            steps = [[SimpleNamespace(observed=found)]]
-            misplaced = odd(scenario) or ("" if found.pages else "ended before it could be looked at")
+            observed = SimpleNamespace(pages={} if seconds < 0.1 else {0: 1})
+            steps = [[SimpleNamespace(observed=observed)]]
+            misplaced = odd(scenario) or ("" if observed.pages else "ended before it could be looked at")
             return SimpleNamespace(seconds=seconds, misplaced=misplaced, steps=steps)
 
         monkeypatch.setattr(launch, "run", run)
@@ -74,7 +74,7 @@ def host(tmp_path, monkeypatch, golden):
 
 
 def times(best, whole=3600.0):
-    """Make times that grow with the distance from *best*: in instances, threads and policy."""
+    """Return times that grow with the distance from *best* in instances, threads and policy."""
     wanted, policy = best.split("Inst_")
 
     def work(scenario):
@@ -86,36 +86,36 @@ def times(best, whole=3600.0):
 
 
 @pytest.mark.parametrize("best", ["8Inst_Original", "1Inst_Interleave", "4Inst_Interleave"])
-def test_the_fastest_is_found_within_the_budget(host, best):
-    advice, found = host(times(best), budget=0.05, noise=(1.0, 1.03, 0.98))
-    assert found["recommended"] == best
-    assert found["budget"]["within"]
-    assert advice.spent == found["budget"]["spent_s"] == host.clock.now
-    assert found["predicted_s"]["low"] < 3602 < found["predicted_s"]["high"]
+def test_the_fastest_scenario_is_recommended_within_the_budget(host, best):
+    advice, document = host(times(best), budget=0.05, noise=(1.0, 1.03, 0.98))
+    assert document["recommended"] == best
+    assert document["budget"]["within"]
+    assert advice.spent == document["budget"]["spent_s"] == host.clock.now
+    assert document["predicted_s"]["low"] < 3602 < document["predicted_s"]["high"]
     default = 2 + times(best)(next(s for s in advice.scenarios if s.name == "1Inst_Original"))
-    assert found["gain"]["low"] <= default / 3602 <= found["gain"]["high"]
-    assert all(r["reason"] for r in found["scenarios"] if r["state"] != "recommended")
-    # No trial may run longer than what is left of the budget.
+    assert document["gain"]["low"] <= default / 3602 <= document["gain"]["high"]
+    assert all(r["reason"] for r in document["scenarios"] if r["state"] != "recommended")
+    # No trial may run longer than the rest of the budget.
     assert all(limit is not None for limit in host.limits[4:])
 
 
-def test_what_comes_from_the_disk_once_is_not_a_scenarios_time(host):
-    _, found = host(times("8Inst_Original"), loading=5.0, noise=itertools.chain([8.0], itertools.repeat(1.0)))
-    assert found["predicted_s"]["low"] <= 3605 <= found["predicted_s"]["high"]
+def test_the_first_load_from_disk_does_not_count(host):
+    _, document = host(times("8Inst_Original"), loading=5.0, noise=itertools.chain([8.0], itertools.repeat(1.0)))
+    assert document["predicted_s"]["low"] <= 3605 <= document["predicted_s"]["high"]
     assert any("warm up" in m for m in host.messages)
 
 
 def test_a_load_is_not_taken_for_work(host):
-    _, found = host(times("8Inst_Original"), loading=10.0, budget=0.1)
-    assert found["recommended"] == "8Inst_Original"
-    assert found["predicted_s"]["low"] <= 3610 <= found["predicted_s"]["high"]
+    _, document = host(times("8Inst_Original"), loading=10.0, budget=0.1)
+    assert document["recommended"] == "8Inst_Original"
+    assert document["predicted_s"]["low"] <= 3610 <= document["predicted_s"]["high"]
 
 
-def test_who_fails_and_whose_placement_does_not_hold_is_dropped_and_said(host):
+def test_failed_and_misplaced_scenarios_are_dropped_with_a_message(host):
     bad = {"8Inst_Original": "fails", "8Inst_Interleave": "threads may run on PUs 1", "8Inst_Localalloc": "fails"}
-    advice, found = host(times("4Inst_Original"), odd=lambda s: bad.get(s.name, ""))
-    assert found["recommended"] not in bad
-    rows = {r["name"]: r for r in found["scenarios"]}
+    advice, document = host(times("4Inst_Original"), odd=lambda s: bad.get(s.name, ""))
+    assert document["recommended"] not in bad
+    rows = {r["name"]: r for r in document["scenarios"]}
     tried = {advice.scenarios[n].name for n in advice.dropped}
     assert tried & set(bad)
     for name in tried:
@@ -136,14 +136,14 @@ def test_too_short_trials_are_made_longer(host):
     assert any("looked at" in m for m in host.messages)
 
 
-def test_a_long_load_takes_the_budget_and_that_is_said(host):
-    _, found = host(times("8Inst_Original", whole=30.0), loading=30.0)
-    assert not found["budget"]["within"]
-    assert any("OVER the budget" in line for line in advice_text.lines(found))
+def test_a_long_load_that_exceeds_the_budget_is_reported(host):
+    _, document = host(times("8Inst_Original", whole=30.0), loading=30.0)
+    assert not document["budget"]["within"]
+    assert any("OVER the budget" in line for line in advice_text.lines(document))
 
 
 def test_too_few_reads_for_a_trial(host):
-    advice, found = host(times("8Inst_Original"), budget=0.001)
+    advice, document = host(times("8Inst_Original"), budget=0.001)
     assert (advice.stop, advice.belief, host.limits) == ("short", None, [])
-    assert "rule of thumb" in " ".join(advice_text.lines(found))
-    assert found["budget"]["within"]
+    assert "rule of thumb" in " ".join(advice_text.lines(document))
+    assert document["budget"]["within"]
