@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is made beside its place: whole or not there, with the umask's mode, and nothing left behind."""
+"""Atomic files: complete or absent, with the umask's mode, and without leftovers."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.unit
 
 
 def names(folder):
-    """Returns the names of all that is in a folder."""
+    """Return the names in a folder."""
     return sorted(entry.name for entry in folder.iterdir())
 
 
@@ -36,10 +36,10 @@ def test_text_takes_the_place_of_a_file_and_leaves_nothing_else(tmp_path):
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
 def test_the_mode_is_what_the_umask_says(tmp_path, umask):
     script = (
-        "import os, sys; from pathlib import Path; from firsttouch.records import atomic_files as beside;"
+        "import os, sys; from pathlib import Path; from firsttouch.records import atomic_files;"
         "os.umask(int(sys.argv[2]));"
-        "at = Path(sys.argv[1]); beside.write(at / 'file', 'x')\n"
-        "with beside.replacing(at / 'folder') as partial: partial.mkdir()"
+        "at = Path(sys.argv[1]); atomic_files.write(at / 'file', 'x')\n"
+        "with atomic_files.replacing(at / 'folder') as partial: partial.mkdir()"
     )
     subprocess.run([sys.executable, "-c", script, tmp_path, str(umask)], check=True, timeout=60)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~umask
@@ -86,9 +86,9 @@ def test_a_disk_that_is_full_leaves_the_old_file(tmp_path):
     # The kernel refuses to let a file of this process grow beyond the limit, as a full disk would.
     script = (
         "import resource, signal, sys; from pathlib import Path;"
-        "from firsttouch.records import atomic_files as beside;"
+        "from firsttouch.records import atomic_files;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));"
-        "beside.write(Path(sys.argv[1]), 'x' * 5000)"
+        "atomic_files.write(Path(sys.argv[1]), 'x' * 5000)"
     )
     argv = [sys.executable, "-B", "-c", script, place]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
@@ -107,7 +107,7 @@ def test_links_and_folders_take_their_place_at_once(tmp_path):
         partial.mkdir()
         (partial / "file").write_text("x")
     assert names(tmp_path) == ["latest", "made"]
-    # A link that is not used any more is removed, what it points to stays.
+    # An unused partial link is removed, its target stays.
     with atomic_files.scratch(tmp_path / "other") as partial:
         partial.symlink_to(tmp_path / "made")
     assert names(tmp_path) == ["latest", "made"]
@@ -136,27 +136,27 @@ def test_a_reader_sees_the_old_text_or_the_new_one(tmp_path):
     assert names(tmp_path) == ["place"]
 
 
-def test_what_is_forced_is_on_the_disk_before_it_has_its_name_and_the_name_after(tmp_path, monkeypatch):
-    told = []
+def test_forced_content_is_on_disk_before_its_name_and_the_name_after_it(tmp_path, monkeypatch):
+    synced = []
     real = os.fsync
 
-    def seen(handle):
-        told.append((Path(f"/proc/self/fd/{handle}").readlink(), (tmp_path / "file").exists()))
+    def fsync(handle):
+        synced.append((Path(f"/proc/self/fd/{handle}").readlink(), (tmp_path / "file").exists()))
         real(handle)
 
-    monkeypatch.setattr(os, "fsync", seen)
+    monkeypatch.setattr(os, "fsync", fsync)
     with atomic_files.replacing(tmp_path / "file", force=True) as partial:
         partial.write_text("x")
-    assert told == [(partial, False), (tmp_path, True)]
-    told.clear()
+    assert synced == [(partial, False), (tmp_path, True)]
+    synced.clear()
     atomic_files.write(tmp_path / "file", "y")
-    assert told == []
+    assert synced == []
 
 
-def test_what_a_killed_process_leaves_is_hidden_and_has_the_prefix(tmp_path):
+def test_leftovers_of_a_killed_process_are_hidden_and_have_the_prefix(tmp_path):
     script = (
-        "import os, signal, sys; from pathlib import Path; from firsttouch.records import atomic_files as beside\n"
-        "with beside.replacing(Path(sys.argv[1])) as partial:\n"
+        "import os, signal, sys; from pathlib import Path; from firsttouch.records import atomic_files\n"
+        "with atomic_files.replacing(Path(sys.argv[1])) as partial:\n"
         "    partial.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", script, tmp_path / "file.parquet"], check=False, timeout=60)
@@ -165,9 +165,9 @@ def test_what_a_killed_process_leaves_is_hidden_and_has_the_prefix(tmp_path):
     assert left.startswith(atomic_files.PREFIX)
     assert atomic_files.PREFIX.startswith(".")
     assert list(tmp_path.glob("*.parquet")) == []
-    mine = left.removesuffix("".join(left.rpartition("file.parquet")[1:]))
-    (tmp_path / f"{mine}folder" / "deep").mkdir(parents=True)
-    (tmp_path / f"{mine}link").symlink_to(tmp_path)
+    prefix = left.removesuffix("".join(left.rpartition("file.parquet")[1:]))
+    (tmp_path / f"{prefix}folder" / "deep").mkdir(parents=True)
+    (tmp_path / f"{prefix}link").symlink_to(tmp_path)
     (tmp_path / "file").write_text("kept")
     atomic_files.clear(tmp_path)
     assert names(tmp_path) == ["file"]
@@ -232,12 +232,12 @@ def test_a_device_stays_one(tmp_path):
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link"])
 @pytest.mark.parametrize("appending", [False, True])
 def test_what_is_open_is_written_into_where_it_is(tmp_path, name, appending):
-    """A shell's `>> file` keeps what the file has, and what is printed before and after has its place."""
+    """A shell's `>> file` keeps the content of the file, and the output keeps its order."""
     (tmp_path / "link").symlink_to("/dev/stdout")
     script = (
-        "import sys; from pathlib import Path; from firsttouch.records import atomic_files as beside;"
+        "import sys; from pathlib import Path; from firsttouch.records import atomic_files;"
         "print('before');"
-        "beside.write(Path(sys.argv[1]), 'this\\n'); print('after')"
+        "atomic_files.write(Path(sys.argv[1]), 'this\\n'); print('after')"
     )
     log = tmp_path / "log"
     log.write_text("old\n")
@@ -271,12 +271,12 @@ def test_outputs_are_kept_apart_from_inputs(tmp_path):
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     script = (
-        "import sys, time; from pathlib import Path; from firsttouch.records import atomic_files as beside\n"
-        "with beside.workspace(Path(sys.argv[1])) as folder:\n"
+        "import sys, time; from pathlib import Path; from firsttouch.records import atomic_files\n"
+        "with atomic_files.workspace(Path(sys.argv[1])) as folder:\n"
         "    (folder / 'part').write_text('x'); print('made', flush=True); time.sleep(300)"
     )
     argv = [sys.executable, "-c", script, tmp_path]
-    # A host that shares this file system, and somebody's file.
+    # Leftovers of another host that shares the file system, and a user's file.
     (tmp_path / ".firsttouch-other+abc").mkdir()
     (tmp_path / f".firsttouch-{platform.node()}+file").write_text("")
     kept = names(tmp_path)
@@ -298,16 +298,16 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
 
 
 def test_a_folder_in_the_place_of_the_link_to_the_newest_report_is_left_alone(tmp_path):
-    said = []
+    messages = []
     (tmp_path / "latest").mkdir()
-    characterize._point(tmp_path / "latest", "2026", said.append)
+    characterize._point(tmp_path / "latest", "2026", messages.append)
     assert (tmp_path / "latest").is_dir()
     assert not (tmp_path / "latest").is_symlink()
-    assert "is left alone" in said[0]
+    assert "is left alone" in messages[0]
     (tmp_path / "latest").rmdir()
-    characterize._point(tmp_path / "latest", "2026", said.append)
+    characterize._point(tmp_path / "latest", "2026", messages.append)
     assert (tmp_path / "latest").readlink().name == "2026"
-    assert len(said) == 1
+    assert len(messages) == 1
 
 
 def test_lines_are_appended_behind_the_last_whole_one(tmp_path):

@@ -34,24 +34,24 @@ def alive(pid):
 
 
 def test_the_second_waits_for_the_first():
-    said, order = [], []
+    messages, order = [], []
 
     def second():
-        with host_lock.measuring(said.append):
+        with host_lock.measuring(messages.append):
             order.append("second")
 
-    with host_lock.measuring(said.append):
-        assert said == []
+    with host_lock.measuring(messages.append):
+        assert messages == []
         waiting = threading.Thread(target=second)
         waiting.start()
         deadline = time.monotonic() + 20
-        while not said and time.monotonic() < deadline:
+        while not messages and time.monotonic() < deadline:
             time.sleep(0.01)
         order.append("first")
     waiting.join(20)
     assert order == ["first", "second"]
     user = pwd.getpwuid(os.getuid()).pw_name
-    assert said == [f"waiting for another run on this host to end: process {os.getpid()} of {user}"]
+    assert messages == [f"waiting for another run on this host to end: process {os.getpid()} of {user}"]
 
 
 def test_an_error_lets_go(tmp_path):
@@ -73,7 +73,7 @@ with exclusive.measuring(print, shared="shared" in sys.argv):
 
 @contextlib.contextmanager
 def holder(*arguments, before=()):
-    """Runs a process that holds the host, or waits for it; its first line is read, and it is killed in the end."""
+    """Run a process that holds the lock or waits for it; yield it and its first line, and kill it at the end."""
     argv = [*before, sys.executable, "-c", HOLDER, *arguments]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1) as process:
         try:
@@ -104,7 +104,7 @@ def test_processes_with_other_temporary_folders_wait(monkeypatch, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root becomes another user")
 @pytest.mark.parametrize("first", [0, 65534])
 def test_another_user_waits(tmp_path, first):
-    """Also where the file is another user's, in a folder that everybody may write to."""
+    """Also if the file is another user's, in a folder that everybody may write to."""
     subprocess.run(["chmod", "1777", tmp_path], check=True)
     for parent in tmp_path.parents[:-2]:
         if not parent.stat().st_mode & 0o001:
@@ -164,25 +164,25 @@ def test_where_the_lock_is(monkeypatch, tmp_path):
     assert host_lock._file().parent.is_dir()
     monkeypatch.delenv("FIRSTTOUCH_LOCK")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    open_to_all, mine = tmp_path / "all", tmp_path / "mine"
-    for folder, mode in ((open_to_all, 0o1777), (mine, 0o755)):
+    shared, unshared = tmp_path / "all", tmp_path / "mine"
+    for folder, mode in ((shared, 0o1777), (unshared, 0o755)):
         folder.mkdir()
         folder.chmod(mode)
-    monkeypatch.setattr(host_lock, "PLACES", (tmp_path / "no", mine, open_to_all))
-    assert host_lock._file() == open_to_all / f"firsttouch-{platform.node()}.lock"
+    monkeypatch.setattr(host_lock, "PLACES", (tmp_path / "no", unshared, shared))
+    assert host_lock._file() == shared / f"firsttouch-{platform.node()}.lock"
     monkeypatch.setenv("FIRSTTOUCH_LOCK", __file__)
     with pytest.raises(BadInput, match="FIRSTTOUCH_LOCK: not a folder"), host_lock.measuring(print):
         pass
 
 
 def test_a_file_that_is_removed_while_it_is_waited_for(tmp_path):
-    """Who waits must not hold a file that nobody else sees."""
+    """A waiting process must not lock a file that has been removed."""
     with holder() as (process, line):
         assert line == "held"
         threading.Timer(0.5, lambda: ((tmp_path / lock_name()).unlink(), process.kill())).start()
-        said = []
-        with host_lock.measuring(said.append):
-            assert said
+        messages = []
+        with host_lock.measuring(messages.append):
+            assert messages
             assert host_lock._holders(os.open(tmp_path / lock_name(), os.O_RDONLY)) == {os.getpid()}
 
 
