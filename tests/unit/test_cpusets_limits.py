@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this process may use, from files as the kernel writes them."""
+"""The CPUs, NUMA nodes and memory that a process may use, from files as the kernel writes them."""
 
 import pytest
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def root(tmp_path):
-    """Returns a function that lays out proc/ and sys/ below a folder."""
+    """Return a function that lays out proc/ and sys/ below a folder."""
 
     def make(cgroup, files):
         for name, text in {"proc/self/cgroup": cgroup, **files}.items():
@@ -26,10 +26,10 @@ V2 = {"sys/fs/cgroup/cgroup.controllers": "cpu memory\n"}
 
 
 def test_this_process():
-    found = cpusets.of_this_process()
-    assert found.pus
-    assert found.numa_nodes
-    assert found.memory_bytes is None or found.memory_bytes > 0
+    limits = cpusets.of_this_process()
+    assert limits.pus
+    assert limits.numa_nodes
+    assert limits.memory_bytes is None or limits.memory_bytes > 0
 
 
 @pytest.mark.parametrize(

@@ -52,26 +52,26 @@ def optimum(matrix, groups):
         if not wanted:
             return 0
         first, rest = free[0], free[1:]
-        found = [least(rest, wanted, spare - 1)] if spare else []
+        costs = [least(rest, wanted, spare - 1)] if spare else []
         for others in combinations(rest, size - 1):
             left = tuple(n for n in rest if n not in others)
-            found.append(cost(matrix, (first, *others)) + least(left, wanted - 1, spare))
-        return min(found)
+            costs.append(cost(matrix, (first, *others)) + least(left, wanted - 1, spare))
+        return min(costs)
 
     return least(tuple(range(len(matrix))), groups, len(matrix) - size * groups)
 
 
 @pytest.mark.parametrize("count", range(2, 9))
 def test_the_optimum_on_the_opteron(opteron, count):
-    """For every number of groups of all of its NUMA nodes, and of the first ones."""
+    """For each number of the first NUMA nodes, and each number of groups."""
     matrix = [[opteron.distance(a, b) for b in range(count)] for a in range(count)]
-    for groups in range(1, count + 1):
-        found = neighbours(opteron, range(count), groups)
-        assert sum(cost(matrix, g) for g in found) == optimum(matrix, groups), (groups, found)
+    for count_of_groups in range(1, count + 1):
+        groups = neighbours(opteron, range(count), count_of_groups)
+        assert sum(cost(matrix, g) for g in groups) == optimum(matrix, count_of_groups), (count_of_groups, groups)
 
 
 def test_pairs_and_fours_on_the_opteron(opteron):
-    """Dies of one package, as they are one hop apart anyway, and no pair two hops apart."""
+    """Pairs are the dies of one package; no pair is two hops apart."""
     assert neighbours(opteron, range(8), 4) == [(0, 1), (2, 3), (4, 5), (6, 7)]
     assert neighbours(opteron, range(8), 8) == [(n,) for n in range(8)]
     assert neighbours(opteron, range(8), 1) == [tuple(range(8))]
@@ -96,46 +96,46 @@ def test_the_node_that_does_not_fit_is_left_out():
 def test_groups_are_disjoint_equal_and_the_closest(shape, rng):
     count, groups = shape
     matrix = symmetric(count, lambda: rng.randint(11, 40))
-    found = neighbours(topology(matrix), range(count), groups)
-    members = [n for g in found for n in g]
+    chosen = neighbours(topology(matrix), range(count), groups)
+    members = [n for g in chosen for n in g]
     assert len(members) == len(set(members))
-    assert [len(g) for g in found] == [count // groups] * groups
-    assert found == sorted(tuple(sorted(g)) for g in found)
-    assert sum(cost(matrix, g) for g in found) == optimum(matrix, groups)
+    assert [len(g) for g in chosen] == [count // groups] * groups
+    assert chosen == sorted(tuple(sorted(g)) for g in chosen)
+    assert sum(cost(matrix, g) for g in chosen) == optimum(matrix, groups)
 
 
 @pytest.mark.parametrize("groups", [2, 4, 8])
 def test_sixteen_nodes_of_two_boards(groups):
-    """Numbered so that no group is a run of numbers: the four of a quarter are a multiple of 4 apart."""
+    """No group has successive numbers: those of the four NUMA nodes of a quarter differ by multiples of 4."""
     near = {True: 12, False: 30}
     matrix = [
         [10 if a == b else near[a % 4 == b % 4] + (a % 2 != b % 2) * 9 for b in range(16)] for a in range(16)
     ]
-    found = neighbours(topology(matrix), range(16), groups)
+    chosen = neighbours(topology(matrix), range(16), groups)
     boards = [(0, 2, 4, 6, 8, 10, 12, 14), (1, 3, 5, 7, 9, 11, 13, 15)]
     if groups == 2:
-        assert found == boards
+        assert chosen == boards
     if groups == 4:
-        assert found == [tuple(range(q, 16, 4)) for q in range(4)]
-    assert all(len({n % min(groups, 4) for n in g}) == 1 for g in found)
+        assert chosen == [tuple(range(q, 16, 4)) for q in range(4)]
+    assert all(len({n % min(groups, 4) for n in g}) == 1 for g in chosen)
 
 
 @pytest.mark.timeout(120)
 def test_a_thousand_nodes_take_seconds():
-    """Numbered so that no group is a run of numbers; the farther, the more bits of the numbers differ."""
+    """No group has successive numbers; the distance grows with the highest bit in which two numbers differ."""
     matrix = [[11 + 3 * ((a ^ b) * 37 % 1024).bit_length() for b in range(1024)] for a in range(1024)]
     for a in range(1024):
         matrix[a][a] = 10
-    found = plan(topology(matrix))
-    assert {s.instances for s in found.scenarios} == {1 << i for i in range(11)}
+    planned = plan(topology(matrix))
+    assert {s.instances for s in planned.scenarios} == {1 << i for i in range(11)}
 
 
-def test_more_nodes_than_can_be_weighed():
+def test_more_numa_nodes_than_the_exhaustive_search_takes():
     rng = random.Random(1)  # noqa: S311
     matrix = symmetric(24, lambda: 30)
     for quarter in range(4):
         for a, b in combinations(range(quarter, 24, 4), 2):
             matrix[a][b] = matrix[b][a] = 12 + rng.randint(0, 3)
-    found = neighbours(topology(matrix), range(24), 4)
-    assert found == [tuple(range(q, 24, 4)) for q in range(4)]
+    chosen = neighbours(topology(matrix), range(24), 4)
+    assert chosen == [tuple(range(q, 24, 4)) for q in range(4)]
     assert [len(g) for g in neighbours(topology(matrix), range(24), 5)] == [4] * 5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The placement found: read from stored and living /proc, and judged."""
+"""The observed placement: read from a stored and the real /proc, and verified."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def asked(policy="original", extent="part", pus=(0, 1), nodes=(0, 1)):
     return Placement(tuple(pus), tuple(nodes), (), policy, extent)
 
 
-def found(pages, *, pus=(0, 1), held=None, modes=None, looks=3, **other):
+def observed(pages, *, pus=(0, 1), held=None, modes=None, looks=3, **other):
     pus = frozenset(pus)
     modes = modes or {"bind:0-1": sum(pages.values())}
     held = pus if held is None else frozenset(held)
@@ -31,29 +31,32 @@ GOOD = {0: 5000, 1: 5000}
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_a_placement_that_holds(threads):
-    assert verify(asked(), threads, found(GOOD)) == ""
+    assert verify(asked(), threads, observed(GOOD)) == ""
 
 
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
         (Observed(), "cannot be verified: the instance ended before it could be looked at"),
-        (found({}, modes={"default": 1}), "cannot be verified: the instance ended before"),
-        (found(GOOD, looks=0), "cannot be verified: the instance ended before"),
-        (found(GOOD, unreadable="/proc/7/numa_maps: Permission denied"), "cannot be verified: /proc/7/numa_maps"),
-        (found(GOOD, pus=(0, 1, 2, 3)), "threads may run on PUs 2-3, asked for were 0-1"),
-        (found(GOOD, pus=(0,)), "2 threads are held on PUs 0 of 0-1: something else pins them"),
-        (found(GOOD, held=(1,)), "2 threads are held on PUs 1 of 0-1: something else pins them"),
-        (found(GOOD, modes={"default": 10000}), "memory policy is default, asked for was bind"),
+        (observed({}, modes={"default": 1}), "cannot be verified: the instance ended before"),
+        (observed(GOOD, looks=0), "cannot be verified: the instance ended before"),
         (
-            found(GOOD, modes={"bind:0": 9000, "default": 1000}),
+            observed(GOOD, unreadable="/proc/7/numa_maps: Permission denied"),
+            "cannot be verified: /proc/7/numa_maps",
+        ),
+        (observed(GOOD, pus=(0, 1, 2, 3)), "threads may run on PUs 2-3, asked for were 0-1"),
+        (observed(GOOD, pus=(0,)), "2 threads are held on PUs 0 of 0-1: something else pins them"),
+        (observed(GOOD, held=(1,)), "2 threads are held on PUs 1 of 0-1: something else pins them"),
+        (observed(GOOD, modes={"default": 10000}), "memory policy is default, asked for was bind"),
+        (
+            observed(GOOD, modes={"bind:0": 9000, "default": 1000}),
             "memory policy is bind:0, default, asked for was bind",
         ),
         (
-            found({0: 5000, 1: 4800, 2: 200}),
+            observed({0: 5000, 1: 4800, 2: 200}),
             r"pages per NUMA node 0: 5000, 1: 4800, 2: 200: more than 1% outside 0-1",
         ),
-        (found({5: 100}), r"more than 1% outside 0-1"),
+        (observed({5: 100}), r"more than 1% outside 0-1"),
     ],
 )
 def test_a_placement_that_did_not_hold(what, reason):
@@ -61,19 +64,19 @@ def test_a_placement_that_did_not_hold(what, reason):
 
 
 def test_one_thread_may_be_held_on_one_pu():
-    assert verify(asked(), 1, found(GOOD, pus=(1,))) == ""
-    assert verify(asked(pus=(1,)), 8, found(GOOD, pus=(1,))) == ""
+    assert verify(asked(), 1, observed(GOOD, pus=(1,))) == ""
+    assert verify(asked(pus=(1,)), 8, observed(GOOD, pus=(1,))) == ""
 
 
 def test_a_few_pages_may_lie_elsewhere():
-    assert verify(asked(), 2, found({0: 9900, 7: 100})) == ""
-    assert verify(asked(), 2, found({0: 9899, 7: 101})) != ""
-    local = found({0: 9500, 7: 500}, modes={"local": 10000})
+    assert verify(asked(), 2, observed({0: 9900, 7: 100})) == ""
+    assert verify(asked(), 2, observed({0: 9899, 7: 101})) != ""
+    local = observed({0: 9500, 7: 500}, modes={"local": 10000})
     assert verify(asked("localalloc"), 2, local) == ""
 
 
 def test_pages_of_one_instance_may_lie_anywhere():
-    everywhere = found({0: 1, 9: 10000}, modes={"default": 10001})
+    everywhere = observed({0: 1, 9: 10000}, modes={"default": 10001})
     assert verify(asked("original", "whole"), 2, everywhere) == ""
     everywhere.modes = {"local": 10001}
     assert verify(asked("localalloc", "whole"), 2, everywhere) == ""
@@ -97,8 +100,8 @@ def test_pages_of_one_instance_may_lie_anywhere():
     ],
 )
 def test_interleaved_pages_are_even(pages, holds, extent):
-    what = found(pages, modes={"interleave:0-1": sum(pages.values())})
-    reason = verify(asked("interleave", extent), 2, what)
+    observation = observed(pages, modes={"interleave:0-1": sum(pages.values())})
+    reason = verify(asked("interleave", extent), 2, observation)
     assert (reason == "") == holds
     if not holds:
         assert "not even within 2%" in reason or "outside" in reason
@@ -123,17 +126,19 @@ def test_interleaved_pages_are_even(pages, holds, extent):
     ],
 )
 def test_modes_with_flags(policy, mode, holds):
-    reason = verify(asked(policy), 2, found(GOOD, modes={mode: 10000}))
+    reason = verify(asked(policy), 2, observed(GOOD, modes={mode: 10000}))
     assert reason == "" if holds else f"memory policy is {mode}, asked for was " in reason
 
 
 def test_weights_are_no_even_share():
     uneven = {0: 7500, 1: 2500}
-    assert verify(asked("weighted-interleave"), 2, found(uneven, modes={"weighted interleave:0-1": 10000})) == ""
+    assert (
+        verify(asked("weighted-interleave"), 2, observed(uneven, modes={"weighted interleave:0-1": 10000})) == ""
+    )
     assert "outside 0-1" in verify(
         asked("weighted-interleave", "whole"),
         2,
-        found({0: 9000, 2: 1000}, modes={"weighted interleave:0-1": 10000}),
+        observed({0: 9000, 2: 1000}, modes={"weighted interleave:0-1": 10000}),
     )
 
 
@@ -145,7 +150,7 @@ PAGE = "7f00 {mode} anon={n} dirty={n} active=0 N{node}={n} kernelpagesize_kB={k
 
 @pytest.fixture
 def proc(tmp_path):
-    """Returns a function that lays out one process of a stored /proc."""
+    """Return a function that lays out one process of a stored /proc."""
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "numa_maps").write_text("")
 
@@ -165,7 +170,7 @@ def proc(tmp_path):
 
 
 def test_a_program_in_a_script(proc):
-    """The script may run anywhere, its program may not: what counts is the one that holds the data."""
+    """A script may run anywhere: the process that counts is the one that holds the data."""
     small = PAGE.format(mode="default", n=30, node=0, kb=4)
     large = PAGE.format(mode="default", n=5000, node=1, kb=4)
     proc(100, "sh", [("0-3", "S (sleeping)")], small, children=[200], peak=1000)

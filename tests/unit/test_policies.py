@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory policies: those of the thesis, and files that are not whole."""
+"""The memory policies: the thesis's, and incomplete policy files."""
 
 import dataclasses
 import re
@@ -59,8 +59,8 @@ def test_a_choice_of_them():
 def test_all_of_them_have_what_numactl_takes(name):
     policy = policies.policy(name)
     for extent in ("whole", "part"):
-        found = policy.numactl(extent, bind="--cpunodebind=1", numa_nodes="1,3")
-        assert all(re.fullmatch(r"--[a-z-]+(=[0-9,]+)?", option) for option in found)
+        options = policy.numactl(extent, bind="--cpunodebind=1", numa_nodes="1,3")
+        assert all(re.fullmatch(r"--[a-z-]+(=[0-9,]+)?", option) for option in options)
     assert policies.policy(name).binds == (policies.policy(name).part[:1] == ("{bind}",)) == (name != "unbound")
 
 
@@ -87,12 +87,12 @@ def test_what_came_later_is_tried(stand_in, script, reason):
     assert policies.refusal(many, "0-1") == (f"policy many needs Linux 5.15: {reason}" if reason else "")
 
 
-def test_what_the_kernel_must_say_as_well(tmp_path, monkeypatch):
+def test_a_policy_may_need_a_kernel_setting(tmp_path, monkeypatch):
     file = tmp_path / "numa_balancing"
-    one = policies.parse(WHOLE, "p.toml")["one"]
+    policy = policies.parse(WHOLE, "p.toml")["one"]
 
     def refusal():
-        return policies.refusal(dataclasses.replace(one, since="Linux 5.12", setting=(str(file), "1")), "0")
+        return policies.refusal(dataclasses.replace(policy, since="Linux 5.12", setting=(str(file), "1")), "0")
 
     assert refusal() == f"policy one needs Linux 5.12: {file}: No such file or directory"
     file.write_text("0\n")
@@ -109,22 +109,22 @@ def test_the_thesis_policies_are_not_tried(monkeypatch, tmp_path):
 
 @pytest.mark.skipif(shutil.which("numactl") is None, reason="numactl is not on PATH")
 def test_real_numactl_and_kernel():
-    """Whatever this host does: the trial says what the kernel then shows."""
+    """The trial of a policy agrees with the policy that the kernel shows, whatever this host supports."""
     nodes = subprocess.run(["numactl", "--show"], capture_output=True, text=True, check=True).stdout
     bank = re.search(r"^membind: (\d+)", nodes, re.MULTILINE)[1]
-    for one in policies.chosen("all"):
+    for policy in policies.chosen("all"):
         argv = [
             "numactl",
-            *one.numactl("part", bind="--all", numa_nodes=bank),
+            *policy.numactl("part", bind="--all", numa_nodes=bank),
             "--",
             "cat",
             "/proc/self/numa_maps",
         ]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         shown = {policies.mode_of(line) for line in done.stdout.splitlines() if " anon=" in line}
-        holds = done.returncode == 0 and all(one.holds(mode, "part") for mode in shown) and shown
-        if not one.setting:
-            assert (policies.refusal(one, bank) == "") == bool(holds), one.name
+        holds = done.returncode == 0 and all(policy.holds(mode, "part") for mode in shown) and shown
+        if not policy.setting:
+            assert (policies.refusal(policy, bank) == "") == bool(holds), policy.name
 
 
 def test_a_whole_file():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs started together: how they end, and that none is left, whatever happens to whom."""
+"""Programs started together: how they end, and that none is left, whichever process dies."""
 
 import os
 import signal
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def job(tmp_path):
-    """Returns a function that makes the job of a shell script."""
-    made = []
+    """Return a function that makes the job of a shell script."""
+    numbers = []
 
     def make(script, *arguments, **other):
-        number = len(made)
-        made.append(number)
+        number = len(numbers)
+        numbers.append(number)
         argv = ["sh", "-c", script, "sh", *arguments]
         return Job(argv, tmp_path / f"{number}.out", tmp_path / f"{number}.err", **other)
 
@@ -35,14 +35,14 @@ def job(tmp_path):
 
 def with_marker(marker):
     """Return the living processes that have *marker* in their argv."""
-    found = []
+    pids = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if marker.encode() in file.read_bytes():
-                found.append(int(file.parent.name))
+                pids.append(int(file.parent.name))
         except OSError:
             continue
-    return [pid for pid in found if pid != os.getpid()]
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 def gone(marker, seconds=15):
@@ -70,23 +70,23 @@ def test_a_program_that_ends_well(job):
 
 
 def test_environment_folder_and_no_input(job, tmp_path):
-    one = job('cat; echo "$WHAT $(pwd)"', env={"WHAT": "that"}, cwd=tmp_path)
-    run_together([one])
-    assert one.stdout.read_text() == f"that {tmp_path}\n"
+    printing = job('cat; echo "$WHAT $(pwd)"', env={"WHAT": "that"}, cwd=tmp_path)
+    run_together([printing])
+    assert printing.stdout.read_text() == f"that {tmp_path}\n"
 
 
 def test_descriptors_that_stay_open(job):
     out_of, into = os.pipe()
     os.write(into, b"through")
     os.close(into)
-    one = job(f"cat /dev/fd/{out_of}", fds=(out_of,))
-    run_together([one])
+    reading = job(f"cat /dev/fd/{out_of}", fds=(out_of,))
+    run_together([reading])
     os.close(out_of)
-    assert one.stdout.read_text() == "through"
+    assert reading.stdout.read_text() == "through"
 
 
 def test_cpu_seconds_and_memory(tmp_path):
-    # Below the size of this process only looks tell the program's own, and on a busy host these are seconds apart.
+    # A size below that of this process is known only from looks, which are seconds apart on a busy host.
     script = "import time; x = bytearray(300 << 20); sum(range(10 ** 6)); time.sleep(4)"
     argv = [sys.executable, "-c", script]
     (outcome,) = run_together([Job(argv, tmp_path / "o", tmp_path / "e")])
@@ -133,12 +133,12 @@ def test_a_program_that_ignores_the_signal(job, marker):
 
 @pytest.mark.parametrize("end", ["exit 0", "exit 1"])
 def test_a_scripts_child_that_lives_on_is_stopped(job, marker, end):
-    one = job(f"sh -c 'sleep 300; :' {marker} & {end}")
+    parent = job(f"sh -c 'sleep 300; :' {marker} & {end}")
     if end == "exit 0":
-        run_together([one])
+        run_together([parent])
     else:
         with pytest.raises(RunFailed):
-            run_together([one])
+            run_together([parent])
     assert gone(marker)
 
 
@@ -151,7 +151,7 @@ def test_missing_programs(tmp_path, monkeypatch, job):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(Missing, match="'numactl' is not on PATH"):
         run_together([placed])
-    # Without setpriv, which only guards, it goes on.
+    # setpriv is only a safeguard: without it the program runs, too.
     assert run_together([job("exit 0")])[0].status == 0
 
 
@@ -178,11 +178,11 @@ def test_the_second_cannot_start_and_the_first_is_stopped(job, tmp_path, marker)
 def test_slow_looks_do_not_let_a_short_program_go_unseen(job):
     looks = []
 
-    def look(pid, found):
-        # The first look finds the program not begun yet.
+    def look(pid, observed):
+        # At the first look the program has not begun.
         looks.append(pid)
         if len(looks) > 1:
-            placement_check.look(pid, found)
+            placement_check.look(pid, observed)
 
     # Each look counts as if it had taken seconds.
     (outcome,) = run_together([job("sleep 1")], watching=Watching(1e-9, look))
@@ -191,7 +191,7 @@ def test_slow_looks_do_not_let_a_short_program_go_unseen(job):
     assert outcome.observed.pages
 
 
-def slow_look(pid, found):
+def slow_look(pid, observed):
     time.sleep(0.4)
 
 
@@ -216,7 +216,7 @@ def test_the_shortest_timeout_stops_a_job(job):
 
 
 def test_no_signal_goes_to_a_group_that_was_reaped(job, monkeypatch):
-    """Once the leader of a group is reaped, its number may be that of somebody else's group."""
+    """After the leader of a group is reaped, another group may get its number."""
     signals = []
 
     def killpg(group, number):
@@ -289,7 +289,7 @@ SLEEPER = f"{sys.executable} -c 'import time; time.sleep(300)' $1"
         (signal.SIGQUIT, f"exec {SLEEPER}", 4),
         (signal.SIGINT, f"{SLEEPER}; :", 7),
         (signal.SIGTERM, f"{SLEEPER}; :", 7),
-        # Of a killed launcher the kernel kills the programs, though not what they have started themselves.
+        # The kernel kills the programs of a killed launcher, but not their children.
         (signal.SIGKILL, f"exec {SLEEPER}", 4),
     ],
 )
@@ -308,7 +308,7 @@ def test_an_interrupted_launcher_leaves_none(tmp_path, marker, number, script, p
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, number):
-    """Many are started one after the other: the signal comes when some of them run."""
+    """The signal arrives while only some of many programs have been started."""
     launcher = LAUNCHER.replace("range(3)", "range(64)")
     argv = [sys.executable, "-c", launcher, str(tmp_path), f"{SLEEPER}; :", marker]
     for running in (3, 9, 20):
