@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shipped systems: facts, relations, and every published figure found as a reference."""
+"""The shipped systems: their facts and relations, and a reference for every published figure."""
 
 import csv
 import math
@@ -81,31 +81,31 @@ def test_every_published_time_is_a_reference(name):
             "scenario": "any: not part of the table",
         }
         for check in ("scaling", "placement"):
-            found = system.reference(check, "alignment_time", parameters)
-            assert found.value == float(row["mean_s"])
-            assert found.upper == pytest.approx(max(0.05, 0.03 * float(row["error_pct"])))
-            assert (found.lower, found.unit) == (None, "s")
-            assert "lenis2017_execution_times.csv, line" in found.source
+            reference = system.reference(check, "alignment_time", parameters)
+            assert reference.value == float(row["mean_s"])
+            assert reference.upper == pytest.approx(max(0.05, 0.03 * float(row["error_pct"])))
+            assert (reference.lower, reference.unit) == (None, "s")
+            assert "lenis2017_execution_times.csv, line" in reference.source
 
 
 def test_times_of_other_cases_are_unknown(amd):
-    known = {"aligner": "bwa-mem", "dataset": "gcat", "instances": 1, "threads": 64, "policy": "original"}
-    assert amd.reference("placement", "alignment_time", known).value == 376.32
+    case = {"aligner": "bwa-mem", "dataset": "gcat", "instances": 1, "threads": 64, "policy": "original"}
+    assert amd.reference("placement", "alignment_time", case).value == 376.32
     for key, other in (("dataset", "lambda"), ("threads", 63), ("policy", "preferred-many"), ("aligner", "gem")):
-        assert amd.reference("placement", "alignment_time", known | {key: other}) is None
-        assert amd.reference("placement", "alignment_time", {k: known[k] for k in known if k != key}) is None
-    assert amd.reference("latency", "alignment_time", known) is None
+        assert amd.reference("placement", "alignment_time", case | {key: other}) is None
+        assert amd.reference("placement", "alignment_time", {k: case[k] for k in case if k != key}) is None
+    assert amd.reference("latency", "alignment_time", case) is None
 
 
 def stream(system, pu_node, bank, **other):
-    made = {"program": "stream", "stores": "compiler"}
-    parameters = {**made, "threads": 8, "pu_nodes": [pu_node], "bank": bank, **other}
+    program = {"program": "stream", "stores": "compiler"}
+    parameters = {**program, "threads": 8, "pu_nodes": [pu_node], "bank": bank, **other}
     return system.reference("bandwidth", "copy_bandwidth", parameters)
 
 
 def test_stream_on_amd_for_all_64_pairs(amd):
-    found = {(a, b): amd.facts.relation(a, b) for a in range(8) for b in range(8)}
-    for (a, b), relation in found.items():
+    relations = {(a, b): amd.facts.relation(a, b) for a in range(8) for b in range(8)}
+    for (a, b), relation in relations.items():
         distance = amd.facts.distances[a][b]
         if a == b:
             assert (relation, distance) == ("local", 10)
@@ -122,7 +122,7 @@ def test_stream_on_amd_for_all_64_pairs(amd):
         else:
             assert reference.value == pytest.approx(expected, rel=1e-3)
             assert (reference.lower, reference.upper, reference.unit) == (-0.15, None, "GB/s")
-    assert Counter(found.values()) == {"local": 8, "neighbour": 8, "near": 28, "farthest": 20}
+    assert Counter(relations.values()) == {"local": 8, "neighbour": 8, "near": 28, "farthest": 20}
 
 
 def test_stream_on_intel_for_all_16_pairs(intel):
@@ -136,7 +136,7 @@ def test_stream_on_intel_for_all_16_pairs(intel):
             assert stream(intel, a, b, threads=1) is None
             counts[hops] += 1
     assert counts == {0: 4, 1: 8, 2: 4}
-    # Packages numbered otherwise than the file assumes do not fail a healthy host.
+    # A healthy host does not fail because it numbers its packages in another way than the file.
     near = stream(intel, 0, 1)
     assert near.value * (1 + near.lower) < 16.7 / 6.4 * 0.86
 
@@ -154,9 +154,9 @@ def test_the_probes_matrix_is_judged_as_streams(amd, intel):
     probe = {"program": "firsttouch-probe", "policy": "membind", "pages": "base", "instructions": "avx2"}
     for system, nodes in ((amd, 8), (intel, 4)):
         for a, b in product(range(nodes), repeat=2):
-            wanted, found = stream(system, a, b), stream(system, a, b, **probe, stores="regular")
-            assert (found and replace(found, parameters=ANY)) == wanted
-    # No STREAM of today's compilers has these, and the thesis says nothing of interleaved data on one PU-set.
+            of_stream, of_probe = stream(system, a, b), stream(system, a, b, **probe, stores="regular")
+            assert (of_probe and replace(of_probe, parameters=ANY)) == of_stream
+    # STREAM's references do not cover streaming stores, and the thesis has no interleaved data on one PU-set.
     assert stream(amd, 0, 0, **probe, stores="streaming") is None
     interleaved = {**probe, "stores": "regular", "threads": 8, "pu_nodes": [0], "banks": [0, 1]}
     assert amd.reference("bandwidth", "copy_bandwidth", interleaved) is None
@@ -209,13 +209,13 @@ def test_the_emulated_opteron_has_the_systems_distances():
 def test_a_host_that_is_not_the_systems_is_named_in_one_line(amd, intel):
     opteron, xeon = topology_of(amd.facts), topology_of(intel.facts)
     assert mismatch(amd, opteron) == mismatch(intel, xeon) == ""
-    one = replace(opteron, numa_nodes=opteron.numa_nodes[:1])
-    assert mismatch(amd, one) == "this host has 1 NUMA node, amd-opteron has 8"
+    small = replace(opteron, numa_nodes=opteron.numa_nodes[:1])
+    assert mismatch(amd, small) == "this host has 1 NUMA node, amd-opteron has 8"
     assert mismatch(amd, xeon) == "this host has 4 NUMA nodes, amd-opteron has 8"
     # Another number of PUs and other numbers of NUMA nodes change the plan as well.
     assert mismatch(intel, replace(xeon, pus=xeon.pus[:32])) == "this host has 32 PUs, intel-xeon has 64"
     sparse = tuple(replace(n, index=2 * n.index) for n in xeon.numa_nodes)
-    found = mismatch(intel, replace(xeon, numa_nodes=sparse))
-    assert found == "this host has NUMA nodes 0,2,4,6, intel-xeon has 0,1,2,3"
-    # PUs that this job may not use count too.
+    message = mismatch(intel, replace(xeon, numa_nodes=sparse))
+    assert message == "this host has NUMA nodes 0,2,4,6, intel-xeon has 0,1,2,3"
+    # PUs that this job may not use count, too.
     assert mismatch(amd, replace(opteron, allowed_pus=frozenset({0}))) == ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts from topologies made here, as files that load and say the same."""
+"""System files drafted from topologies: they load and have the topology's facts."""
 
 import json
 import subprocess
@@ -26,13 +26,13 @@ def topology(nodes, *, distances=None, model=""):
     pus, numa = [], []
     core = 0
     for number, package, cores, threads, memory in nodes:
-        mine = []
+        node_pus = []
         for _ in range(cores):
             core += 1
             for _ in range(threads):
-                mine.append(len(pus))
+                node_pus.append(len(pus))
                 pus.append(Pu(len(pus), core, package, number))
-        numa.append(NumaNode(number, tuple(mine), memory))
+        numa.append(NumaNode(number, tuple(node_pus), memory))
     return Topology(
         numa_nodes=tuple(numa),
         pus=tuple(pus),
@@ -51,8 +51,8 @@ def loaded(tmp_path, name, text):
 
 
 def test_a_regular_host(tmp_path):
-    made = topology([(i, 7 + i // 2, 8, 2, 16 * 2**30) for i in range(4)], model="A CPU  ")
-    text = draft.draft("site_1", made, hostnames=["n\\-1"])
+    host_topology = topology([(i, 7 + i // 2, 8, 2, 16 * 2**30) for i in range(4)], model="A CPU  ")
+    text = draft.draft("site_1", host_topology, hostnames=["n\\-1"])
     assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
     assert "transfer_rate" in text
     system = loaded(tmp_path, "site_1", text)
@@ -87,8 +87,8 @@ def test_sparse_numbers_memoryless_and_cpuless_nodes(tmp_path):
 
 
 def test_mixed_cores_keep_the_number_of_pus(tmp_path):
-    made = topology([(0, 0, 2, 2, 2**30), (1, 0, 4, 1, 2**30)])
-    assert loaded(tmp_path, "x", draft.draft("x", made)).facts.pus == 8
+    host_topology = topology([(0, 0, 2, 2, 2**30), (1, 0, 4, 1, 2**30)])
+    assert loaded(tmp_path, "x", draft.draft("x", host_topology)).facts.pus == 8
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "1a", "a.yaml", "a\n", "é"])
@@ -121,11 +121,11 @@ def test_every_topology_drafts_a_file_that_loads(tmp_path, nodes, distances, mod
     nodes[0] = (*nodes[0][:2], max(1, nodes[0][2]), *nodes[0][3:])
     numbers = [n[0] for n in nodes]
     table = {(a, b): 10 + abs(a - b) for a in numbers for b in numbers} if distances else {}
-    made = topology(nodes, distances=table, model=model)
-    text = draft.draft("any", made, hostnames=[draft.re.escape(host)] if host.isprintable() else [".*"])
+    host_topology = topology(nodes, distances=table, model=model)
+    text = draft.draft("any", host_topology, hostnames=[draft.re.escape(host)] if host.isprintable() else [".*"])
     facts = loaded(tmp_path, "any", text).facts
     assert facts.numa_node_numbers == tuple(numbers)
-    assert facts.pus == len(made.pus)
+    assert facts.pus == len(host_topology.pus)
     assert facts.cores_per_numa_node == tuple(n[2] for n in nodes)
     for stated, node in zip(facts.memory_per_numa_node, nodes, strict=True):
         assert abs(stated - node[4]) <= 0.005 * 2**30 + 1

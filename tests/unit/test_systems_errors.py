@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong system files: file, line and reason, whatever is wrong."""
+"""Wrong system files: every message has file, line and reason."""
 
 import copy
 
@@ -233,8 +233,10 @@ def test_two_references_for_one_record_need_a_different_number_of_parameters(wri
             load(file)
         assert caught.value.line == BASE.count("\n") + 1
     else:
-        found = load(file).reference("bandwidth", "copy_bandwidth", {"program": "stream", "bank": 0, "threads": 8})
-        assert found.value == (9 if "bank: 0, threads" in parameters else 11)
+        reference = load(file).reference(
+            "bandwidth", "copy_bandwidth", {"program": "stream", "bank": 0, "threads": 8}
+        )
+        assert reference.value == (9 if "bank: 0, threads" in parameters else 11)
 
 
 def test_relation_and_pair_are_told_apart(write):
@@ -295,12 +297,12 @@ def at(data, where):
 
 
 def dump(data):
-    # One line per leaf, so that a line says which one.
+    # One line per leaf: the line identifies the leaf.
     return yaml.safe_dump(data, sort_keys=False, default_flow_style=False, width=10**9)
 
 
 def refusal(file):
-    """Return the BadInput that *file* makes, None where it loads; any other exception is a bug."""
+    """Return the BadInput that *file* raises, None if it loads; any other exception is a bug."""
     try:
         load(file)
     except BadInput as error:
@@ -337,9 +339,9 @@ def test_any_mutation_is_refused_with_its_line_or_loads(tmp_path, data):
         assert error.file == file
         assert 1 <= error.line <= len(lines)
         if "MUTANT" in text and where[:1] != ("facts",):
-            # In the facts, a wrong value may show at another one first: a matrix that is not square.
+            # A wrong value of the facts may be reported at another one, such as a matrix that is not square.
             marked = next(i for i, line in enumerate(lines, start=1) if "MUTANT" in line)
-            # A list or a mapping stands below its key, and "where" as a whole selects no row.
+            # A list or a mapping is below its key, and a wrong "where" selects no row.
             assert error.line in {marked, marked - 1}, f"{error}\n{text}"
 
 
