@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How thorough a characterization is, and when a record may be judged."""
+"""The effort profiles of a characterization, and which records may be judged."""
 
 import pytest
 
@@ -33,12 +33,12 @@ def test_an_unknown_effort(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("variable", "expected"),
     [("", ("bwa-mem",)), ("bowtie2, snap,bowtie2", ("bowtie2", "snap")), ("all", None), ("snap,all", None)],
 )
-def test_named_aligners_go_before_those_of_an_effort(monkeypatch, said, expected):
+def test_named_aligners_go_before_those_of_an_effort(monkeypatch, variable, expected):
     monkeypatch.setenv(profiles.VARIABLE, "quick")
-    monkeypatch.setenv(profiles.ALIGNERS_VARIABLE, said)
+    monkeypatch.setenv(profiles.ALIGNERS_VARIABLE, variable)
     assert profiles.chosen().aligners == expected
 
 
@@ -49,11 +49,11 @@ def test_an_unknown_aligner(monkeypatch):
 
 
 def test_every_effort_is_whole():
-    for one in profiles.efforts().values():
-        assert one.title
-        assert set(one.kernels) <= set(likwid.KERNELS)
-        assert {one.pu_nodes, one.banks, one.pu_sets, one.threads, one.instances} <= {"all", "ends"}
-        assert min(one.repetitions, one.point_microseconds) >= 1
+    for effort in profiles.efforts().values():
+        assert effort.title
+        assert set(effort.kernels) <= set(likwid.KERNELS)
+        assert {effort.pu_nodes, effort.banks, effort.pu_sets, effort.threads, effort.instances} <= {"all", "ends"}
+        assert min(effort.repetitions, effort.point_microseconds) >= 1
     assert profiles.efforts()["full"].kernels == tuple(likwid.KERNELS)
 
 
@@ -62,9 +62,9 @@ def test_the_ends_are_the_nearest_and_the_farthest_bank(golden, tmp_path, nodes,
     file = tmp_path / "host.xml"
     file.write_text(golden("hwloc_64amd64-4s2n4ca2co.xml"))
     host = load(xml=file)
-    found = profiles.efforts()["quick"].banks_of(host, nodes, range(8))
+    chosen = profiles.efforts()["quick"].banks_of(host, nodes, range(8))
     total = {bank: sum(host.distance(node, bank) for node in nodes) for bank in range(8)}
-    assert {total[bank] for bank in found} == {min(total.values()), max(total.values())}
+    assert {total[bank] for bank in chosen} == {min(total.values()), max(total.values())}
     assert profiles.efforts()["full"].banks_of(host, nodes, range(8)) == list(range(8))
 
 
@@ -78,7 +78,7 @@ def test_the_ends_of_little_are_all_of_it():
     [
         ("firsttouch", "QEMU with tcg", "AMD Opteron(tm) Processor 6376", "QEMU with tcg"),
         ("QEMU", "Standard PC (Q35 + ICH9, 2009)", "QEMU TCG CPU version 2.5+", "QEMU TCG CPU"),
-        # Virtual machines run on real memory: they are judged.
+        # Virtual machines run on real memory and are judged.
         ("QEMU", "Standard PC (Q35 + ICH9, 2009)", "Intel(R) Xeon(R) Processor @ 2.50GHz", ""),
         ("Amazon EC2", "c7g.metal", "AMD EPYC 9R14", ""),
         (None, None, None, ""),

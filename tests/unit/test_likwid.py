@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""likwid-bench: which kernels, how it is started, and that rates agree with what they are made of."""
+"""likwid-bench: its kernels, its command line, and rates that agree with their bytes and seconds."""
 
 import re
 
@@ -101,8 +101,8 @@ def test_a_figure_that_is_none(text, field, value):
 @pytest.mark.parametrize("field", ["Time", "MByte/s", "Data volume (Byte)"])
 @pytest.mark.parametrize("factor", [0.001, 0.5, 0.98, 1.02, 2, 1000])
 def test_a_figure_that_was_changed(text, field, factor):
-    found = re.search(rf"^{re.escape(field)}:\s+(\S+)", text, flags=re.MULTILINE)
-    broken = text[: found.start(1)] + f"{float(found[1]) * factor:.6f}" + text[found.end(1) :]
+    figure = re.search(rf"^{re.escape(field)}:\s+(\S+)", text, flags=re.MULTILINE)
+    broken = text[: figure.start(1)] + f"{float(figure[1]) * factor:.6f}" + text[figure.end(1) :]
     with pytest.raises(RunFailed, match="its bytes and time say"):
         parse(broken, threads=2)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where aspects are measured: PU-sets, banks, and what one run of the probe does of them."""
+"""The placements of the aspects: PU-sets and banks, and their split into runs of the probe."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -21,14 +21,14 @@ OPTERON = topology_of(load("amd-opteron").facts)
 @settings(deadline=None)
 @given(st.sampled_from([1, 2, 4, 8]), st.sampled_from(["all", "ends"]), st.sets(st.integers(0, 7), min_size=1))
 def test_every_placement_is_in_one_run(size, extent, banks):
-    """What the effort has of PU-sets x banks, each once; a run's PU-sets are all of its size of their nodes."""
+    """Each pair of PU-set and bank is in one run; a run has all PU-sets of one size on its NUMA nodes."""
     thorough = replace(profiles.efforts()["full"], banks=extent)
     sets = programs.sets_of(range(8), [size])
     measured = []
-    for some, targets in programs.rows(OPTERON, sets, sorted(banks), thorough):
-        every = sorted({node for nodes in some for node in nodes})
-        assert sorted(some) == list(combinations(every, size))
-        measured += [(nodes, bank) for nodes in some for bank in targets]
+    for sets_of_run, targets in programs.rows(OPTERON, sets, sorted(banks), thorough):
+        nodes_of_run = sorted({node for nodes in sets_of_run for node in nodes})
+        assert sorted(sets_of_run) == list(combinations(nodes_of_run, size))
+        measured += [(nodes, bank) for nodes in sets_of_run for bank in targets]
     wanted = [(s, b) for s in sets for b in thorough.banks_of(OPTERON, s, sorted(banks))]
     assert sorted(measured) == sorted(wanted)
 
@@ -62,8 +62,8 @@ def test_threads_fill_the_nearest_nodes_first(bank):
 
 
 def test_set_sizes_are_those_of_the_pu_sets():
-    for name, one in profiles.efforts().items():
-        cases = Cases(OPTERON, one)
+    for name, effort in profiles.efforts().items():
+        cases = Cases(OPTERON, effort)
         assert cases.set_sizes() == sorted({len(s) for s in cases.pu_sets()}), name
     assert Cases(OPTERON, profiles.efforts()["full"]).set_sizes() == [1, 2, 4, 8]
 

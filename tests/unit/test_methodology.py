@@ -13,8 +13,8 @@ pytestmark = pytest.mark.unit
 
 
 def cases(effort="full", **facts):
-    found = load("amd-opteron").facts
-    return Cases(topology_of(replace(found, **facts)), efforts()[effort])
+    opteron = load("amd-opteron").facts
+    return Cases(topology_of(replace(opteron, **facts)), efforts()[effort])
 
 
 def test_weak_scaling_is_one_process_and_processes_of_16_threads():

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def lines(golden):
-    """Returns the objects of a stored report."""
+    """Return the objects of a stored report."""
     return [json.loads(line) for line in golden("probe_bandwidth.jsonl").splitlines()]
 
 
@@ -41,10 +41,10 @@ def test_stored_report(golden):
 
 def test_records_are_whole(golden, tmp_path):
     report = probe.parse(golden("probe_bandwidth.jsonl"))
-    found = list(report.records())
-    schema.append(tmp_path / "records.jsonl", found)
-    assert schema.read(tmp_path / "records.jsonl") == found
-    first = found[0]
+    records = list(report.records())
+    schema.append(tmp_path / "records.jsonl", records)
+    assert schema.read(tmp_path / "records.jsonl") == records
+    first = records[0]
     assert (first.check, first.metric, first.unit) == ("bandwidth", "copy_bandwidth", "GB/s")
     wanted = {"program": "firsttouch-probe", "kernel": "copy", "stores": "regular", "pu_nodes": [0], "bank": 0}
     assert wanted.items() <= first.parameters.items()
@@ -66,9 +66,9 @@ def test_records_are_whole(golden, tmp_path):
     ],
 )
 def test_records_of_every_aspect(golden, aspect, metrics, parameters):
-    found = list(probe.parse(golden(f"probe_{aspect}.jsonl")).records())
-    assert [r.metric for r in found] == metrics
-    for record in found:
+    records = list(probe.parse(golden(f"probe_{aspect}.jsonl")).records())
+    assert [r.metric for r in records] == metrics
+    for record in records:
         shared = {"program": "firsttouch-probe", "pu_nodes": [0], "bank": 0, "policy": "membind", "pages": "base"}
         assert (shared | parameters).items() <= record.parameters.items()
         assert set(record.parameters) - {"size_bytes", "kernel", "instructions"} == {
@@ -83,20 +83,20 @@ def test_records_of_every_aspect(golden, aspect, metrics, parameters):
 
 
 def test_records_come_while_the_probe_is_at_work(fake, tmp_path):
-    """Each batch is there before the probe goes on, which here waits for it."""
+    """Each batch is returned before the probe goes on; the stand-in waits for it."""
     go = tmp_path / "go"
     wait = f"while [ ! -e {go} ]; do sleep 0.01; done"
     fake(f"report | head -n 2; echo one >&2; {wait}; report | tail -n 2; echo two >&2")
-    said = []
-    running = probe.follow("bandwidth", say=said.append)
+    lines = []
+    running = probe.follow("bandwidth", say=lines.append)
     assert [r.metric for r in next(running)] == ["copy_bandwidth"]
-    assert said == ["one"]
+    assert lines == ["one"]
     go.touch()
     assert [r.metric for r in next(running)] == ["triad_bandwidth"]
     with pytest.raises(StopIteration) as end:
         next(running)
     assert end.value.value.status == "complete"
-    assert said == ["one", "two"]
+    assert lines == ["one", "two"]
 
 
 def test_a_probe_is_not_left_behind(fake, tmp_path):
@@ -128,7 +128,7 @@ def test_interleaved_and_pruned_results_say_so(lines):
 def test_a_probe_that_was_killed_leaves_a_partial_report(lines):
     report = probe.parse(text(lines[:-1]))
     assert (report.status, len(report.results)) == ("partial", 2)
-    # Its last line was half-written.
+    # The last line is half-written.
     report = probe.parse(text(lines[:2]) + json.dumps(lines[2])[:50])
     assert (report.status, len(report.results)) == ("partial", 1)
 
@@ -176,9 +176,9 @@ def test_a_result_without(lines, key):
 
 
 @given(st.text())
-def test_any_text_is_a_report_or_refused(found):
+def test_any_text_is_a_report_or_refused(text):
     with pytest.raises(RunFailed):
-        probe.parse(found)
+        probe.parse(text)
 
 
 def test_the_program_that_is_not_there(monkeypatch, tmp_path):
@@ -199,7 +199,7 @@ def test_the_program_is_the_one_that_the_environment_names(monkeypatch, tmp_path
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path, golden):
-    """Returns a function that makes a script the probe; it may show the stored report with `report`."""
+    """Return a function that replaces the probe by a script, in which `report` prints the stored report."""
     (tmp_path / "report").write_text(golden("probe_bandwidth.jsonl"))
     file = tmp_path / "probe"
 
@@ -213,9 +213,9 @@ def fake(monkeypatch, tmp_path, golden):
 
 def test_run_hands_on_progress_and_options(fake, tmp_path):
     fake(f'echo "$@" > {tmp_path}/argv; echo one >&2; report; echo two >&2')
-    said = []
-    report = probe.run("bandwidth", ["--banks", "0"], say=said.append)
-    assert said == ["one", "two"]
+    lines = []
+    report = probe.run("bandwidth", ["--banks", "0"], say=lines.append)
+    assert lines == ["one", "two"]
     assert report.status == "complete"
     assert (tmp_path / "argv").read_text() == "bandwidth --banks 0 --jsonl\n"
 
@@ -269,7 +269,7 @@ def test_command_shows_percent_of_theoretical(fake, firsttouch, stand_in, tmp_pa
 
 
 def host_with(pus, nodes=(0,)):
-    """Returns a host with one NUMA node that has *pus*; data may lie on *nodes*."""
+    """Return a host with one NUMA node that has *pus*; data may lie on *nodes*."""
     return Topology(
         numa_nodes=(NumaNode(0, pus, 1 << 30),),
         pus=tuple(Pu(pu, pu, 0, 0) for pu in pus),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records: there and back, and whatever else a file may hold."""
+"""Records: writing and reading them, and files with other content."""
 
 import json
 import math
@@ -35,12 +35,12 @@ def record(**other):
 
 
 def test_derived_figures():
-    one = record()
-    assert (one.value, one.repetitions, one.spread) == (2.0, 3, 1.0)
+    measured = record()
+    assert (measured.value, measured.repetitions, measured.spread) == (2.0, 3, 1.0)
     assert record(samples=(5.0,)).spread == 0.0
     assert record(samples=(-1.0, 0.0, 1.0), unit="%").spread == 0.0
-    assert one.host
-    assert one.time.endswith("+00:00")
+    assert measured.host
+    assert measured.time.endswith("+00:00")
 
 
 @pytest.mark.parametrize("samples", [(), (math.nan,), (1.0, math.inf), (-math.inf,)])
@@ -63,8 +63,8 @@ def test_no_spread_is_infinite():
 
 @given(st.lists(FINITE, min_size=1, max_size=9), st.dictionaries(st.text(max_size=5), st.integers() | st.text()))
 def test_there_and_back(samples, parameters):
-    one = record(samples=tuple(samples), parameters=parameters, unit="%")
-    text = json.dumps(one.to_dict())
+    measured = record(samples=tuple(samples), parameters=parameters, unit="%")
+    text = json.dumps(measured.to_dict())
     assert json.dumps(schema.from_dict(json.loads(text)).to_dict()) == text
 
 
@@ -98,7 +98,7 @@ GOOD = record().to_dict()
 
 
 def wrong(name, value):
-    """Tells whether no record has *value* as the field *name*; what is derived is not read."""
+    """Return whether no record can have *value* as the field *name*; derived fields are not read."""
     right = {"samples": [[5]], "parameters": [{"a": 5}], "schema": [1]}
     return name not in {"value", "repetitions", "spread"} and value not in right.get(name, [])
 
@@ -207,7 +207,7 @@ def test_only_an_unfinished_last_record_is_cut(tmp_path):
         file.write_text(rest)
         schema.append(file, [record(metric="second")])
         assert [r.metric for r in schema.read(file)] == ["second"]
-    # Whole, but for the newline that an editor has dropped.
+    # Complete, except for the newline that an editor dropped.
     for text in (line, f"{line}\n{line}"):
         file.write_text(text)
         schema.append(file, [record(metric="second")])

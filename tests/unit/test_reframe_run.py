@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Following ReFrame: a stand-in prints what it prints, and writes its report, or does not."""
+"""Following ReFrame: a stand-in prints ReFrame's output and may write its report."""
 
 import json
 import signal
@@ -41,17 +41,17 @@ def report(*cases):
 
 @pytest.fixture
 def stub_reframe(tmp_path, monkeypatch):
-    """Returns a function that runs a shell script in place of ReFrame; $report is the path of its report."""
+    """Return a function that runs a shell script in place of ReFrame; $report is the path of its report."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
-    said = []
+    messages = []
 
     def run(script, out=tmp_path / "out"):
         find = 'while [ $# -gt 0 ]; do [ "$1" = --report-file ] && report=$2; [ "$1" = --stage ] && stage=$2; '
         find += "shift; done\n"
         write_program(folder / "reframe", f'echo "$@" > {tmp_path / "argv"}\n{find}{script}')
-        return reframe_run.run(Path("checks"), "local", out, options=["-n", "x"], say=said.append), said
+        return reframe_run.run(Path("checks"), "local", out, options=["-n", "x"], say=messages.append), messages
 
     return run
 
@@ -69,7 +69,7 @@ def test_troubles_and_progress(stub_reframe, tmp_path):
     )
     (tmp_path / "report").write_text(text)
     (tmp_path / "log").write_text(LOG)
-    troubles, said = stub_reframe(
+    troubles, messages = stub_reframe(
         f"cat {tmp_path / 'log'}; echo step >> $FIRSTTOUCH_PROGRESS; cp {tmp_path / 'report'} $report; exit 1"
     )
     assert troubles == [
@@ -80,25 +80,25 @@ def test_troubles_and_progress(stub_reframe, tmp_path):
         Trouble("bandwidth", "failed", "better than it may be"),
         Trouble("one", "failed", "no reason given"),
     ]
-    assert "    step" in said
-    assert "  latency %pu_node=0 ..." in said
-    assert any(s.startswith("  (2/3) fail: placement %scenario=2Inst_Original [") for s in said)
-    assert any(s.startswith("  (3/4) skip: scaling %scenario=1Inst_Original [") for s in said)
+    assert "    step" in messages
+    assert "  latency %pu_node=0 ..." in messages
+    assert any(s.startswith("  (2/3) fail: placement %scenario=2Inst_Original [") for s in messages)
+    assert any(s.startswith("  (3/4) skip: scaling %scenario=1Inst_Original [") for s in messages)
     argv = (tmp_path / "argv").read_text()
     assert argv.startswith("-c checks -r --system local --exec-policy serial")
     assert argv.endswith("-n x\n")
 
 
-def test_lines_that_are_read_in_pieces_are_told_whole(stub_reframe, tmp_path):
+def test_lines_that_are_read_in_pieces_are_printed_whole(stub_reframe, tmp_path):
     start = "[       OK ] (1/3) lat"
     rest = "ency %pu_node=0 /1a2b3c4d @local:default+builtin"
     (tmp_path / "report").write_text(report(case("a", "pass")))
-    _, said = stub_reframe(
+    _, messages = stub_reframe(
         f"printf '{start}'; printf half >> $FIRSTTOUCH_PROGRESS; sleep 0.5; echo '{rest}'; "
         f"printf ' a line' >> $FIRSTTOUCH_PROGRESS; cp {tmp_path / 'report'} $report"
     )
-    assert "    half a line" in said
-    assert any(s.startswith("  (1/3) ok: latency %pu_node=0 [") for s in said)
+    assert "    half a line" in messages
+    assert any(s.startswith("  (1/3) ok: latency %pu_node=0 [") for s in messages)
 
 
 def test_a_folder_with_a_blank_is_no_stage(stub_reframe, tmp_path, monkeypatch):
