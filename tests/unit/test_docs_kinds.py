@@ -40,7 +40,7 @@ def pattern(name: str) -> str:
 
 
 class Kinds(HTMLParser):
-    """Collects the headings, and the captions of tables that are not the numbers of a figure."""
+    """Collect the headings, and the captions of tables that are not the numbers of a figure."""
 
     def __init__(self, text: str, levels: str) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def of_a_fleet(out: Path) -> list[str]:
 
 def of_a_comparison(out: Path) -> list[str]:
     before, after = (
-        [r for mine in records_by_host(hosts=hosts, day=day).values() for r in mine]
+        [r for host_records in records_by_host(hosts=hosts, day=day).values() for r in host_records]
         for hosts, day in ((20, "2026-01-01"), (19, "2026-02-01"))
     )
     after = [r for r in after if (r.host, r.check) != ("n003", "latency")]

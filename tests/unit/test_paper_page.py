@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The papers' page: complete, well-formed, self-contained, the same bytes each time."""
+"""The papers' page: complete, well-formed, self-contained, and reproducible."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_every_table_of_the_papers_is_there(page: str) -> None:
     captions = ["".join(e.itertext()) for e in tree(page).iter() if local(e) == "caption"]
     article = ["A1", "A2", "B1", "B2", "C1", "C2", "D1", "D2"]
     thesis = ["A3", "A4", "B5", "B6", "C7", "C8", "D9", "D10"]
-    for one, other in zip(article, thesis, strict=True):
-        assert any(c.startswith(f"Table {one} (thesis: {other}).") for c in captions), one
+    for number, thesis_number in zip(article, thesis, strict=True):
+        assert any(c.startswith(f"Table {number} (thesis: {thesis_number}).") for c in captions), number
     for start in ("Table 2 (thesis: 5.2)", "Table 2. ", "Table 3. ", "Table 4. ", "Table S2. "):
         assert any(c.startswith(start) for c in captions), start
 

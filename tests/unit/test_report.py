@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report as files: what the numbers are, what is shown first, and what never becomes a value."""
+"""The report's files: its numbers, their order, and records that are never shown as values."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_the_numbers_of_summary_json_are_the_medians(tmp_path: Path) -> None:
     records = Machine(2, 4, repetitions=5).everything()
     _, _, document = built_report(tmp_path, records)
     (host,) = document["hosts"]
-    found = {
+    shown = {
         (check, m["metric"], json.dumps(m["parameters"], sort_keys=True)): m
         for check, metrics in host["checks"].items()
         for m in metrics
     }
-    assert len(found) == len(records)
+    assert len(shown) == len(records)
     for record in records:
-        metric = found[record.check, record.metric, json.dumps(record.parameters, sort_keys=True)]
+        metric = shown[record.check, record.metric, json.dumps(record.parameters, sort_keys=True)]
         assert metric["value"] == statistics.median(record.samples)
         assert (metric["minimum"], metric["maximum"]) == (min(record.samples), max(record.samples))
         assert metric["spread"] == pytest.approx(
@@ -144,7 +144,7 @@ def test_each_host_has_its_section_and_the_topology_goes_to_the_host_that_it_nam
     assert [h["host"] for h in document["hosts"]] == ["n1", "n2"]
     assert [h["topology"] is None for h in document["hosts"]] == [True, False]
     assert "Cache sizes are not marked, because the topology of this host was not given." in page
-    # Once in the latency curve, and in the drawing of each of the two NUMA nodes.
+    # It is in the latency curve and in the drawings of both NUMA nodes.
     assert page.count("L3 16 MiB</text>") == 1 + 2
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures that no other test is about: the topology drawn, the summary of scenarios, tables laid out as there."""
+"""Figures that have no test of their own: the topology, the summary of scenarios, and tables as in the thesis."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MACHINES = sorted(f.name for f in STORED.glob("*.xml"))
 
 
 def drawn(name: str) -> tuple[topology.Topology, tuple[Panel, ...]]:
-    known = topology.load(xml=STORED / name)
-    (view,) = model.split(Machine().topology(), [], known)
+    host = topology.load(xml=STORED / name)
+    (view,) = model.split(Machine().topology(), [], host)
     (figure,) = drawing.figures(view)
-    return known, figure.panels
+    return host, figure.panels
 
 
 def shapes(root: ET.Element, kind: str) -> list[ET.Element]:
@@ -44,17 +44,17 @@ def extent(path: ET.Element) -> tuple[float, float, float, float]:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_stored_machine_is_drawn_whole(name: str) -> None:
-    known, panels = drawn(name)
+    host, panels = drawn(name)
     root = ET.fromstring(str(panels[0].svg))  # noqa: S314
     boxes = shapes(root, "box")
-    assert len(boxes) == len(known.numa_nodes)
-    owned = sum(len(n.pus) for n in known.numa_nodes)
+    assert len(boxes) == len(host.numa_nodes)
+    owned = sum(len(n.pus) for n in host.numa_nodes)
     usable, barred = shapes(root, "pu"), shapes(root, "pu barred")
     assert len(usable) + len(barred) == owned
-    assert len(usable) == len(known.allowed_pus & {p for n in known.numa_nodes for p in n.pus})
+    assert len(usable) == len(host.allowed_pus & {p for n in host.numa_nodes for p in n.pus})
     headings = [e.text for g in root.iter() if g.get("class") == "heading" for e in g]
-    assert sorted(headings) == sorted(f"NUMA node {n.index}" for n in known.numa_nodes)
-    # Nothing is outside of the drawing, and every PU and cache is inside of a box.
+    assert sorted(headings) == sorted(f"NUMA node {n.index}" for n in host.numa_nodes)
+    # Nothing lies outside the drawing, and every PU and cache lies inside a box.
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     frames = [extent(box) for box in boxes]
     for left, top, right, bottom in frames:
@@ -67,13 +67,13 @@ def test_every_stored_machine_is_drawn_whole(name: str) -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_distances_are_drawn_where_there_are_any(name: str) -> None:
-    known, panels = drawn(name)
-    assert len(panels) == 1 + bool(known.distances and len(known.numa_nodes) > 1)
+    host, panels = drawn(name)
+    assert len(panels) == 1 + bool(host.distances and len(host.numa_nodes) > 1)
     if len(panels) > 1:
         root = ET.fromstring(str(panels[1].svg))  # noqa: S314
         cells = [e.text for g in root.iter() if g.get("class") == "cells" for e in g if local(e) == "text"]
-        order = [n.index for n in known.numa_nodes]
-        assert cells == [str(known.distance(a, b)) for a in order for b in order]
+        order = [n.index for n in host.numa_nodes]
+        assert cells == [str(host.distance(a, b)) for a in order for b in order]
 
 
 def test_the_opteron_of_the_thesis() -> None:
@@ -87,9 +87,9 @@ def test_the_opteron_of_the_thesis() -> None:
     assert "NUMA node 5: 8 GiB, PUs 40-47." in description
 
 
-def test_pus_that_may_not_be_used_are_told_from_others() -> None:
-    known, panels = drawn("hwloc_16amd64-8n2c-cpusets.xml")
-    barred = {pu.index for pu in known.pus} - known.allowed_pus
+def test_pus_that_may_not_be_used_are_marked() -> None:
+    host, panels = drawn("hwloc_16amd64-8n2c-cpusets.xml")
+    barred = {pu.index for pu in host.pus} - host.allowed_pus
     assert barred
     assert len(shapes(ET.fromstring(str(panels[0].svg)), "pu barred")) == len(barred)  # noqa: S314
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of metrics on a page of a fleet, and how changes are told there."""
+"""Names of metrics on the page of a fleet, and the words for changes."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -32,12 +32,16 @@ def reach(path):
 
 
 class TestNames:
-    def test_what_all_cases_of_a_metric_have_is_left_out_and_told_once(self):
-        found = names(
+    def test_parameters_that_all_cases_share_are_named_once(self):
+        case_names = names(
             [case(kernel="copy", bank=b, pu_nodes=[0]) for b in (0, 1)] + [case("x", kernel="copy", bank=0)]
         )
-        assert found.of == ["bandwidth copy_bandwidth bank=0", "bandwidth copy_bandwidth bank=1", "bandwidth x"]
-        assert found.shared == [
+        assert case_names.of == [
+            "bandwidth copy_bandwidth bank=0",
+            "bandwidth copy_bandwidth bank=1",
+            "bandwidth x",
+        ]
+        assert case_names.shared == [
             "bandwidth copy_bandwidth kernel=copy pu_nodes=0",
             "bandwidth x kernel=copy bank=0",
         ]
@@ -54,9 +58,9 @@ class TestNames:
     def test_cases_that_differ_have_names_that_differ(self, given_cases):
         cases = [case(metric, **parameters) for metric, parameters in given_cases]
         short = names(cases).of
-        for i, one in enumerate(cases):
-            for j, other in enumerate(cases):
-                if (one.metric, dict(one.parameters)) != (other.metric, dict(other.parameters)):
+        for i, first in enumerate(cases):
+            for j, second in enumerate(cases):
+                if (first.metric, dict(first.parameters)) != (second.metric, dict(second.parameters)):
                     assert short[i] != short[j]
 
     def test_hosts_are_sorted_as_people_count(self):

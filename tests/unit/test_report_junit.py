@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""junit.xml: what readers of continuous integration systems take from it."""
+"""junit.xml as the readers of continuous integration systems read it."""
 
 from dataclasses import replace
 
@@ -34,16 +34,16 @@ CHILDREN = {
 
 def read(folder):
     """Return the suites by name, after a check of their form and counts."""
-    found = JUnitXml.fromfile(str(folder / "junit.xml"))
-    for element in found._elem.iter():
+    suites = JUnitXml.fromfile(str(folder / "junit.xml"))
+    for element in suites._elem.iter():
         assert set(element.attrib) >= NEEDED[element.tag]
         assert {child.tag for child in element} <= CHILDREN.get(element.tag, set())
-    for suite in found:
+    for suite in suites:
         stated = (suite.tests, suite.failures, suite.errors, suite.skipped)
         suite.update_statistics()
         assert (suite.tests, suite.failures, suite.errors, suite.skipped) == stated
-    assert found.tests == sum(s.tests for s in found)
-    return {suite.name: suite for suite in found}
+    assert suites.tests == sum(s.tests for s in suites)
+    return {suite.name: suite for suite in suites}
 
 
 def results(suite):
@@ -81,10 +81,10 @@ def test_without_a_verdict_checks_are_test_cases(tmp_path):
     machine = Machine(1, 2)
     built_report(tmp_path, [*machine.bandwidth(), invalid(machine.contention()[0])], problems=problems)
     suites = read(tmp_path)
-    found = results(suites["n1"])
-    assert found["measured: 8 cases"] == []
-    assert found["counters"] == [(Skipped, "perf_event_paranoid is 3")]
-    assert found["latency"] == [(Error, "it died\N{REPLACEMENT CHARACTER}[0m")]
-    assert sum(r[0] == (Error, "11 % of the pages lie on NUMA node 3") for r in found.values() if r) == 1
+    cases = results(suites["n1"])
+    assert cases["measured: 8 cases"] == []
+    assert cases["counters"] == [(Skipped, "perf_event_paranoid is 3")]
+    assert cases["latency"] == [(Error, "it died\N{REPLACEMENT CHARACTER}[0m")]
+    assert sum(r[0] == (Error, "11 % of the pages lie on NUMA node 3") for r in cases.values() if r) == 1
     assert ("partition", "all") in {(p.name, p.value) for p in suites["n1"].properties()}
     assert results(suites["all hosts"]) == {"figures": [(Skipped, "not all hosts are drawn")]}

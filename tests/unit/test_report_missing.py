@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report does not show as a value: invalid, superseded and unreadable records, and missing checks."""
+"""Results without a value in a report: invalid, superseded and unreadable records, and missing checks."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def test_a_record_that_fits_no_figure_is_listed_as_a_problem(
     tmp_path: Path, check: str, broken: dict[str, Any]
 ) -> None:
     records = Machine(2, 4).everything()
-    one = next(r for r in records if r.check == check)
-    odd = replace(one, parameters={**one.parameters, **broken})
+    whole = next(r for r in records if r.check == check)
+    odd = replace(whole, parameters={**whole.parameters, **broken})
     _, page, document = built_report(tmp_path, [*records, odd])
     (name,) = broken
     (problem,) = document["problems"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of the probe's records: matrices and interleaved data, contention by position, others beside it."""
+"""The report of the probe's records: matrices, interleaved data, contention by position, and other programs."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def thread(value: float, threads: int, nodes: list[int], bank: int, metric: str 
 
 
 def theory(value: float = 51.2) -> list[Record]:
-    known = {"source": "SMBIOS", "packages": 4, "banks": 8}
+    parameters = {"source": "SMBIOS", "packages": 4, "banks": 8}
     return [
         Record("topology", "theoretical_bandwidth_known", "1", "higher", (1.0,), {"source": "SMBIOS"}, host="n1"),
-        Record("topology", "theoretical_bandwidth", "GB/s", "neither", (value,), known, host="n1"),
+        Record("topology", "theoretical_bandwidth", "GB/s", "neither", (value,), parameters, host="n1"),
     ]
 
 
 def view(records: list[Record]) -> HostView:
-    (found,) = split(records, (), None)
-    return found
+    (host,) = split(records, (), None)
+    return host
 
 
 def test_membind_and_interleaved_are_matrices_of_their_own() -> None:
@@ -74,7 +74,7 @@ def test_the_sweep_goes_before_a_single_cell_that_is_faster() -> None:
     best = metrics.best_local(ways, "copy")
     assert best is not None
     assert best[2].parameters["program"] == "firsttouch-probe"
-    # One cell is no matrix; it stands beside the probe's in a table.
+    # A single cell is not drawn as a matrix: it is in a table beside the probe's value.
     assert "likwid-bench" not in {way.parameters["program"] for way in metrics.drawn(ways)}
     remote = rate(3.0, (0,), (1,), program="likwid-bench")
     drawn = metrics.drawn(metrics.variants(view([*sweep(), faster, remote])))
@@ -107,7 +107,7 @@ def test_the_share_of_the_theoretical_bandwidth() -> None:
     assert metrics.fraction(host, both) == pytest.approx(0.25)
     assert metrics.unknown(host) == ""
     assert metrics.fraction(view([local]), local) is None
-    # Records of before tell nothing of packages and banks.
+    # Older records do not have the numbers of packages and banks.
     old = Record("topology", "theoretical_bandwidth", "GB/s", "neither", (51.2,), host="n1")
     assert metrics.fraction(view([old, local]), local) is None
 
@@ -141,8 +141,8 @@ def test_few_threads_are_those_nearest_to_the_bank() -> None:
 
 
 def test_contention_by_two_programs_are_two_ways(tmp_path: Path) -> None:
-    mine = [thread(2.0, 1, [0], 0), thread(1.0, 4, [0], 0)]
-    others = [
+    probe = [thread(2.0, 1, [0], 0), thread(1.0, 4, [0], 0)]
+    likwid = [
         Record(
             "contention",
             "thread_bandwidth",
@@ -154,9 +154,9 @@ def test_contention_by_two_programs_are_two_ways(tmp_path: Path) -> None:
         )
         for threads, value in ((1, 9.0), (4, 4.0))
     ]
-    ways = metrics.ways(view([*others, *mine]))
+    ways = metrics.ways(view([*likwid, *probe]))
     assert [way.name.split(",")[0] for way in ways] == ["firsttouch-probe", "likwid-bench"]
-    summary, page, _ = built_report(tmp_path, [*others, *mine])
+    summary, page, _ = built_report(tmp_path, [*likwid, *probe])
     assert "Contention for one memory bank: firsttouch-probe, random read-modify-write" in page
     assert "Contention for one memory bank: likwid-bench, copy" in page
     assert "9.00 GB/s per thread" not in summary.table()
@@ -181,12 +181,12 @@ def test_curves_of_programs_and_ways_stay_apart(tmp_path: Path) -> None:
     probe = [curve("firsttouch-probe", 0, bank, 1 + bank, order="random", pages="base") for bank in (0, 1)]
     huge = curve("firsttouch-probe", 0, 0, 0.8, order="random", pages="thp")
     lmbench = curve("lmbench", 0, 0, 1.1, stride_bytes=256) + curve("lmbench", 0, 1, 9.0, stride_bytes=256)
-    records = [*lmbench, *huge, *(r for one in probe for r in one)]
-    known = metrics.curves(view(records), metrics.RANDOM)
-    assert len(known) == 5
-    assert (known[0].program, known[0].local) == ("firsttouch-probe", True)
+    records = [*lmbench, *huge, *(r for bank_records in probe for r in bank_records)]
+    curves = metrics.curves(view(records), metrics.RANDOM)
+    assert len(curves) == 5
+    assert (curves[0].program, curves[0].local) == ("firsttouch-probe", True)
     summary, page, _ = built_report(tmp_path, records)
-    # The worst remote one is of the same program and way, and the other program stands beside.
+    # The worst remote latency is of the same program and way; the other program's is beside it.
     text = " ".join(summary.table().split())
     assert "worst remote 200 ns" in text
     assert "lmbench 110 ns" in text

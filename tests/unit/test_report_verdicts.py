@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts in a report: each host's, the worst first, with its cause; as text of the host, whatever it holds."""
+"""Verdicts in a report: the worst host first, with its cause; all text is escaped."""
 
 import json
 
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
-def made(tmp_path):
-    """A report of a good host, a bad one and one of which something is missing."""
+def report(tmp_path):
+    """A report of a good host, a slow one and one with a missing result."""
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "a <b> order"}
     system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
     records = [*rates(10.0, host="good"), *rates(1.0, 1.0, host="slow"), *rates(10.0, host="late")]
@@ -25,8 +25,8 @@ def made(tmp_path):
     return out
 
 
-def test_the_worst_host_is_first_on_the_page(made):
-    page = (made / "index.html").read_text()
+def test_the_worst_host_is_first_on_the_page(report):
+    page = (report / "index.html").read_text()
     begin = page.index("Verdicts")
     table = page[begin : page.index("What was not measured")]
     assert "Verdicts: 1 fail, 1 suspect, 1 pass" in table
@@ -35,12 +35,12 @@ def test_the_worst_host_is_first_on_the_page(made):
     assert "a &lt;b&gt; order" in table
 
 
-def test_the_ticket_and_the_document_have_them(made):
-    text = (made / "summary.md").read_text()
+def test_the_ticket_and_the_document_have_the_verdicts(report):
+    text = (report / "summary.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| late"))
     assert "its host \\| died" in row
     assert "| slow | fail | 0 of 1 pass |" in text
-    document = json.loads((made / "summary.json").read_text())
+    document = json.loads((report / "summary.json").read_text())
     assert {v["host"]: v["verdict"] for v in document["verdicts"]} == {
         "good": "pass",
         "slow": "fail",
