@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Submission with stand-ins for Slurm's commands: what sbatch gets, and what is written down."""
+"""Submission with stand-ins for Slurm's commands: the arguments of sbatch, and the files of the campaign."""
 
 import json
 
@@ -20,7 +20,7 @@ def campaign(tmp_path, monkeypatch):
 
 @pytest.fixture
 def sbatch(tmp_path, stand_in):
-    """Stands in for Slurm, whose sbatch refuses the host `nosuch`; returns a function with its calls so far."""
+    """Replace sbatch by a script that refuses the host `nosuch`, and return a function that returns its calls."""
     calls, count = tmp_path / "calls", tmp_path / "count"
     count.write_text("100")
     for tool in ("sinfo", "squeue", "sacct"):
@@ -58,9 +58,9 @@ def test_an_option_without_its_value_is_refused():
 
 
 def test_one_refused_host_costs_neither_the_collector_nor_its_place(campaign, sbatch):
-    made = submit.submit(campaign, ["n1", "nosuch", "n2"], ["-p", "all"], [], collecting=["--drain"])
-    assert (made.jobs, made.collector) == (["101", "102"], "103")
-    assert made.refused == {"nosuch": "sbatch: invalid node name specified"}
+    submission = submit.submit(campaign, ["n1", "nosuch", "n2"], ["-p", "all"], [], collecting=["--drain"])
+    assert (submission.jobs, submission.collector) == (["101", "102"], "103")
+    assert submission.refused == {"nosuch": "sbatch: invalid node name specified"}
     collector = sbatch()[-1]
     assert "--partition=all --dependency=afterany:10" in collector
     assert collector.endswith(f"collect.sbatch {campaign.folder} --drain")
@@ -69,10 +69,10 @@ def test_one_refused_host_costs_neither_the_collector_nor_its_place(campaign, sb
     assert set(gaps) == {"n1", "n2", "nosuch"}
 
 
-def test_hosts_that_cannot_start_are_left_out_unless_somebody_waits(campaign, sbatch, stand_in):
+def test_hosts_that_cannot_start_are_left_out_without_wait(campaign, sbatch, stand_in):
     stand_in("sinfo", "echo 'n1|idle|none'; echo 'n2|drained*|fan of psu 2'")
-    made = submit.submit(campaign, ["n1", "n2"], [], [])
-    assert (len(made.jobs), list(made.refused)) == (1, ["n2"])
+    submission = submit.submit(campaign, ["n1", "n2"], [], [])
+    assert (len(submission.jobs), list(submission.refused)) == (1, ["n2"])
     assert "fan of psu 2" in next(gap.reason for gap in state.state(campaign).gaps if gap.host == "n2")
     assert len(submit.submit(campaign, ["n1", "n2"], [], [], wait=True).jobs) == 2
 

@@ -20,10 +20,10 @@ SCRIPT = 'die() { echo "died: ${*:2}"; exit "$1"; }; . "$0"; check_firsttouch "$
 
 @pytest.fixture
 def check(tmp_path):
-    """Returns a function that runs the check and gives its exit status and what it said."""
+    """Return a function that runs the check and returns its exit status and message."""
 
     def run(*argv):
-        # No program at all is on its PATH.
+        # Its PATH has no program.
         env = {"FIRSTTOUCH_VERDICTS": str(tmp_path), "PATH": ""}
         bash = shutil.which("bash")
         done = subprocess.run(
@@ -36,15 +36,15 @@ def check(tmp_path):
 
 
 def write(folder, word, *, age=0, why="it is slow"):
-    found = HostVerdict(
+    verdict = HostVerdict(
         host=socket.gethostname(),
         system="s",
         findings=(Finding("latency", "random_latency", {}, "ns", (1.0,), None, word, why),),
         unjudged=0,
         missing=(),
     )
-    line = verdict_file.line(found, measured=time.time() - age)
-    (folder / found.host).write_text(line + "\n")
+    line = verdict_file.line(verdict, measured=time.time() - age)
+    (folder / verdict.host).write_text(line + "\n")
 
 
 @pytest.mark.parametrize("word", ["pass", "suspect", "invalid"])
@@ -56,27 +56,27 @@ def test_only_a_fail_is_a_proof_against_a_host(check, tmp_path, word):
 
 def test_a_fail_dies_with_the_reason(check, tmp_path):
     write(tmp_path, "fail", why="it's $(slow); `x`")
-    status, said = check()
+    status, message = check()
     assert status == 1
-    assert said.startswith("died: check_firsttouch:")
-    assert "random_latency: it_s _(slow); _x_" in said
+    assert message.startswith("died: check_firsttouch:")
+    assert "random_latency: it_s _(slow); _x_" in message
 
 
 def test_an_age_makes_a_verdict_necessary(check, tmp_path):
     assert check() == (0, "")
-    status, said = check("60")
-    assert (status, "no verdict of this host" in said) == (1, True)
+    status, message = check("60")
+    assert (status, "no verdict of this host" in message) == (1, True)
     write(tmp_path, "pass", age=120)
     assert check() == (0, "")
-    status, said = check("60")
-    assert (status, "s old, at most 60" in said) == (1, True)
+    status, message = check("60")
+    assert (status, "s old, at most 60" in message) == (1, True)
 
 
 def test_a_verdict_of_the_future_is_not_fresh(check, tmp_path):
     write(tmp_path, "pass", age=-3600)
     assert check() == (0, "")
-    status, said = check("60")
-    assert (status, "a clock is wrong" in said) == (1, True)
+    status, message = check("60")
+    assert (status, "a clock is wrong" in message) == (1, True)
 
 
 def test_slurms_name_is_found_on_a_host_with_a_domain(check, tmp_path):
@@ -85,10 +85,10 @@ def test_slurms_name_is_found_on_a_host_with_a_domain(check, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "rubbish\n", "pass\n", "good 1 n1 s x\n", "fail x n1 s x\n"])
-def test_what_is_no_verdict(check, tmp_path, text):
+def test_a_file_that_is_not_a_verdict(check, tmp_path, text):
     (tmp_path / socket.gethostname()).write_text(text)
-    status, said = check()
-    assert (status, "is not a verdict" in said) == (1, True)
+    status, message = check()
+    assert (status, "is not a verdict" in message) == (1, True)
 
 
 def test_an_age_that_is_none(check):
