@@ -52,7 +52,7 @@ def read(lock: Path) -> list[Source]:
         try:
             source = Source(**json.loads(line))
         except (ValueError, TypeError) as error:
-            raise Wrong(f"{lock}:{number}: no source: {error}") from error
+            raise Wrong(f"{lock}:{number}: not a source: {error}") from error
         _check(source, f"{lock}:{number}")
         sources.append(source)
     return sources
@@ -60,12 +60,12 @@ def read(lock: Path) -> list[Source]:
 
 def _check(source: Source, where: str) -> None:
     if len(source.sha256) != 64 or set(source.sha256) - set("0123456789abcdef"):
-        raise Wrong(f"{where}: '{source.sha256}' is no SHA-256")
+        raise Wrong(f"{where}: '{source.sha256}' is not a SHA-256")
     if not source.url.startswith(("https://", "http://", "ftp://")):
-        raise Wrong(f"{where}: '{source.url}' is no URL")
+        raise Wrong(f"{where}: '{source.url}' is not a URL")
     path = Path(source.path)
     if path.is_absolute() or ".." in path.parts or source.sha256 not in path.name:
-        raise Wrong(f"{where}: '{source.path}' is no place in a mirror")
+        raise Wrong(f"{where}: '{source.path}' is not a path in a mirror")
 
 
 def write(lock: Path, sources: Sequence[Source]) -> None:
@@ -101,7 +101,7 @@ def fill(lock: Path, mirror: Path, given: Path | None, only: Sequence[str], *, s
             elif source.sha256 in by_sum:
                 _place(place, source.sha256, lambda out, file=by_sum[source.sha256]: _copy(file, out))
             else:
-                raise Wrong(f"no file with its checksum in {given}")
+                raise Wrong(f"no file with this checksum in {given}")
             say(f"{text}: {'downloaded' if by_sum is None else 'taken'}, verified")
         except (Wrong, OSError) as error:
             missing += 1
@@ -130,7 +130,7 @@ def replacing(place: Path) -> Iterator[Path]:
 
 def _sums(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
-        raise Wrong(f"{folder} is no directory")
+        raise Wrong(f"{folder} is not a directory")
     return {_sum(file): file for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
@@ -149,7 +149,7 @@ def _place(place: Path, sha256: str, get: Callable[[Any], None]) -> None:
 
 
 def _download(url: str, out: Any) -> None:
-    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310  (read() lets URLs through alone)
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310  (read() accepts only http, https and ftp)
         shutil.copyfileobj(answer, out)
 
 

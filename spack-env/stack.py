@@ -176,7 +176,7 @@ def environment(args: argparse.Namespace) -> Path:
 def _kept(args: argparse.Namespace) -> Path | None:
     """Return the kept lock file of a profile and target, which makes all sites build the same packages.
 
-    Return None for a part of the packages and for a site with packages of its own.
+    Return None for a part of the packages and for a site with its own packages.
     """
     if args.only or args.site:
         return None
@@ -208,7 +208,7 @@ def target(args: argparse.Namespace) -> str:
     systems, default = _targets()["systems"], _targets()["default"]
     if args.system:
         if args.system not in systems:
-            raise Wrong(f"targets.yaml names no target of system '{args.system}': add it, or give --target")
+            raise Wrong(f"targets.yaml has no target for system '{args.system}': add it, or give --target")
         return str(systems[args.system])
     machine = platform.machine()
     if machine not in default:
@@ -232,7 +232,7 @@ def family(name: str) -> str:
     import archspec.cpu  # noqa: PLC0415  (`mirror` runs without archspec)
 
     if name not in archspec.cpu.TARGETS:
-        raise Wrong(f"'{name}' is no target that archspec knows")
+        raise Wrong(f"archspec does not know the target '{name}'")
     return str(archspec.cpu.TARGETS[name].family)
 
 
@@ -244,9 +244,9 @@ def check_spack(profile: str) -> Path:
     """Return Spack's program; raises Wrong if its clone, or the clone of the recipes, is missing."""
     program = Path(os.environ.get("SPACK_ROOT", ""), "bin", "spack")
     if not os.environ.get("SPACK_ROOT") or not program.is_file():
-        raise Wrong("SPACK_ROOT names no clone of Spack (git clone -b v1.1.0 …/spack)", status=3)
+        raise Wrong("SPACK_ROOT is not a clone of Spack (git clone -b v1.1.0 …/spack)", status=3)
     if profile != "online" and not Path(os.environ.get("SPACK_PACKAGES", ""), "repos").is_dir():
-        raise Wrong("SPACK_PACKAGES names no clone of spack-packages (git clone -b v2026.03.0 …)", status=3)
+        raise Wrong("SPACK_PACKAGES is not a clone of spack-packages (git clone -b v2026.03.0 …)", status=3)
     return program
 
 

@@ -31,7 +31,7 @@ SPECS = {spec.split("@")[0]: spec.split("@")[1].split()[0] for spec in DESCRIBED
 
 needs_spack = pytest.mark.skipif(
     not (os.environ.get("SPACK_ROOT") and os.environ.get("SPACK_PACKAGES")),
-    reason="NO SPACK IS TESTED: SPACK_ROOT and SPACK_PACKAGES name no clones of it",
+    reason="SPACK IS NOT TESTED: SPACK_ROOT and SPACK_PACKAGES do not name its clones",
 )
 
 
@@ -143,8 +143,8 @@ def test_an_environment_takes_the_lock_of_its_profile(tmp_path):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"target": "pentium9"}, "no target that archspec knows"),
-        ({"system": "no-such"}, "names no target of system 'no-such'"),
+        ({"target": "pentium9"}, "archspec does not know the target"),
+        ({"system": "no-such"}, "has no target for system 'no-such'"),
     ],
 )
 def test_what_there_is_no_target_for(tmp_path, given, reason):
@@ -157,7 +157,7 @@ def test_spack_that_is_not_there_is_said(tmp_path):
     argv = [sys.executable, SPACK / "stack.py", "concretize", "--prefix", tmp_path]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 3
-    assert "SPACK_ROOT names no clone of Spack" in done.stderr
+    assert "SPACK_ROOT is not a clone of Spack" in done.stderr
 
 
 # ---------------------------------------------------------------- sources
@@ -173,10 +173,10 @@ def test_the_lock_names_every_package_with_a_source():
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("sha256", "abc", "is no SHA-256"),
-        ("url", "file:///etc/passwd", "is no URL"),
-        ("path", "../../outside", "is no place in a mirror"),
-        ("path", "/etc/passwd", "is no place in a mirror"),
+        ("sha256", "abc", "is not a SHA-256"),
+        ("url", "file:///etc/passwd", "is not a URL"),
+        ("path", "../../outside", "is not a path in a mirror"),
+        ("path", "/etc/passwd", "is not a path in a mirror"),
     ],
 )
 def test_a_lock_that_is_wrong(tmp_path, field, value, reason):
@@ -186,7 +186,7 @@ def test_a_lock_that_is_wrong(tmp_path, field, value, reason):
     with pytest.raises(sources.Wrong, match=rf"sources.lock:2: .*{reason}"):
         sources.read(file)
     file.write_text("{}\n")
-    with pytest.raises(sources.Wrong, match=r"sources.lock:1: no source"):
+    with pytest.raises(sources.Wrong, match=r"sources.lock:1: not a source"):
         sources.read(file)
 
 
@@ -211,7 +211,7 @@ def test_a_mirror_is_filled_from_files_of_any_name_and_verified(tmp_path, lock):
     (given / "deep" / "what.ever").write_bytes(texts["one"])
     (given / "two-1.tar.gz").write_bytes(b"another text")
     assert sources.fill(file, mirror, given, [], say=messages.append) == 1
-    assert "MISSING: no file with its checksum" in " ".join(messages)
+    assert "MISSING: no file with this checksum" in " ".join(messages)
     (given / "two-1.tar.gz").write_bytes(texts["two"])
     assert sources.fill(file, mirror, given, [], say=messages.append) == 0
     assert sorted(f.read_bytes() for f in mirror.rglob("*.tar.gz")) == sorted(texts.values())
@@ -222,7 +222,7 @@ def test_a_mirror_is_filled_from_files_of_any_name_and_verified(tmp_path, lock):
     assert spoilt.read_bytes() in texts.values()
     with pytest.raises(sources.Wrong, match="no source of three"):
         sources.fill(file, mirror, given, ["three"], say=messages.append)
-    with pytest.raises(sources.Wrong, match="is no directory"):
+    with pytest.raises(sources.Wrong, match="is not a directory"):
         sources.fill(file, mirror, tmp_path / "no", [], say=messages.append)
 
 

@@ -29,11 +29,11 @@ class Stream(Package):
 
     def install(self, spec, prefix):
         mkdirp(prefix.bin)
-        size, passes = (spec.variants[name].value for name in ("stream_array_size", "ntimes"))
+        size, repetitions = (spec.variants[name].value for name in ("stream_array_size", "ntimes"))
         # The default code model cannot address static arrays of more than 2 GiB.
         model = ["-mcmodel=medium"] if spec.satisfies("target=x86_64:") else []
         openmp = [self.compiler.openmp_flag] if spec.satisfies("+openmp") else []
         Executable(spack_cc)(
-            *("-O3", *model, *openmp, f"-DSTREAM_ARRAY_SIZE={size}", f"-DNTIMES={passes}"),
+            *("-O3", *model, *openmp, f"-DSTREAM_ARRAY_SIZE={size}", f"-DNTIMES={repetitions}"),
             *("stream.c", "-o", join_path(prefix.bin, "stream")),
         )
