@@ -17,10 +17,10 @@ export CMD
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
 
-setup: ## install what is missing: Debian's packages and .venv (a second time: nothing)
+setup: ## install missing Debian packages and .venv (a second run changes nothing)
 	@setup/setup.sh run
 
-# Where the programs come from an image or a view, Debian's packages are not needed.
+# If the programs come from an image or a Spack view, Debian's packages are not needed.
 run: ## the main job: characterize this host, report in reports/out/latest (SYSTEM=, DATASET=, ALIGNER=|all, BACKEND=apptainer|spack)
 	@setup/setup.sh $(if $(filter apptainer spack,$(BACKEND)),venv,run)
 	@$(BIN)/firsttouch characterize --system $(SYSTEM) --dataset $(DATASET) $(if $(ALIGNER),--aligner $(ALIGNER)) \
@@ -29,8 +29,9 @@ run: ## the main job: characterize this host, report in reports/out/latest (SYST
 images: setup ## the Apptainer images of containers/, with checksums and lists of packages (IMAGE=aligners|membench|firsttouch; SPACK=online|airgap|debian MIRROR=)
 	@$(BIN)/python containers/images.py $(IMAGE) $(if $(SPACK),--spack $(SPACK)) $(if $(MIRROR),--mirror $(MIRROR))
 
-# Phase 1 is limited by the CPUs, but hostile input also waits for signals: two workers per CPU on a small host.
-# Phase 2 starts programs that use all CPUs, but the slurm suite mostly waits. tests/conftest.py orders the suites.
+# Phase 1 (unit, golden, hostile) is limited by the CPUs, but hostile input also waits for signals: two workers per
+# CPU on a small host. Phase 2 (all others) starts programs that use all CPUs, but the slurm suite mostly waits.
+# tests/conftest.py orders the suites.
 PYTEST := $(BIN)/python -m pytest -q --durations=25
 WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : n)))
 
@@ -41,7 +42,7 @@ test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration
 	@$(if $(filter unit golden hostile,$(SUITE)),,$(PYTEST) $(if $(SUITE),,-n 3 --dist loadscope) \
 	    -m "$(or $(SUITE),not (unit or golden or hostile))")
 
-lint: setup ## ruff, mypy (strict on src/), the order of the packages, shellcheck, clang-format
+lint: setup ## ruff, mypy (strict on src/), the import order of the packages, shellcheck, clang-format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
@@ -54,7 +55,7 @@ bench: setup ## measure this program's own cost, and compare the probe with othe
 	    echo "== $$file"; $(BIN)/python $$file || exit; \
 	done
 
-paper: setup ## the papers' tables and figures from reports/published, and where their prose disagrees (OUT=reports/out/paper)
+paper: setup ## the papers' tables and figures from reports/published, and contradictions with their text (OUT=reports/out/paper)
 	@$(BIN)/firsttouch paper -o $(or $(OUT),reports/out/paper)
 
 docs: setup ## the manual: reports/out/docs/index.html, which opens from disk, and manual pages in reports/out/man

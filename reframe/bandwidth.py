@@ -12,10 +12,10 @@ from firsttouch.host.cpusets import format_list
 
 @rfm.simple_test
 class bandwidth(FirstTouchCheck):  # noqa: N801
-    """STREAM's kernels by the probe: all PU-sets of as many NUMA nodes x every bank, and interleaved.
+    """STREAM's kernels by the probe: all PU-sets of ``set_size`` NUMA nodes x every bank, and interleaved.
 
-    One NUMA node gives figures 3.2 and 3.3, two figure 3.4, four figure 3.5. ``-S bandwidth.largest_set=1`` leaves
-    out the PU-sets of several NUMA nodes (98 of 107 on the Opteron).
+    One NUMA node gives figures 3.2 and 3.3, two figure 3.4, four figure 3.5. ``-S bandwidth.largest_set=1`` omits
+    the PU-sets of several NUMA nodes (98 of 107 on the Opteron).
     """
 
     set_size = parameter(cases().set_sizes())
@@ -24,12 +24,12 @@ class bandwidth(FirstTouchCheck):  # noqa: N801
     @run_after("init")
     def set_command(self):
         self.descr = f"bandwidth of the PUs of {self.set_size} NUMA nodes"
-        self.skip_if(self.set_size > self.largest_set, f"PU-sets of up to {self.largest_set} are asked for")
+        self.skip_if(self.set_size > self.largest_set, f"larger than bandwidth.largest_set={self.largest_set}")
         sets = [nodes for nodes in cases().pu_sets() if len(nodes) == self.set_size]
         self.command = ["measure", "bandwidth", "--set-sizes", str(self.set_size)]
         self.command += ["--pu-nodes", format_list(node for nodes in sets for node in nodes)]
         self.command += ["--banks", format_list(cases().host.memory_nodes)]
-        # With data on one bank; interleaved data give further records.
+        # Placements with data on one bank; interleaved data give further records.
         placements = sum(len(cases().banks(*nodes)) for nodes in sets)
         self.least_records = len(cases().effort.kernels) * placements
 
@@ -46,7 +46,7 @@ class bandwidth_others(FirstTouchCheck):  # noqa: N801
     """The same kernels by likwid-bench and STREAM, every NUMA node on its own bank: a cross-check of the probe."""
 
     program = parameter(["likwid-bench", "stream"])
-    repetitions = 1  # one is 20 passes of likwid-bench, or the best of STREAM's ten
+    repetitions = 1  # of 20 iterations of likwid-bench, or of STREAM's ten
 
     @run_after("init")
     def set_command(self):

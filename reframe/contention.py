@@ -42,7 +42,7 @@ class contention_likwid(Contention):  # noqa: N801
     """Sequential accesses by likwid-bench (copy), on one bank: a cross-check of the probe."""
 
     program = "likwid-bench"
-    repetitions = 1  # one is 20 passes
+    repetitions = 1  # of 20 iterations
 
     def banks(self):
         return cases().banks(cases().host.cpu_nodes[0])[:1]

@@ -18,7 +18,7 @@ class counters(ScenarioCheck):  # noqa: N801
     @run_after("setup")
     def count(self):
         self.executable_opts += ["--counters"]
-        # The time and the three software events, which every kernel counts.
+        # The time and the three software events that every Linux kernel counts.
         self.least_records = 4
 
     def labels(self, record):

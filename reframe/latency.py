@@ -8,7 +8,7 @@ from firsttouch.benchmarks.cases import cases
 from firsttouch.benchmarks.checks import FirstTouchCheck
 from firsttouch.host.cpusets import format_list
 
-#: The fewest sizes of a curve.
+#: Minimum number of sizes in a curve.
 LEAST_SIZES = 12
 
 

@@ -20,7 +20,7 @@ class scaling(ScenarioCheck):  # noqa: N801
 
 @rfm.simple_test
 class weak_scaling(FirstTouchCheck):  # noqa: N801
-    """Reads per second of one process and of several unbound ones, without the loading of the index.
+    """Reads per second of one process and of several unbound processes, excluding the loading of the index.
 
     ``-S weak_scaling.reads_per_thread=N`` sets the number of reads (pairs) per thread.
     """

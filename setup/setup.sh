@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Sets up what firsttouch needs: programs from Debian, the virtual environment .venv and in it the native probe.
-# A second run does nothing. Usage: setup/setup.sh run|test|venv
-# (test: also what only the tests need; venv: no packages of Debian, for programs of a container or of Spack)
+# Installs what firsttouch needs: programs from Debian, the virtual environment .venv and the native probe in it.
+# A second run changes nothing. Usage: setup/setup.sh run|test|venv
+# (test: also the programs that only the tests need; venv: only .venv, for programs from a container or from Spack)
 set -euo pipefail
 cd -P "$(dirname "$0")/.."
 group=${1:-run}
@@ -11,7 +11,7 @@ fail() { printf 'setup: error: %s\n' "$1" >&2; exit 3; }
 fail_with_log() { tail -n 5 "$log" >&2; fail "$1"; }
 say() { printf 'setup: %s\n' "$1" >&2; }
 
-# ---------------------------------------------------------------- what is missing
+# ---------------------------------------------------------------- missing packages
 present() { # what
     case $1 in
         python:*) python3 -c "import ${1#python:}" 2>/dev/null ;;
@@ -33,7 +33,7 @@ missing() {
 install_packages() { # package...
     local become=()
     if ! command -v apt-get >/dev/null; then
-        fail "missing here: $* (Debian's names); this is no Debian host: install them another way and try again"
+        fail "missing here: $* (Debian package names). This is not a Debian host: install them another way and try again"
     fi
     if [[ $(id -u) != 0 ]]; then
         if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
@@ -54,17 +54,17 @@ install_packages() { # package...
             others+=("$file")
         fi
     done
-    # Images of containers tell dpkg to leave documentation out; bowtie2-examples is nothing else.
+    # In container images, dpkg omits documentation; bowtie2-examples contains nothing else.
     options=(-o 'DPkg::Options::=--path-include=/usr/share/doc/bowtie2/*' -o Dpkg::Use-Pty=0)
     "${become[@]}" apt-get install -y -qq --no-install-recommends --reinstall "${options[@]}" "${others[@]}" &>"$log" ||
         fail_with_log "apt-get install failed for: $*"
 }
-# Prints the path of a package file from non-free, of the very mirror that the machine gets main from. The
-# machine's own sources stay as they are.
+# Downloads a package from non-free, from the same mirror as the machine's main, and prints the file's path. The
+# machine's apt sources stay unchanged.
 download_nonfree() { # package folder
     local folder=$2/apt sources uri codename key=/usr/share/keyrings/debian-archive-keyring.gpg
     mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
-    # shellcheck disable=SC2016  # apt fills its own $(…) in
+    # shellcheck disable=SC2016  # apt expands these $(…)
     sources=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' \
         'Identifier: Packages' 'Origin: Debian' 'Label: Debian' | awk '$3 == "main" && $2 !~ /-/' | sort -u | head -n 1)
     [[ -n $sources ]] || fail "no Debian mirror in this machine's apt sources: $1 cannot be found"
@@ -74,25 +74,25 @@ download_nonfree() { # package folder
     local options=(-o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=/dev/null
         -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o APT::Sandbox::User=root)
     apt-get "${options[@]}" update -qq &>"$log" ||
-        fail_with_log "non-free of this machine's mirror cannot be read: $1 is missing"
+        fail_with_log "the component non-free of this machine's mirror cannot be read: $1 is missing"
     (cd "$folder" && apt-get "${options[@]}" download -qq "$1" &>"$log") ||
         fail_with_log "$1 cannot be downloaded from non-free"
     find "$folder" -maxdepth 1 -name "$1_*.deb"
 }
 
 # ---------------------------------------------------------------- the virtual environment
-find_python() { # sets python, the interpreter that .venv is made with
+find_python() { # sets python, the interpreter that creates .venv
     local candidate
     python=
     for candidate in python3 python3.13 python3.12 python3.11; do
-        # The interpreter below a virtual environment: an activated .venv may be about to go.
+        # The base interpreter of a virtual environment, because an activated .venv may be replaced below.
         python=$("$candidate" -c 'import sys; print(sys._base_executable if sys.version_info >= (3, 11) else "")' \
             2>/dev/null) || python=
         if [[ -n $python ]]; then return; fi
     done
-    fail "Python 3.11 or newer is needed, here is $(python3 --version 2>&1)"
+    fail "Python 3.11 or newer is needed; this host has $(python3 --version 2>&1)"
 }
-# The programs of .venv begin with their own path, so that a checkout that was moved needs another one.
+# The programs of .venv contain their own path, so a checkout that was moved needs a new .venv.
 recipe() {
     { cat setup/requirements.lock pyproject.toml setup/setup.sh && echo "$PWD" && "$python" -VV; } |
         sha256sum | cut -d' ' -f1
@@ -100,7 +100,7 @@ recipe() {
 venv_is_current() {
     [[ $(cat .venv/recipe 2>/dev/null) == "$(recipe)" ]] && .venv/bin/python -c 'import firsttouch' 2>/dev/null
 }
-# Makes .venv.new, which takes the place of .venv when it is complete: until then jobs can use the old one.
+# Makes .venv.new and replaces .venv with it once it is complete: until then jobs can use the old one.
 make_venv() {
     local new=.venv.new
     say "making the virtual environment .venv ($("$python" --version))"
@@ -131,13 +131,13 @@ PYTHON
 }
 
 # ---------------------------------------------------------------- the native probe
-probe_recipe() { # also of what installs it: a new .venv is without it
+probe_recipe() { # includes the recipe of .venv: a new .venv lacks the probe
     { cat .venv/recipe && find probe -type f -print0 | sort -z | xargs -0 sha256sum; } | sha256sum | cut -d' ' -f1
 }
 build_probe() {
     say "building the native probe (firsttouch-probe)"
     if ! cmake -S probe -B .cache/probe -DWERROR=ON &>"$log"; then
-        # What an earlier checkout or compiler left there is no reason to fail.
+        # Files of an earlier checkout or compiler may be the cause: try again without them.
         rm -rf .cache/probe
         cmake -S probe -B .cache/probe -DWERROR=ON &>"$log" || fail_with_log "cmake cannot configure probe/"
     fi
@@ -147,7 +147,7 @@ build_probe() {
 }
 
 # ---------------------------------------------------------------- main
-# Two at once: the second one waits and then finds nothing to do.
+# Of two concurrent runs, the second one waits and then has nothing to do.
 mkdir -p .cache
 private=$(mktemp -d)
 trap 'rm -rf "$private"' EXIT
