@@ -207,7 +207,7 @@ def extent(instances: int) -> Extent:
 def expected(rows: Sequence[Row]) -> Prior:
     """Return the prior of a cell's rows; the tables have neither a topology nor the size of an index.
 
-    The number of replicas that were run tells how many fitted: fewer than banks if the index is larger than a
+    The number of replicas that were run shows how many fitted: fewer than banks if the index is larger than a
     bank.
     """
     most = max(r.instances for r in rows)

@@ -23,7 +23,7 @@ _THREADS = re.compile(r"^Number of Threads counted = (\d+)", re.MULTILINE)
 
 
 def installed() -> bool:
-    """Tell whether a program ``stream`` is on PATH."""
+    """Return whether a program ``stream`` is on PATH."""
     return shutil.which("stream") is not None
 
 

@@ -30,7 +30,7 @@ from firsttouch.judge.judging import MOST_REPETITIONS
 from firsttouch.judge.verdict import STATUS, HostVerdict, exit_status
 from firsttouch.systems.definition import load, mismatch
 
-#: Further jobs of a host for what is undecided: each doubles the repetitions, from 1 beyond MOST_REPETITIONS.
+#: Further jobs of a host with undecided metrics: each doubles the repetitions, from 1 beyond MOST_REPETITIONS.
 _ROUNDS = 4
 EXAMPLES = """\
   sbatch slurm/strategy.sbatch --aligner bwa-mem --dataset lambda      (on one host)
@@ -198,14 +198,14 @@ def _finish(campaign: Campaign, outcome: Outcome, *, alone: bool) -> dict[str, A
 
 
 def _campaign(args: argparse.Namespace, job: slurm.Job | None) -> Campaign:
-    """Return the campaign that is meant, which is written down if it is a new one."""
+    """Return the campaign that *args* name; a new one is written to its folder."""
     if args.campaign is None:
         unique = job.array if job else datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
         folder = paths.results() / "campaigns" / f"{args.kind}-{unique}"
     else:
         folder = campaigns.folder_of(args.campaign)
     if (folder / "campaign.json").exists():
-        # What is not said again is as it was.
+        # Options that are not given again keep the campaign's values.
         campaign = campaigns.read(folder)
         wanted = {"kind": args.kind, "system": args.system, "dataset": args.dataset}
         wanted |= {"aligners": _names(args.aligner), "repetitions": args.repetitions}

@@ -54,7 +54,7 @@ def characterize(
     holding = host_lock.measuring(say) if here else contextlib.nullcontext()
     with holding, host_lock.no_process_left():
         if here:
-            atomic_files.clear(out)  # left by a run that was killed: nobody else measures now
+            atomic_files.clear(out)  # left by a killed run, because only this process measures now
         name = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
         try:
             with atomic_files.scratch(out / name) as partial:

@@ -180,9 +180,9 @@ def _run_reports(path: Path) -> list[Path]:
 
 
 def of_system(paths: Sequence[Path], system: System) -> tuple[SamplesTable, Gathered]:
-    """Return the samples of *system* among *paths*, and tell how many records are of others.
+    """Return the samples of *system* among *paths*, and print how many records are of others.
 
-    Raises BadInput where there is none.
+    Raises BadInput if there is none.
     """
     gathered = gather(paths)
     samples = gathered.samples(system.name)

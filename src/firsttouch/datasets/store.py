@@ -258,7 +258,7 @@ class Place:
         self._write(file.name, {"recipe": file.recipe, "sha256": sha256, "from": origin})
 
     def untouched(self, file: DataFile) -> bool:
-        """Tell whether *file* is here and has not been written to since it was hashed.
+        """Return whether *file* is here and has not been written to since it was hashed.
 
         The kernel sets the change time at every write, and no program can set it back.
         """
@@ -266,7 +266,7 @@ class Place:
         return entry.get("recipe") == file.recipe and path.is_file() and entry["stamp"] == _stamp(path)
 
     def intact(self, file: DataFile, progress: Progress) -> bool:
-        """Tell whether *file* is here with the recorded content; the caller holds the lock."""
+        """Return whether *file* is here with the recorded content; the caller holds the lock."""
         if self.untouched(file):
             return True
         entry, path = self.record(file.name), self.path(file.name)

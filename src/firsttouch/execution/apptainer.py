@@ -259,7 +259,7 @@ def site_troubles() -> str:
 
 
 def setuid() -> bool:
-    """Tell whether Apptainer is installed with its set-user-ID program, which mounts images itself."""
+    """Return whether Apptainer is installed with its set-user-ID program, which mounts images itself."""
     program = shutil.which("apptainer") or shutil.which("singularity")
     if program is None:
         return False

@@ -21,7 +21,7 @@ from firsttouch.execution.build_info import Origin
 
 NATIVE = "native"
 NAMES = (NATIVE, "apptainer", "spack")
-#: The environment variable that tells records their backend.
+#: The environment variable that names the backend of records.
 VARIABLE = "FIRSTTOUCH_BACKEND"
 
 

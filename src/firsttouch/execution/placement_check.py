@@ -145,7 +145,7 @@ def _affinities(process: Path) -> list[frozenset[int]]:
 
 
 def _ended(process: Path) -> bool:
-    """Tell whether a process has ended: its last numa_maps may show pages whose policy is gone already."""
+    """Return whether a process has ended: its last numa_maps may show pages whose policy is gone already."""
     try:
         return bool(_DEAD.search((process / "status").read_text()))
     except OSError:
@@ -161,7 +161,7 @@ def _online(proc: Path) -> frozenset[int]:
 
 
 def _starting(pid: int, proc: Path) -> bool:
-    """Tell whether *pid* is still numactl or setpriv, which become the program after setting its placement."""
+    """Return whether *pid* is still numactl or setpriv, which become the program after setting its placement."""
     try:
         return (proc / str(pid) / "comm").read_text().strip() in {"setpriv", "numactl"}
     except OSError:

@@ -113,7 +113,7 @@ class Campaign:
         return Journal(longer[0] if len(longer) == 1 and not folder.exists() else folder, name)
 
     def hosts(self) -> list[Journal]:
-        """Return the journals of all hosts that came, under Slurm's names of the hosts."""
+        """Return the journals of all hosts that took part, under Slurm's names of the hosts."""
         named = {host for submission in submissions(self.folder) for host in submission.hosts}
         return [Journal(f, name_among(f.name, named)) for f in self._folders() if HOST.fullmatch(f.name)]
 

@@ -88,7 +88,7 @@ def measured(campaign_state: State) -> list[Record]:
 
 
 def missing(campaign_state: State) -> dict[str, list[str]]:
-    """Return, by host, what is missing and why; hosts that were named and did not come are included."""
+    """Return, by host, what is missing and why; named hosts that did not take part are included."""
     if campaign_state.campaign.shared:  # no host had to do any particular step
         return {j.host: [] for j in campaign_state.journals}
     by_host = {j.host: missing_of(campaign_state.campaign, j) for j in campaign_state.journals}

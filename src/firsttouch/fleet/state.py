@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of a campaign: what is finished, missing and skipped, and why; and the overview of it as text.
 
-Nothing here writes a file. Slurm's accounting tells how jobs ended.
+Nothing here writes a file. Slurm's accounting states how jobs ended.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _shared_steps(
 def _steps_of_each_host(
     campaign: Campaign, entries: dict[str, list[Entry]], submitted: Sequence[Submission], ends: _Ends
 ) -> Iterator[tuple[Gap, Entry | None]]:
-    """Yield the same for each step of each host, and the hosts that did not come."""
+    """Yield the same for each step of each host, and the hosts that did not take part."""
     for host, lines in entries.items():
         last = _last(lines)
         end = ends.of(lines[-1].job, host) if lines else "its job began nothing"

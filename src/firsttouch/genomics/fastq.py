@@ -238,7 +238,7 @@ def _prepend(tail: Bytes, block: Block) -> Bytes:
 
 
 def _valid_names(data: Bytes, starts: Ints, ends: Ints) -> Bools:
-    """Tell which name lines have a name for SAM: 1 to LONGEST_NAME bytes that do not begin with @."""
+    """Return which name lines have a name for SAM: 1 to LONGEST_NAME bytes that do not begin with @."""
     first = data[starts + 1]
     good: Bools = (first > _SPACE) & (first != _AT)
     long = np.flatnonzero(ends - starts - 1 > LONGEST_NAME)
@@ -249,7 +249,7 @@ def _valid_names(data: Bytes, starts: Ints, ends: Ints) -> Bools:
 
 
 def _valid_bytes(data: Bytes, ends: Ints, scratch: Bytes) -> Bools:
-    """Tell which records have only bytes that SAM can hold in their names, bases and qualities.
+    """Return which records have only bytes that SAM can hold in their names, bases and qualities.
 
     *scratch* is as large as *data*; reusing it is faster than new arrays.
     """

@@ -325,7 +325,7 @@ def _name_and_flag(data: mmap.mmap, at: int) -> tuple[bytes, int]:
 
 
 def _continues(data: mmap.mmap, at: int, template: bytes) -> bool:
-    """Tell whether the line at *at* is a further record of *template*."""
+    """Return whether the line at *at* is a further record of *template*."""
     if data[at : at + len(template)] != template:
         return False
     name, flag = _name_and_flag(data, at)

@@ -194,7 +194,7 @@ class Rapidgzip:
 
 
 def is_complete_gzip(file: ReadFile, size: int) -> bool:
-    """Tell whether the last member of a gzip file, which holds *size* decompressed bytes, is complete.
+    """Return whether the last member of a gzip file, which holds *size* decompressed bytes, is complete.
 
     rapidgzip 0.16.1 takes a truncated file for a complete one. A member ends with its decompressed size modulo
     2^32, which decides for a file of one member. In a file of several, the last member is searched for from the
@@ -222,7 +222,7 @@ def _member_candidates(fd: int, size: int) -> Iterator[int]:
 
 
 def _ends_file(fd: int, begin: int, size: int) -> bool | None:
-    """Tell whether the gzip member at byte *begin* ends with the file, apart from zeros; None: not a member."""
+    """Return whether the gzip member at byte *begin* ends with the file, apart from zeros; None: not a member."""
     decompressor = zlib.decompressobj(wbits=31)
     at = begin
     try:

@@ -82,7 +82,7 @@ def _unpack(tarball: Path, folder: Path) -> None:
 
 
 def _stays_inside(member: tarfile.TarInfo, folder: Path) -> bool:
-    """Tell whether *member* is a file, folder or link that stays inside *folder*, given the members before it.
+    """Return whether *member* is a file, folder or link that stays inside *folder*, given the members before it.
 
     Devices and links out of the stored root are left out. tarfile's extraction filters would do it, but are newer
     than Debian 12's Python (3.11.2).

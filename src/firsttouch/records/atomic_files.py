@@ -126,7 +126,7 @@ def digest(file: Path) -> str:
 
 
 def is_stream(place: Path) -> bool:
-    """Tell whether *place* is a device, a pipe or an open file, which is written into and not replaced."""
+    """Return whether *place* is a device, a pipe or an open file, which is written into and not replaced."""
     if _open_file(place) is not None:
         return True
     try:

@@ -342,7 +342,7 @@ def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
 # ----------------------------------------------------------------------
 # The probe compared with other programs: the same case on the same host.
 
-#: Store types that count as equal; the compiler chooses those of STREAM, and does not tell which.
+#: Store types that count as equal; the compiler chooses those of STREAM, and STREAM does not report which.
 _REGULAR = frozenset({"regular", "compiler", None})
 #: Parameters that identify a case, beside PU-set and bank.
 _SAME = ("threads", "size_bytes")

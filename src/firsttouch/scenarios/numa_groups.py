@@ -101,7 +101,7 @@ def _exchange(cost: Array, pools: list[Array], groups: int) -> None:
     beside = np.array([cost[pool].sum(axis=0) if i < groups else 0 * cost[0] for i, pool in enumerate(pools)])
 
     def helps(own: int, nodes: Array, pool: Array | int, others: Array) -> Array:
-        """Tell which exchanges of *nodes* of the pool *own* with *others* of *pool* lower the cost."""
+        """Return which exchanges of *nodes* of the pool *own* with *others* of *pool* lower the cost."""
         a, b = nodes[:, None], others[None, :]
         both = 1 + (np.asarray(pool) < groups)
         rise = beside[own, b] - beside[own, a] + beside[pool, a] - beside[pool, b] - both * cost[a, b]

@@ -85,7 +85,7 @@ class Policy:
         return tuple(t.format(bind=bind, numa_nodes=numa_nodes) for t in template)
 
     def holds(self, mode: str, extent: Extent) -> bool:
-        """Tell whether *mode*, from :func:`mode_of`, has the name and the flag of this policy."""
+        """Return whether *mode*, from :func:`mode_of`, has the name and the flag of this policy."""
         wanted, _, flag = self.mode[extent].partition("=")
         name, _, flags = mode.partition(":")[0].partition("=")
         # The flags "static" and "relative" only say how NUMA nodes are counted in a cpuset.

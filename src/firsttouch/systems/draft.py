@@ -53,8 +53,8 @@ partitions:
 references: []
 """
 _LOCAL = """\
-  # For a cluster: scheduler: slurm, access: ["--exclusive"] (and "--partition=NAME" where the site's
-  # default partition is not the one), time_limit: "1h".
+  # For a cluster: scheduler: slurm, access: ["--exclusive"] (and "--partition=NAME" if the hosts are not in
+  # the site's default partition), time_limit: "1h".
   - name: default
     description: "this host, without a scheduler"
     scheduler: local
@@ -64,7 +64,7 @@ _LOCAL = """\
     backend: native
 """
 _SLURM = """\
-  # Where the site's default partition is not the one, add "--partition=NAME" to access.
+  # If the hosts are not in the site's default partition, add "--partition=NAME" to access.
   - name: default
     description: "whole hosts by Slurm"
     scheduler: slurm

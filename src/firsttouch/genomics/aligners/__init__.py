@@ -199,7 +199,7 @@ class Aligner:
         return mates_placeholder(template)
 
     def on_stdin(self, template: Sequence[str]) -> bool:
-        """Tell whether a step reads its reads, interleaved if paired, from standard input."""
+        """Return whether a step reads its reads, interleaved if paired, from standard input."""
         return not STDIN.keys().isdisjoint(fields(template))
 
     def argv(
@@ -238,7 +238,7 @@ class Aligner:
         return sum(file.stat().st_size for file in files)
 
     def _is_large(self, index: Path) -> bool:
-        """Tell whether only a large index exists; programs prefer the small one."""
+        """Return whether only a large index exists; programs prefer the small one."""
         first = f"{index}{self.index_files[0]}"
         return bool(self.index_large) and not Path(first).is_file() and Path(first + self.index_large).is_file()
 
