@@ -284,7 +284,7 @@ def parse_yaml(text: str, file: str | Path) -> Document:
         reason = " ".join(f"not YAML: {error.problem or error.context}".split())
         raise BadInput(reason, file=file, line=mark.line + 1 if mark else 1) from error
     except RecursionError as error:
-        raise BadInput("not YAML for this program: nested too deeply", file=file, line=1) from error
+        raise BadInput("YAML nested too deeply", file=file, line=1) from error
     return Document(file, text, data, builder.line)
 
 

@@ -168,7 +168,7 @@ def call(*argv: object, cwd: Path | None = None) -> str:
         check=False,
     )
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["it printed nothing"]
         raise CannotInstall(f"apptainer cannot be installed: {argv[0]} {argv[1]}: {lines[-1]}")
     return done.stdout
 

@@ -66,7 +66,7 @@ def device(folder: Path) -> None:
 RUN = ["run", "1Inst_Original", "--aligner=bwa-mem", "--index=i/index", "--reads=r.fq"]
 ADVISE = ["advise", "--aligner=bwa-mem", "--index=i/index", "--reads=r.fq", "--budget=1"]
 INPUT, TWICE = "this output is an input too", "this output is named twice"
-OTHER = "its first line is none"
+OTHER = "its first line is not a record"
 
 ALIGNING = [
     Case("the reads", [*RUN, "-o", "r.fq"], 2, INPUT, aligning),

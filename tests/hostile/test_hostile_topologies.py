@@ -50,7 +50,7 @@ REFUSED = [
     ("external entity", XXE + document("&a;"), "not XML"),
     ("nested 1,000 times", document('<object type="Group">' * 1000 + "</object>" * 1000), "nested"),
     ("nested 100,000 times", document('<object type="Group">' * 100_000 + "</object>" * 100_000), "nested"),
-    ("no NUMA node", document(node=""), "without NUMA nodes"),
+    ("no NUMA node", document(node=""), "no NUMA nodes"),
     ("two PUs of one number", document(PU.format(1, "0x2")), "PU 1 is there more than once"),
     ("two NUMA nodes of one number", document(NODE.format(0, "0x2", 1)), "NUMANode 0 is there more than once"),
     ("negative memory", document(node=NODE.format(0, "0x3", -5)), "NUMANode 0: local_memory is '-5'"),
@@ -129,9 +129,9 @@ ROOTS = [
     ("absent", {}, "cannot be read: No such file"),
     ("loop of links", loop, "root.tar"),
     ("FIFO", lambda folder: os.mkfifo(folder / "root.tar"), "not a regular file"),
-    ("empty file", {"root.tar": ""}, "neither a folder nor a whole tarball"),
-    ("text", {"root.tar": "text"}, "neither a folder nor a whole tarball"),
-    ("cut", unreadable_tarball, "neither a folder nor a whole tarball"),
+    ("empty file", {"root.tar": ""}, "neither a folder nor a complete tarball"),
+    ("text", {"root.tar": "text"}, "neither a folder nor a complete tarball"),
+    ("cut", unreadable_tarball, "neither a folder nor a complete tarball"),
     ("empty tarball", tarball(), "no sys/ folder"),
     ("tarball of a folder without sys", tarball(("proc/cpuinfo", b"")), "no sys/ folder"),
     ("empty folder", lambda folder: (folder / "root.tar").mkdir(), "no sys/ folder"),
@@ -145,7 +145,7 @@ ROOTS = [
     ("only what leads outside", tarball(("../sys/a", b"x"), ("/sys/a/../../b", b"x")), "no sys/ folder"),
     ("sys is a link outside", tarball(("sys", tarfile.SYMTYPE, "../../../sys")), "no sys/ folder"),
     ("sys is a device", tarball(("sys", tarfile.CHRTYPE, "")), "no sys/ folder"),
-    ("only an empty sys", {"root.tar/sys/none": ""}, "lstopo failed|not an hwloc topology|without NUMA nodes"),
+    ("only an empty sys", {"root.tar/sys/none": ""}, "lstopo failed|not an hwloc topology|no NUMA nodes"),
 ]
 
 #: The arguments of a plan on a sound topology, and a pattern of the message; all are refused.

@@ -223,7 +223,7 @@ LIST = '[ "$1" = -a ] && printf "copy - x\\nstream - x\\n" && exit 0\n'
 @pytest.mark.parametrize(
     "broken",
     [
-        ("exit 7", "ended with status 7: it said nothing"),
+        ("exit 7", "ended with status 7: it printed nothing"),
         ("echo cannot >&2; exit 1", "ended with status 1: cannot"),
         ("kill -SEGV $$", "ended with signal SIGSEGV"),
         ("exit 0", "printed no curve|did not use"),
@@ -293,7 +293,7 @@ def test_a_benchmark_that_moves_itself_is_invalid(measure, stand_in):
     done, file = measure("contention", "--program=likwid-bench", "--threads=1")
     assert done.returncode == 1, done
     assert {r.status for r in schema.read(file)} == {"invalid"}
-    assert f"threads may run on PUs {other}, asked for were {pu}" in done.stderr.splitlines()[-1]
+    assert f"threads may run on PUs {other}, requested were {pu}" in done.stderr.splitlines()[-1]
 
 
 def test_the_program_for_latency_is_found_where_debian_hides_it():

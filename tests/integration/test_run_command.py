@@ -361,7 +361,7 @@ def test_another_memory_policy_is_seen(align, stand_in, tmp_path):
     name = next(n for n in SCENARIOS if n.startswith("1Inst_Interleave"))
     done = align(name, "--json")
     assert done.returncode == 1, done
-    assert "memory policy is local, asked for was interleave" in json.loads(done.stdout)["reason"]
+    assert "memory policy is local, requested was interleave" in json.loads(done.stdout)["reason"]
 
 
 @pytest.mark.parametrize("name", [SCENARIOS[0], SCENARIOS[-1]])

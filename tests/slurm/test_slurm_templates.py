@@ -51,7 +51,7 @@ def test_an_array_of_validate_collects_once_when_all_have_ended(site: Site) -> N
     output = site.collected(job)
     hosts = site.state(f"validate-{job}").hosts
     # Slurm may run two array elements on one host; then the output has a line for a missing host.
-    assert len(hosts) == 3 or "3 were asked for" in output
+    assert len(hosts) == 3 or "3 were requested" in output
 
 
 def test_job_line_and_command_agree_on_a_host_that_fails_and_is_drained(site: Site) -> None:

@@ -102,7 +102,7 @@ def test_the_fastest_scenario_is_recommended_within_the_budget(host, best):
 def test_the_first_load_from_disk_does_not_count(host):
     _, document = host(times("8Inst_Original"), loading=5.0, noise=itertools.chain([8.0], itertools.repeat(1.0)))
     assert document["predicted_s"]["low"] <= 3605 <= document["predicted_s"]["high"]
-    assert any("warm up" in m for m in host.messages)
+    assert any("warm-up" in m for m in host.messages)
 
 
 def test_a_load_is_not_taken_for_work(host):

@@ -195,10 +195,10 @@ def test_version(aln, stand_in, monkeypatch, tmp_path):
     stand_in("aln", "echo aln 1.2-r3 >&2; exit 1")
     assert aln.version() == "1.2-r3"
     stand_in("aln", "echo what")
-    with pytest.raises(RunFailed, match="aln -V does not say its version"):
+    with pytest.raises(RunFailed, match="aln -V does not print its version"):
         aln.version()
     (tmp_path / "stand-ins" / "aln").write_bytes(b"\x7fELF nonsense")
-    with pytest.raises(RunFailed, match="aln -V does not say its version"):
+    with pytest.raises(RunFailed, match="aln -V does not print its version"):
         aln.version()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(

@@ -355,14 +355,14 @@ class TestState:
         campaign_state = state.state(campaign)
         assert [(g.host, g.step) for g in campaign_state.gaps] == [("n2", ""), ("n1", "latency-0")]
         text = overview(campaign_state, ())
-        assert text.index("n2: it did not come") < text.index("n1 latency-0")
+        assert text.index("n2: it did not take part") < text.index("n1 latency-0")
 
     def test_fewer_hosts_than_asked_for(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))
         finish(campaign, "n1", "topology")
         note(tmp_path, "12", 3)
         (gap,) = state.state(campaign).gaps
-        assert gap.text.startswith("hosts: 3 were asked for, 1 came")
+        assert gap.text.startswith("hosts: 3 were requested, 1 took part")
 
 
 class TestCollect:

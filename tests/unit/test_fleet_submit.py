@@ -65,7 +65,7 @@ def test_one_refused_host_costs_neither_the_collector_nor_its_place(campaign, sb
     assert "--partition=all --dependency=afterany:10" in collector
     assert collector.endswith(f"collect.sbatch {campaign.folder} --drain")
     gaps = {gap.host: gap.reason for gap in state.state(campaign).gaps}
-    assert gaps["nosuch"] == "it did not come: sbatch: invalid node name specified"
+    assert gaps["nosuch"] == "it did not take part: sbatch: invalid node name specified"
     assert set(gaps) == {"n1", "n2", "nosuch"}
 
 

@@ -126,7 +126,7 @@ def weighed(verdicts):
 @example(349)  # a host's last repetition is invalid, and those before were disturbed
 def test_columns_judge_as_the_rules_do(tmp_path_factory, seed):
     records = simulated(seed)
-    missing = {"n0": ["latency-0: its host died"], "late": ["it did not come"]}
+    missing = {"n0": ["latency-0: its host died"], "late": ["it did not take part"]}
     for system in (references(tmp_path_factory.getbasetemp(), seed), Undescribed("s")):
         plain_verdicts = plain.judge(records, system, missing=missing) if system.facts else None
         verdicts = judge(records, system, missing=missing)

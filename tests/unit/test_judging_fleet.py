@@ -367,7 +367,7 @@ class TestWords:
         records = [*rates(100.0), *(r for i in range(3) for r in rates(1.0, **other, parameters={"bank": i}))]
         (verdict,) = judge(records, system)
         assert (
-            "nothing judges 3 of 4 measured metrics; this pass is based on less than half of them"
+            "3 of 4 measured metrics were not judged; this pass is based on less than half of them"
             in verdict.line()
         )
 

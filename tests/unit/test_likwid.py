@@ -103,7 +103,7 @@ def test_a_figure_that_is_none(text, field, value):
 def test_a_figure_that_was_changed(text, field, factor):
     figure = re.search(rf"^{re.escape(field)}:\s+(\S+)", text, flags=re.MULTILINE)
     broken = text[: figure.start(1)] + f"{float(figure[1]) * factor:.6f}" + text[figure.end(1) :]
-    with pytest.raises(RunFailed, match="its bytes and time say"):
+    with pytest.raises(RunFailed, match="its bytes and time give"):
         parse(broken, threads=2)
 
 

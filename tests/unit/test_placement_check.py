@@ -44,13 +44,13 @@ def test_a_placement_that_holds(threads):
             observed(GOOD, unreadable="/proc/7/numa_maps: Permission denied"),
             "cannot be verified: /proc/7/numa_maps",
         ),
-        (observed(GOOD, pus=(0, 1, 2, 3)), "threads may run on PUs 2-3, asked for were 0-1"),
+        (observed(GOOD, pus=(0, 1, 2, 3)), "threads may run on PUs 2-3, requested were 0-1"),
         (observed(GOOD, pus=(0,)), "2 threads are held on PUs 0 of 0-1: something else pins them"),
         (observed(GOOD, held=(1,)), "2 threads are held on PUs 1 of 0-1: something else pins them"),
-        (observed(GOOD, modes={"default": 10000}), "memory policy is default, asked for was bind"),
+        (observed(GOOD, modes={"default": 10000}), "memory policy is default, requested was bind"),
         (
             observed(GOOD, modes={"bind:0": 9000, "default": 1000}),
-            "memory policy is bind:0, default, asked for was bind",
+            "memory policy is bind:0, default, requested was bind",
         ),
         (
             observed({0: 5000, 1: 4800, 2: 200}),
@@ -80,7 +80,7 @@ def test_pages_of_one_instance_may_lie_anywhere():
     assert verify(asked("original", "whole"), 2, everywhere) == ""
     everywhere.modes = {"local": 10001}
     assert verify(asked("localalloc", "whole"), 2, everywhere) == ""
-    assert "asked for was default" in verify(asked("original", "whole"), 2, everywhere)
+    assert "requested was default" in verify(asked("original", "whole"), 2, everywhere)
 
 
 @pytest.mark.parametrize("extent", ["whole", "part"])
@@ -127,7 +127,7 @@ def test_interleaved_pages_are_even(pages, holds, extent):
 )
 def test_modes_with_flags(policy, mode, holds):
     reason = verify(asked(policy), 2, observed(GOOD, modes={mode: 10000}))
-    assert reason == "" if holds else f"memory policy is {mode}, asked for was " in reason
+    assert reason == "" if holds else f"memory policy is {mode}, requested was " in reason
 
 
 def test_weights_are_no_even_share():

@@ -71,9 +71,9 @@ MAPS = "7f00 {mode} anon=1 dirty=1 N0=1 kernelpagesize_kB=4"
     ("script", "reason"),
     [
         (f"echo '{MAPS.format(mode='prefer (many):0')}'", ""),
-        (f"echo '{MAPS.format(mode='prefer:0')}'", "this host gives prefer:0 in its place"),
-        (f"echo '{MAPS.format(mode='default')}'", "this host gives default in its place"),
-        ("exit 0", "this host gives no policy in its place"),
+        (f"echo '{MAPS.format(mode='prefer:0')}'", "this host gives prefer:0 instead"),
+        (f"echo '{MAPS.format(mode='default')}'", "this host gives default instead"),
+        ("exit 0", "this host gives no policy instead"),
         ("echo 'unknown option' >&2; echo usage >&2; exit 1", "this host refuses it: unknown option"),
         ("exit 3", "this host refuses it: status 3"),
     ],

@@ -97,9 +97,9 @@ def test_cpu_seconds_and_memory(tmp_path):
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("exit 7", "sh ended with status 7: it said nothing"),
+        ("exit 7", "sh ended with status 7: it printed nothing"),
         ("echo a >&2; echo >&2; echo '  b ' >&2; echo c >&2; exit 1", r"sh ended with status 1: b \| c"),
-        ("kill -9 $$", r"signal SIGKILL \(out of memory, or killed by a user\): it said nothing"),
+        ("kill -9 $$", r"signal SIGKILL \(out of memory, or killed by a user\): it printed nothing"),
         ("kill -SEGV $$", "sh ended with signal SIGSEGV"),
         ("kill -40 $$", "sh ended with signal 40"),
         ("printf '\\377\\n' >&2; exit 3", "status 3: \N{REPLACEMENT CHARACTER}"),

@@ -288,10 +288,10 @@ def test_stored_advice_is_shown(tmp_path):
     ("text", "message"),
     [
         ("", "it is not JSON"),
-        ("[]", "not an advice: write it again"),
+        ("[]", "not an advice file: write it again"),
         ('{"document": "firsttouch advice", "schema": 9}', "this version reads 1"),
         (json.dumps({k: v for k, v in advice().items() if k != "gain"}), "'gain' is a required property"),
-        (json.dumps(advice(gain={"expected": "2"})), "not an advice, gain"),
+        (json.dumps(advice(gain={"expected": "2"})), "not an advice file, gain"),
     ],
 )
 def test_a_file_that_is_not_an_advice_is_named(tmp_path, text, message):

@@ -182,7 +182,7 @@ def test_check_command(run, tmp_path):
     assert run("check", good)[0] == 0
     status, out, err = run("check", good, bad)
     assert status == 2
-    assert "intel-xeon: fine" in out
+    assert "intel-xeon: OK" in out
     assert f"{bad}:" in err
     status, out, _ = run("check", bad, good, "--json")
     assert status == 2

@@ -166,9 +166,9 @@ def test_memory_as_a_cache_of_memory_is_no_cache_of_a_processor(golden):
         ("<root/>", "no Machine"),
         ("<topology version='2.0'/>", "no Machine"),
         (machine(SMALL, version="1.0"), "version 1: convert it"),
-        (machine(""), "without NUMA nodes or without PUs"),
-        (machine(pus([0])), "without NUMA nodes or without PUs"),
-        (machine(node(0, [0])), "without NUMA nodes or without PUs"),
+        (machine(""), "has no NUMA nodes or no PUs"),
+        (machine(pus([0])), "has no NUMA nodes or no PUs"),
+        (machine(node(0, [0])), "has no NUMA nodes or no PUs"),
         (machine(SMALL).replace('os_index="4"', 'os_index="four"'), ""),
         (machine(SMALL).replace('os_index="4"', ""), ""),
         (machine(SMALL).replace('local_memory="1000"', 'local_memory="1 GB"'), ""),
@@ -363,8 +363,8 @@ def test_what_is_no_tarball_of_a_root(tmp_path):
     text.write_text("no tarball\n")
     reasons = {
         empty: "no file-system root: it has no sys/ folder",
-        cut: "neither a folder nor a whole tarball",
-        text: "neither a folder nor a whole tarball: file could not be opened successfully$",
+        cut: "neither a folder nor a complete tarball",
+        text: "neither a folder nor a complete tarball: file could not be opened successfully$",
         tmp_path / "nothing": "cannot be read: No such file",
     }
     for file, reason in reasons.items():

@@ -126,7 +126,7 @@ def test_missing_results_are_named_and_keep_a_host_from_passing(bandwidth):
     (verdict,) = judge(rates(10.0), bandwidth, missing={"n1": ["latency-0: its host died"]})
     assert verdict.verdict == "suspect"
     assert "missing: latency-0: its host died" in verdict.line()
-    fails, never = judge(rates(1.0, 1.0), bandwidth, missing={"n1": ["x: y"], "n9": ["it did not come"]})
+    fails, never = judge(rates(1.0, 1.0), bandwidth, missing={"n1": ["x: y"], "n9": ["it did not take part"]})
     assert (fails.verdict, never.host, never.verdict) == ("fail", "n9", "suspect")
 
 

@@ -116,7 +116,7 @@ def lines(document: dict[str, Any]) -> list[str]:
     if gain and document["recommended"] != document["default"]:
         text.append(f"times as fast as the default run {document['default']}: {_spread(gain, '')}")
     if predicted:
-        over = "" if budget["within"] else ", OVER the budget: the run is too short for advice at this price"
+        over = "" if budget["within"] else ", OVER the budget: the run is too short for trials within it"
         text.append(
             f"spent: {budget['spent_s']:.3g} s of {budget['seconds']:.3g} s "
             f"({budget['fraction']:.1%} of the predicted run){over}"
@@ -183,16 +183,16 @@ def read(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}", file=file) from error
     except ValueError as error:
-        raise BadInput(f"not an advice, because it is not JSON: {again}", file=file) from error
+        raise BadInput(f"not an advice file, because it is not JSON: {again}", file=file) from error
     if not isinstance(data, dict) or data.get("document") != DOCUMENT:
-        raise BadInput(f"not an advice: {again}, or rename the file", file=file)
+        raise BadInput(f"not an advice file: {again}, or rename the file", file=file)
     if data.get("schema") != SCHEMA:
         raise BadInput(f"advice of schema {data.get('schema')!r}, this version reads {SCHEMA}: {again}", file=file)
     import jsonschema  # noqa: PLC0415 - a large import that most commands do without
 
     for wrong in jsonschema.Draft202012Validator(_FORM).iter_errors(data):
         where = ".".join(map(str, wrong.absolute_path)) or "the document"
-        raise BadInput(f"not an advice, {where}: {wrong.message}: {again}", file=file)
+        raise BadInput(f"not an advice file, {where}: {wrong.message}: {again}", file=file)
     return data
 
 

@@ -90,7 +90,7 @@ def _cells(file: Path, lines: csv.DictReader[str]) -> list[Cell]:
             cell = grouped.setdefault(key, {})
             if scenario in cell:
                 what = f"{scenario[0]} x {scenario[1]} {scenario[2]}"
-                reason = f"a second time of {what} for {', '.join(key)}: leave one"
+                reason = f"a second time of {what} for {', '.join(key)}: remove one"
                 raise BadInput(reason, file=file, line=lines.line_num)
             cell[scenario] = time
     except csv.Error as error:

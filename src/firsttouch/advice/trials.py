@@ -340,7 +340,7 @@ def _calibrate(trials: Trials, prior: Prior, small: float, budget: float) -> tup
                 break
             if trial is not None and not warm:
                 # The first run reads the program and its index from disk.
-                trials.say(f"{trials.scenarios[first].name}: that was to warm up, and does not count")
+                trials.say(f"{trials.scenarios[first].name}: a warm-up, which does not count")
                 warm = True
                 continue
             if trial is not None:

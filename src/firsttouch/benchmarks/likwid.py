@@ -112,7 +112,7 @@ def parse(text: str, *, threads: int) -> float:
         raise RunFailed(f"likwid-bench printed no rate: {_said(text)}") from None
     # The rate must agree with bytes and time: truncated or garbled output is an error.
     if not 0.001 < rate < 100_000 or abs(counted - rate) > 0.01 * rate:
-        raise RunFailed(f"likwid-bench printed {rate} GB/s, its bytes and time say {counted:.3f}")
+        raise RunFailed(f"likwid-bench printed {rate} GB/s, but its bytes and time give {counted:.3f}")
     return rate
 
 

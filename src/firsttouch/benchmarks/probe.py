@@ -54,7 +54,7 @@ def build(folder: Path, *, sanitize: str = "", compiler: str = "") -> Path:
     in the same folder wait for each other. Raises Missing without cmake, and RunFailed if the build fails.
     """
     if shutil.which("cmake") is None:
-        raise Missing(f"{NAME} is not built, and cmake is not on PATH: `make setup` sees to both")
+        raise Missing(f"{NAME} is not built, and cmake is not on PATH: `make setup` installs both")
     folder.mkdir(parents=True, exist_ok=True)
     configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DSANITIZE={sanitize}", "-DWERROR=ON"]
     if compiler:
@@ -226,7 +226,7 @@ def follow(
     if status < 0:
         raise RunFailed(f"{NAME} ended with signal {signal_name(-status)}")
     if 1 < status < 128:
-        raise RunFailed(f"{NAME} ended with status {status}: {lines[-1] if lines else 'it said nothing'}")
+        raise RunFailed(f"{NAME} ended with status {status}: {lines[-1] if lines else 'it printed nothing'}")
     report = parse(text)
     if report.status == "failed":
         raise RunFailed(f"{NAME}: {report.reason}")
@@ -260,7 +260,7 @@ def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
             continue
         if not ready:
             if time.monotonic() - last >= SILENCE:
-                raise RunFailed(f"{NAME} said nothing for {SILENCE:.0f} s and was stopped")
+                raise RunFailed(f"{NAME} printed nothing for {SILENCE:.0f} s and was stopped")
             yield ""
             continue
         last = time.monotonic()
@@ -311,11 +311,12 @@ def parse(text: str) -> Report:
     if not objects or objects[0].get("type") != "begin" or objects[0].get("schema") != SCHEMA:
         raise RunFailed(f"{NAME} printed no report of schema {SCHEMA}: {text[:80]!r}")
     rest = objects[1:]
-    end: Mapping[str, Any] = {"status": "partial", "reason": "it ended without saying so"}
+    end: Mapping[str, Any] = {"status": "partial", "reason": "its output has no last line"}
     if rest and rest[-1].get("type") == "end":
         end = rest.pop()
         if end.get("count") != len(rest) or end.get("status") not in {"complete", "partial", "invalid", "failed"}:
-            raise RunFailed(f"{NAME} printed {len(rest)} results and says {end.get('count')}, {end.get('status')}")
+            stated = f"{end.get('count')}, {end.get('status')}"
+            raise RunFailed(f"{NAME} printed {len(rest)} results, but its last line states {stated}")
     results = tuple(_result(data, number) for number, data in enumerate(rest, start=2))
     return Report(objects[0], results, str(end["status"]), str(end.get("reason", "")), end)
 

@@ -138,7 +138,7 @@ def _system(name: str) -> dict[str, Any]:
     except Missing as error:
         return {
             "name": name,
-            "descr": f"this host, of which nothing is known: {error}",
+            "descr": f"this host, about which nothing is known: {error}",
             "hostnames": [".*"],
             **_folders(),
             "max_local_jobs": 1,

@@ -53,5 +53,7 @@ def parse(text: str, *, threads: int) -> tuple[dict[str, float], int]:
         # The rate must agree with bytes and time. Times are printed in whole microseconds.
         seconds, expected = float(line[3]), _ARRAYS[line[1].lower()] * array / 1e6 / float(line[2])
         if abs(seconds - expected) > 0.01 * expected + 1e-6:
-            raise RunFailed(f"stream printed {line[2]} MB/s for {line[1]}, its bytes and time say otherwise")
+            raise RunFailed(
+                f"stream printed {line[2]} MB/s for {line[1]}, but its bytes and time give another rate"
+            )
     return rates, array

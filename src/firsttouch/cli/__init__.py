@@ -33,7 +33,7 @@ COMMANDS = {
     "measure": "measure latency, bandwidth or contention of this host",
     "characterize": "run all checks on this host and write a report",
     "inside": "run a command in an Apptainer image or with the programs of a Spack view",
-    "campaign": "measure many hosts through Slurm, or go on with it, and collect",
+    "campaign": "measure many hosts through Slurm, continue, and collect the results",
     "validate": "judge hosts by their system's references and the fleet",
     "baseline": "learn a system's references of a fleet's records",
     "store": "append records to a store, or join its files",
@@ -45,7 +45,7 @@ COMMANDS = {
 #: Exit status after Ctrl-C. After another signal it is 128 plus its number.
 INTERRUPTED = 128 + signal.SIGINT
 DESCRIPTION = """\
-Validates NUMA hosts and tells their users how to run memory-bound programs on them.
+Validates NUMA hosts, and finds the fastest placement of memory-bound programs on them.
 
 Every command takes --json (one JSON document on standard output; messages go to standard error) and ends with
 0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if something needed is missing here."""

@@ -38,7 +38,7 @@ EXAMPLES = """\
   sbatch -N 8 slurm/validate.sbatch --system amd-opteron
   firsttouch campaign submit validate --system amd-opteron --hosts 'n[001-200]'
   firsttouch campaign run strategy --aligner bwa-mem                   (here and now, without Slurm)
-  firsttouch campaign run strategy --campaign strategy-1234            (go on where it stopped)
+  firsttouch campaign run strategy --campaign strategy-1234            (continue it)
   firsttouch campaign collect strategy-1234"""
 
 RUN = """\
@@ -46,7 +46,7 @@ RUN = """\
   firsttouch campaign run validate --system amd-opteron --drain --dry-run
   firsttouch campaign run strategy --aligner bwa-mem --aligner bowtie2 --dataset lambda
   firsttouch campaign run strategy --backend apptainer          (the programs of containers/firsttouch.sif)
-  firsttouch campaign run strategy --campaign strategy-1234     (what is missing of it)"""
+  firsttouch campaign run strategy --campaign strategy-1234     (only its missing steps)"""
 SUBMIT = """\
   firsttouch campaign submit validate --system amd-opteron --hosts 'n[001-200]'
   firsttouch campaign submit characterize --hosts n7,n9 --sbatch=--time=8:00:00"""
@@ -59,7 +59,7 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
     parser = options.command(subparsers, "campaign", EXAMPLES)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    running = options.action(actions, "run", "do what is missing of a campaign, on this host", RUN)
+    running = options.action(actions, "run", "run the missing steps of a campaign on this host", RUN)
     _add_plan(running)
     running.add_argument("--drain", action="store_true", help="validate: drain this host in Slurm if it fails")
     options.add_reservation(running)
@@ -70,23 +70,25 @@ def register(subparsers: options.Subparsers) -> None:
         help=f"validate: most repetitions of undecided metrics (default: {MOST_REPETITIONS})",
     )
     options.add_backend(running)
-    running.add_argument("--no-collect", action="store_true", help="write no report: another job will")
+    running.add_argument("--no-collect", action="store_true", help="write no report, because another job does")
     running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
     running.set_defaults(run=run_here)
-    submitting = options.action(actions, "submit", "submit a job per host, and one that collects", SUBMIT)
+    submitting = options.action(
+        actions, "submit", "submit a job per host, and one that collects the results", SUBMIT
+    )
     _add_plan(submitting)
-    submitting.add_argument("--hosts", required=True, metavar="LIST", help="as Slurm writes them: n[1-8],m2")
-    submitting.add_argument("--drain", action="store_true", help="validate: drain in Slurm what fails")
+    submitting.add_argument("--hosts", required=True, metavar="LIST", help="hosts in Slurm's notation: n[1-8],m2")
+    submitting.add_argument("--drain", action="store_true", help="validate: drain the hosts that fail in Slurm")
     _add_again(submitting)
     submitting.add_argument("--wait", action="store_true", help="wait also for hosts that are down or drained")
     submitting.set_defaults(run=submit_hosts)
-    collecting = options.action(actions, "collect", "report what is there and what is missing", COLLECT)
-    collecting.add_argument("campaign", metavar="CAMPAIGN", help="its name or folder")
+    collecting = options.action(actions, "collect", "report the results, and what is missing", COLLECT)
+    collecting.add_argument("campaign", metavar="CAMPAIGN", help="name or folder of the campaign")
     collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
-    collecting.add_argument("--drain", action="store_true", help="validate: drain in Slurm what fails")
+    collecting.add_argument("--drain", action="store_true", help="validate: drain the hosts that fail in Slurm")
     options.add_reservation(collecting)
     collecting.add_argument(
-        "--step", action="append", metavar="PATTERN", help="with --max-repetitions: only such steps"
+        "--step", action="append", metavar="PATTERN", help="with --max-repetitions: only steps whose names match"
     )
     _add_again(collecting)
     collecting.set_defaults(run=collect_campaign)
@@ -103,7 +105,7 @@ def _add_again(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="OPTION",
-        help="an option of sbatch, as --sbatch=--time=8:00:00; may be repeated",
+        help="an option for sbatch, e.g. --sbatch=--time=8:00:00; may be repeated",
     )
 
 
@@ -115,12 +117,12 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         "--aligner",
         action="append",
         metavar="A",
-        help="an aligner's scenarios; may be repeated; 'all' (default: strategy $FIRSTTOUCH_ALIGNERS or all, "
-        "others none)",
+        help="run this aligner's scenarios, or those of 'all'; may be repeated (default: strategy "
+        "$FIRSTTOUCH_ALIGNERS or all, others none)",
     )
     parser.add_argument("--repetitions", type=options.positive, help="timed runs of each case (default: 3)")
     parser.add_argument(
-        "--step", action="append", metavar="PATTERN", help="only steps of such a name (--dry-run has them)"
+        "--step", action="append", metavar="PATTERN", help="only steps whose names match (--dry-run lists them)"
     )
     parser.add_argument("--campaign", metavar="C", help="name or folder of the campaign (default: a new one)")
 
@@ -142,7 +144,7 @@ def run_here(args: argparse.Namespace) -> int:
     if difference := mismatch(load(campaign.system), topology.of_this_host()):
         if not campaign.judged or all(step.name != "topology" for step in campaign.steps):
             raise BadInput(f"{difference}: --system names another one")
-        say(f"{difference}: nothing but its topology is measured, which gives it its verdict")
+        say(f"{difference}: only its topology is measured, and its verdict follows from that")
         only = ("topology",)
     try:
         more = {"max_repetitions": args.max_repetitions, "programs": args.backend, "image": args.image}
@@ -178,7 +180,9 @@ def _unnamed(args: argparse.Namespace) -> str:
 
 def _check(args: argparse.Namespace) -> None:
     if not HOST.fullmatch(host_name()):
-        raise BadInput(f"this host is called {host_name()!r} (SLURMD_NODENAME or hostname): no name for a folder")
+        raise BadInput(
+            f"this host is called {host_name()!r} (SLURMD_NODENAME or hostname), which cannot name a folder"
+        )
     if args.drain and not KINDS[args.kind].judged:
         raise BadInput(f"--drain: a campaign of the kind {args.kind} gives no verdict")
 
@@ -306,7 +310,7 @@ def _again(campaign: Campaign, collected: collect.Collected, args: argparse.Name
     if hosts:
         submitted = _submit(campaign, hosts, submit.split_options(args.sbatch), args)
         say(
-            f"{len(submitted.jobs)} jobs measure again what is undecided, {submitted.collector} collects: "
+            f"{len(submitted.jobs)} jobs measure undecided metrics again, {submitted.collector} collects: "
             f"{', '.join(hosts)}"
         )
 
@@ -327,7 +331,7 @@ def collect_campaign(args: argparse.Namespace) -> int:
     folder = campaigns.folder_of(args.campaign)
     number = re.search(r"-(\d+)\Z", folder.name)
     if number and not folder.exists() and (tries := slurm.accounted([number[1]])):
-        raise BadInput(f"no campaign: {tries[-1].text} and wrote nothing: what it printed says why", file=folder)
+        raise BadInput(f"no campaign: {tries[-1].text} and wrote nothing: its output shows why", file=folder)
     campaign = campaigns.read(folder)
     collected = collect.collect(campaign, draw=not args.no_figures)
     if args.json:

@@ -121,7 +121,7 @@ def limits(records: Sequence[schema.Record]) -> dict[str, str]:
     """Return the limits of these records that a report must show, by topic."""
     why = {}
     if emulators := {r.software["emulator"] for r in records if "emulator" in r.software}:
-        why["judgement"] = f"the host is emulated ({', '.join(sorted(emulators))}): its speed says nothing"
+        why["judgement"] = f"the host is emulated ({', '.join(sorted(emulators))}): its speed is meaningless"
     if (thorough := profiles.chosen()).name != profiles.FULL:
         why["thoroughness"] = f"effort {thorough.name}: {thorough.title}"
     return why
@@ -167,8 +167,8 @@ def register(subparsers: options.Subparsers) -> None:
         "--aligner",
         action="append",
         metavar="A",
-        help=f"an aligner's scenarios; may be repeated; 'all' (default: ${profiles.ALIGNERS_VARIABLE} or "
-        f"{profiles.default_aligner()})",
+        help=f"run this aligner's scenarios, or those of 'all'; may be repeated (default: "
+        f"${profiles.ALIGNERS_VARIABLE} or {profiles.default_aligner()})",
     )
     options.add_backend(parser)
     parser.add_argument("-o", "--output", type=Path, help="folder of reports (default: reports/out)")

@@ -31,11 +31,11 @@ def register(subparsers: options.Subparsers) -> None:
     """Add `data` with its sub-commands to *subparsers*."""
     data = options.command(subparsers, "data", EXAMPLES)
     actions = data.add_subparsers(dest="action", required=True, metavar="list|get|verify")
-    listing = options.action(actions, "list", "show what there is and what is here", EXAMPLES)
+    listing = options.action(actions, "list", "list the datasets, and which of them are in the store", EXAMPLES)
     listing.set_defaults(run=_list)
-    getting = options.action(actions, "get", "bring a dataset into the store and print where it is", EXAMPLES)
+    getting = options.action(actions, "get", "download or generate a dataset, and print its folder", EXAMPLES)
     getting.set_defaults(run=_get)
-    verifying = options.action(actions, "verify", "read every byte of a dataset that is in the store", EXAMPLES)
+    verifying = options.action(actions, "verify", "check every byte of a dataset in the store", EXAMPLES)
     verifying.set_defaults(run=_verify)
     for parser in (getting, verifying):
         parser.add_argument("name", help="the dataset, as `firsttouch data list` names it")

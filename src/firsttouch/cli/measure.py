@@ -39,7 +39,9 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("aspect", choices=tuple(measure.PROGRAMS))
     programs = dict.fromkeys(program for names in measure.PROGRAMS.values() for program in names)
     parser.add_argument(
-        "--program", choices=tuple(programs), help=f"what measures (default: {probe.NAME}; sequential: lmbench)"
+        "--program",
+        choices=tuple(programs),
+        help=f"measuring program (default: {probe.NAME}; sequential: lmbench)",
     )
     parser.add_argument(
         "--pu-nodes", type=options.numbers, metavar="LIST", help="NUMA nodes of the PUs (default: all)"

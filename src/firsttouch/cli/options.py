@@ -89,7 +89,7 @@ def add_reservation(parser: argparse.ArgumentParser) -> None:
         "--reservation",
         default=os.environ.get("SLURM_JOB_RESERVATION", ""),
         metavar="R",
-        help="with --drain: hosts in this reservation are yours (default: the job's)",
+        help="with --drain: also drain hosts in this reservation (default: the job's)",
     )
 
 

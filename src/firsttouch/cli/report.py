@@ -53,10 +53,10 @@ def register(subparsers: options.Subparsers) -> None:
         "report",
         EXAMPLES,
         "Writes a folder with a report of measured records: index.html (one page that needs no "
-        "network), summary.md for a ticket, summary.json for machines. Of a few hosts it shows all figures; of "
-        f"more than {FEW} what is missing, which hosts are not what they should be, hosts x metrics, the "
-        "distribution of each metric and the history of hosts. Where some records cannot be read, the report is "
-        "of the others, the files are named, and the exit status is 2 (--compare writes no report).",
+        "network), summary.md for a ticket, summary.json for machines. For a few hosts it shows all figures. For "
+        f"more than {FEW} it shows missing results, the hosts that do not pass, a map of hosts and metrics, the "
+        "distribution of each metric and the history of hosts. If some records cannot be read, the report covers "
+        "the others, the files are named, and the exit status is 2 (--compare then writes no report).",
     )
     parser.add_argument(
         "records",
@@ -71,16 +71,16 @@ def register(subparsers: options.Subparsers) -> None:
         required=True,
         type=Path,
         metavar="DIR",
-        help="the report's folder: made, or replaced as a whole if it holds an earlier report",
+        help="the report's folder: created, or replaced if it holds an earlier report",
     )
     parser.add_argument(
         "--system",
         metavar="S",
-        help="the system whose references judge its hosts (of many hosts, default: what records name)",
+        help="the system whose references judge its hosts (default for many hosts: those that the records name)",
     )
-    parser.add_argument("--compare", action="store_true", help="compare two: RECORDS_OR_DIR are before and after")
+    parser.add_argument("--compare", action="store_true", help="compare two RECORDS_OR_DIR: before and after")
     parser.add_argument(
-        "--details", type=int, default=0, metavar="N", help="of many hosts: a page for each of the N worst, too"
+        "--details", type=int, default=0, metavar="N", help="for many hosts: add a page for each of the N worst"
     )
     parser.add_argument("--xml", type=Path, metavar="F", help="the host's topology as hwloc XML (lstopo F)")
     parser.set_defaults(run=run)
@@ -142,7 +142,7 @@ def _check_replaceable(out: Path) -> None:
     except (OSError, ValueError):
         earlier = None
     if strangers or not isinstance(earlier, dict) or earlier.get("document") != document.DOCUMENT:
-        what = f"it holds {strangers[0]}" if strangers else "its summary.json is none of a report"
+        what = f"it holds {strangers[0]}" if strangers else "its summary.json is not a report's"
         raise BadInput(f"not an earlier report ({what}): give a new or an empty folder", file=out)
 
 

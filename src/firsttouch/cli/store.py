@@ -10,12 +10,12 @@ from firsttouch.cli import options, record_inputs
 from firsttouch.errors import BadInput
 
 EXAMPLES = """\
-  firsttouch store append /shared/store results/       (any number of hosts may at once, without a lock)
-  firsttouch store compact /shared/store               (now and then, e.g. nightly, on one host)
+  firsttouch store append /shared/store results/       (any number of hosts at once, without a lock)
+  firsttouch store compact /shared/store               (regularly, e.g. nightly, on one host)
 
 A store is a folder of Parquet files, which report, validate and baseline read. When `append` has ended, the
-records are on the disk. `compact` joins small files into one, and deletes them an hour later: somebody may be
-reading them."""
+records are on the disk. `compact` joins small files into one, and deletes them an hour later, because other
+programs may still be reading them."""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -23,7 +23,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser = options.command(subparsers, "store", EXAMPLES)
     verbs = parser.add_subparsers(dest="verb", metavar="append|compact", required=True)
     append = options.action(
-        verbs, "append", "append records to a store, which is made where there is none", EXAMPLES
+        verbs, "append", "append records to a store, which is created if it does not exist", EXAMPLES
     )
     append.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
     record_inputs.add(append)
@@ -59,5 +59,5 @@ def _compact(args: argparse.Namespace) -> int:
         options.print_json({"file": done.file and str(done.file), "joined": done.joined, "deleted": done.deleted})
     else:
         joined = f"{done.joined} files joined: {done.file}" if done.file else "nothing to join"
-        print(f"{joined}; {done.deleted} that were joined before deleted")
+        print(f"{joined}; {done.deleted} files of earlier joins deleted")
     return 0

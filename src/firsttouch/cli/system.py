@@ -93,7 +93,7 @@ def check_files(args: argparse.Namespace) -> int:
             print(f"firsttouch: {error}", file=sys.stderr)
         else:
             if not args.json:
-                print(f"{file}: system {row['system']}: fine")
+                print(f"{file}: system {row['system']}: OK")
         rows.append(row)
     if args.json:
         print(json.dumps({"files": rows}, indent=2))

@@ -15,7 +15,7 @@ EXAMPLES = """\
   firsttouch topology
   firsttouch topology --xml host.xml --json
   firsttouch topology --fsroot /tmp/64amd64-4s2n4ca2co
-  firsttouch topology --system amd-opteron     # is this host one of that system's?"""
+  firsttouch topology --system amd-opteron     # does this host match that system?"""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -63,7 +63,7 @@ def describe(topology: Topology) -> str:
         text += f"\nmemory limit of the cgroup: {format_bytes(topology.memory_limit_bytes)}"
     text += "".join(f"\nnote: {remark}" for remark in topology.remarks())
     if not topology.distances:
-        return text + "\ndistances: the firmware tells none"
+        return text + "\ndistances: not reported by the firmware"
     order = [n.index for n in topology.numa_nodes]
     matrix = [[a] + [topology.distance(a, b) for b in order] for a in order]
     return f"{text}\n\n{tabulate(matrix, ('distance to', *map(str, order)))}"

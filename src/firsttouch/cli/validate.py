@@ -24,10 +24,10 @@ EXAMPLES = """\
   firsttouch validate --system amd-opteron results/ --drain --dry-run
 (`firsttouch campaign run validate` measures this host first.)
 
-Records of other systems are left out. A file with records that cannot be read is named; a host that they may be of
-does not pass.
-Exit status: 0 pass, 1 a host fails or is invalid, 3 suspect: what would decide it was not measured,
-2 something cannot be read."""
+Records of other systems are left out. Files with unreadable records are named, and hosts to which such records may
+belong do not pass.
+Exit status: 0 all hosts pass, 1 a host fails or is invalid, 2 something cannot be read, 3 a host is suspect,
+because the measurements that would decide are missing."""
 
 
 def register(subparsers: options.Subparsers) -> None:

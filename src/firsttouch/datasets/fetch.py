@@ -33,7 +33,7 @@ def packaged(package: str, path: Path) -> Path:
     if _is_installed(package):
         # Container images often exclude /usr/share/doc, which has the examples of packages.
         raise Missing(
-            f"{package} is installed without {path}, which dpkg was told to exclude: apt-get install --reinstall "
+            f"{package} is installed without {path}, because dpkg excludes it: apt-get install --reinstall "
             f"-o DPkg::Options::=--path-include={path.parent}/* {package}"
         )
     raise Missing(f"{path} is not on this host: apt-get install {package}")
@@ -127,7 +127,7 @@ def _attempt(url: str, part: Path, progress: Progress, limit: int | None) -> Non
         # With If-Range, a server may omit its validator.
         elif not begun or (start, total) != (size, begun.total) or validator not in (None, begun.validator):
             _discard(part)
-            raise _Interrupted("the server continued with another content than it began with")
+            raise _Interrupted("the file on the server changed during the download")
         with writing(part.parent, total):
             if total is not None:
                 need_space(part.parent, total - size, f"the rest of {part.stem}")
@@ -290,7 +290,7 @@ def verify(name: str, *, progress: Progress | None = None, **options: Any) -> Lo
     for file in request.files:
         entry, path = request.place.record(file.name), request.place.path(file.name)
         if entry.get("recipe") != file.recipe or not path.is_file():
-            why = f"{path} was got by another manifest" if path.is_file() else f"no {path}"
+            why = f"{path} is from another version of the manifest" if path.is_file() else f"no {path}"
             raise Missing(f"{name} is not in the store: {why}; {again}")
         expected = {"sha256": str(entry["sha256"])}
         if file.checksum != UNPINNED:
@@ -335,8 +335,8 @@ def _given_files(request: _Request, from_files: Sequence[Path]) -> dict[str, Pat
         return {}
     names = [file.name for file in request.files] if request.dataset.kind in ("url", "manual") else []
     if len(names) != len(from_files):
-        wants = f"{len(names)} ({', '.join(names)})" if names else "none: it is not downloaded"
-        raise BadInput(f"{request.dataset.name} takes from files {wants}; {len(from_files)} are given")
+        wants = f"{len(names)} file{'s' * (len(names) > 1)} ({', '.join(names)})" if names else "no files"
+        raise BadInput(f"{request.dataset.name} takes {wants} with --from; {len(from_files)} are given")
     for path in from_files:
         if not path.is_file() or not os.access(path, os.R_OK):
             raise BadInput("no such file, or not readable", file=path)
@@ -436,7 +436,7 @@ def _check_facts(request: _Request, file: DataFile, facts: store.Facts) -> None:
     entry = request.place.record(file.name)
     if file.checksum == UNPINNED and entry.get("recipe") == file.recipe and entry["sha256"] != sha256:
         raise store.Corrupt(
-            f"sha256 of {file.name} is {sha256}, but {entry['sha256']} when it was first got; "
+            f"sha256 of {file.name} is {sha256}, but {entry['sha256']} when it was first downloaded; "
             f"to accept the new one remove {request.place.state_path}"
         )
 
@@ -445,7 +445,7 @@ def _local(request: _Request, reference: LocalDataset | None) -> LocalDataset:
     place, files = request.place, request.files
     notes = [
         f"{file.name}: no published checksum ({file.why_unpinned}); its sha256 "
-        f"{place.record(file.name)['sha256']} was recorded when it was first got and is enforced since"
+        f"{place.record(file.name)['sha256']} was recorded when it was first downloaded and is enforced since"
         for file in files
         if file.why_unpinned
     ]

@@ -117,7 +117,7 @@ def cut_reads(chunks: Iterable[bytes], first: int | None, truncate: int | None) 
         if truncate:
             bases, qualities = ([line.rstrip(b"\r") for line in lines[part::4]] for part in (1, 3))
             if list(map(len, bases)) != list(map(len, qualities)):
-                raise Corrupt("a read has not as many qualities as bases")
+                raise Corrupt("a read has different numbers of bases and qualities")
             lines[1::4], lines[3::4] = ([line[:truncate] for line in part] for part in (bases, qualities))
         if lines:
             kept += len(lines) // 4
@@ -192,9 +192,9 @@ def _check_fastq(file: Path) -> tuple[int, int]:
         reads = inspect([file])
     except BadInput as error:
         where = "" if error.line is None else f"line {error.line}: "
-        raise Corrupt(f"not FASTQ that can be used: {where}{error.reason}") from None
+        raise Corrupt(f"unusable FASTQ: {where}{error.reason}") from None
     if reads.layouts[0].file.gzipped:
-        raise Corrupt("not FASTQ that can be used: it is gzip within gzip")
+        raise Corrupt("unusable FASTQ: it is gzip within gzip")
     with file.open("rb") as stream:
         return reads.records, len([stream.readline(), stream.readline()][1].rstrip(b"\r\n"))
 
@@ -250,7 +250,7 @@ class Place:
                 f"cannot read the store: {self.state_path}: {error.strerror}; set FIRSTTOUCH_DATA to another"
             ) from None
         except (ValueError, LookupError, AttributeError, TypeError):
-            raise BadInput("not a record of datasets: remove it to start over", file=self.state_path) from None
+            raise BadInput("not the state of a dataset: remove it to start over", file=self.state_path) from None
 
     def keep(self, temporary: Path, file: DataFile, sha256: str, origin: str) -> None:
         """Rename *temporary* to the name of *file* and record its digest and origin."""

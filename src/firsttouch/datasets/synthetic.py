@@ -231,7 +231,7 @@ def _output(prefix: Path, end: int) -> Path:
         path = prefix.with_name(f"{prefix.name}.bwa.read{end}{suffix}")
         if path.is_file():
             return path
-    raise RunFailed(f"dwgsim ended well and wrote no {prefix.name}.bwa.read{end}.fastq.gz")
+    raise RunFailed(f"dwgsim succeeded but wrote no {prefix.name}.bwa.read{end}.fastq.gz")
 
 
 def _unpack(packed: Path, target: Path, options: Options, progress: Progress) -> store.Facts:

@@ -71,7 +71,7 @@ def _store() -> Path:
     # Other users can write to the temporary folder, and their files must not be started.
     status = store.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise PermissionError(f"{store} is not this user's alone")
+        raise PermissionError(f"{store} is not a folder that only this user can write to")
     return store
 
 
@@ -245,7 +245,7 @@ def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Or
 def trouble(output: str, image: str) -> str:
     """Return in one line why an image did not start: the site's limits, then the end of Apptainer's *output*."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
-    last = next((line for line in reversed(lines) if line), "it said nothing")
+    last = next((line for line in reversed(lines) if line), "it printed nothing")
     last = re.sub(r"^(FATAL|ERROR)\s*:\s*", "", last)
     limits = site_troubles() if not Path(image).is_dir() else user_namespace_trouble()
     return f"{image} does not start: {'; '.join(filter(None, (limits, last)))}"
@@ -276,12 +276,12 @@ def user_namespace_trouble() -> str:
         if run_tool(["unshare", "--user", "true"]).returncode == 0:
             return ""
     except FirstTouchError as error:
-        return f"whether this user may make user namespaces is unknown: {error}"
+        return f"whether this user may create user namespaces is unknown: {error}"
     for name in ("user/max_user_namespaces", "kernel/unprivileged_userns_clone"):
         file = Path("/proc/sys", name)
         if file.exists() and file.read_text(encoding="ascii").strip() == "0":
             return f"no user namespaces ({name.replace('/', '.')} is 0), and Apptainer is not set-user-ID"
-    return "this user may make no user namespaces, and Apptainer is not set-user-ID"
+    return "this user may not create user namespaces, and Apptainer is not set-user-ID"
 
 
 def fuse_trouble() -> str:

@@ -51,5 +51,5 @@ def parse(text: str) -> dict[str, int]:
         if count.isdecimal():
             counts[event] = counts.get(event, 0) + int(count)
     if not counts:
-        raise CannotHere("the kernel lets this user count nothing (/proc/sys/kernel/perf_event_paranoid)")
+        raise CannotHere("the kernel does not let this user count events (/proc/sys/kernel/perf_event_paranoid)")
     return counts

@@ -206,7 +206,7 @@ def verify(asked: Placement, threads: int, observed: Observed) -> str:
     if reason := unverified(observed):
         return reason
     if stray := observed.pus - set(asked.pus):
-        return f"threads may run on PUs {format_list(stray)}, asked for were {format_list(asked.pus)}"
+        return f"threads may run on PUs {format_list(stray)}, requested were {format_list(asked.pus)}"
     if len(observed.held) < min(threads, len(asked.pus)):
         return (
             f"{threads} threads are held on PUs {format_list(observed.held)} of {format_list(asked.pus)}: "
@@ -221,7 +221,7 @@ def _judge_pages(asked: Placement, observed: Observed) -> str:
     held = sum(count for mode, count in observed.modes.items() if policy.holds(mode, asked.extent))
     if held < (1 - policy.tolerance) * total:
         wanted = policy.mode[asked.extent]
-        return f"memory policy is {', '.join(sorted(observed.modes))}, asked for was {wanted}"
+        return f"memory policy is {', '.join(sorted(observed.modes))}, requested was {wanted}"
     rule = policy.pages[asked.extent]
     if rule == "anywhere":
         return ""

@@ -87,7 +87,7 @@ class Outcome:
             how = f"signal {signal_name(-self.status)}"
             if self.status == -signal.SIGKILL:
                 how += " (out of memory, or killed by a user)"
-        return f"{self.job.argv[0]} ended with {how}: {last_lines(self.job.stderr) or 'it said nothing'}"
+        return f"{self.job.argv[0]} ended with {how}: {last_lines(self.job.stderr) or 'it printed nothing'}"
 
     def misplaced(self) -> str:
         """Return why the requested placement did not hold, or an empty string."""
@@ -281,7 +281,7 @@ def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
     """Return the message that *job* exceeded the time limit, with the end of its log."""
     which = f"instance {running.index(job)}: " if len(running) > 1 else ""
     limit = round(timeout, 1) or round(timeout, 3) or timeout
-    last = last_lines(job.job.stderr) or "it said nothing"
+    last = last_lines(job.job.stderr) or "it printed nothing"
     return f"{which}{job.job.argv[0]} did not end within {limit:g} s and was stopped: {last}"
 
 

@@ -175,19 +175,19 @@ def _steps_of_each_host(
     """Yield the same for each step of each host, and the hosts that did not take part."""
     for host, lines in entries.items():
         last = _last(lines)
-        end = ends.of(lines[-1].job, host) if lines else "its job began nothing"
+        end = ends.of(lines[-1].job, host) if lines else "its job started no step"
         for step in campaign.steps:
             entry = last.get(step.name)
             yield Gap(host, step.name, _reason(entry, ends, f"not begun: {end}")), entry
     named = {host: s for s in submitted for host in s.hosts}
     for host, submission in named.items():
         if host not in entries:
-            yield Gap(host, "", f"it did not come: {_submitted([submission], ends)}"), None
+            yield Gap(host, "", f"it did not take part: {_submitted([submission], ends)}"), None
     # If hosts were not named, only their number can be compared.
     count = max((s.count for s in submitted if not s.hosts), default=0) if not named else 0
     if count > len(entries):
         why = _submitted(submitted, ends)
-        yield Gap("", "", f"{count} were asked for, {len(entries)} came: {why}"), None
+        yield Gap("", "", f"{count} were requested, {len(entries)} took part: {why}"), None
 
 
 def _submitted(submitted: Sequence[Submission], ends: _Ends) -> str:

@@ -110,7 +110,7 @@ def _check(file: Path) -> None:
     if file.is_dir():
         raise BadInput("the output is a folder", file=file)
     if folder == Path("/dev"):
-        raise BadInput("there is no such device, and /dev is no place for files", file=file)
+        raise BadInput("there is no such device, and outputs cannot be files in /dev", file=file)
     if not os.access(folder, os.W_OK):
         raise BadInput("the folder of the output is not writable", file=file)
 

@@ -71,10 +71,10 @@ def _unpack(tarball: Path, folder: Path) -> None:
                     stored.extract(member, folder)
     except KeyError as error:  # tarfile raises it for a hard link whose target is missing
         reason = f"{member.name} is a hard link to {member.linkname}, which is not in it"
-        raise BadInput(f"not a whole tarball: {reason}", file=tarball) from error
+        raise BadInput(f"an incomplete tarball: {reason}", file=tarball) from error
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = str(error).split(":\n", maxsplit=1)[0]
-        raise BadInput(f"neither a folder nor a whole tarball: {reason}", file=tarball) from error
+        raise BadInput(f"neither a folder nor a complete tarball: {reason}", file=tarball) from error
     except RecursionError as error:
         raise BadInput("not a tarball of a host: a path in it has too many folders", file=tarball) from error
     except OSError as error:
@@ -299,7 +299,7 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     reader = _Reader()
     reader.walk(machine, package=-1, core=-1, depth=0)
     if not reader.nodes or not reader.pus:
-        raise BadInput("it is without NUMA nodes or without PUs")
+        raise BadInput("it has no NUMA nodes or no PUs")
     for kind, numbers in (("PU", [p[0] for p in reader.pus]), ("NUMANode", [n[0] for n in reader.nodes])):
         if repeated := sorted(n for n, count in Counter(numbers).items() if count > 1):
             raise BadInput(f"{kind} {repeated[0]} is there more than once")

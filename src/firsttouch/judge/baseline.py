@@ -139,7 +139,7 @@ def _why_not(reached: Level | None, sample: Case, hosts: int, system: System) ->
     parameters = _parameters(sample)
     own = system.reference(sample.check, sample.metric, parameters)
     if own is not None and len(own.parameters) >= len(parameters):
-        return f"the system's file has a reference of its own for it (line {own.line})"
+        return f"the system's file already has a reference for it (line {own.line})"
     if reached is None and hosts < FEWEST_HOSTS:
         return f"{hosts} hosts have it, {FEWEST_HOSTS} are needed"
     if reached is None:

@@ -149,7 +149,7 @@ class HostVerdict:
             parts.append(f"and {more} more")
         if self.unjudged and self.findings:
             total = len(self.findings) + self.unjudged
-            parts.append(f"nothing judges {self.unjudged} of {total} measured metrics")
+            parts.append(f"{self.unjudged} of {total} measured metrics were not judged")
             if self.verdict == "pass" and 2 * self.unjudged > total:
                 parts.append("this pass is based on less than half of them")
         return f"verdict {self.host} {self.verdict}: {'; '.join(parts)}"

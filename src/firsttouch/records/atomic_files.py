@@ -198,7 +198,7 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     taken: dict[tuple[int, int] | str | None, Path] = {}
     for out in outputs:
         if (key := _identity(out)) in taken:
-            raise BadInput("this output is named twice: each needs a file of its own", file=out)
+            raise BadInput("this output is named twice: give each a different file", file=out)
         if key is not None:
             taken[key] = out
     # Only an existing file can be an input.

@@ -283,7 +283,7 @@ def check_appendable(path: Path) -> None:
         from_dict(json.loads(begin), file=path, line=1)
     except (ValueError, RecursionError, BadInput) as error:
         raise BadInput(
-            "records can only be appended to a file of records, and its first line is none", file=path
+            "records can only be appended to a file of records, and its first line is not a record", file=path
         ) from error
 
 

@@ -346,7 +346,7 @@ class _Judge:
         }
         for name, words in schema.CHOICES.items():
             if name in table.columns:
-                wrong[f"column {name} holds another word than {', '.join(words)}"] = ~pl.col(name).is_in(words)
+                wrong[f"column {name} holds a value other than {', '.join(words)}"] = ~pl.col(name).is_in(words)
         for name in {*schema.JSON_COLUMNS, "time"} & {*table.columns}:
             if texts := self._wrong_texts(name, table[name]):
                 wrong[f"{name} {next(iter(texts.values()))}"] = pl.col(name).is_in(list(texts))

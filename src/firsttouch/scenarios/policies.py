@@ -178,4 +178,4 @@ def _tried(policy: Policy, numa_nodes: str) -> str:
     shown = {mode_of(line) for line in done.stdout.splitlines() if " anon=" in line}
     if any(policy.holds(mode, "part") for mode in shown):
         return ""
-    return f"this host gives {', '.join(sorted(shown)) or 'no policy'} in its place"
+    return f"this host gives {', '.join(sorted(shown)) or 'no policy'} instead"

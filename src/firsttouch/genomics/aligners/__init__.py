@@ -252,10 +252,10 @@ class Aligner:
         try:
             done = run_tool(self.version_argv)
         except RunFailed as error:
-            raise RunFailed(f"{' '.join(self.version_argv)} does not say its version: {error}") from error
+            raise RunFailed(f"{' '.join(self.version_argv)} does not print its version: {error}") from error
         match = re.search(self.version_pattern, done.stdout + done.stderr)
         if not match:
-            raise RunFailed(f"{' '.join(self.version_argv)} does not say its version")
+            raise RunFailed(f"{' '.join(self.version_argv)} does not print its version")
         return match[1]
 
     def _require(self, *programs: str) -> None:
