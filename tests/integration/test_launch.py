@@ -157,7 +157,9 @@ def test_reads_for_each_thread_are_repeated(few, stand_in):
 def test_too_few_batches(few):
     prefix, files = few
     work = prepare(prefix, files)
-    with pytest.raises(CannotHere, match=r"too few for 2 instances .*10,000,000 bases, .* in 1,400 reads are 1; "):
+    with pytest.raises(
+        CannotHere, match=r"too few for 2 instances .*10,000,000 bases, .* in 1,400 reads fill 1; "
+    ):
         launch.run(work, scenario(2), None)
 
 

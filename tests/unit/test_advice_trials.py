@@ -55,7 +55,7 @@ def host(tmp_path, monkeypatch, golden):
                 raise RunFailed("bwa ended with status 9")
             observed = SimpleNamespace(pages={} if seconds < 0.1 else {0: 1})
             steps = [[SimpleNamespace(observed=observed)]]
-            misplaced = odd(scenario) or ("" if observed.pages else "ended before it could be looked at")
+            misplaced = odd(scenario) or ("" if observed.pages else "ended before it could be sampled")
             return SimpleNamespace(seconds=seconds, misplaced=misplaced, steps=steps)
 
         monkeypatch.setattr(launch, "run", run)

@@ -343,13 +343,13 @@ def test_any_number_by_name():
     assert numactl(planned, "2Inst_Balancing")[1] == "--cpunodebind=1 --balancing --membind=1"
     for name, reason in {
         "3Inst_Original": "the 16 PUs that may be used do not divide into 3 equal parts",
-        "3Inst_Original_5t": "2 instances of 5 threads have a place within one NUMA node, not 3",
+        "3Inst_Original_5t": "only 2 instances of 5 threads fit within single NUMA nodes, not 3",
         "17Inst_Original_1t": "17 x 1 threads are more than 16",
         "1Inst_Original_17t": "1 x 17 threads are more than 16",
     }.items():
         with pytest.raises(CannotHere, match=f"scenario {name}: {reason}"):
             planned.scenario(name)
-    with pytest.raises(CannotHere, match="2 x 4 threads are more than 6, the PUs to be used"):
+    with pytest.raises(CannotHere, match="2 x 4 threads are more than the 6 PUs to be used"):
         plan(machine((0, 4, GIB), (1, 4, GIB)), threads=6).scenario("2Inst_Original_4t")
 
 

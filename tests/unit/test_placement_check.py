@@ -37,7 +37,7 @@ def test_a_placement_that_holds(threads):
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        (Observed(), "cannot be verified: the instance ended before it could be looked at"),
+        (Observed(), "cannot be verified: the instance ended before it could be sampled"),
         (observed({}, modes={"default": 1}), "cannot be verified: the instance ended before"),
         (observed(GOOD, looks=0), "cannot be verified: the instance ended before"),
         (
@@ -104,7 +104,7 @@ def test_interleaved_pages_are_even(pages, holds, extent):
     reason = verify(asked("interleave", extent), 2, observation)
     assert (reason == "") == holds
     if not holds:
-        assert "not even within 2%" in reason or "outside" in reason
+        assert "uneven by more than 2%" in reason or "outside" in reason
 
 
 @pytest.mark.parametrize(

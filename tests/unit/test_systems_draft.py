@@ -151,7 +151,7 @@ def test_draft_command_does_not_overwrite(run, tmp_path):
     assert run("draft", "mine", "-o", target)[0] == 0
     assert load(target).name == "mine"
     target.write_text("precious")
-    with pytest.raises(BadInput, match="is there already"):
+    with pytest.raises(BadInput, match="already exists"):
         run("draft", "mine", "-o", target)
     assert target.read_text() == "precious"
     status, out, _ = run("draft", "mine", "-o", target, "--force", "--json")

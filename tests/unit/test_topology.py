@@ -187,8 +187,8 @@ def test_memory_as_a_cache_of_memory_is_no_cache_of_a_processor(golden):
             machine(SMALL).replace('local_memory="1000"', f'local_memory="{"9" * 5000}"'),
             "NUMANode 4: local_memory",
         ),
-        (machine(SMALL + pus([3])), "PU 3 is there more than once"),
-        (machine(SMALL + node(2, [5])), "NUMANode 2 is there more than once"),
+        (machine(SMALL + pus([3])), "PU 3 occurs more than once"),
+        (machine(SMALL + node(2, [5])), "NUMANode 2 occurs more than once"),
         (machine(SMALL + '<object type="Group">' * 1000 + "</object>" * 1000), "nested more than 100 deep"),
     ],
 )

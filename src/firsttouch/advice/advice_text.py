@@ -31,7 +31,7 @@ STOPS = {
     "settled": "no further trial is worth its cost",
     "budget": "no further trial that is worth its cost fits the budget",
     "alone": "one scenario is left",
-    "short": "the reads are too few for a trial: this is the rule of thumb alone",
+    "short": "the reads are too few for a trial: only the rule of thumb was used",
 }
 
 

@@ -106,7 +106,7 @@ def draft_system(args: argparse.Namespace) -> int:
     target: Path = args.output or paths.SYSTEMS / f"{args.name}.yaml"
     printed = str(target) == "-"
     if not printed and not args.force and target.exists():
-        raise BadInput("is there already: --force overwrites it", file=target)
+        raise BadInput("already exists: --force overwrites it", file=target)
     text = draft.of_this_host(args.name)
     if not printed:
         _write(target, text)

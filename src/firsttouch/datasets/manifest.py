@@ -143,7 +143,7 @@ def load(name: str) -> Dataset:
         linked = _read(other)[0]
         # One step only, so that links between datasets cannot form a cycle.
         if key == "reference" and (linked.reference or linked.kind == "derived"):
-            raise document.error(f"reference: {other!r} holds no reference of its own", key)
+            raise document.error(f"reference: {other!r} has no reference", key)
         if key == "parent" and linked.kind in ("derived", "generated"):
             raise document.error(f"parent: {other!r} is itself {linked.kind}", key)
         if key == "parent" and (unknown := {f.source for f in dataset.files} - {f.name for f in linked.files}):

@@ -194,7 +194,7 @@ def unverified(observed: Observed) -> str:
     if observed.unreadable:
         return f"the placement cannot be verified: {observed.unreadable}"
     if not observed.looks or not observed.pages:
-        return "the placement cannot be verified: the instance ended before it could be looked at"
+        return "the placement cannot be verified: the instance ended before it could be sampled"
     return ""
 
 
@@ -234,7 +234,7 @@ def _judge_pages(asked: Placement, observed: Observed) -> str:
     mean = sum(share.values()) / len(share)
     slack = policy.tolerance * mean + HUGE_PAGE
     if rule == "even" and mean >= FEW_PAGES and any(abs(c - mean) > slack for c in share.values()):
-        return f"pages per NUMA node {_counts(share)}: not even within {policy.tolerance:.0%}"
+        return f"pages per NUMA node {_counts(share)}: uneven by more than {policy.tolerance:.0%}"
     return ""
 
 

@@ -129,7 +129,7 @@ def folder_of(given: str) -> Path:
     """Return the folder of a campaign, which *given* names or is the path of; raises BadInput."""
     if "/" in given:
         if not given.isprintable():
-            raise BadInput(f"{given!r}: the name of a campaign's folder has to be printable text in UTF-8")
+            raise BadInput(f"{given!r}: the name of a campaign's folder must be printable text in UTF-8")
         return Path(given).absolute()
     if not NAME.fullmatch(given):
         raise BadInput(f"'{given}' is not a name for a campaign: letters, digits, '.', '_' and '-', 100 at most")
@@ -246,7 +246,7 @@ def read(folder: Path) -> Campaign:
 def _campaign(data: Any, folder: Path) -> Campaign:
     """Return the campaign in *data*; raises ValueError, KeyError or TypeError for anything else."""
     if data.pop("schema") != SCHEMA:
-        raise ValueError("it is of another version of firsttouch")
+        raise ValueError("it was written by another version of firsttouch")
     if data["kind"] not in KINDS:
         raise ValueError(f"unknown kind {data['kind']!r}")
     steps = tuple(Step(s["name"], tuple(_list_of(str, s["argv"]))) for s in _list_of(dict, data.pop("steps")))

@@ -61,7 +61,8 @@ def plan(verdict: HostVerdict, source: str, reservation: str = "") -> Drain:
         return Drain((), f"{node} is drained already: {reason}")
     if taken := sorted(states & _TAKEN):
         why = f": {reason}" if reason else ""
-        hint = "; --reservation names one of yours" if set(taken) <= _RESERVED and not reservation else ""
+        unnamed = set(taken) <= _RESERVED and not reservation
+        hint = "; if the reservation is yours, name it with --reservation" if unnamed else ""
         return Drain((), f"{node} is left alone, because it is {'+'.join(taken)}{why}{hint}")
     origin = f"; {source}"[: _LONGEST // 2]
     text = f"{OURS}{verdict.reason()}"[: _LONGEST - len(origin)] + origin

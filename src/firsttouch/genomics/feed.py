@@ -134,8 +134,9 @@ def _too_few(reads: Reads, parts: int) -> str:
     each = " and ".join(f"{size:,} {unit}" for unit, size in sizes.items() if size)
     have = f"{reads.bases:,} bases in {reads.records * reads.mates:,} reads"
     reason = (
-        f"the reads are too few for {parts} instances with the output of one: the aligner works in batches of "
-        f"{each}, each instance needs one, and {have} are {reads.batches.count}; use {parts} times {each} or more"
+        f"the reads are too few for {parts} instances with the same output as one: the aligner works in batches "
+        f"of {each}, each instance needs one, and {have} fill {reads.batches.count}; "
+        f"use {parts} times {each} or more"
     )
     if not batch.bases:
         return reason

@@ -302,7 +302,7 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
         raise BadInput("it has no NUMA nodes or no PUs")
     for kind, numbers in (("PU", [p[0] for p in reader.pus]), ("NUMANode", [n[0] for n in reader.nodes])):
         if repeated := sorted(n for n, count in Counter(numbers).items() if count > 1):
-            raise BadInput(f"{kind} {repeated[0]} is there more than once")
+            raise BadInput(f"{kind} {repeated[0]} occurs more than once")
     online = frozenset(pu for pu, _, _ in reader.pus)
     owner = reader.owners()
     return Topology(

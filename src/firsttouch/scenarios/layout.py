@@ -82,14 +82,14 @@ class Layout:
             raise CannotHere(f"the {self.total} PUs that may be used do not divide into {instances} equal parts")
         each = threads or self.total // instances
         if instances * each > self.threads:
-            raise CannotHere(f"{instances} x {each} threads are more than {self.threads}, the PUs to be used")
+            raise CannotHere(f"{instances} x {each} threads are more than the {self.threads} PUs to be used")
         if instances == 1 or not bound:
             return [self._everything()] * instances, each
         if instances <= len(self.pus) and each <= min(len(s.pus) for s in self._shares(instances)):
             return self._shares(instances, each), each
         if instances > (most := sum(len(p) // each for p in self.pus.values())):
             raise CannotHere(
-                f"{most} instances of {each} threads have a place within one NUMA node, not {instances}"
+                f"only {most} instances of {each} threads fit within single NUMA nodes, not {instances}"
             )
         return self._packed(instances, each), each
 

@@ -76,7 +76,7 @@ def fields(template: Sequence[str]) -> list[str]:
     """Return the placeholders of an argv template; raises ValueError for braces that do not match."""
     parsed = [part for argument in template for part in string.Formatter().parse(argument)]
     if odd := [field for _, field, spec, conversion in parsed if spec or conversion]:
-        raise ValueError(f"{{{odd[0]}}} stands alone, without : or !")
+        raise ValueError(f"{{{odd[0]}}} must be written without : or !")
     return [field for _, field, _, _ in parsed if field is not None]
 
 
