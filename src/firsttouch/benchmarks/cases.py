@@ -22,7 +22,7 @@ BASELINE_THREADS = 16
 
 @dataclass(frozen=True)
 class Cases:
-    """What is measured of a *host* with an *effort*: the checks of ReFrame and the steps of campaigns.
+    """The cases measured on a *host* with an *effort*, by the checks of ReFrame and the steps of campaigns.
 
     The topology may be that of a system's facts (:func:`topology_of`): a login host lists the cases without access
     to the hosts. The host that runs a scenario plans it again from its own topology.

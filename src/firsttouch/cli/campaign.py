@@ -188,7 +188,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _finish(campaign: Campaign, outcome: Outcome, *, alone: bool) -> dict[str, Any]:
-    """Collect where we are the only one, and return the command's JSON document."""
+    """Collect if *alone* (no other job measures), and return the command's JSON document."""
     document: dict[str, Any] = {"campaign": str(campaign.folder), "steps": outcome.ended}
     if outcome.verdict:
         document["verdict"] = outcome.verdict.to_dict()

@@ -23,7 +23,7 @@ names: 8Inst_Original uses all PUs. 2Inst_Original_16t uses fewer: each of its t
 instances has 16 threads. `firsttouch run` takes any number of instances and
 threads that the host can carry, listed here or not."""
 
-#: Up to so many instances of a scenario are all listed; of more, the first two and the last.
+#: Up to this number of instances, all are listed; otherwise the first two and the last.
 _LISTED = 8
 _WIDTH = 80
 

@@ -83,12 +83,12 @@ class Gathered:
         return [r for seen in self.campaigns for r in collect.measured(seen)]
 
     def samples(self, system: str | None = None) -> SamplesTable:
-        """Return the samples of all records, of one *system* only where it is named."""
+        """Return the samples of all records, or only those of *system*."""
         self.systems.clear()
         return samples_table.of_frames(self._counted(self._frames(samples_table.READ)), system)
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
-        """Return all records, each once, the oldest first; only those of *hosts* or of *aligners*' checks."""
+        """Return all records, or only those of *hosts* or of *aligners*' checks, each once, the oldest first."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
         wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
@@ -106,7 +106,7 @@ class Gathered:
             yield schema.to_frame(self._measured).select(columns)
 
     def _renamed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return *frame* with the campaigns' names of hosts that it names with their domain."""
+        """Return *frame* with host names as in the campaigns, which may omit the domain."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
         names = {host: name_among(host, self.missing) for host in frame["host"].unique()} if self.missing else {}

@@ -31,7 +31,7 @@ EXAMPLES = """\
       what a firmware update changed on these hosts, metric by metric
   firsttouch report results/ -o report --json | jq '.hosts[].scenarios'
       the summary as JSON on stdout"""
-#: Of more hosts than these, the page is that of a fleet.
+#: With more hosts than this, the page is that of a fleet.
 FEW = 4
 
 

@@ -30,13 +30,13 @@ from firsttouch.systems.definition import System, available, from_file, load
 def report_of(
     paths: Sequence[Path], system: str | None, *, few: int, details: int, topology_xml: str | None
 ) -> tuple[Callable[[Path], Summary | Fleet], Callable[[], None]]:
-    """Read and judge all that *paths* hold; return what writes the report into a folder.
+    """Read and judge the records in *paths*; return a function that writes the report into a folder.
 
-    The second function returned is :meth:`Gathered.tell_unread`: the report is of all that can be read.
+    The second function returned is :meth:`Gathered.tell_unread`, because the report leaves out unreadable records.
 
-    With *system* its references judge its hosts. Of many hosts, those of other systems are judged by the
-    references of the system that their records name, if a file describes it, and by their fleet. Of at most *few*
-    hosts the page shows every figure, of more it is that of a fleet, with pages of the *details* worst hosts.
+    The references of *system* judge its hosts. If there are many hosts, those of other systems are judged by the
+    references of the system that their records name, if a file describes it, and by their fleet. For at most *few*
+    hosts the page shows every figure; for more it is that of a fleet, with pages of the *details* worst hosts.
     """
     described = load(system) if system else None
     advice = advice_text.find(paths)
@@ -52,7 +52,7 @@ def report_of(
 
     def write(out: Path) -> Fleet:
         pages = _details(gathered, fleets, described, out, details) if details else {}
-        # What hosts of campaigns did not finish is among what the verdicts miss.
+        # The verdicts already list unfinished steps of campaigns as missing.
         problems = [p for p in _problems(gathered) if not (p.host and p.kind == "failed")]
         return fleet_pages.build(fleets, out, problems=problems, pages_of=pages, guided=guided)
 

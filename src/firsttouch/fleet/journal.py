@@ -196,7 +196,7 @@ class Journal:
         return append_lines(self.records, text)
 
     def measured(self) -> Iterator[tuple[Entry, list[Record]]]:
-        """Yield each step that ended with records, and these; records of unfinished or lost steps are left out."""
+        """Yield each step that ended with records, and its records; unfinished and lost steps are left out."""
         for entry in self.entries(whole=True):
             if entry.end > entry.begin and entry.state != "lost":
                 measured = self._records_at(entry.begin, entry.end)

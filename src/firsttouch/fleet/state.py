@@ -115,7 +115,7 @@ def _is_finished(entry: Entry | None) -> bool:
 
 
 def _last(entries: Sequence[Entry]) -> dict[str, Entry]:
-    """Return the entry that counts of each step: the first finished one, else the last."""
+    """Return the decisive entry of each step: the first finished one, else the last."""
     last: dict[str, Entry] = {}
     for entry in entries:
         if not _is_finished(last.get(entry.step)):
@@ -159,7 +159,7 @@ def _reason(entry: Entry | None, ends: _Ends, default: str) -> str:
 def _shared_steps(
     campaign: Campaign, entries: dict[str, list[Entry]], submitted: Sequence[Submission], ends: _Ends
 ) -> Iterator[tuple[Gap, Entry | None]]:
-    """Yield each step of a shared campaign with its entry, and what its gap is if that is not finished."""
+    """Yield each step of a shared campaign with its entry, and its gap if the step is not finished."""
     last = _last(sorted((e for lines in entries.values() for e in lines), key=lambda e: e.time))
     default = f"not begun: {_submitted(submitted, ends)}"
     for step in campaign.steps:

@@ -466,7 +466,7 @@ class _CaseJudge:
         self.valid, self.session = table.valid[rows], table.session(groups)
         self.last_session = self.session[self.samples.ends]
         self.busy = None if case.exact else table.busy(groups)
-        #: Whether references may judge each host: as its last record says.
+        #: Whether references may judge each host, by its last record.
         self.may_judge = table.judged[rows][self.samples.ends]
         self.divided: Divided | None = None
         #: What hosts of the worse group reach, if there are two groups.

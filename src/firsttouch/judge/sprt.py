@@ -33,7 +33,7 @@ Bools = NDArray[np.bool_]
 class Groups:
     """Groups of samples: *values* holds one group after the other, *counts* the size of each (1 or more).
 
-    What is computed of each group is computed of all groups of one size at once.
+    Statistics are computed for all groups of one size at once.
     """
 
     values: Floats

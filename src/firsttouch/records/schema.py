@@ -247,8 +247,8 @@ class Unread:
 def append(path: Path, records: Iterable[Record]) -> None:
     """Append *records* to the JSON-lines file *path* and force them to the disk.
 
-    A last line without its newline, of a writer that was killed, goes: it would spoil the first of ours. Raises
-    BadInput for a file of anything else than records, which stays as it is.
+    A last line without its newline, left by a killed writer, is removed, or it would spoil the first new line.
+    Raises BadInput for a file that does not hold records, and leaves it unchanged.
     """
     check_appendable(path)
     text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
@@ -271,14 +271,14 @@ def check_appendable(path: Path) -> None:
     if not os.access(path, os.W_OK):
         raise BadInput("records cannot be appended: it is not writable", file=path)
     with path.open("rb") as file:
-        # A line that begins like a record may have any length. Of any other, only a part is read.
+        # A line that begins like a record may have any length. Of other lines only a part is read.
         begin = file.read(len(_BEGIN))
         if begin.startswith(_BEGIN) or _BEGIN.startswith(begin):
             begin += file.readline()
         else:
             begin += file.readline(_LONGEST)
     if not begin.endswith(b"\n") and _BEGIN.startswith(begin[: len(_BEGIN)]):
-        return  # empty, or the first record of a writer that was killed
+        return  # empty, or the incomplete first record of a killed writer
     try:
         from_dict(json.loads(begin), file=path, line=1)
     except (ValueError, RecursionError, BadInput) as error:
@@ -289,7 +289,7 @@ def check_appendable(path: Path) -> None:
 
 #: The beginning of each record that append writes: its keys are sorted.
 _BEGIN = b'{"better": "'
-#: More bytes than a record of another program has.
+#: Most bytes that are read of a line that begins unlike our records.
 _LONGEST = 1 << 24
 
 

@@ -61,7 +61,7 @@ _COLOUR = re.compile("|".join(_VARIABLES))
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _FONT_FAMILY = re.compile(r"\s*font-family:[^;]*;?")
 _LONG_NUMBER = re.compile(r"(-?\d+\.\d{2})\d+")
-#: What an id begins with that is to become a class.
+#: Prefix of the ids that become classes.
 _CLASS = "class-"
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
