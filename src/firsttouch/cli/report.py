@@ -26,7 +26,7 @@ EXAMPLES = """\
   firsttouch report n1.jsonl n2.jsonl -o report --xml n1.xml
       two hosts; the topology (lstopo n1.xml) is shown for the host that it names
   firsttouch report store/ -o report --details 5
-      with a page of its own for each of the five worst hosts
+      with a page for each of the five worst hosts
   firsttouch report --compare before/ after/ -o report
       what a firmware update changed on these hosts, metric by metric
   firsttouch report results/ -o report --json | jq '.hosts[].scenarios'

@@ -58,7 +58,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--if-installed",
         action="store_true",
-        help="skip the run, instead of failing, where the aligner is not installed",
+        help="skip the run, instead of failing, if the aligner is not installed",
     )
     parser.add_argument("--timeout", type=options.seconds, help="seconds after which a run is stopped")
     parser.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")

@@ -59,7 +59,7 @@ def rows(table: Path) -> Iterator[Row]:
     _, header = next(lines, (0, []))
     for number, cells in lines:
         if len(cells) != len(header):
-            raise BadInput(f"{len(cells)} columns where the header has {len(header)}", file=table, line=number)
+            raise BadInput(f"{len(cells)} columns, but the header has {len(header)}", file=table, line=number)
         yield Row(table, number, dict(zip(header, cells, strict=True)))
 
 
