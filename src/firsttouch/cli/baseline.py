@@ -20,7 +20,7 @@ from firsttouch.systems.definition import load
 
 EXAMPLES = """\
   firsttouch baseline --system amd-opteron reports/out/campaigns/validate-77
-  firsttouch baseline --system amd-opteron results/ --loss 3        (find hosts that lose 3 % of a metric)
+  firsttouch baseline --system amd-opteron results/ --loss 3        (detect hosts that lose 3 % of a metric)
   firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'     (where hosts form two groups)
   firsttouch baseline --system amd-opteron results/ -o -            (print the file instead of writing it)
 
@@ -35,7 +35,11 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--system", required=True, help="the system whose file gets the references")
     record_inputs.add(parser)
     parser.add_argument(
-        "--loss", type=_percent, default=LOSS, metavar="PERCENT", help="the loss to be found (default: 5)"
+        "--loss",
+        type=_percent,
+        default=LOSS,
+        metavar="PERCENT",
+        help="the loss to detect, in percent (default: 5)",
     )
     parser.add_argument("--hosts", metavar="LIST", help="learn from these hosts only: n[1-8],m2")
     parser.add_argument("-o", "--output", metavar="FILE", help="write FILE instead of the system's; - prints")

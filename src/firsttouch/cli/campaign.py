@@ -80,7 +80,9 @@ def register(subparsers: options.Subparsers) -> None:
     submitting.add_argument("--hosts", required=True, metavar="LIST", help="hosts in Slurm's notation: n[1-8],m2")
     submitting.add_argument("--drain", action="store_true", help="validate: drain the hosts that fail in Slurm")
     _add_again(submitting)
-    submitting.add_argument("--wait", action="store_true", help="wait also for hosts that are down or drained")
+    submitting.add_argument(
+        "--wait", action="store_true", help="also submit jobs for hosts that are down or drained"
+    )
     submitting.set_defaults(run=submit_hosts)
     collecting = options.action(actions, "collect", "report the results, and what is missing", COLLECT)
     collecting.add_argument("campaign", metavar="CAMPAIGN", help="name or folder of the campaign")
@@ -112,7 +114,7 @@ def _add_again(parser: argparse.ArgumentParser) -> None:
 def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=list(KINDS), help="; ".join(f"{k}: {v.title}" for k, v in KINDS.items()))
     parser.add_argument("--system", help="the system that the hosts belong to (default: local)")
-    parser.add_argument("--dataset", help=f"what the aligners work on (default: {profiles.default_dataset()})")
+    parser.add_argument("--dataset", help=f"the aligners' dataset (default: {profiles.default_dataset()})")
     parser.add_argument(
         "--aligner",
         action="append",

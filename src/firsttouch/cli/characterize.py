@@ -161,7 +161,7 @@ def register(subparsers: options.Subparsers) -> None:
         "--system", default=paths.LOCAL, help="the system that this host belongs to (default: local)"
     )
     parser.add_argument(
-        "--dataset", default=profiles.default_dataset(), help="what the aligners work on (default: %(default)s)"
+        "--dataset", default=profiles.default_dataset(), help="the aligners' dataset (default: %(default)s)"
     )
     parser.add_argument(
         "--aligner",

@@ -28,7 +28,7 @@ def register(subparsers: options.Subparsers) -> None:
         help="image ($FIRSTTOUCH_IMAGE or containers/firsttouch.sif) or view ($FIRSTTOUCH_VIEW, .cache/spack)",
     )
     parser.add_argument(
-        "--check", action="store_true", help="run nothing: exit status 0 if the site and the image fit"
+        "--check", action="store_true", help="check only: exit status 0 if the command could run here"
     )
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, after --")
     parser.set_defaults(run=run)

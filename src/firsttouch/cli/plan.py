@@ -31,7 +31,7 @@ _WIDTH = 80
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "plan", EXAMPLES)
-    parser.add_argument("--aligner", required=True, help="aligner whose memory needs are planned for")
+    parser.add_argument("--aligner", required=True, help="plan for the memory that this aligner needs")
     parser.add_argument(
         "--index-size",
         type=options.size,

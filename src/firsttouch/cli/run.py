@@ -32,7 +32,7 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "run", EXAMPLES)
     parser.add_argument(
-        "scenario", help="a name of `firsttouch plan`, or NInst_Unbound_Tt: N x T threads, not bound"
+        "scenario", help="a scenario of `firsttouch plan`, or NInst_Unbound_Tt: N x T threads, not bound"
     )
     parser.add_argument("--aligner", required=True)
     read_inputs.add(parser)
@@ -67,8 +67,8 @@ def register(subparsers: options.Subparsers) -> None:
         "--expect-sha256",
         type=_checksums,
         metavar="SUM[,SUM]",
-        help="common_sha256 that the alignments must have, and alignments_sha256 of a run that had it: the same "
-        "alignments are then recognized faster",
+        help="common_sha256 that the alignments must have; with alignments_sha256 of a run that had it, "
+        "equal alignments are recognized faster",
     )
     options.add_host(parser)
     parser.set_defaults(run=run)
