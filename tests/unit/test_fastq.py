@@ -142,7 +142,7 @@ def test_parts_are_as_equal_as_batches_allow(tmp_path):
     assert {p.records for p in static_parts(reads, 8)} == {120, 130}
     assert len(static_parts(reads, 100)) == 100
     reason = (
-        "too few for 101 instances .* batches of 100 bases, .* 10,000 bases in 1,000 reads are 100; .*-bases 49$"
+        "too few for 101 instances .* batches of 100 bases, .* 10,000 bases in 1,000 reads fill 100; .*-bases 49$"
     )
     with pytest.raises(CannotHere, match=reason):
         static_parts(reads, 101)

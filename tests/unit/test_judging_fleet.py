@@ -511,7 +511,7 @@ class TestBaseline:
         system = system_of(tmp_path, {**entry, "parameters": same, "tolerance": LIMITS["higher"]})
         fleet_baseline = baseline.baseline(fleet(), system)
         assert not fleet_baseline.learnt
-        assert "reference of its own" in next(iter(fleet_baseline.not_learnt.values()))
+        assert "already has a reference for it" in next(iter(fleet_baseline.not_learnt.values()))
 
     def test_the_throughput_of_aligners_is_learnt(self, tmp_path, firsttouch):
         document_of(tmp_path)

@@ -344,8 +344,8 @@ def test_any_number_by_name():
     for name, reason in {
         "3Inst_Original": "the 16 PUs that may be used do not divide into 3 equal parts",
         "3Inst_Original_5t": "only 2 instances of 5 threads fit within single NUMA nodes, not 3",
-        "17Inst_Original_1t": "17 x 1 threads are more than 16",
-        "1Inst_Original_17t": "1 x 17 threads are more than 16",
+        "17Inst_Original_1t": "17 x 1 threads are more than the 16 PUs",
+        "1Inst_Original_17t": "1 x 17 threads are more than the 16 PUs",
     }.items():
         with pytest.raises(CannotHere, match=f"scenario {name}: {reason}"):
             planned.scenario(name)
@@ -468,7 +468,7 @@ def test_instances_that_nobody_binds(opteron):
         }
     # Six of ten threads have no place within NUMA nodes of eight PUs: they need none.
     assert planned.scenario("6Inst_Unbound_10t").instances == 6
-    with pytest.raises(CannotHere, match="5 x 16 threads are more than 64"):
+    with pytest.raises(CannotHere, match="5 x 16 threads are more than the 64 PUs"):
         planned.scenario("5Inst_Unbound_16t")
     assert not any("Unbound" in s.name for s in planned.scenarios)
     assert all(p.name != "unbound" for p in (*chosen("thesis"), *chosen("all")))
