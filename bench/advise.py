@@ -53,26 +53,26 @@ def ours(cell: Cell, seed: int, budget: float) -> tuple[int, float]:
 
 def halving(cell: Cell, seed: int, budget: float) -> tuple[int, float]:
     """Successive halving: each round gets an equal part of the budget and keeps the faster half."""
-    simulated, seen, left = Simulated(cell.rows, seed), _nothing(cell), list(range(len(cell.rows)))
-    rounds = math.ceil(math.log2(len(left)))
+    simulated, times, remaining = Simulated(cell.rows, seed), _nothing(cell), list(range(len(cell.rows)))
+    rounds = math.ceil(math.log2(len(remaining)))
     for number in range(1, rounds + 1):
-        _round(simulated, seen, left)
-        while _spent(seen) + _cost(seen, left) <= budget * _mean(seen, left) * number / rounds:
-            _round(simulated, seen, left)
-        left = sorted(left, key=lambda i: np.mean(seen[i]))[: math.ceil(len(left) / 2)]
-        if _spent(seen) + _cost(seen, left) > budget * _mean(seen, left):
+        _round(simulated, times, remaining)
+        while _spent(times) + _cost(times, remaining) <= budget * _mean(times, remaining) * number / rounds:
+            _round(simulated, times, remaining)
+        remaining = sorted(remaining, key=lambda i: np.mean(times[i]))[: math.ceil(len(remaining) / 2)]
+        if _spent(times) + _cost(times, remaining) > budget * _mean(times, remaining):
             break
-    chosen = min(left, key=lambda i: np.mean(seen[i]))
+    chosen = min(remaining, key=lambda i: np.mean(times[i]))
     return chosen, simulated.cost / cell.rows[chosen].seconds
 
 
 def uniform(cell: Cell, seed: int, budget: float) -> tuple[int, float]:
     """Uniform allocation: each scenario gets the same number of trials."""
-    simulated, seen, left = Simulated(cell.rows, seed), _nothing(cell), list(range(len(cell.rows)))
-    _round(simulated, seen, left)
-    while _spent(seen) + _cost(seen, left) <= budget * _mean(seen, left):
-        _round(simulated, seen, left)
-    chosen = min(left, key=lambda i: np.mean(seen[i]))
+    simulated, times, remaining = Simulated(cell.rows, seed), _nothing(cell), list(range(len(cell.rows)))
+    _round(simulated, times, remaining)
+    while _spent(times) + _cost(times, remaining) <= budget * _mean(times, remaining):
+        _round(simulated, times, remaining)
+    chosen = min(remaining, key=lambda i: np.mean(times[i]))
     return chosen, simulated.cost / cell.rows[chosen].seconds
 
 
@@ -84,22 +84,22 @@ def _nothing(cell: Cell) -> list[list[float]]:
     return [[] for _ in cell.rows]
 
 
-def _round(simulated: Simulated, seen: list[list[float]], left: Sequence[int]) -> None:
-    for i in left:
+def _round(simulated: Simulated, times: list[list[float]], remaining: Sequence[int]) -> None:
+    for i in remaining:
         trial = simulated.trial(i)
-        seen[i].append(trial.seconds / trial.fraction)
+        times[i].append(trial.seconds / trial.fraction)
 
 
-def _spent(seen: list[list[float]]) -> float:
-    return sum(map(sum, seen)) / 1000
+def _spent(times: list[list[float]]) -> float:
+    return sum(map(sum, times)) / 1000
 
 
-def _cost(seen: list[list[float]], left: Sequence[int]) -> float:
-    return float(sum(np.mean(seen[i]) for i in left)) / 1000
+def _cost(times: list[list[float]], remaining: Sequence[int]) -> float:
+    return float(sum(np.mean(times[i]) for i in remaining)) / 1000
 
 
-def _mean(seen: list[list[float]], left: Sequence[int]) -> float:
-    return float(min(np.mean(seen[i]) for i in left))
+def _mean(times: list[list[float]], remaining: Sequence[int]) -> float:
+    return float(min(np.mean(times[i]) for i in remaining))
 
 
 def random_cells(seed: int, kind: str, count: int) -> list[Cell]:
@@ -112,14 +112,14 @@ def random_cells(seed: int, kind: str, count: int) -> list[Cell]:
     cells = []
     for number in range(count):
         top = int(rng.choice([2, 4, 8]))
-        slope, own = rng.normal(0, 0.35), float(rng.choice([0.03, 0.1, 0.2]))
+        slope, deviation = rng.normal(0, 0.35), float(rng.choice([0.03, 0.1, 0.2]))
         effects = {p: rng.normal(0, 0.35) for p in ("interleave", "localalloc", "original")}
         error = math.exp(rng.uniform(math.log(0.005), math.log(0.3)))
         rows = []
         for instances in (n for n in (1, 2, 4, 8) if n <= top):
             for policy, effect in effects.items():
                 part = rng.normal(0.5, 0.5) if kind == "mixed" and instances > 1 else 1.0
-                log = slope * math.log2(instances) + effect * part + rng.normal(0, own)
+                log = slope * math.log2(instances) + effect * part + rng.normal(0, deviation)
                 log = rng.normal(0, 0.4) if kind == "none" else log
                 noise = float(np.clip(error * math.exp(rng.normal(0, 0.5)), 0.005, 0.3))
                 rows.append(Row(instances, 64 // instances, policy, 100 * math.exp(log), noise))

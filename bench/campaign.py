@@ -54,10 +54,10 @@ def timed(what: str) -> Iterator[None]:
 
 def main() -> None:
     """Start Slurm, measure, and stop it."""
-    given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--hosts", type=int, default=200)
-    given.add_argument("--awake", type=int, default=20, help="how many of them are up (default: 20)")
-    args = given.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=200)
+    parser.add_argument("--awake", type=int, default=20, help="how many of them are up (default: 20)")
+    args = parser.parse_args()
     if why := cluster.why_not():
         sys.exit(f"Slurm cannot run here: {why}")
     folder = Path(tempfile.mkdtemp(prefix="bench-"))

@@ -150,11 +150,11 @@ def packed(file: Path, table: Table) -> None:
     """Measure a gzip file."""
     reads = inspect([file])
     size = int(reads.batches.offsets[0][-1])
-    own = [
+    unpacking = [
         seconds(lambda t=threads: through_cat([RAPIDGZIP, "-d", "-c", "-P", t, file]))
         for threads in ("1", str(len(os.sched_getaffinity(0))))
     ]
-    base = table.add("gzip: rapidgzip | cat", size, min(own))
+    base = table.add("gzip: rapidgzip | cat", size, min(unpacking))
     table.add("gzip: inspection, with the seek index", size, seconds(lambda: inspect([file])), base)
     for kind in (StaticFeeder, DynamicFeeder):
         for instances in (1, 2):
@@ -185,20 +185,20 @@ def main() -> None:
     options.add_argument("--size", type=parse_bytes, default="1 GB", help="of each plain file (default: 1 GB)")
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--make", type=Path, help=argparse.SUPPRESS)
-    given = options.parse_args()
-    if given.make:
-        make(given.make, given.size)
+    args = options.parse_args()
+    if args.make:
+        make(args.make, args.size)
         return
     memory = Path("/dev/shm")  # noqa: S108 (a temporary folder in it is made below)
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="firsttouch-") as name:
         folder, table = Path(name), Table()
-        subprocess.run([sys.executable, __file__, "--make", folder, "--size", str(given.size)], check=True)
-        for number in range(given.rounds):
+        subprocess.run([sys.executable, __file__, "--make", folder, "--size", str(args.size)], check=True)
+        for number in range(args.rounds):
             one_round(folder, table)
-            print(f"  feeding reads: round {number + 1}/{given.rounds}", file=sys.stderr, flush=True)
+            print(f"  feeding reads: round {number + 1}/{args.rounds}", file=sys.stderr, flush=True)
     table.print()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"memory: peak {peak / 1e6:.0f} MB, with {given.size / 1e9:g} GB in each file")
+    print(f"memory: peak {peak / 1e6:.0f} MB, with {args.size / 1e9:g} GB in each file")
 
 
 if __name__ == "__main__":

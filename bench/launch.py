@@ -109,8 +109,8 @@ def main() -> None:
                 by_hand = spent(lambda s=shares, t=threads: plain(prefix, s, t, folder))  # type: ignore[misc]
                 launched = spent(lambda s=scenario: ours(prefix, s, whole, folder))  # type: ignore[misc]
                 record = json.loads((folder / "ours.json").read_text(encoding="utf-8"))
-                own = launched - record["parameters"]["cpu_seconds"]
-                cases[scenario].append((by_hand, launched, own))
+                launcher = launched - record["parameters"]["cpu_seconds"]
+                cases[scenario].append((by_hand, launched, launcher))
                 print(
                     f"  round {number + 1}/{args.rounds}: {scenario} {launched:.2f} s, plain {by_hand:.2f} s",
                     file=sys.stderr,
@@ -119,7 +119,7 @@ def main() -> None:
     rows = []
     for scenario, rounds in cases.items():
         ratios = [launched / by_hand for by_hand, launched, _ in rounds]
-        shares = [own / (launched - own) for _, launched, own in rounds]
+        shares = [launcher / (launched - launcher) for _, launched, launcher in rounds]
         middle = [statistics.median(column) for column in zip(*rounds, strict=True)]
         spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
         rows.append((scenario, *middle, f"{statistics.median(shares):.1%}", statistics.median(ratios), spread))

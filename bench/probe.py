@@ -122,9 +122,9 @@ def compare_rates(array: int, rounds: int) -> str:
     rows = []
     for kernel in stream.KERNELS:
         best = {p: max(rates[kernel, p]) for p in programs if (kernel, p) in rates}
-        ours = max((r for p, r in best.items() if p.startswith("probe")), default=0)
-        theirs = max((r for p, r in best.items() if not p.startswith("probe")), default=0)
-        rows.append([kernel, *(best.get(p) for p in programs), ours / theirs if theirs else None])
+        best_probe = max((r for p, r in best.items() if p.startswith("probe")), default=0)
+        best_other = max((r for p, r in best.items() if not p.startswith("probe")), default=0)
+        rows.append([kernel, *(best.get(p) for p in programs), best_probe / best_other if best_other else None])
     heads = ["best GB/s", *programs, "best probe / best other"]
     return tabulate(rows, heads, floatfmt=".2f", missingval="-")
 

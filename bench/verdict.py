@@ -123,15 +123,15 @@ def fleet(rng: random.Random, most_error: float = 1.0) -> list[Metric]:
 
 def baseline(metric: Metric) -> tuple[Level, list[list[float]]]:
     """Return the reference level that `baseline` learns of a metric, and the repetitions of each host."""
-    seen = [[metric.repetition(host) for _ in range(FIRST_REPETITIONS)] for host in range(HOSTS)]
+    repetitions = [[metric.repetition(host) for _ in range(FIRST_REPETITIONS)] for host in range(HOSTS)]
     while True:
-        level = learn({str(host): values for host, values in enumerate(seen)}, "higher")
+        level = learn({str(host): values for host, values in enumerate(repetitions)}, "higher")
         if level is None:
             raise SystemExit("the fleet's repetitions give no reference level")
         more = level.more_repetitions
-        if not more or len(seen[0]) > MOST:
-            return level, seen
-        for host, values in enumerate(seen):
+        if not more or len(repetitions[0]) > MOST:
+            return level, repetitions
+        for host, values in enumerate(repetitions):
             values += [metric.repetition(host) for _ in range(more)]
 
 
@@ -160,10 +160,10 @@ def repository(values: Sequence[float]) -> set[int]:
     kept = list(values)
     while True:
         mean = statistics.fmean(kept)
-        left = [v for v in kept if v >= mean * (1 - LOSS)]
-        if len(left) == len(kept):
+        remaining = [v for v in kept if v >= mean * (1 - LOSS)]
+        if len(remaining) == len(kept):
             return below(values, mean * (1 - LOSS))
-        kept = left
+        kept = remaining
 
 
 def paper(series: Sequence[Sequence[float]]) -> set[int]:
@@ -178,10 +178,10 @@ def paper(series: Sequence[Sequence[float]]) -> set[int]:
     kept = list(range(len(ordered)))
     while True:
         centre = max(kept, key=lambda a: sum(similarity(a, b) for b in kept))
-        left = [h for h in kept if similarity(centre, h) >= 1 - LOSS]
-        if len(left) == len(kept):
+        remaining = [h for h in kept if similarity(centre, h) >= 1 - LOSS]
+        if len(remaining) == len(kept):
             break
-        kept = left
+        kept = remaining
     # A faster host has no defect.
     return {h for h in range(len(ordered)) if similarity(centre, h) < 1 - LOSS and means[h] < means[centre]}
 
@@ -205,13 +205,13 @@ def run(trials: int, seed: int, most_error: float, *, similarity: int) -> dict[s
         repetitions: dict[str, list[float]] = {}
         bad = next((n, m.bad) for n, m in enumerate(metrics) if m.bad is not None)
         for number, metric in enumerate(metrics):
-            level, seen = baseline(metric)
-            first = [values[0] for values in seen]
+            level, of_hosts = baseline(metric)
+            first = [values[0] for values in of_hosts]
             good = level.value
             ways: dict[str, tuple[set[int], float]] = {
                 "firsttouch": ours(metric, level, MOST),
                 f"firsttouch, {MOST_REPETITIONS} repetitions at most": ours(metric, level, MOST_REPETITIONS),
-                "its baseline": (set(), len(seen[0])),
+                "its baseline": (set(), len(of_hosts[0])),
                 "threshold, 1 repetition": (below(first, good * 320 / 350), 1),
                 "ReFrame 5 %, 1 repetition": (below(first, good * (1 - LOSS)), 1),
                 "ReFrame 10 %, 1 repetition": (below(first, good * 0.9), 1),
@@ -224,20 +224,20 @@ def run(trials: int, seed: int, most_error: float, *, similarity: int) -> dict[s
                 ),
                 "SuperBench's repository, 1 repetition": (repository(first), 1),
                 "SuperBench's repository, mean of 5 repetitions": (
-                    repository([statistics.fmean(values[:FIRST_REPETITIONS]) for values in seen]),
+                    repository([statistics.fmean(values[:FIRST_REPETITIONS]) for values in of_hosts]),
                     FIRST_REPETITIONS,
                 ),
             }
             if trial < similarity:
                 ways["SuperBench's paper, 5 repetitions"] = (
-                    paper([v[:FIRST_REPETITIONS] for v in seen]),
+                    paper([v[:FIRST_REPETITIONS] for v in of_hosts]),
                     FIRST_REPETITIONS,
                 )
-            for name, (some, cost) in ways.items():
-                failing.setdefault(name, set()).update((number, host) for host in some)
+            for name, (hosts, cost) in ways.items():
+                failing.setdefault(name, set()).update((number, host) for host in hosts)
                 repetitions.setdefault(name, []).append(cost)
-        for name, some in failing.items():
-            note(name, some, bad, statistics.fmean(repetitions[name]))
+        for name, hosts in failing.items():
+            note(name, hosts, bad, statistics.fmean(repetitions[name]))
     return scores
 
 
