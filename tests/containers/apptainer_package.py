@@ -42,12 +42,12 @@ def ensure() -> str:
     if os.geteuid() != 0:
         raise CannotInstall("apptainer is not on PATH, and only root can install it")
     if shutil.which("apt-get") is None or os.uname().machine != "x86_64":
-        raise CannotInstall("apptainer is not on PATH, and this is no Debian host of x86_64")
+        raise CannotInstall("apptainer is not on PATH, and this is not a Debian host with x86_64")
     with tempfile.TemporaryDirectory(prefix="apptainer-") as folder:
         install(Path(folder))
     program = shutil.which("apptainer")
     if program is None:
-        raise CannotInstall("apptainer's package was installed, but there is no such program on PATH")
+        raise CannotInstall("apptainer's package is installed, but apptainer is not on PATH")
     return program
 
 

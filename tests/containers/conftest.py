@@ -35,7 +35,7 @@ def apptainer() -> str:
     try:
         return apptainer_package.ensure()
     except apptainer_package.CannotInstall as error:
-        pytest.skip(f"NO CONTAINER IS TESTED: {error}")
+        pytest.skip(f"CONTAINERS ARE NOT TESTED: {error}")
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def image(apptainer: str) -> Path:
         check=False,
     )
     if done.returncode == 3 and "mmdebstrap" in done.stderr:
-        pytest.skip(f"NO CONTAINER IS TESTED: {done.stderr.splitlines()[-1]}")
+        pytest.skip(f"CONTAINERS ARE NOT TESTED: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
     state.write_text(wanted)
     return file

@@ -42,7 +42,7 @@ def test_a_copy_of_this_checkout_fits(here):
 def test_newer_instructions_than_the_host_has_are_refused(here):
     newer = {"x86_64": "sapphirerapids", "aarch64": "neoverse_v2"}[os.uname().machine]
     if cpu.host() >= cpu.TARGETS[newer]:
-        pytest.skip(f"this host has all that {newer} has")
+        pytest.skip(f"this host has all features of {newer}")
     with pytest.raises(CannotHere, match=f"x.sif is for {newer}, and this host .* lacks "):
         backends.check_origin(replace(here, target=newer), "x.sif")
 
@@ -194,7 +194,7 @@ def test_a_user_without_user_namespaces_is_told_so():
     argv = ["unshare", "--user", "--map-root-user", sys.executable, "-c", script]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
-        pytest.skip(f"no user namespace can be made here: {done.stderr.splitlines()[-1]}")
+        pytest.skip(f"this host does not allow user namespaces: {done.stderr.splitlines()[-1]}")
     assert "no user namespaces (user.max_user_namespaces is 0), and Apptainer is not set-user-ID" in done.stdout
 
 

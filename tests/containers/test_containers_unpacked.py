@@ -157,7 +157,7 @@ def somebody(monkeypatch):
         os.chown(folder, NOBODY, NOBODY)
         monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
     if subprocess.run([*become, "unshare", "--user", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("NO UNPRIVILEGED CONTAINER IS TESTED: no user namespaces for other users")
+        pytest.skip("UNPRIVILEGED CONTAINERS ARE NOT TESTED: no user namespaces for other users")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield folder, become
     shutil.rmtree(folder)

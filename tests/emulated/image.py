@@ -134,7 +134,7 @@ def _download() -> Path:
     depends = subprocess.run(["apt-cache", "depends", KERNEL_PACKAGE], check=False, capture_output=True, text=True)
     dependency = re.search(r"Depends: (linux-image-\S+)", depends.stdout)
     if dependency is None:
-        raise Missing(f"no package {KERNEL_PACKAGE} is known to apt: apt-get update")
+        raise Missing(f"apt does not know the package {KERNEL_PACKAGE}: apt-get update")
     print(f"downloading {dependency[1]} for the emulated machines", file=sys.stderr)
     with _scratch() as scratch:
         fetched = subprocess.run(

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Touches memory and says where the kernel put it: `touch MIB [FILE [THREADS]]` prints one JSON document.
+// Touches memory and prints its placement: `touch MIB [FILE [THREADS]]` prints one JSON document.
 //
-// With FILE it holds the memory, with as many THREADS, until there is such a file. Runs inside the guest, under numactl or
-// whatever else places it; in C, because an emulated Python needs a second to start. Pages are those of one mapping of MIB mebibytes, in pages of 4 KiB per NUMA node.
+// With FILE it holds the memory with THREADS threads until the file exists. It runs in the guest under numactl or another
+// launcher, and is in C because Python needs a second to start in the emulator. "pages" counts the 4 KiB pages of one
+// mapping of MIB mebibytes on each NUMA node.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -84,7 +85,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: touch MIB [FILE [THREADS]]\n");
         return 2;
     }
-    // Without a forbidden page on either side the kernel may join the mapping with its neighbours.
+    // Without an inaccessible page on both sides, the kernel may merge the mapping with its neighbours.
     char *first = mmap(NULL, size + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (first == MAP_FAILED || mprotect(first + PAGE, size, PROT_READ | PROT_WRITE) != 0)
         fail("mmap");

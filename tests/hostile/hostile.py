@@ -71,7 +71,7 @@ class Case:
     those beside it), *changes* of files that may change. *environment* is set on top of the isolated one; None
     unsets a variable. *encoding* is that of both output streams, as PYTHONIOENCODING names it.
 
-    With *process*, the program is a process of its own: *prefix* is put before its argv (``sh -c 'exec "$@" >&-'
+    With *process*, the program is a new process: *prefix* is put before its argv (``sh -c 'exec "$@" >&-'
     sh`` closes a descriptor), *stdin* is written to it, and *during* is called with the started Popen and the
     folder, to send signals. A negative *status* is the signal that ended it.
     """
@@ -125,7 +125,7 @@ def check(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: py
     outcome = _start(case, folder) if case.process else _call(case, capfd)
     _check_words(case, outcome)
     _check_files(case, before, _snapshot(tmp_path))
-    assert _children() <= children, "a process was left"
+    assert _children() <= children, "the case left a process"
     return outcome
 
 
@@ -188,7 +188,7 @@ def _start(case: Case, folder: Path) -> Outcome:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait()
-    assert not left, f"processes {left} were left"
+    assert not left, f"the case left the processes {left}"
     return Outcome(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
@@ -199,7 +199,7 @@ def _check_words(case: Case, outcome: Outcome) -> None:
     lines = outcome.err.splitlines()
     errors = [line for line in lines if _ERROR.match(line)]
     if case.status == 2:
-        assert errors == lines[-1:], f"not one line with the error, at the end:\n{shown}"
+        assert errors == lines[-1:], f"the last line is not the only error:\n{shown}"
     assert len(errors) <= (case.status != 0), shown
     assert re.search(case.says, outcome.err + outcome.out), f"no {case.says!r}:\n{shown}"
     assert not (raw := _CONTROL.findall(outcome.out + outcome.err)), f"control characters {raw}"
@@ -212,7 +212,7 @@ def _check_files(case: Case, before: Mapping[str, str], after: Mapping[str, str]
     changed = [name for name in before if after.get(name) != before[name] and not allowed(name, case.changes)]
     assert not changed, f"input changed: {changed}"
     left = [name for name in after.keys() - before.keys() if not allowed(name, [*case.leaves, *case.changes])]
-    assert not left, f"files left: {sorted(left)}"
+    assert not left, f"the case left files: {sorted(left)}"
 
 
 def _snapshot(top: Path) -> dict[str, str]:

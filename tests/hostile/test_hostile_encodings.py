@@ -237,7 +237,7 @@ NOBODY = [
 ]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("case", NOBODY, ids=str)
 def test_hostile_permissions(case, monkeypatch, capfd):
     # pytest's folders are closed to other users.

@@ -15,7 +15,7 @@ import pytest
 from hostile import VM, Case
 
 needs_bwa = pytest.mark.skipif(shutil.which("bwa") is None, reason="bwa is not on PATH")
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make devices")
 
 
 def fastq(names: str, seed: int) -> str:

@@ -87,7 +87,7 @@ NOTHING_LEARNT = {
     "few hosts": (lines(3), "3 hosts have it, 5 are needed"),
     "values of 0": (lines(samples=[0.0], value=0.0), "not above 0"),
     "negative values": (lines(samples=[-1.0], value=-1.0), "not above 0|-1"),
-    "invalid passes": (lines(status="invalid", reason="x"), "nothing was learnt"),
+    "invalid repetitions": (lines(status="invalid", reason="x"), "nothing was learnt"),
     "an emulator's": (lines(software={"emulator": "QEMU"}), "nothing was learnt"),
     "an unknown metric": (lines(metric="speed"), "nothing was learnt"),
     "another system's": (lines(system="other"), "no record of system lab"),

@@ -53,7 +53,7 @@ class Page:
     def _message(self) -> dict[str, Any]:
         read = bytearray()
         while (byte := self._in.read(1)) != b"\0":
-            assert byte, "the browser went away"
+            assert byte, "the browser ended"
             read += byte
         return json.loads(read)
 

@@ -286,7 +286,7 @@ def test_benchmarks_that_are_missing(measure, tmp_path):
 def test_a_benchmark_that_moves_itself_is_invalid(measure, stand_in):
     """The program binds itself to one PU although it should use two."""
     if len(HOST.usable_pus(NODE)) < 2 or shutil.which("likwid-bench") is None:
-        pytest.skip("there are no two PUs, or no likwid-bench")
+        pytest.skip("needs two PUs of one NUMA node, and likwid-bench")
     real, (pu, other) = shutil.which("likwid-bench"), HOST.usable_pus(NODE)[:2]
     stand_in("likwid-bench", f'[ "$1" = -a ] && exec {real} -a\nexec taskset -c {other} {real} "$@"')
     # Only the first PU was requested: a thread on the other one is misplaced.

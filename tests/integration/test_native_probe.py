@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 HOST = load()
 NODE, BANK = HOST.cpu_nodes[0], HOST.memory_nodes[0]
 PUS = HOST.usable_pus(NODE)
-TWO_PUS = pytest.mark.skipif(len(PUS) < 2, reason="there are no two PUs")
+TWO_PUS = pytest.mark.skipif(len(PUS) < 2, reason="needs two PUs")
 MEASURED = probe.ASPECTS[1:]
 CACHE = ROOT / ".cache"
 STORED = ROOT / "tests" / "golden"
@@ -153,7 +153,7 @@ def reach(samples):
 def beside(before, *argv, **files):
     """Run *argv* after the shell script *before*, which mounts other files over the kernel's."""
     if os.geteuid() or subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("only root can lay files over those of the kernel")
+        pytest.skip("only root can mount files over those of the kernel")
     values = [f"{name}={value}" for name, value in files.items()]
     return subprocess.run(
         ["env", *values, "unshare", "-m", "sh", "-ec", f'{before}\nexec "$@"', "sh", *argv],
@@ -178,7 +178,7 @@ export HWLOC_COMPONENTS=linux,stop
 @pytest.mark.parametrize("tarball", sorted(STORED.glob("*.tar.bz2")), ids=lambda file: file.name)
 def test_the_probe_and_python_see_the_same_host(native_probe, tmp_path, tarball):
     if "nvidia" in tarball.name and not Path("/proc/driver").is_dir():
-        pytest.skip("there is no /proc/driver to lay the GPUs' files over")
+        pytest.skip("this host has no /proc/driver over which to mount the GPUs' files")
     with topology.fsroot_environment(tarball) as environment:
         root = environment["HWLOC_FSROOT"]
         ours = document(beside(STORED_ROOT, native_probe, "topology", root=root))["host"]

@@ -166,7 +166,7 @@ def test_what_is_missing_fails(reframe, tmp_path):
     )
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one PU only")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
 def test_a_placement_that_did_not_hold_fails(reframe, stand_in):
     bwa = shutil.which("bwa")
     pu = min(os.sched_getaffinity(0))

@@ -225,7 +225,7 @@ def test_files_that_are_not_there(align, tmp_path):
     refused(align(SCENARIOS[0], reads=tmp_path / "empty.fq", reads2=None), 2, "no reads", tmp_path / "output")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read all files")
 def test_a_file_that_may_not_be_read(align, tmp_path):
     file = tmp_path / "r.fq"
     file.write_text("@r\nA\n+\nI\n")
@@ -332,7 +332,7 @@ def test_scenarios_that_are_none_and_those_of_other_hosts(align, tmp_path):
 PIN = "pu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')"
 
 
-@pytest.mark.skipif(len(HOST.allowed_pus) < 2, reason="on one PU there is nothing to hold threads back from")
+@pytest.mark.skipif(len(HOST.allowed_pus) < 2, reason="needs two PUs")
 @pytest.mark.parametrize(
     "script",
     [

@@ -38,7 +38,7 @@ REFERENCES = {
 def slurm() -> Iterator[cluster.Slurm]:
     """A real Slurm of six hosts with accounting; the host names of n5 and n6 have a domain."""
     if why := cluster.why_not():
-        pytest.skip(f"no Slurm: {why}")
+        pytest.skip(f"Slurm cannot run here: {why}")
     # The paths of sockets must be short.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     site_slurm = cluster.Slurm(folder / "slurm", 6, full=2)
