@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,10 @@ def test_a_requeued_job_goes_on_where_it_was(shimmed: Site) -> None:
     )
     assert "latency-0" in _missing(site, name)
     site.release("n1")
+    # A host refuses the credential of a job that is requeued and starts within the same second. Slurm waits two
+    # minutes instead.
+    site.slurm.until(lambda: site.slurm.node("n1")["State"] == "IDLE", "the end of the first run")
+    time.sleep(1.1)
     site.slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now")
     _resumed(site, name, job)
 
