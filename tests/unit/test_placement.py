@@ -15,7 +15,7 @@ from firsttouch.host.cpusets import parse_list
 from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import plan
-from firsttouch.scenarios.policies import chosen
+from firsttouch.scenarios.policies import chosen, refusal
 from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.unit
@@ -372,6 +372,15 @@ def test_policies_by_choice():
         plan(topology, policies="original,best")
 
 
+@pytest.fixture
+def untried_policies():
+    """Forget what this process knows of the host's policies, before and after a test."""
+    refusal.cache_clear()
+    yield
+    refusal.cache_clear()
+
+
+@pytest.mark.usefixtures("untried_policies")
 def test_a_policy_that_this_host_refuses(stand_in):
     """Only this very host is asked; a stored topology's kernel cannot be."""
     stand_in("numactl", "echo no such thing >&2; exit 1")
