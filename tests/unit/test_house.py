@@ -12,9 +12,10 @@ from firsttouch.paths import ROOT
 pytestmark = pytest.mark.unit
 
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
+OTHERS = ("bench", "containers", "docs", "reframe", "spack-env", "tests")
 PACKAGES = [file for file in SOURCES if file.name == "__init__.py" and file.parent.parent.name == "firsttouch"]
 #: Names that do not say what a value is.
-EMPTY_NAMES = {"found", "one", "said", "told", "made", "mine", "known"}
+EMPTY_NAMES = {"every", "found", "known", "made", "mine", "one", "said", "told"}
 #: Absolute paths of a machine, and addresses of package mirrors.
 PRIVATE = re.compile(
     r"/(?:root|home/\w+|work)/\w|https?://(?!localhost)[\w.-]*(?:mirror|proxy|registry|artifact)[\w-]*\.\w"
@@ -37,7 +38,7 @@ def stored(tree):
 def test_variables_say_what_they_are():
     named = [
         f"{file.relative_to(ROOT)}:{line}: {name}"
-        for file in SOURCES
+        for file in (*SOURCES, *(file for folder in OTHERS for file in sorted((ROOT / folder).rglob("*.py"))))
         for name, line in stored(ast.parse(file.read_text(encoding="utf-8")))
         if name in EMPTY_NAMES
     ]
