@@ -126,8 +126,8 @@ def _follow(
         # ReFrame cancels its jobs on an interrupt.
         child(argv, stop=signal.SIGINT, patience=10, stdout=out, stderr=out, env=env) as process,
     ):
-        status = follow(process, 0.1, lambda: clock.tell(written.read(), steps.read()))
-        clock.tell(written.read() + "\n", steps.read() + "\n")
+        status = follow(process, 0.1, lambda: clock.update(written.read(), steps.read()))
+        clock.update(written.read() + "\n", steps.read() + "\n")
     return status
 
 
@@ -140,7 +140,7 @@ class _Clock:
         #: The incomplete last lines of the log and of the messages.
         self.log = self.steps = ""
 
-    def tell(self, log: str, steps: str) -> None:
+    def update(self, log: str, steps: str) -> None:
         """Take the text written since the last call; print each line once it is complete."""
         *lines, self.steps = (self.steps + steps).split("\n")
         for line in filter(None, lines):

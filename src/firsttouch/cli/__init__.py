@@ -75,13 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A command that ends early with a partial result does not know which signal stopped it.
         return 128 + received[0] if status == INTERRUPTED and received else status
     except CannotHere as error:
-        _tell(f"{CANNOT_HERE}{error}")
+        _print_error(f"{CANNOT_HERE}{error}")
         return error.exit_status
     except FirstTouchError as error:
-        _tell(f"firsttouch: error: {error}")
+        _print_error(f"firsttouch: error: {error}")
         return error.exit_status
     except KeyboardInterrupt:
-        _tell("firsttouch: interrupted")
+        _print_error("firsttouch: interrupted")
         return 128 + received[0] if received else INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has ended (`firsttouch plan | head`).
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        _tell(f"firsttouch: error: {where}{error.strerror or error}")
+        _print_error(f"firsttouch: error: {where}{error.strerror or error}")
         return 2
 
 
@@ -111,7 +111,7 @@ def _open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _tell(text: str) -> None:
+def _print_error(text: str) -> None:
     """Print one line to standard error, which may not exist any more after a hang-up."""
     with contextlib.suppress(OSError):
         print(one_line(text), file=sys.stderr, flush=True)

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json({"file": out, **_document(learned, system.name, len(samples.hosts), args.loss)})
     else:
-        _tell(learned, out, len(samples.hosts), args.loss)
+        _print_baseline(learned, out, len(samples.hosts), args.loss)
     return 0
 
 
@@ -117,7 +117,7 @@ def _document(learned: baseline.Baseline, system: str, hosts: int, loss: float) 
     }
 
 
-def _tell(learned: baseline.Baseline, out: str, hosts: int, loss: float) -> None:
+def _print_baseline(learned: baseline.Baseline, out: str, hosts: int, loss: float) -> None:
     stream = sys.stderr if out == "-" else sys.stdout
     print(f"{len(learned.learnt)} references of {hosts} hosts: {out}", file=stream)
     for host, cases in sorted(learned.outliers.items(), key=lambda item: -len(item[1])):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: The checks that run aligners.
 ALIGNER_CHECKS = ("scaling", "placement", "weak_scaling")
 #: The most unreadable files that are named.
-_MOST_TOLD = 20
+_MOST_PRINTED = 20
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +100,7 @@ class Gathered:
         return sorted(once.values(), key=lambda r: r.time)
 
     def _frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        for frame in batches(self.sources, columns, self._tell):
+        for frame in batches(self.sources, columns, self._keep_unread):
             yield self._renamed(frame)
         if self._measured:
             yield schema.to_frame(self._measured).select(columns)
@@ -117,7 +117,7 @@ class Gathered:
             self.systems.update(dict(frame["system"].value_counts().iter_rows()))
             yield frame
 
-    def _tell(self, unread: Unread) -> None:
+    def _keep_unread(self, unread: Unread) -> None:
         # A second reading gives the same text.
         self.unread[str(unread)] = unread
 
@@ -132,11 +132,11 @@ class Gathered:
                 reasons.setdefault(host, []).append(f"cannot be read: {unread}")
         return reasons
 
-    def tell_unread(self) -> None:
+    def print_unread(self) -> None:
         """Print each unreadable input on standard error; raises BadInput if there is one."""
-        for unread in list(self.unread.values())[:_MOST_TOLD]:
+        for unread in list(self.unread.values())[:_MOST_PRINTED]:
             print(f"firsttouch: left out: {one_line(str(unread))}", file=sys.stderr)
-        if (more := len(self.unread) - _MOST_TOLD) > 0:
+        if (more := len(self.unread) - _MOST_PRINTED) > 0:
             print(f"firsttouch: left out: {more} more", file=sys.stderr)
         if self.unread:
             count = sum(unread.count for unread in self.unread.values())

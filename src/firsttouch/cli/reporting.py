@@ -32,7 +32,7 @@ def report_of(
 ) -> tuple[Callable[[Path], Summary | Fleet], Callable[[], None]]:
     """Read and judge the records in *paths*; return a function that writes the report into a folder.
 
-    The second function returned is :meth:`Gathered.tell_unread`, because the report leaves out unreadable records.
+    The second function returned is :meth:`Gathered.print_unread`: the report leaves out unreadable records.
 
     The references of *system* judge its hosts. If there are many hosts, those of other systems are judged by the
     references of the system that their records name, if a file describes it, and by their fleet. For at most *few*
@@ -46,7 +46,7 @@ def report_of(
     if described is not None and described.name not in {*samples.by_system(), *gathered.missing_of}:
         raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
     if len({*samples.hosts, *samples.settings, *gathered.missing}) <= few:
-        return _of_few(gathered, samples, described, advice, topology_xml), gathered.tell_unread
+        return _of_few(gathered, samples, described, advice, topology_xml), gathered.print_unread
     fleets = _judged(samples, described, gathered)
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None), advice)
 
@@ -56,7 +56,7 @@ def report_of(
         problems = [p for p in _problems(gathered) if not (p.host and p.kind == "failed")]
         return fleet_pages.build(fleets, out, problems=problems, pages_of=pages, guided=guided)
 
-    return write, gathered.tell_unread
+    return write, gathered.print_unread
 
 
 def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path], Compared]:

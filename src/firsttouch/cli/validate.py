@@ -91,5 +91,5 @@ def run(args: argparse.Namespace) -> int:
             text = f"firsttouch: error: {line}" if trouble else line
             print(text, file=sys.stderr if args.json or trouble else sys.stdout)
             status = max(status, trouble)
-    gathered.tell_unread()
+    gathered.print_unread()
     return status

@@ -128,7 +128,7 @@ ROWS = 1 << 19
 #: About how many bytes of a table's file these are.
 _BYTES = 16 << 20
 #: Called for a file with records that cannot be read.
-Tell = Callable[[Unread], object]
+OnUnread = Callable[[Unread], object]
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,13 @@ def refuse(unread: Unread) -> None:
     raise unread.error
 
 
-def find(paths: Iterable[Path], tell: Tell = refuse) -> Sources:
+def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
     """Return the files with records among *paths* and below the folders among them.
 
     In a folder these are all records.jsonl, records.parquet and files of stores. A folder with a campaign.json is
     a campaign, which lists its own records. A path to a file is a table if it ends in .parquet, or else JSON
-    lines. A pipe has JSON lines and is read at once. Raises BadInput for a missing path and for devices. *tell* is
-    called for folders, and files below them, that cannot be read.
+    lines. A pipe has JSON lines and is read at once. Raises BadInput for a missing path and for devices.
+    *on_unread* is called for folders, and files below them, that cannot be read.
     """
     tables: dict[Path, None] = {}
     lines: dict[Path, None] = {}
@@ -163,7 +163,7 @@ def find(paths: Iterable[Path], tell: Tell = refuse) -> Sources:
     piped: list[pl.DataFrame] = []
 
     def failed(error: OSError) -> None:
-        tell(Unread(_cannot(error, path), 1, None))
+        on_unread(Unread(_cannot(error, path), 1, None))
 
     for path in paths:
         if not path.exists():
@@ -173,7 +173,7 @@ def find(paths: Iterable[Path], tell: Tell = refuse) -> Sources:
             good, unread = schema.read_good(path)
             piped.append(schema.to_frame(good))
             if unread is not None:
-                tell(unread)
+                on_unread(unread)
         elif stat.S_ISREG(kind):
             (tables if path.suffix == SUFFIX else lines)[path] = None
         elif not stat.S_ISDIR(kind):
@@ -191,7 +191,9 @@ def find(paths: Iterable[Path], tell: Tell = refuse) -> Sources:
                 tables.update(dict.fromkeys(f for f in current if f.name == TABLE or NAME.fullmatch(f.name)))
     for file in [f for f in tables if not _is_utf8(f)]:
         del tables[file]
-        tell(Unread(BadInput("a table whose path is not UTF-8 cannot be read: rename it", file=file), 1, None))
+        on_unread(
+            Unread(BadInput("a table whose path is not UTF-8 cannot be read: rename it", file=file), 1, None)
+        )
     return Sources(list(tables), list(lines), list(campaigns), piped)
 
 
@@ -221,11 +223,11 @@ def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     return pl.concat(parts) if parts else pl.LazyFrame(schema=wanted)
 
 
-def batches(sources: Sources, columns: Sequence[str], tell: Tell = refuse) -> Iterator[pl.DataFrame]:
+def batches(sources: Sources, columns: Sequence[str], on_unread: OnUnread = refuse) -> Iterator[pl.DataFrame]:
     """Yield the records of *sources* as tables of some of their *columns*, of about :data:`ROWS` rows each.
 
-    *tell* is called for each file that is not a table of records or has wrong rows. Its good rows are yielded. The
-    default raises BadInput.
+    *on_unread* is called for each file that is not a table of records or has wrong rows. Its good rows are
+    yielded. The default raises BadInput.
     """
     for file in sources.lines:
         try:
@@ -233,7 +235,7 @@ def batches(sources: Sources, columns: Sequence[str], tell: Tell = refuse) -> It
         except OSError as error:
             good, unread = [], Unread(_cannot(error, file), 1, None)
         if unread is not None:
-            tell(unread)
+            on_unread(unread)
         yield schema.to_frame(good).select(columns)
     for frame in sources.piped:
         yield frame.select(columns)
@@ -243,7 +245,7 @@ def batches(sources: Sources, columns: Sequence[str], tell: Tell = refuse) -> It
             yield rows
             continue
         for file in some:
-            yield from _of_table(file, columns, judge, tell)
+            yield from _of_table(file, columns, judge, on_unread)
 
 
 def _all_good(files: Sequence[Path], columns: Sequence[str], judge: _Judge) -> pl.DataFrame | None:
@@ -255,8 +257,8 @@ def _all_good(files: Sequence[Path], columns: Sequence[str], judge: _Judge) -> p
     return rows.select(columns) if rows.schema == _schema(rows.columns) and judge.of(rows) is None else None
 
 
-def _of_table(file: Path, columns: Sequence[str], judge: _Judge, tell: Tell) -> Iterator[pl.DataFrame]:
-    """Yield the good rows of a table, and call *tell* for the others."""
+def _of_table(file: Path, columns: Sequence[str], judge: _Judge, on_unread: OnUnread) -> Iterator[pl.DataFrame]:
+    """Yield the good rows of a table, and call *on_unread* for the others."""
     wanted = _looked_at(columns)
     bad, hosts, reason, unnamed = 0, set[str](), "", False
     begin = 0
@@ -278,12 +280,12 @@ def _of_table(file: Path, columns: Sequence[str], judge: _Judge, tell: Tell) -> 
             if last:
                 break
     except BadInput as error:
-        tell(Unread(error, 1, None))
+        on_unread(Unread(error, 1, None))
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).split("\n", 1)[0]
-        tell(Unread(BadInput(f"not a table of records: {reason}", file=file), 1, None))
+        on_unread(Unread(BadInput(f"not a table of records: {reason}", file=file), 1, None))
     if bad:
-        tell(Unread(BadInput(reason, file=file), bad, None if unnamed else frozenset(hosts)))
+        on_unread(Unread(BadInput(reason, file=file), bad, None if unnamed else frozenset(hosts)))
 
 
 def check_columns(file: Path, columns: Iterable[str]) -> None:
