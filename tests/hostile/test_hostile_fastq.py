@@ -227,7 +227,7 @@ CASES = [
             f"handed in: {n}",
             ["data", "get", "set", "--from", "a.fa", "r.fq"],
             2,
-            r"r\.fq: not FASTQ|r\.fq: .*gzip|r\.fq: .*no reads",
+            r"r\.fq: unusable FASTQ|r\.fq: .*gzip|r\.fq: .*no reads",
             {"sets/set.toml": MANIFEST, "a.fa": b">a\nACGT\n", "r.fq": data},
             leaves=["../data/*"],
             environment={"FIRSTTOUCH_DATASETS": "sets"},
