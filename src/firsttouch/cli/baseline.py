@@ -33,7 +33,7 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "baseline", EXAMPLES)
     parser.add_argument("--system", required=True, help="the system whose file gets the references")
-    record_inputs.add(parser)
+    options.add_records(parser)
     parser.add_argument(
         "--loss",
         type=_percent,

@@ -54,6 +54,17 @@ def _added(
     return parser
 
 
+def add_records(parser: argparse.ArgumentParser) -> None:
+    """Add the argument for measured records, which :mod:`firsttouch.cli.record_inputs` reads."""
+    parser.add_argument(
+        "records",
+        nargs="+",
+        type=Path,
+        metavar="RECORDS_OR_DIR",
+        help="records (JSON lines or Parquet), folders or stores of them, campaigns, ReFrame's run reports",
+    )
+
+
 def add_topology(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a topology."""
     source = parser.add_mutually_exclusive_group()

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
@@ -35,17 +34,6 @@ if TYPE_CHECKING:
 ALIGNER_CHECKS = ("scaling", "placement", "weak_scaling")
 #: The most unreadable files that are named.
 _MOST_PRINTED = 20
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the argument."""
-    parser.add_argument(
-        "records",
-        nargs="+",
-        type=Path,
-        metavar="RECORDS_OR_DIR",
-        help="records (JSON lines or Parquet), folders or stores of them, campaigns, ReFrame's run reports",
-    )
 
 
 @dataclass(frozen=True)

@@ -58,13 +58,7 @@ def register(subparsers: options.Subparsers) -> None:
         "distribution of each metric and the history of hosts. If some records cannot be read, the report covers "
         "the others, the files are named, and the exit status is 2 (--compare then writes no report).",
     )
-    parser.add_argument(
-        "records",
-        nargs="+",
-        type=Path,
-        metavar="RECORDS_OR_DIR",
-        help="records (JSON lines or Parquet), folders or stores of them, campaigns, ReFrame's run reports",
-    )
+    options.add_records(parser)
     parser.add_argument(
         "-o",
         "--output",

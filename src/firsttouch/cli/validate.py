@@ -34,7 +34,7 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "validate", EXAMPLES)
     parser.add_argument("--system", required=True, help="the system whose references judge")
-    record_inputs.add(parser)
+    options.add_records(parser)
     parser.add_argument("--drain", action="store_true", help="drain the hosts that fail in Slurm")
     options.add_reservation(parser)
     parser.add_argument("--dry-run", action="store_true", help="with --drain: show the commands, run none")
