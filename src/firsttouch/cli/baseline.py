@@ -11,8 +11,9 @@ from typing import Any
 from firsttouch import documents
 from firsttouch.cli import options, record_inputs
 from firsttouch.errors import BadInput, Missing
+from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge import baseline
-from firsttouch.judge.fleet_level import LOSS, folded, unfolded
+from firsttouch.judge.fleet_level import LOSS
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.systems import definition as systems

@@ -25,7 +25,7 @@ from firsttouch.fleet.run import Outcome, run
 from firsttouch.fleet.state import missing_of
 from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
-from firsttouch.judge.fleet_level import unfolded
+from firsttouch.host.host_lists import unfolded
 from firsttouch.judge.judging import MOST_REPETITIONS
 from firsttouch.judge.verdict import STATUS, HostVerdict, exit_status
 from firsttouch.systems.definition import load, mismatch

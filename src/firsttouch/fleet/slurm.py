@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
+from firsttouch.host.host_lists import unfolded
 from firsttouch.tools import run_tool
 
 #: Seconds that a busy controller may take to answer.
@@ -195,8 +196,6 @@ def node(name: str) -> Mapping[str, str]:
 
 def reserved(reservation: str) -> list[str]:
     """Return the hosts of a reservation; raises RunFailed if Slurm does not know it."""
-    from firsttouch.judge.fleet_level import unfolded  # noqa: PLC0415 - loads numpy
-
     argv = ["scontrol", "--oneliner", "show", "reservation", reservation]
     facts = map(_fields, _lines(argv, title=f"scontrol show reservation {reservation}"))
     return [host for r in facts if r.get("ReservationName") == reservation for host in unfolded(r["Nodes"])]

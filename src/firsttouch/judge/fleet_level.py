@@ -8,14 +8,12 @@ The estimate starts from the shortest half of the hosts (P. J. Rousseeuw, Least 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # type: ignore[import-untyped]
 
-from firsttouch.errors import BadInput
+from firsttouch.host.host_lists import folded
 from firsttouch.judge import sprt
 from firsttouch.judge.sprt import Floats, Groups
 from firsttouch.records.schema import Better
@@ -32,8 +30,6 @@ _WITHIN = 4.3
 _DOUBT = 1 / 16
 #: Median of the absolute value of a standard normal variable.
 _NORMAL = 0.6745
-#: The most hosts of a range: a longer one is a mistake.
-_MOST_HOSTS = 100_000
 #: The fewest hosts measured twice that separate the error of a repetition from the difference between hosts.
 _TWICE = 5
 #: A fleet is divided if its hosts form two groups and the larger one has less than this share: nothing shows which
@@ -67,27 +63,6 @@ class Divided:
         groups = zip((self.better, self.worse), self.values, strict=True)
         texts = [f"{len(hosts)} hosts at {value:.4g}{of_unit} ({folded(hosts)})" for hosts, value in groups]
         return f"{' and '.join(texts)}, {100 * self.apart:.1f} % apart"
-
-
-def folded(hosts: Sequence[str]) -> str:
-    """Return host names as Slurm writes them, ``n[1-8],m2``, or one by one if that is not possible."""
-    try:
-        return str(NodeSet.fromlist(list(hosts), resolver=RESOLVER_NOGROUP))
-    except NodeSetException:
-        return ",".join(hosts)
-
-
-def unfolded(text: str) -> list[str]:
-    """Return the host names of a list such as ``n[1-8],m2``; raises BadInput for anything else."""
-    if any(int(end) - int(begin) > _MOST_HOSTS for begin, end in re.findall(r"(\d{1,18})-(\d{1,18})", text)):
-        raise BadInput(f"{text}: more than {_MOST_HOSTS} hosts")
-    try:
-        hosts = list(NodeSet(text, resolver=RESOLVER_NOGROUP))
-    except NodeSetException as error:
-        raise BadInput(f"'{text}' is not a list of hosts, such as n[1-8],m2: {error}") from error
-    if not hosts:
-        raise BadInput(f"'{text}' names no host")
-    return hosts
 
 
 def divided(samples: Groups, hosts: Sequence[str], better: Better) -> Divided | None:

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of host names as Slurm writes them, such as ``n[1-8],m2``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # type: ignore[import-untyped]
+
+from firsttouch.errors import BadInput
+
+#: The most hosts of a range: a longer one is a mistake.
+_MOST_HOSTS = 100_000
+
+
+def folded(hosts: Sequence[str]) -> str:
+    """Return host names as Slurm writes them, ``n[1-8],m2``, or one by one if that is not possible."""
+    try:
+        return str(NodeSet.fromlist(list(hosts), resolver=RESOLVER_NOGROUP))
+    except NodeSetException:
+        return ",".join(hosts)
+
+
+def unfolded(text: str) -> list[str]:
+    """Return the host names of a list such as ``n[1-8],m2``; raises BadInput for anything else."""
+    if any(int(end) - int(begin) > _MOST_HOSTS for begin, end in re.findall(r"(\d{1,18})-(\d{1,18})", text)):
+        raise BadInput(f"{text}: more than {_MOST_HOSTS} hosts")
+    try:
+        hosts = list(NodeSet(text, resolver=RESOLVER_NOGROUP))
+    except NodeSetException as error:
+        raise BadInput(f"'{text}' is not a list of hosts, such as n[1-8],m2: {error}") from error
+    if not hosts:
+        raise BadInput(f"'{text}' names no host")
+    return hosts
