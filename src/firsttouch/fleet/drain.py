@@ -16,6 +16,7 @@ from firsttouch.errors import BadInput, FirstTouchError, RunFailed
 from firsttouch.fleet import slurm
 from firsttouch.host.emulation import HOST, short_name
 from firsttouch.judge.verdict import HostVerdict
+from firsttouch.judge.verdict_file import shell_safe
 
 #: Prefix of our drain reasons.
 OURS = "firsttouch: "
@@ -66,8 +67,7 @@ def plan(verdict: HostVerdict, source: str, reservation: str = "") -> Drain:
         return Drain((), f"{node} is left alone, because it is {'+'.join(taken)}{why}{hint}")
     origin = f"; {source}"[: _LONGEST // 2]
     text = f"{OURS}{verdict.reason()}"[: _LONGEST - len(origin)] + origin
-    text = re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", text)
-    return Drain(("scontrol", "update", f"nodename={node}", "state=drain", f"reason={text}"))
+    return Drain(("scontrol", "update", f"nodename={node}", "state=drain", f"reason={shell_safe(text)}"))
 
 
 def _node(host: str) -> tuple[str, Mapping[str, str]]:

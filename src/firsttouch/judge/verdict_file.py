@@ -24,10 +24,15 @@ def folder() -> Path:
     return Path(os.environ.get("FIRSTTOUCH_VERDICTS") or paths.results() / "verdicts").absolute()
 
 
+def shell_safe(text: str) -> str:
+    """Return *text* with an underscore in place of each character that a shell may interpret."""
+    return re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", text)
+
+
 def line(verdict: HostVerdict, measured: float | None = None) -> str:
     """Return the file's line without its newline; *measured* is the time of the measurement (default: now)."""
     stated = int(time.time() if measured is None else measured)
-    text = re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", verdict.line().split(": ", 1)[1])[:_LONGEST]
+    text = shell_safe(verdict.line().split(": ", 1)[1])[:_LONGEST]
     return f"{verdict.verdict} {stated} {verdict.host} {verdict.system} {text}"
 
 
