@@ -15,7 +15,7 @@ from firsttouch.fleet.journal import full_disk_as_missing
 from firsttouch.fleet.state import State, dumps, merged, missing_of, overview, state
 from firsttouch.judge import samples_table, verdict_file
 from firsttouch.judge.judging import Judged, judged, undecided_cases
-from firsttouch.judge.verdict import HostVerdict
+from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System, load
@@ -197,6 +197,5 @@ def _report(
 
 def _drawn(campaign_state: State, verdicts: Sequence[HostVerdict]) -> list[str]:
     """Return the hosts whose figures are drawn, those with the worst verdicts first."""
-    order = ["fail", "invalid", "suspect", "pass"]
-    word = {v.host: order.index(v.verdict) for v in verdicts}
-    return sorted(campaign_state.hosts, key=lambda h: (word.get(h, 0), h))[:MOST_DRAWN]
+    severity = {v.host: ORDER.index(v.verdict) for v in verdicts}
+    return sorted(campaign_state.hosts, key=lambda h: (-severity.get(h, len(ORDER) - 1), h))[:MOST_DRAWN]

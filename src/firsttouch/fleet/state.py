@@ -15,7 +15,7 @@ from typing import Any
 from firsttouch.fleet import slurm
 from firsttouch.fleet.campaigns import Campaign
 from firsttouch.fleet.journal import FINISHED, Entry, Journal, Submission, submissions
-from firsttouch.judge.verdict import HostVerdict
+from firsttouch.judge.verdict import ORDER, HostVerdict
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def overview(campaign_state: State, verdicts: Sequence[HostVerdict]) -> str:
         parts.append("## Skipped\n" + _gaps(campaign_state.skipped))
     if verdicts:
         counts = Counter(v.verdict for v in verdicts)
-        text = ", ".join(f"{counts[w]} {w}" for w in ("fail", "invalid", "suspect", "pass") if counts[w])
+        text = ", ".join(f"{counts[w]} {w}" for w in reversed(ORDER) if counts[w])
         lines = [v.line() for v in sorted(verdicts, key=lambda v: (v.verdict == "pass", v.host))]
         parts.append(f"## Verdicts: {text}\n" + _listed(lines))
         if any(v.verdict == "suspect" and not v.missing for v in verdicts):
