@@ -2,6 +2,7 @@
 """The observed placement: read from a stored and the real /proc, and verified."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -202,6 +203,18 @@ def test_the_fullest_look_counts_and_the_widest_affinity(proc, tmp_path):
         "policy": "bind:0",
         "unreadable": "",
     }
+
+
+def test_the_look_at_which_the_threads_run_tells_on_which_pus_they_are_held(proc):
+    """Before and after its threads, likwid-bench has its arrays and one thread, which is bound to the first PU."""
+    arrays = PAGE.format(mode="default", n=65536, node=0, kb=4)
+    what = Observed()
+    for threads in (["0-1"], ["0", "0", "1"], ["0"]):
+        root = proc(100, "likwid-bench", [(pus, "R") for pus in threads], arrays)
+        look(100, what, root)
+        shutil.rmtree(root / "100")
+    assert (what.looks, what.threads, what.held) == (3, 3, {0, 1})
+    assert verify(asked("original", "whole"), 2, what) == ""
 
 
 def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):

@@ -116,10 +116,11 @@ def probe_options(aspect: str) -> list[str]:
 def watching_of_host() -> Watching:
     """Return how a benchmark of many threads is watched here: on an emulated host it is stopped during each look.
 
+    Pauses are short because the threads of likwid-bench run only for the last half second of a run.
     One thread of the emulator runs all PUs in turn. With 64 busy PUs, a program ends before the state of its 64
     threads has been read.
     """
-    return Watching(100.0, _look_at_stopped) if emulation.emulator() else Watching()
+    return Watching(100.0, _look_at_stopped) if emulation.emulator() else Watching(longest_pause=0.1)
 
 
 def _look_at_stopped(pid: int, seen_before: placement_check.Observed) -> None:
@@ -172,7 +173,7 @@ class _Series:
             job = Job(argv, folder / "out", folder / "err", placement, threads, env or {}, cwd=folder)
             watching = None if self.program == "lmbench" else watching_of_host()  # lmbench has one thread
             (self.outcome,) = run_together([job], timeout=TIMEOUT, watching=watching)
-            self.reasons.append(self.outcome.misplaced())
+            self.reasons.append(self.outcome.misplaced() or _unseen(self.outcome.observed.threads, threads))
             file = job.stderr if stderr else job.stdout
             return file.read_text(encoding="utf-8", errors="replace")
 
@@ -186,6 +187,13 @@ class _Series:
             fields["placement_asked"] = [self.outcome.job.placement.to_dict()]
             fields["placement_found"] = [self.outcome.observed.to_dict()]
         return fields
+
+
+def _unseen(seen: int, threads: int) -> str:
+    """Return why the placement of a benchmark's threads was not observed, or an empty string if it was."""
+    if seen >= threads:
+        return ""
+    return f"the placement cannot be verified: at most {seen} of {threads} threads were seen at a time"
 
 
 def bound(pus: Sequence[int], bank: int) -> Placement:

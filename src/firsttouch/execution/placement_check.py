@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from firsttouch.host.cpusets import format_list, parse_list, status_list
 from firsttouch.scenarios.placement import Placement
@@ -27,6 +27,13 @@ HUGE_PAGE = 512
 FEW_PAGES = 1024
 
 
+class _Sample(NamedTuple):
+    pages: int
+    threads: int
+    pus: frozenset[int]
+    held: frozenset[int]
+
+
 @dataclass
 class Observed:
     """The observed placement of one instance, over any number of looks (samples of /proc).
@@ -35,8 +42,10 @@ class Observed:
     which the instance had at least half of its largest page count; earlier ones are ignored because some programs
     (likwid-bench, users of hwloc) visit every PU during start-up. *pages* (4 KiB units of anonymous memory per
     NUMA node) and *modes* (pages per memory policy) are those of the look with the most pages. *held*: the PUs
-    that, at that look, the process with the most pages may run on, which is the program and not a wrapper script.
-    *peak_bytes*: the largest sum of the processes' peak resident sets.
+    that the process with the most pages may run on, which is the program and not a wrapper script. They are those
+    of the look with the most threads among the same looks as for *pus*: before and after its threads run, a
+    program may hold its memory and have one thread that is bound to one PU. *peak_bytes*: the largest sum of the
+    processes' peak resident sets.
     """
 
     looks: int = 0
@@ -47,13 +56,16 @@ class Observed:
     modes: dict[str, int] = field(default_factory=dict)
     peak_bytes: int = 0
     unreadable: str = ""
-    _affinities: list[tuple[int, frozenset[int]]] = field(default_factory=list, repr=False)
+    _samples: list[_Sample] = field(default_factory=list, repr=False)
 
-    def add(self, pus: frozenset[int], pages: int) -> None:
-        """Add the union of the affinities of one look and the number of *pages* at it."""
-        most = max([pages, *(p for p, _ in self._affinities)])
-        self._affinities = [(p, a) for p, a in (*self._affinities, (pages, pus)) if 2 * p >= most]
-        self.pus = frozenset[int]().union(*(a for _, a in self._affinities))
+    def add(self, pages: int, threads: int, pus: frozenset[int], held: frozenset[int]) -> None:
+        """Add the number of pages and threads of one look, the union of the affinities, and the PUs held."""
+        samples = [*self._samples, _Sample(pages, threads, pus, held)]
+        most = max(sample.pages for sample in samples)
+        self._samples = [sample for sample in samples if 2 * sample.pages >= most]
+        self.threads = max(self.threads, threads)
+        self.pus = frozenset[int]().union(*(sample.pus for sample in self._samples))
+        self.held = max(reversed(self._samples), key=lambda sample: (sample.threads, sample.pages)).held
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of a record's ``placement_found``."""
@@ -118,13 +130,12 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
     if not threads:
         return
     observed.looks += 1
-    observed.threads = max(observed.threads, threads)
     online = _online(proc)
     pus, held = (pus & online, held & online) if online else (pus, held)
-    observed.add(pus, sum(pages.values()))
+    observed.add(sum(pages.values()), threads, pus, held)
     observed.peak_bytes = max(observed.peak_bytes, peak)
     if sum(pages.values()) >= sum(observed.pages.values()):
-        observed.pages, observed.modes, observed.held = dict(pages), dict(modes), held
+        observed.pages, observed.modes = dict(pages), dict(modes)
 
 
 def _affinities(process: Path) -> list[frozenset[int]]:

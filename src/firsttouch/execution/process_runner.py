@@ -37,11 +37,12 @@ UNSEEN_PAUSE = 0.1
 class Watching:
     """How running programs are sampled: *look* adds a sample of a process to what was observed of it so far.
 
-    Sampling takes at most *share* (a fraction) of the time.
+    Sampling takes at most *share* (a fraction) of the time. Pauses grow to *longest_pause* seconds.
     """
 
     share: float = LOOK_SHARE
     look: Callable[[int, placement_check.Observed], None] = placement_check.look
+    longest_pause: float = 5.0
 
 
 @dataclass
@@ -253,7 +254,7 @@ def _wait(
         for job in running:
             job.look(watching.look)
         spent = time.monotonic() - before
-        pause = min(max(pause * 1.5, spent / watching.share), 5.0)
+        pause = max(min(pause * 1.5, watching.longest_pause), min(spent / watching.share, 5.0))
         if not all(job.seen for job in running):
             pause = min(pause, UNSEEN_PAUSE)
         until = min(time.monotonic() + pause, end)
