@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +27,6 @@ from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import collect
 from firsttouch.scenarios.placement import Plan, Scenario, plan
-from firsttouch.scenarios.policies import chosen
 
 EXAMPLES = """\
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz
@@ -47,12 +45,13 @@ BUDGET = 0.03
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "advise", EXAMPLES)
-    parser.add_argument("--aligner")
+    options.add(parser, "--aligner")
     read_inputs.add(parser)
-    parser.add_argument("--policies", default="thesis", metavar="LIST", help="as for `firsttouch plan`")
+    options.add(parser, "--policies")
     parser.add_argument(
         "--budget",
-        type=_budget,
+        type=options.checked(float, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1),
+        metavar="PART",
         default=BUDGET,
         help=f"part of the whole run that trials may cost (default: {BUDGET})",
     )
@@ -67,30 +66,14 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--replay", type=Path, metavar="FILE", help="choose from the times in this CSV file instead"
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="seed of the noise of --replay (default: 0)")
     parser.add_argument(
-        "--repetitions", type=options.positive, default=3, help="runs of PROGRAM under each policy"
+        "--seed", type=options.natural, default=0, metavar="N", help="seed of the noise of --replay (default: 0)"
     )
-    parser.add_argument("--timeout", type=options.seconds, help="seconds after which a run of PROGRAM is stopped")
-    options.add_host(parser)
+    options.add(parser, "--repetitions", default=3, help="runs of PROGRAM under each policy (default: 3)")
+    options.add(parser, "--timeout", help="seconds after which a run of PROGRAM is stopped")
+    options.add(parser, "--share-host")
     parser.add_argument("program", nargs="*", metavar="PROGRAM", help="after --: a program that is not an aligner")
     parser.set_defaults(run=run)
-
-
-def _budget(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a part of the whole run: above 0, at most 1")
-    return value
-
-
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 0")
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -128,7 +111,6 @@ def _replay(args: argparse.Namespace) -> int:
 
 def _planned(args: argparse.Namespace, need: Any, index_bytes: int) -> tuple[Plan, Prior, int]:
     """Return this host's plan, the prior of its scenarios, and the number of the default scenario."""
-    chosen(args.policies)
     host = load()
     planned = plan(host, need, threads=args.threads, policies=args.policies)
     try:

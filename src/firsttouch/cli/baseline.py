@@ -33,28 +33,20 @@ _LISTED = 5
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "baseline", EXAMPLES)
-    parser.add_argument("--system", required=True, help="the system whose file gets the references")
-    options.add_records(parser)
+    options.add(parser, "--system", required=True, help="the system whose file gets the references")
+    options.add(parser, "records")
     parser.add_argument(
         "--loss",
-        type=_percent,
+        type=options.checked(
+            lambda text: float(text) / 100, "a loss from 0.1 to 50 %", lambda loss: 0.001 <= loss <= 0.5
+        ),
         default=LOSS,
         metavar="PERCENT",
         help="the loss to detect, in percent (default: 5)",
     )
-    parser.add_argument("--hosts", metavar="LIST", help="learn from these hosts only: n[1-8],m2")
+    options.add(parser, "--hosts", help="learn from these hosts only: n[1-8],m2")
     parser.add_argument("-o", "--output", metavar="FILE", help="write FILE instead of the system's; - prints")
     parser.set_defaults(run=run)
-
-
-def _percent(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0
-    if not 0.1 <= value <= 50:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a loss from 0.1 to 50 %")
-    return value / 100
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.cases import aligners_of
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
+from firsttouch.execution import backends
 from firsttouch.execution.progress import say
 from firsttouch.fleet import campaigns, collect, drain, journal, slurm, submit
 from firsttouch.fleet.campaigns import KINDS, Campaign
@@ -61,15 +62,15 @@ def register(subparsers: options.Subparsers) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     running = options.action(actions, "run", "run the missing steps of a campaign on this host", RUN)
     _add_plan(running)
-    running.add_argument("--drain", action="store_true", help="validate: drain this host in Slurm if it fails")
-    options.add_reservation(running)
+    options.add(running, "--drain", help="validate: drain this host in Slurm if it fails")
+    options.add(running, "--reservation", "--image")
+    options.add(running, "--backend", choices=backends.NAMES)
     running.add_argument(
         "--max-repetitions",
         type=options.positive,
         default=MOST_REPETITIONS,
         help=f"validate: most repetitions of undecided metrics (default: {MOST_REPETITIONS})",
     )
-    options.add_backend(running)
     running.add_argument("--no-collect", action="store_true", help="write no report, because another job does")
     running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
     running.set_defaults(run=run_here)
@@ -77,8 +78,8 @@ def register(subparsers: options.Subparsers) -> None:
         actions, "submit", "submit a job per host, and one that collects the results", SUBMIT
     )
     _add_plan(submitting)
-    submitting.add_argument("--hosts", required=True, metavar="LIST", help="hosts in Slurm's notation: n[1-8],m2")
-    submitting.add_argument("--drain", action="store_true", help="validate: drain the hosts that fail in Slurm")
+    options.add(submitting, "--hosts", required=True, help="hosts in Slurm's notation: n[1-8],m2")
+    options.add(submitting, "--drain", help="validate: drain the hosts that fail in Slurm")
     _add_again(submitting)
     submitting.add_argument(
         "--wait", action="store_true", help="also submit jobs for hosts that are down or drained"
@@ -87,8 +88,8 @@ def register(subparsers: options.Subparsers) -> None:
     collecting = options.action(actions, "collect", "report the results, and what is missing", COLLECT)
     collecting.add_argument("campaign", metavar="CAMPAIGN", help="name or folder of the campaign")
     collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
-    collecting.add_argument("--drain", action="store_true", help="validate: drain the hosts that fail in Slurm")
-    options.add_reservation(collecting)
+    options.add(collecting, "--drain", help="validate: drain the hosts that fail in Slurm")
+    options.add(collecting, "--reservation")
     collecting.add_argument(
         "--step", action="append", metavar="PATTERN", help="with --max-repetitions: only steps whose names match"
     )
@@ -113,16 +114,16 @@ def _add_again(parser: argparse.ArgumentParser) -> None:
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=list(KINDS), help="; ".join(f"{k}: {v.title}" for k, v in KINDS.items()))
-    parser.add_argument("--system", help="the system that the hosts belong to (default: local)")
-    parser.add_argument("--dataset", help=f"the aligners' dataset (default: {profiles.default_dataset()})")
-    parser.add_argument(
+    options.add(parser, "--system")
+    options.add(parser, "--dataset", help=f"the aligners' dataset (default: {profiles.default_dataset()})")
+    options.add(
+        parser,
         "--aligner",
         action="append",
-        metavar="A",
         help="run this aligner's scenarios, or those of 'all'; may be repeated (default: strategy "
         "$FIRSTTOUCH_ALIGNERS or all, others none)",
     )
-    parser.add_argument("--repetitions", type=options.positive, help="timed runs of each case (default: 3)")
+    options.add(parser, "--repetitions", help="timed runs of each case (default: 3)")
     parser.add_argument(
         "--step", action="append", metavar="PATTERN", help="only steps whose names match (--dry-run lists them)"
     )

@@ -157,20 +157,18 @@ EXAMPLES = """\
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "characterize", EXAMPLES)
-    parser.add_argument(
-        "--system", default=paths.LOCAL, help="the system that this host belongs to (default: local)"
-    )
-    parser.add_argument(
-        "--dataset", default=profiles.default_dataset(), help="the aligners' dataset (default: %(default)s)"
-    )
-    parser.add_argument(
+    options.add(parser, "--system", default=paths.LOCAL)
+    dataset = profiles.default_dataset()
+    options.add(parser, "--dataset", default=dataset, help=f"the aligners' dataset (default: {dataset})")
+    options.add(
+        parser,
         "--aligner",
         action="append",
-        metavar="A",
         help=f"run this aligner's scenarios, or those of 'all'; may be repeated (default: "
         f"${profiles.ALIGNERS_VARIABLE} or {profiles.default_aligner()})",
     )
-    options.add_backend(parser)
+    options.add(parser, "--backend", choices=backends.NAMES)
+    options.add(parser, "--image")
     parser.add_argument("-o", "--output", type=Path, help="folder of reports (default: reports/out)")
     parser.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
     parser.set_defaults(run=run)

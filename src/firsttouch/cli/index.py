@@ -19,8 +19,7 @@ EXAMPLES = """\
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "index", EXAMPLES)
-    parser.add_argument("--aligner", required=True)
-    parser.add_argument("--dataset", required=True)
+    options.add(parser, "--aligner", "--dataset", required=True)
     parser.set_defaults(run=run)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from pathlib import Path
 
 from firsttouch.benchmarks import measure, probe
 from firsttouch.cli import options
@@ -72,14 +71,9 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--order", choices=("random", "sequential"), default="random", help="order of the accesses of latency"
     )
-    parser.add_argument(
-        "--repetitions",
-        type=options.positive,
-        default=3,
-        help="timed runs of each case; for the probe the least number (default: 3)",
-    )
-    parser.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
-    options.add_host(parser)
+    help_repetitions = "timed runs of each case; for the probe the least number (default: 3)"
+    options.add(parser, "--repetitions", default=3, help=help_repetitions)
+    options.add(parser, "--records", "--share-host")
     parser.set_defaults(run=run)
 
 

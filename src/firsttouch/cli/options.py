@@ -8,18 +8,21 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from firsttouch.cli import COMMANDS
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
+from firsttouch.host.cpusets import parse_list
 from firsttouch.units import parse_bytes
 
 if TYPE_CHECKING:
     from firsttouch.genomics.launch import Result
     from firsttouch.host.topology import Topology
+
+T = TypeVar("T")
 
 
 class Subparsers(Protocol):
@@ -54,17 +57,6 @@ def _added(
     return parser
 
 
-def add_records(parser: argparse.ArgumentParser) -> None:
-    """Add the argument for measured records, which :mod:`firsttouch.cli.record_inputs` reads."""
-    parser.add_argument(
-        "records",
-        nargs="+",
-        type=Path,
-        metavar="RECORDS_OR_DIR",
-        help="records (JSON lines or Parquet), folders or stores of them, campaigns, ReFrame's run reports",
-    )
-
-
 def add_topology(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a topology."""
     source = parser.add_mutually_exclusive_group()
@@ -81,70 +73,87 @@ def topology(args: argparse.Namespace) -> Topology:
     return load(xml=args.xml, fsroot=args.fsroot)
 
 
-def add_backend(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose the backend of the measured programs."""
-    from firsttouch.execution import backends  # noqa: PLC0415 - see the package
+def checked(convert: Callable[[str], T], what: str = "", fits: Callable[[T], bool] = bool) -> Callable[[str], T]:
+    """Return the type of an option: *convert* reads its text, and its value *fits*; *what* it must be."""
 
-    parser.add_argument(
-        "--backend",
-        choices=backends.NAMES,
-        default="",
-        help="where the programs come from (default: the partition's backend)",
-    )
-    parser.add_argument("--image", default="", type=_absolute, metavar="PATH", help="the backend's image or view")
+    def parsed(text: str) -> T:
+        try:
+            if fits(value := convert(text)):
+                return value
+        except BadInput as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"'{text}' is not {what}")
+
+    return parsed
 
 
-def add_reservation(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the reservation in which --drain may drain hosts."""
-    parser.add_argument(
-        "--reservation",
-        default=os.environ.get("SLURM_JOB_RESERVATION", ""),
-        metavar="R",
-        help="with --drain: also drain hosts in this reservation (default: the job's)",
-    )
+def _whole(text: str) -> int:
+    # int() also takes "1_000", " 7" and the digits of other scripts.
+    return int(text if text.isascii() and text.isdecimal() else "")
+
+
+def _policies(text: str) -> str:
+    from firsttouch.scenarios.policies import chosen  # noqa: PLC0415 - see the package
+
+    chosen(text)
+    return text
 
 
 def _absolute(text: str) -> str:
     return text and str(Path(text).absolute())
 
 
-def size(text: str) -> int:
-    """Return a size in bytes, such as 5.1GB."""
-    try:
-        return parse_bytes(text)
-    except BadInput as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+#: A size in bytes, such as 5.1GB.
+size = checked(parse_bytes, fits=lambda _: True)
+#: A list of numbers such as 0-3,8.
+numbers = checked(parse_list, "a list with a number")
+seconds = checked(float, "a number of seconds above 0", lambda value: 0 < value < math.inf)
+positive = checked(_whole, "a whole number of at least 1")
+natural = checked(_whole, "a whole number of at least 0", lambda _: True)
+
+#: Arguments of several commands. A name has one meaning, type and placeholder everywhere; :func:`add` adds them.
+SHARED: dict[str, dict[str, Any]] = {
+    "records": {
+        "nargs": "+",
+        "type": Path,
+        "metavar": "RECORDS_OR_DIR",
+        "help": "records (JSON lines or Parquet), folders or stores of them, campaigns, ReFrame's run reports",
+    },
+    "--records": {"type": Path, "metavar": "FILE", "help": "append the records to this JSON-lines file"},
+    "--system": {"metavar": "SYSTEM", "help": "the system that the hosts belong to (default: local)"},
+    "--aligner": {"metavar": "ALIGNER"},
+    "--dataset": {"metavar": "DATASET"},
+    "--hosts": {"metavar": "HOSTS"},
+    "--backend": {"default": "", "help": "where the programs come from (default: the partition's backend)"},
+    "--image": {"default": "", "type": _absolute, "metavar": "PATH", "help": "the backend's image or view"},
+    "--repetitions": {"type": positive, "metavar": "N"},
+    "--threads": {"type": positive, "metavar": "N", "help": "threads in total (default: all usable PUs)"},
+    "--timeout": {"type": seconds, "metavar": "SECONDS", "help": "seconds after which a run is stopped"},
+    "--policies": {
+        "type": checked(_policies, fits=lambda _: True),
+        "default": "thesis",
+        "metavar": "LIST",
+        "help": "thesis (default), all, or a comma-separated list",
+    },
+    "--drain": {"action": "store_true", "help": "drain the hosts that fail in Slurm"},
+    "--reservation": {
+        "default": os.environ.get("SLURM_JOB_RESERVATION", ""),
+        "metavar": "RESERVATION",
+        "help": "with --drain: also drain hosts in this reservation (default: the job's)",
+    },
+    "--share-host": {
+        "action": "store_true",
+        "help": "do not wait for other runs and measurements on this host",
+    },
+}
 
 
-def seconds(text: str) -> float:
-    """Return a time limit in seconds: a number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds above 0")
-    return value
-
-
-def numbers(text: str) -> frozenset[int]:
-    """Return a list of numbers such as 0-3,8, with one number at least."""
-    from firsttouch.host.cpusets import parse_list  # noqa: PLC0415 - see the package
-
-    try:
-        members = parse_list(text)
-    except BadInput as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if not members:
-        raise argparse.ArgumentTypeError("the list is empty")
-    return members
-
-
-def positive(text: str) -> int:
-    """Return a whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
-    return int(text)
+def add(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> None:
+    """Add the arguments *names* of :data:`SHARED`, with *changes* of their keywords."""
+    for name in names:
+        parser.add_argument(name, **{**SHARED[name], **changes})
 
 
 def print_json(document: Any) -> None:
@@ -166,13 +175,6 @@ def state(result: Result, *, production: bool) -> str:
     if production and result.unverified:
         return f"the output is complete, its placement is unverified: {result.unverified}"
     return f"INVALID: {result.misplaced}" if result.misplaced else "placement verified"
-
-
-def add_host(parser: argparse.ArgumentParser) -> None:
-    """Add the option to share this host with other runs and measurements."""
-    parser.add_argument(
-        "--share-host", action="store_true", help="do not wait for other runs and measurements on this host"
-    )
 
 
 def holding(args: argparse.Namespace, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:

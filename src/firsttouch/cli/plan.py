@@ -7,10 +7,8 @@ import argparse
 import textwrap
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput
 from firsttouch.genomics.aligners import aligner
 from firsttouch.scenarios.placement import Plan, Scenario, plan
-from firsttouch.scenarios.policies import chosen
 
 EXAMPLES = """\
   firsttouch plan --aligner bwa-mem --index-size 5.1GB
@@ -31,7 +29,7 @@ _WIDTH = 80
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "plan", EXAMPLES)
-    parser.add_argument("--aligner", required=True, help="plan for the memory that this aligner needs")
+    options.add(parser, "--aligner", required=True, help="plan for the memory that this aligner needs")
     parser.add_argument(
         "--index-size",
         type=options.size,
@@ -39,27 +37,12 @@ def register(subparsers: options.Subparsers) -> None:
         metavar="SIZE",
         help="size of one replica of the index, such as 5.1GB (default: 0)",
     )
-    parser.add_argument("--threads", type=options.positive, help="threads in total (default: all usable PUs)")
-    parser.add_argument(
-        "--policies",
-        type=_policies,
-        default="thesis",
-        metavar="LIST",
-        help="thesis (default), all, or a comma-separated list",
-    )
+    options.add(parser, "--threads", "--policies")
     parser.add_argument(
         "--all-memory", action="store_true", help="place data on high-bandwidth, persistent and CXL memory, too"
     )
     options.add_topology(parser)
     parser.set_defaults(run=run)
-
-
-def _policies(text: str) -> str:
-    try:
-        chosen(text)
-    except BadInput as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
 
 
 def run(args: argparse.Namespace) -> int:

@@ -29,9 +29,8 @@ EXAMPLES = """\
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "probe", EXAMPLES)
-    parser.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
-    parser.add_argument("--system", metavar="NAME", help="the system whose facts give the theoretical bandwidth")
-    options.add_host(parser)
+    options.add(parser, "--records", "--share-host")
+    options.add(parser, "--system", help="the system whose facts give the theoretical bandwidth")
     parser.add_argument("aspect", choices=probe.ASPECTS)
     parser.add_argument("options", nargs=argparse.REMAINDER, help="options of firsttouch-probe")
     parser.set_defaults(run=run)

@@ -35,7 +35,7 @@ class Inputs:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--dataset", help="take index and reads from this dataset")
+    options.add(parser, "--dataset", help="take index and reads from this dataset")
     parser.add_argument("--index", type=Path, help="prefix of the aligner's index")
     parser.add_argument("--reads", type=Path, help="FASTQ file, plain or gzip")
     parser.add_argument("--reads2", type=Path, help="the second file of a pair")
@@ -43,7 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-bases", type=int, help="the aligner's batch size in bases, the same in all scenarios"
     )
-    parser.add_argument("--threads", type=options.positive, help="threads in total, as for `firsttouch plan`")
+    options.add(parser, "--threads")
 
 
 def command_line() -> str:

@@ -58,7 +58,7 @@ def register(subparsers: options.Subparsers) -> None:
         "distribution of each metric and the history of hosts. If some records cannot be read, the report covers "
         "the others, the files are named, and the exit status is 2 (--compare then writes no report).",
     )
-    options.add_records(parser)
+    options.add(parser, "records")
     parser.add_argument(
         "-o",
         "--output",
@@ -67,16 +67,12 @@ def register(subparsers: options.Subparsers) -> None:
         metavar="DIR",
         help="the report's folder: created, or replaced if it holds an earlier report",
     )
-    parser.add_argument(
-        "--system",
-        metavar="S",
-        help="the system whose references judge its hosts (default for many hosts: those that the records name)",
-    )
+    judges = "the system whose references judge its hosts (default for many hosts: those that the records name)"
+    options.add(parser, "--system", help=judges)
     parser.add_argument("--compare", action="store_true", help="compare two RECORDS_OR_DIR: before and after")
-    parser.add_argument(
-        "--details", type=int, default=0, metavar="N", help="for many hosts: add a page for each of the N worst"
-    )
-    parser.add_argument("--xml", type=Path, metavar="F", help="the host's topology as hwloc XML (lstopo F)")
+    detailed = "for many hosts: add a page for each of the N worst"
+    parser.add_argument("--details", type=options.natural, default=0, metavar="N", help=detailed)
+    parser.add_argument("--xml", type=Path, metavar="FILE", help="the host's topology as hwloc XML (lstopo FILE)")
     parser.set_defaults(run=run)
 
 
@@ -89,8 +85,6 @@ def run(args: argparse.Namespace) -> int:
     _check_replaceable(out)
     if args.compare and len(args.records) != 2:
         raise BadInput(f"--compare takes two, before and after: {len(args.records)} were given")
-    if args.details < 0:
-        raise BadInput("--details takes a number of hosts, 0 or more")
     xml = None
     if args.xml is not None:
         topology.load(xml=args.xml)  # names the file in its error

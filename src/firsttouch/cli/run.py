@@ -34,7 +34,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "scenario", help="a scenario of `firsttouch plan`, or NInst_Unbound_Tt: N x T threads, not bound"
     )
-    parser.add_argument("--aligner", required=True)
+    options.add(parser, "--aligner", required=True)
     read_inputs.add(parser)
     parser.add_argument("-o", "--output", type=Path, help="the output file (default with --dataset: not kept)")
     form = parser.add_mutually_exclusive_group()
@@ -51,7 +51,7 @@ def register(subparsers: options.Subparsers) -> None:
         metavar="N",
         help="measure throughput: N reads (pairs) per thread, repeated if there are too few; no output",
     )
-    parser.add_argument("--repetitions", type=options.positive, default=1, help="timed runs (default: 1)")
+    options.add(parser, "--repetitions", default=1, help="timed runs (default: 1)")
     parser.add_argument(
         "--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)"
     )
@@ -60,8 +60,7 @@ def register(subparsers: options.Subparsers) -> None:
         action="store_true",
         help="skip the run, instead of failing, if the aligner is not installed",
     )
-    parser.add_argument("--timeout", type=options.seconds, help="seconds after which a run is stopped")
-    parser.add_argument("--records", type=Path, metavar="FILE", help="append the records to this JSON-lines file")
+    options.add(parser, "--timeout", "--records", "--share-host")
     parser.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
     parser.add_argument(
         "--expect-sha256",
@@ -70,7 +69,6 @@ def register(subparsers: options.Subparsers) -> None:
         help="common_sha256 that the alignments must have; with alignments_sha256 of a run that had it, "
         "equal alignments are recognized faster",
     )
-    options.add_host(parser)
     parser.set_defaults(run=run)
 
 

@@ -26,7 +26,7 @@ def register(subparsers: options.Subparsers) -> None:
         verbs, "append", "append records to a store, which is created if it does not exist", EXAMPLES
     )
     append.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
-    options.add_records(append)
+    options.add(append, "records")
     append.set_defaults(run=_append)
     compact = options.action(verbs, "compact", "join the small files of a store", EXAMPLES)
     compact.add_argument("store", type=Path, metavar="STORE", help="the store's folder")

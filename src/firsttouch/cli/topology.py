@@ -22,9 +22,7 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "topology", EXAMPLES)
     options.add_topology(parser)
-    parser.add_argument(
-        "--system", metavar="S", help="compare with a system; exit status 1 if NUMA nodes or PUs differ"
-    )
+    options.add(parser, "--system", help="compare with a system; exit status 1 if NUMA nodes or PUs differ")
     parser.set_defaults(run=run)
 
 

@@ -33,10 +33,8 @@ because the measurements that would decide are missing."""
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "validate", EXAMPLES)
-    parser.add_argument("--system", required=True, help="the system whose references judge")
-    options.add_records(parser)
-    parser.add_argument("--drain", action="store_true", help="drain the hosts that fail in Slurm")
-    options.add_reservation(parser)
+    options.add(parser, "--system", required=True, help="the system whose references judge")
+    options.add(parser, "records", "--drain", "--reservation")
     parser.add_argument("--dry-run", action="store_true", help="with --drain: show the commands, run none")
     parser.set_defaults(run=run)
 
