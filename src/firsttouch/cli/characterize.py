@@ -95,22 +95,11 @@ def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tup
         reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])
         raise RunFailed(f"no check gave a record: {reasons or 'no check was run'}")
     problems = [model.Problem(t.check, t.result, t.reason, check=t.word) for t in troubles]
-    described = load(system)
-
     problems += [model.Problem(name, "skipped", why, check="") for name, why in limits(records).items()]
 
-    def reference(record: schema.Record) -> model.Reference | None:
-        if not record.judged:
-            return None
-        expected = described.reference(record.check, record.metric, record.parameters)
-        return (
-            model.Reference(expected.value, expected.minimum, expected.maximum, expected.source)
-            if expected
-            else None
-        )
-
     xml = topology.lstopo_xml()
-    summary = pages.build(records, folder, topology_xml=xml, problems=problems, references=reference)
+    references = model.references_of(load(system))
+    summary = pages.build(records, folder, topology_xml=xml, problems=problems, references=references)
     passed = not any(t.result == "failed" for t in troubles)
     if passed:  # the folders of failed checks hold what their programs printed
         shutil.rmtree(folder / "reframe" / "stage", ignore_errors=True)

@@ -12,10 +12,9 @@ from firsttouch.advice import advice_text
 from firsttouch.cli import record_inputs as given
 from firsttouch.cli.record_inputs import Gathered
 from firsttouch.errors import BadInput
-from firsttouch.fleet.state import Gap
+from firsttouch.fleet import collect
 from firsttouch.judge.judging import Judged, Judging, Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
 from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison
@@ -23,7 +22,7 @@ from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.fleet.fleet_pages import Fleet
 from firsttouch.report.headlines import Summary
-from firsttouch.report.model import Kind, Problem
+from firsttouch.report.model import Problem
 from firsttouch.systems.definition import System, available, from_file, load
 
 
@@ -119,28 +118,12 @@ def _of_few(
             out,
             topology_xml=xml,
             problems=problems,
-            references=_references(described),
+            references=model.references_of(described),
             verdicts=verdicts,
             advice=advice,
         )
 
     return write
-
-
-def _references(described: System | None) -> model.References | None:
-    if described is None:
-        return None
-
-    def reference(record: Record) -> model.Reference | None:
-        judged_here = record.judged and record.system == described.name
-        expected = described.reference(record.check, record.metric, record.parameters) if judged_here else None
-        return (
-            model.Reference(expected.value, expected.minimum, expected.maximum, expected.source)
-            if expected
-            else None
-        )
-
-    return reference
 
 
 def _problems(gathered: Gathered) -> list[Problem]:
@@ -149,15 +132,7 @@ def _problems(gathered: Gathered) -> list[Problem]:
         Problem(str(u.error.file), "failed", f"cannot be read: {u}", check="") for u in gathered.unread.values()
     ]
     problems += [Problem(t.check, t.result, t.reason, check=t.word) for t in gathered.troubles]
-    for seen in gathered.campaigns:
-        check = {s.name: s.argv[1] if s.argv[0] == "measure" else "placement" for s in seen.campaign.steps}
-        kinds: tuple[tuple[Kind, Sequence[Gap]], ...] = (("failed", seen.gaps), ("skipped", seen.skipped))
-        for kind, gaps in kinds:
-            for gap in gaps:
-                name = gap.step or gap.host or f"hosts of {seen.campaign.name}"
-                why = f"missing: {gap.reason}" if kind == "failed" else gap.reason
-                problems.append(Problem(name, kind, why, gap.host, check=check.get(gap.step, "")))
-    return problems
+    return problems + [problem for seen in gathered.campaigns for problem in collect.problems(seen)]
 
 
 def _details(
@@ -179,7 +154,11 @@ def _details(
         folder.mkdir(parents=True)
         verdicts = [fleet.of(host) for fleet in fleets if host in fleet.number]
         report_pages.build(
-            of_host, folder, references=_references(described), verdicts=verdicts, title=f"NUMA report {host}"
+            of_host,
+            folder,
+            references=model.references_of(described),
+            verdicts=verdicts,
+            title=f"NUMA report {host}",
         )
         pages[host] = f"hosts/{quote(name)}/index.html"
     return pages

@@ -60,6 +60,11 @@ class Step:
     argv: tuple[str, ...]
 
     @property
+    def check(self) -> str:
+        """The check that its records have."""
+        return self.argv[1] if self.argv[0] == "measure" else "placement"
+
+    @property
     def aligner(self) -> str:
         """The aligner that runs, "" if none does."""
         return self.argv[self.argv.index("--aligner") + 1] if "--aligner" in self.argv[:-1] else ""

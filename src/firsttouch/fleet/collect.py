@@ -8,17 +8,21 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from firsttouch.execution.progress import say
 from firsttouch.fleet.campaigns import DEFAULT_SCENARIO, Campaign
 from firsttouch.fleet.journal import full_disk_as_missing
-from firsttouch.fleet.state import State, dumps, merged, missing_of, overview, state
+from firsttouch.fleet.state import Gap, State, dumps, merged, missing_of, overview, state
 from firsttouch.judge import samples_table, verdict_file
 from firsttouch.judge.judging import Judged, judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System, load
+
+if TYPE_CHECKING:
+    from firsttouch.report.model import Kind, Problem
 
 #: Most hosts with figures in a report; of more, the hosts with the worst verdicts have them.
 MOST_DRAWN = 6
@@ -98,6 +102,24 @@ def missing(campaign_state: State) -> dict[str, list[str]]:
     return by_host
 
 
+def problems(campaign_state: State) -> list[Problem]:
+    """Return what is missing and skipped; steps that a host skipped for one reason are one problem."""
+    from firsttouch.report.model import Problem  # noqa: PLC0415  (loads Jinja)
+
+    check = {step.name: step.check for step in campaign_state.campaign.steps}
+    hosts = f"hosts of {campaign_state.campaign.name}"
+
+    def of(gap: Gap, kind: Kind, reason: str, name: str) -> Problem:
+        return Problem(gap.step or gap.host or hosts, kind, reason, gap.host, check=name)
+
+    missing_steps = [of(g, "failed", f"missing: {g.reason}", check.get(g.step, "")) for g in campaign_state.gaps]
+    by_check: dict[str, list[Gap]] = {}
+    for gap in campaign_state.skipped:
+        by_check.setdefault(check[gap.step], []).append(gap)
+    skipped = [of(g, "skipped", g.reason, name) for name, gaps in sorted(by_check.items()) for g in merged(gaps)]
+    return missing_steps + skipped
+
+
 def agree(records: Iterable[Record]) -> list[Record]:
     """Return *records*, invalid if their alignments differ from those of their aligner's default scenario.
 
@@ -162,33 +184,20 @@ def _report(
     from firsttouch.report import model, pages  # noqa: PLC0415  (loads the plotting library)
 
     drawn = set(_drawn(campaign_state, verdicts))
-    check = {s.name: s.argv[1] if s.argv[0] == "measure" else "placement" for s in campaign_state.campaign.steps}
-    problems = [
-        model.Problem(
-            g.text.split(": ", 1)[0], "failed", f"missing: {g.reason}", g.host, check=check.get(g.step, "")
-        )
-        for g in campaign_state.gaps
-    ]
-    for name in sorted({check.get(g.step, "") for g in campaign_state.skipped}):
-        skipped = merged([g for g in campaign_state.skipped if check.get(g.step, "") == name])
-        problems += [model.Problem(g.step, "skipped", g.reason, g.host, check=name) for g in skipped]
+    lost = problems(campaign_state)
     if left_out := len(set(campaign_state.hosts) - drawn):
         why = (
             f"{left_out} of {len(campaign_state.hosts)} hosts have no figures: see overview.md and records.parquet"
         )
-        problems.append(model.Problem("figures", "skipped", why, check=""))
+        lost.append(model.Problem("figures", "skipped", why, check=""))
 
-    def reference(record: Record) -> model.Reference | None:
-        ref = system.reference(record.check, record.metric, record.parameters) if record.judged else None
-        return model.Reference(ref.value, ref.minimum, ref.maximum, ref.source) if ref else None
-
-    if records or problems:
+    if records or lost:
         title = f"{campaign_state.campaign.kind} {campaign_state.campaign.name}"
         pages.build(
             records,
             folder,
-            problems=problems,
-            references=reference,
+            problems=lost,
+            references=model.references_of(system),
             verdicts=verdicts,
             title=title,
             drawn=drawn,

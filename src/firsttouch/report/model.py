@@ -14,6 +14,7 @@ from markupsafe import Markup
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 from firsttouch.report.text import listed
+from firsttouch.systems.definition import System
 
 # ----------------------------------------------------------------------
 # Problems, references, tables and figures.
@@ -51,6 +52,22 @@ class Reference:
 
 #: Returns the reference of a record, or None.
 References = Callable[[Record], Reference | None]
+
+
+def references_of(system: System | None) -> References | None:
+    """Return the references of *system* for its own judged records; None without a system."""
+    if system is None:
+        return None
+
+    def reference(record: Record) -> Reference | None:
+        if not record.judged or record.system != system.name:
+            return None
+        expected = system.reference(record.check, record.metric, record.parameters)
+        if expected is None:
+            return None
+        return Reference(expected.value, expected.minimum, expected.maximum, expected.source)
+
+    return reference
 
 
 @dataclass(frozen=True)
