@@ -120,6 +120,13 @@ def test_a_record_that_fits_no_figure_is_listed_as_a_problem(
     assert "the record cannot be shown" in page.split("Results of")[0]
 
 
+def test_values_of_zero_make_a_report_without_ratios(tmp_path: Path) -> None:
+    records = [replace(r, samples=(0.0,)) for r in Machine(2, 4).contention()]
+    summary, _, _ = built_report(tmp_path, records)
+    assert "0 GB/s per thread" in summary.table()
+    assert "% of 1 thread" not in summary.table()
+
+
 def test_the_latest_record_of_a_case_is_shown_and_older_ones_are_counted(tmp_path: Path) -> None:
     record = Machine().contention()[0]
     older = replace(record, samples=(1.25,), time="2024-04-30T10:00:00.000+00:00")

@@ -163,7 +163,7 @@ def _of_threads(name: str, each: dict[int, Record], total: dict[int, Record]) ->
     for threads in dict.fromkeys((few, many)):
         record = each[threads]
         compared = [f"bank {','.join(map(str, banks(record)))}"] if banks(record) else []
-        if threads != few:
+        if threads != few and each[few].value > 0:
             compared.append(f"{percent(record.value / each[few].value)} of {count(few, 'thread')}")
         if threads in total and threads > 1:
             compared.append(f"{quantity(total[threads].value, total[threads].unit)} in total")
