@@ -113,7 +113,7 @@ def _study(study: Study) -> dict[str, Any]:
         "reads": study.reads,
         "default": _run(default),
         "best": _run(best),
-        "speedup": {"value": gain.value, "low": gain.low, "high": gain.high} if gain else None,
+        "speedup": gain.to_dict() if gain else None,
     }
 
 

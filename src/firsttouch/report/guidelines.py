@@ -7,7 +7,7 @@ import math
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from firsttouch.advice.replay import Cell, Row
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.model import HostView, Table, case_of, whole
+from firsttouch.report.speedups import Interval
 from firsttouch.report.text import clean, count, listed, number, plain, times
 
 # ----------------------------------------------------------------------
@@ -26,24 +27,8 @@ from firsttouch.report.text import clean, count, listed, number, plain, times
 
 #: The notes of the recommended scenario and of the default run.
 USE, DEFAULT = "use this", "default"
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A value with the ends of its interval (None: unknown)."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    @property
-    def clear(self) -> bool:
-        """Return whether a gain is certain: the whole interval is above 1."""
-        return self.low is not None and self.low > 1
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return the JSON form."""
-        return asdict(self)
+#: The gain of the default run.
+SAME = Interval(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -83,6 +68,31 @@ class Choice:
     alternatives: tuple[Alternative, ...]
     dropped: tuple[tuple[str, str], ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "source": self.source,
+            "title": self.title,
+            "recommended": self.chosen,
+            "default": self.default,
+            "reason": self.reason,
+            "gain": self.gain and self.gain.to_dict(),
+            "interval": self.interval,
+            "unit": self.unit,
+            "alternatives": [
+                {
+                    "scenario": a.scenario,
+                    "value": a.value and a.value.to_dict(),
+                    "repetitions": a.repetitions,
+                    "hosts": a.hosts,
+                    "gain": a.gain and a.gain.to_dict(),
+                    "note": a.note,
+                }
+                for a in self.alternatives
+            ],
+            "dropped": [{"scenario": name, "reason": why} for name, why in self.dropped],
+        }
+
 
 def mark(name: str, chosen: str, default: str) -> str:
     """Return the note of a scenario: the recommended one, the default run, or neither."""
@@ -118,7 +128,7 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
       difference is a factor, they have the same gain; if it is a constant number of seconds, they have the gain of
       the times with this constant added. The interval covers both.
 
-    With a single repetition and host the noise is unknown, and the ends are None.
+    With a single repetition and host the noise is unknown, and so are the ends.
     """
     means = {s: {h: _mean_log(some) for h, some in of_host.items()} for s, of_host in times.items()}
     base = means[default]
@@ -128,7 +138,7 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
         [np.log(some).tolist() for of_host in times.values() for some in of_host.values()]
     )
     between, of_between = _pooled_noise([list(of_host.values()) for of_host in ratios.values()])
-    result = {default: Interval(1.0, 1.0, 1.0)}
+    result = {default: SAME}
     for scenario, of_host in ratios.items():
         gain = float(np.mean(list(of_host.values())))
         hosts = len(of_host)
@@ -136,7 +146,7 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
         variances = [(repeated * parts / hosts**2, of_repeated), (between / hosts, of_between)]
         variance, freedom = max((v for v in variances if v[1]), default=(0.0, 0))
         if not freedom:
-            result[scenario] = Interval(math.exp(gain), None, None)
+            result[scenario] = Interval(math.exp(gain))
             continue
         half = math.sqrt(variance) * student(level, freedom)
         elsewhere = [gain, *_elsewhere(base, means[scenario])]
@@ -200,28 +210,11 @@ _Run = tuple[str, ...]
 #: The records of a run by host (the key of its view).
 _ByHost = dict[str, list[Record]]
 
-_REPETITIONS = "between any two repetitions"
-_NOISE = "by the published errors"
 #: The most hosts without a default run that are named.
 _NAMED = 4
+#: The keys of an interval in stored advice.
+_ENDS = ("expected", "low", "high")
 _UNSURE = "with one repetition each, the uncertainty is unknown"
-
-
-@dataclass(frozen=True)
-class _Scenario:
-    """A scenario on a number of *hosts*: its value with the range of its repetitions, and its gain.
-
-    Times of several hosts are scaled to the same default run, because hosts differ.
-    """
-
-    record: Record
-    value: Interval
-    gain: Interval | None
-    hosts: int
-
-    @property
-    def name(self) -> str:
-        return speedups.scenario(self.record)
 
 
 def measured(views: Iterable[HostView]) -> Iterator[Keyed]:
@@ -268,45 +261,36 @@ def _of_records(runs: Mapping[_Run, _ByHost], names: Mapping[str, str], gone: It
     kept = {run: {h: r for h, r in of_host.items() if h in hosts} for run, of_host in each.items()}
     kept = {run: of_host for run, of_host in kept.items() if of_host}
     if len(hosts) == 1 or default is None:
-        alone = {run: record for run, of_host in kept.items() for record in of_host.values()}
-        scenarios = {run: _alone(record, alone.get(default) if default else None) for run, record in alone.items()}
-        interval = _REPETITIONS
+        scenarios = _of_host(
+            {run: record for run, of_host in kept.items() for record in of_host.values()}, default
+        )
+        interval = "between any two repetitions"
     else:
         scenarios = _of_hosts(kept, default)
         interval = f"{100 * CONFIDENCE:.0f} % interval over {len(hosts)} hosts"
     usual = scenarios.get(default) if default else None
-    record = next(iter(scenarios.values())).record
+    record = next(r for of_host in kept.values() for r in of_host.values())
     lower = record.better == "lower"
-    ordered = sorted(scenarios.values(), key=lambda s: s.value.value if lower else -s.value.value)
+    ordered = sorted(scenarios.values(), key=lambda s: _rank(s, lower=lower))
     best = ordered[0]
     chosen = best if usual is None or best.gain is None or best.gain.clear else usual
-    why = [_why(ordered, chosen, usual, interval)]
+    why = _why(ordered, chosen, usual, interval, lower=lower)
     if left_out:
         hosts_left_out = listed([names[h] for h in left_out], most=_NAMED)
-        why.append(f"{hosts_left_out} left out, because hosts are comparable only by their default runs")
+        why += f"; {hosts_left_out} left out, because hosts are comparable only by their default runs"
+    # Without a name, a scenario may be that of several runs.
+    notes = {id(usual): DEFAULT, id(chosen): USE}
     return Choice(
         "measured",
         _title(record, len(hosts)),
-        chosen.name,
-        usual.name if usual else "",
-        "; ".join(why),
+        chosen.scenario,
+        usual.scenario if usual else "",
+        why,
         chosen.gain,
         interval,
         ("time" if lower else "rate") + (" on the mean host" if len(hosts) > 1 else ""),
         record.unit,
-        tuple(
-            Alternative(
-                s.name,
-                speedups.shape(s.record),
-                plain(s.record.parameters["policy"]),
-                s.value,
-                s.record.repetitions,
-                s.gain,
-                USE if s is chosen else DEFAULT if s is usual else "",
-                s.hosts,
-            )
-            for s in ordered
-        ),
+        tuple(replace(s, note=notes.get(id(s), "")) for s in ordered),
         tuple(sorted((speedups.scenario(r), f"invalid: {r.reason}") for r in gone)),
     )
 
@@ -331,14 +315,33 @@ def _comparable(runs: Mapping[_Run, Mapping[str, Record]], default: _Run | None)
     return {host for host, _ in counts.most_common(1)}
 
 
-def _alone(record: Record, default: Record | None) -> _Scenario:
-    """Return a scenario that one host measured."""
-    value = Interval(record.value, min(record.samples), max(record.samples))
-    return _Scenario(record, value, _gain(record, default), 1)
+def _measured(record: Record, value: Interval, gain: Interval | None, hosts: int = 1) -> Alternative:
+    policy = plain(record.parameters["policy"])
+    scenario, shape = speedups.scenario(record), speedups.shape(record)
+    return Alternative(scenario, shape, policy, value, record.repetitions, gain, hosts=hosts)
 
 
-def _of_hosts(runs: Mapping[_Run, Mapping[str, Record]], default: _Run) -> dict[_Run, _Scenario]:
-    """Return the scenarios of several hosts, which all have the default run, by their gains within each host."""
+def _of_host(runs: Mapping[_Run, Record], default: _Run | None) -> dict[_Run, Alternative]:
+    """Return the scenarios of one host, by their gains over its default run."""
+    base = runs.get(default) if default else None
+    scenarios = {}
+    for run, record in runs.items():
+        gain = None
+        if base is not None:
+            gain = speedups.speedup(*((record, base) if record.better == "lower" else (base, record)))
+        if gain is not None and record is base:
+            gain = SAME
+        elif gain is not None and base is not None and min(record.repetitions, base.repetitions) == 1:
+            gain = Interval(gain.value)
+        scenarios[run] = _measured(record, speedups.repetitions(record), gain)
+    return scenarios
+
+
+def _of_hosts(runs: Mapping[_Run, Mapping[str, Record]], default: _Run) -> dict[_Run, Alternative]:
+    """Return the scenarios of several hosts, which all have the default run, by their gains within each host.
+
+    Times are scaled to the same default run, because hosts differ.
+    """
     # A time of 0 gives no ratio.
     good = {run: {h: r for h, r in of_host.items() if min(r.samples) > 0} for run, of_host in runs.items()}
     seconds = {run: {h: _seconds(r) for h, r in of_host.items()} for run, of_host in good.items() if of_host}
@@ -348,10 +351,9 @@ def _of_hosts(runs: Mapping[_Run, Mapping[str, Record]], default: _Run) -> dict[
     for run, gain in gains(seconds, default).items():
         record = _pooled(list(good[run].values()))
         scaled = [x / level[h] * mean_host for h, some in seconds[run].items() for x in some]
-        ends = (mean_host / gain.value, min(scaled), max(scaled))
-        if record.better == "higher":
-            ends = (1 / ends[0], 1 / ends[2], 1 / ends[1])
-        scenarios[run] = _Scenario(record, Interval(*ends), gain, len(good[run]))
+        time = Interval(mean_host / gain.value, min(scaled), max(scaled))
+        value = time if record.better == "lower" else SAME.over(time)
+        scenarios[run] = _measured(record, value, gain, len(good[run]))
     return scenarios
 
 
@@ -367,45 +369,38 @@ def _title(record: Record, hosts: int) -> str:
     return clean(", ".join(filter(None, ("measured", plain(p["dataset"]), reads, count(hosts, "host")))))
 
 
-def _gain(run: Record, default: Record | None) -> Interval | None:
-    """Return the speed-up of *run* over *default* on the same host, by time or by rate."""
-    if default is None:
-        return None
-    pair = (run, default) if run.better == "lower" else (default, run)
-    gain = speedups.speedup(*pair)
-    if gain is None:
-        return None
-    if run is default:
-        return Interval(1.0, 1.0, 1.0)
-    if min(run.repetitions, default.repetitions) == 1:
-        return Interval(gain.value, None, None)
-    return Interval(gain.value, gain.low, gain.high)
-
-
-def _why(ordered: Sequence[_Scenario], chosen: _Scenario, default: _Scenario | None, interval: str) -> str:
-    best = ordered[0]
+def _why(
+    ordered: Sequence[Alternative], chosen: Alternative, default: Alternative | None, interval: str, *, lower: bool
+) -> str:
+    best, *others = ordered
     if chosen is not best and best.gain is not None:
-        reason = f"{best.name} has the best median, {times(best.gain.value)} as fast as the default run, but "
-        if best.gain.low is None or best.gain.high is None:
+        reason = f"{best.scenario} has the best median, {times(best.gain.value)} as fast as the default run, but "
+        if not best.gain.bounded:
             return reason + _UNSURE
         ends = f"{times(best.gain.low)} to {times(best.gain.high)}"
         return f"{reason}from {ends} ({interval}): no scenario is clearly faster"
     reason = f"the best median of {count(len(ordered), 'scenario')}"
     if default is None:
         reason += "; its gain is unknown, as there is no valid default run (1 instance, original)"
-    if best.record.repetitions == 1:
+    if best.repetitions == 1:
         return f"{reason}; {_UNSURE}"
-    rivals = [s.name for s in ordered[1:] if _as_fast(s, best)]
+    rivals = [s.scenario for s in others if _as_fast(s.value, best.value, lower=lower)]
     if rivals:
         return f"{reason}; some repetitions of {listed(rivals, most=3)} were as fast"
     return f"{reason}; no repetition of another scenario was as fast"
 
 
-def _as_fast(scenario: _Scenario, best: _Scenario) -> bool:
-    """Return whether a repetition of *scenario* was as fast as one of the *best* one."""
-    if best.record.better == "higher":
-        return (scenario.value.high or 0.0) >= (best.value.low or 0.0)
-    return (scenario.value.low or 0.0) <= (best.value.high or 0.0)
+def _rank(scenario: Alternative, *, lower: bool) -> float:
+    """Return a key that sorts the best value first."""
+    value = scenario.value.value if scenario.value else math.inf
+    return value if lower else -value
+
+
+def _as_fast(value: Interval | None, best: Interval | None, *, lower: bool) -> bool:
+    """Return whether a repetition was as fast as one of the *best* scenario."""
+    if value is None or best is None:
+        return False
+    return value.low <= best.high if lower else value.high >= best.low
 
 
 def advised(documents: Iterable[Mapping[str, Any]]) -> Iterator[Keyed]:
@@ -420,15 +415,17 @@ def _of_advice(document: Mapping[str, Any]) -> Choice:
     rows = document["scenarios"]
     kept = [r for r in rows if r["state"] in {"recommended", "dropped"}]
     kept.sort(key=lambda r: (r["state"] != "recommended", r["seconds"]["expected"] if r["seconds"] else math.inf))
-    usual = next((r["seconds"] for r in rows if r["name"] == document["default"]), None)
     day = str(document["time"])[:10]
+    seconds = {r["name"]: Interval(*(r["seconds"][end] for end in _ENDS)) for r in rows if r["seconds"]}
+    usual = seconds.get(document["default"])
+    gains = {name: SAME if time is usual else usual.over(time) for name, time in seconds.items()} if usual else {}
     return Choice(
         "advised",
         clean(f"advised, {document['dataset'] or 'own reads'}, host {document['host']}, {day}"),
         document["recommended"],
         document["default"],
         f"the shortest expected time; {STOPS.get(document['stop'], document['stop'])}",
-        _interval(document["gain"]),
+        document["gain"] and Interval(*(document["gain"][end] for end in _ENDS)),
         "90 % interval",
         "expected time",
         "s",
@@ -437,9 +434,9 @@ def _of_advice(document: Mapping[str, Any]) -> Choice:
                 clean(row["name"]),
                 f"{row['instances']} x {row['threads']}" if "threads" in row else "",
                 clean(str(row.get("policy", ""))),
-                _interval(row["seconds"]),
+                seconds.get(row["name"]),
                 row["trials"],
-                _expected_gain(row["seconds"], usual),
+                gains.get(row["name"]),
                 mark(row["name"], document["recommended"], document["default"])
                 or ("" if row["trials"] else "not tried"),
             )
@@ -447,20 +444,6 @@ def _of_advice(document: Mapping[str, Any]) -> Choice:
         ),
         tuple((r["name"], r["reason"]) for r in rows if r["state"] in {"failed", "infeasible"}),
     )
-
-
-def _interval(value: Mapping[str, float] | None) -> Interval | None:
-    return None if value is None else Interval(value["expected"], value["low"], value["high"])
-
-
-def _expected_gain(seconds: Mapping[str, float] | None, usual: Mapping[str, float] | None) -> Interval | None:
-    """Return the gain of a scenario; its ends pair opposite ends of the two times, which is conservative."""
-    if not seconds or not usual:
-        return None
-    if seconds is usual:
-        return Interval(1.0, 1.0, 1.0)
-    ends = (usual["low"] / seconds["high"], usual["high"] / seconds["low"])
-    return Interval(usual["expected"] / seconds["expected"], *ends)
 
 
 def published() -> dict[tuple[str, str], list[Choice]]:
@@ -484,7 +467,7 @@ def _of_cell(cell: Cell, source: str) -> Choice:
         default.name if default else "",
         f"the shortest mean time of {count(len(ordered), 'scenario')} with all threads",
         _published_gain(best, default),
-        _NOISE,
+        "by the published errors",
         "mean time",
         "s",
         tuple(
@@ -506,7 +489,7 @@ def _published_gain(row: Row, default: Row | None) -> Interval | None:
     if default is None:
         return None
     if row is default:
-        return Interval(1.0, 1.0, 1.0)
+        return SAME
     ratio, error = default.seconds / row.seconds, math.hypot(row.error, default.error)
     return Interval(ratio, ratio * (1 - error), ratio * (1 + error))
 
@@ -528,7 +511,7 @@ class Guideline:
         return {
             "system": self.system,
             "aligner": self.aligner,
-            "choices": [_choice(choice) for choice in self.choices],
+            "choices": [choice.to_dict() for choice in self.choices],
         }
 
     def lines(self) -> list[str]:
@@ -556,9 +539,8 @@ def sentence(choice: Choice) -> str:
     if choice.chosen == choice.default:
         return f"{what}, the default run"
     gain = f"{times(choice.gain.value)} as fast as {choice.default}"
-    low, high = choice.gain.low, choice.gain.high
-    ends = "uncertainty unknown" if low is None or high is None else f"{times(low)} to {times(high)}"
-    return f"{what}: {gain} ({ends}, {choice.interval})"
+    ends = f"{times(choice.gain.low)} to {times(choice.gain.high)}"
+    return f"{what}: {gain} ({ends if choice.gain.bounded else 'uncertainty unknown'}, {choice.interval})"
 
 
 def table(choice: Choice) -> Table:
@@ -584,30 +566,5 @@ def _row(a: Alternative) -> tuple[str, ...]:
 
 def _cells(interval: Interval | None, shown: Callable[[float], str]) -> tuple[str, ...]:
     """Return a value and the ends of its interval, each "" if unknown."""
-    ends = (None,) * 3 if interval is None else (interval.value, interval.low, interval.high)
+    ends = interval.to_dict().values() if interval else (None,) * 3
     return tuple("" if end is None else shown(end) for end in ends)
-
-
-def _choice(choice: Choice) -> dict[str, Any]:
-    return {
-        "source": choice.source,
-        "title": choice.title,
-        "recommended": choice.chosen,
-        "default": choice.default,
-        "reason": choice.reason,
-        "gain": choice.gain.to_dict() if choice.gain else None,
-        "interval": choice.interval,
-        "unit": choice.unit,
-        "alternatives": [
-            {
-                "scenario": a.scenario,
-                "value": a.value.to_dict() if a.value else None,
-                "repetitions": a.repetitions,
-                "hosts": a.hosts,
-                "gain": a.gain.to_dict() if a.gain else None,
-                "note": a.note,
-            }
-            for a in choice.alternatives
-        ],
-        "dropped": [{"scenario": name, "reason": why} for name, why in choice.dropped],
-    }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,21 +21,31 @@ METRIC = "alignment_time"
 
 
 @dataclass(frozen=True)
-class Speedup:
-    """How many times faster one run is than another.
-
-    *value* is the ratio of the medians; *low* and *high* pair the fastest repetition of one run with the
-    slowest of the other, so they enclose the ratio of any two repetitions.
-    """
+class Interval:
+    """A value, such as a speed-up, with the ends of its interval (unknown: from 0 to infinity)."""
 
     value: float
-    low: float
-    high: float
+    low: float = 0.0
+    high: float = math.inf
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the ends are known."""
+        return self.high < math.inf
 
     @property
     def clear(self) -> bool:
-        """Whether no repetition of the slower run was as fast as one of the faster run."""
-        return self.low > 1 or self.high < 1
+        """Whether a gain is certain: the whole interval is above 1."""
+        return self.low > 1
+
+    def over(self, other: Interval) -> Interval:
+        """Return the ratio to *other*; its ends pair opposite ends and enclose the ratio of any two values."""
+        return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return the JSON form; unknown ends are None."""
+        ends = (self.low, self.high) if self.bounded else (None, None)
+        return {"value": self.value, "low": ends[0], "high": ends[1]}
 
 
 @dataclass(frozen=True)
@@ -130,15 +141,15 @@ def policies(records: Iterable[Record]) -> list[str]:
     return [policy for _, policy in sorted({policy_rank(r) for r in records})]
 
 
-def speedup(run: Record, baseline: Record) -> Speedup | None:
+def repetitions(record: Record) -> Interval:
+    """Return the median and the range of a record's repetitions."""
+    return Interval(record.value, min(record.samples), max(record.samples))
+
+
+def speedup(run: Record, baseline: Record) -> Interval | None:
     """Return how many times faster *run* is than *baseline*; None if a time is not positive."""
-    if min(*run.samples, *baseline.samples) <= 0:
-        return None
-    return Speedup(
-        baseline.value / run.value,
-        min(baseline.samples) / max(run.samples),
-        max(baseline.samples) / min(run.samples),
-    )
+    times = repetitions(run), repetitions(baseline)
+    return times[1].over(times[0]) if min(t.low for t in times) > 0 else None
 
 
 def _by_threads(records: Iterable[Record]) -> list[Record]:

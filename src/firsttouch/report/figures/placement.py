@@ -8,7 +8,7 @@ from firsttouch.report import speedups
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Bar
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table
-from firsttouch.report.speedups import Speedup, Study
+from firsttouch.report.speedups import Interval, Study
 from firsttouch.report.tables import VALUE_HEADER, measured, values
 from firsttouch.report.text import count, quantity, times
 
@@ -56,7 +56,7 @@ def _why_no_default(view: HostView, study: Study) -> str:
     return f"there is no valid default run (1 instance, {speedups.DEFAULT_POLICY}) to compare with{why}"
 
 
-def _figure(name: str, study: Study, default: Record, gains: list[tuple[Record, Speedup]]) -> Figure:
+def _figure(name: str, study: Study, default: Record, gains: list[tuple[Record, Interval]]) -> Figure:
     shows = _shows(study, default, gains)
     records = [default, *(r for r, _ in gains)]
     bars = "the error bars pair the fastest repetition of one run with the slowest of the other"
@@ -77,7 +77,7 @@ def _baseline(default: Record) -> str:
     return f"{speedups.scenario(default)} with {speedups.shape(default)}: {time}"
 
 
-def _shows(study: Study, default: Record, gains: list[tuple[Record, Speedup]]) -> tuple[str, ...]:
+def _shows(study: Study, default: Record, gains: list[tuple[Record, Interval]]) -> tuple[str, ...]:
     best, gain = max(gains, key=lambda item: item[1].value)
     sentences = [f"The default run is {_baseline(default)}."]
     if gain.value <= 1:
@@ -99,7 +99,7 @@ def _shows(study: Study, default: Record, gains: list[tuple[Record, Speedup]]) -
     return tuple(sentences)
 
 
-def _panel(name: str, study: Study, default: Record, gains: list[tuple[Record, Speedup]], shows: str) -> Panel:
+def _panel(name: str, study: Study, default: Record, gains: list[tuple[Record, Interval]], shows: str) -> Panel:
     return drawing.draw_bars(
         [
             Bar(
@@ -122,7 +122,7 @@ def _panel(name: str, study: Study, default: Record, gains: list[tuple[Record, S
     )
 
 
-def _table(default: Record, gains: list[tuple[Record, Speedup]]) -> Table:
+def _table(default: Record, gains: list[tuple[Record, Interval]]) -> Table:
     header = ("scenario", "instances and threads", *VALUE_HEADER, "speedup", "from", "to")
     rows: list[tuple[str, ...]] = [
         (speedups.scenario(default), speedups.shape(default), *values(default), "1 (default run)", "", "")
