@@ -25,81 +25,6 @@ from firsttouch.systems import memory_modules
 LEAST, MOST = 3, 10
 
 
-def latency(
-    host: Topology, nodes: Sequence[int], banks: Sequence[int], *, repetitions: int, say: probe.Say = print
-) -> Iterator[list[Record]]:
-    """Yield the latency curve (ns by bytes of a random cycle) of one PU of each of *nodes* on each of *banks*."""
-    sets = [(node,) for node in nodes]
-    for some, targets in _rows(host, sets, banks):
-        yield from _run(host, "latency", [*_where(some, targets), "--sizes=curve"], repetitions, say)
-
-
-def bandwidth(
-    host: Topology,
-    sets: Sequence[Nodes],
-    banks: Sequence[int],
-    interleave: str,
-    *,
-    repetitions: int,
-    say: probe.Say = print,
-) -> Iterator[list[Record]]:
-    """Yield STREAM's kernels (GB/s, regular stores) of all PUs of each of *sets* on each of *banks*.
-
-    *interleave* is the probe's option: the banks over which data are interleaved in addition.
-    """
-    kernels = f"--kernels={','.join(profiles.chosen().kernels)}"
-    for some, targets in _rows(host, sets, banks):
-        options = [*_where(some, targets), f"--set-sizes={len(some[0])}", kernels, f"--interleave={interleave}"]
-        yield from _run(host, "bandwidth", options, repetitions, say)
-
-
-def contention(
-    host: Topology, threads: Sequence[int], banks: Sequence[int], *, repetitions: int, say: probe.Say = print
-) -> Iterator[list[Record]]:
-    """Yield the rates (GB/s) of threads that access one of *banks* at once, at random (thesis section 3.5).
-
-    One thread and two are measured on each NUMA node. More threads fill the NUMA nodes nearest to the bank.
-    """
-    for some, targets in _rows(host, [host.cpu_nodes], banks):
-        for bank in targets:
-            for number in threads:
-                programs.filling(host, bank, number)
-        options = [*_where(some, targets), f"--threads={format_list(threads)}"]
-        yield from _run(host, "contention", options, repetitions, say)
-
-
-def _rows(host: Topology, sets: Sequence[Nodes], banks: Sequence[int]) -> list[tuple[list[Nodes], list[int]]]:
-    """Return the PU-sets and banks of each run of the probe; raises BadInput if this process may not use one."""
-    for nodes in sets:
-        programs.pus_of(host, nodes)
-    for bank in banks:
-        programs.bank_bytes(host, bank)
-    return list(programs.rows(host, sets, banks, profiles.chosen()))
-
-
-def _where(sets: Sequence[Nodes], banks: Sequence[int]) -> list[str]:
-    return [f"--pu-nodes={format_list({n for nodes in sets for n in nodes})}", f"--banks={format_list(banks)}"]
-
-
-def _run(
-    host: Topology, aspect: str, options: Sequence[str], repetitions: int, say: probe.Say
-) -> Iterator[list[Record]]:
-    """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted."""
-    chosen = profiles.chosen()
-    least = max(LEAST, min(repetitions, chosen.repetitions))
-    most = max(least, min(MOST, chosen.repetitions))
-    counts = [f"--min-repetitions={least}", f"--max-repetitions={most}"]
-    running = probe.follow(aspect, [*options, *counts, *programs.probe_options(aspect)], host=host, say=say)
-    while True:
-        try:
-            records = next(running)
-        except StopIteration as end:
-            if end.value.status == "partial":
-                raise KeyboardInterrupt from None
-            return
-        yield [replace(r, parameters={**r.parameters, **chosen.parameters}) for r in records]
-
-
 #: Aspect -> the programs that can measure it. The first is the default.
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "topology": (),
@@ -142,41 +67,80 @@ class Asked:
 
 
 def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator[list[Record]]:
-    """Yield the records of one aspect as they come. Raises BadInput before anything is measured."""
+    """Yield the records of one aspect as they come. Raises BadInput before anything is measured.
+
+    The probe yields the latency curve (ns by bytes of a random cycle), STREAM's kernels (GB/s, regular stores), or
+    the rates (GB/s) of threads that access one bank at once, at random (thesis section 3.5).
+    """
     by_probe = asked.by() == probe.NAME
-    nodes = list(asked.pu_nodes or host.cpu_nodes)
-    banks = list(asked.banks or host.memory_nodes)
     if asked.aspect == "topology":
         yield list(topology(host, say=say))
-    elif by_probe and asked.aspect == "latency":
-        yield from latency(host, nodes, banks, repetitions=asked.repetitions, say=say)
-    elif by_probe and asked.aspect == "bandwidth":
-        sets = _sets(host, asked)
-        yield from bandwidth(host, sets, banks, asked.interleave, repetitions=asked.repetitions, say=say)
     elif by_probe:
-        yield from contention(host, _threads(host, asked), banks, repetitions=asked.repetitions, say=say)
+        yield from _by_probe(host, asked, say)
     else:
         yield from _by_others(host, asked, say)
 
 
+def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure each PU-set on each bank that the effort includes, with as few runs of the probe as possible."""
+    banks = list(asked.banks or host.memory_nodes)
+    sets: list[Nodes] = [(node,) for node in asked.pu_nodes or host.cpu_nodes]
+    options, threads = ["--sizes=curve"], []
+    if asked.aspect == "bandwidth":
+        sets = _sets(host, asked)
+        options = [f"--kernels={','.join(profiles.chosen().kernels)}", f"--interleave={asked.interleave}"]
+    elif asked.aspect == "contention":
+        # One thread and two are measured on each NUMA node. More threads fill the NUMA nodes nearest to the bank.
+        threads = _threads(host, asked)
+        sets, options = [host.cpu_nodes], [f"--threads={format_list(threads)}"]
+    for nodes in sets:
+        programs.pus_of(host, nodes)
+    for bank in banks:
+        programs.bank_bytes(host, bank)
+    for number in threads:
+        programs.filling(host, banks[0], number)
+    for members, targets in programs.rows(host, sets, banks, profiles.chosen()):
+        pu_nodes = format_list({n for nodes in members for n in nodes})
+        where = [f"--pu-nodes={pu_nodes}", f"--banks={format_list(targets)}"]
+        if asked.aspect == "bandwidth":
+            where.append(f"--set-sizes={len(members[0])}")
+        yield from _run(host, asked, [*where, *options], say)
+
+
+def _run(host: Topology, asked: Asked, options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
+    """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted."""
+    effort = profiles.chosen()
+    least = max(LEAST, min(asked.repetitions, effort.repetitions))
+    most = max(least, min(MOST, effort.repetitions))
+    counts = [f"--min-repetitions={least}", f"--max-repetitions={most}"]
+    small = programs.probe_options(asked.aspect)
+    running = probe.follow(asked.aspect, [*options, *counts, *small], host=host, say=say)
+    while True:
+        try:
+            records = next(running)
+        except StopIteration as end:
+            if end.value.status == "partial":
+                raise KeyboardInterrupt from None
+            return
+        yield [replace(r, parameters={**r.parameters, **effort.parameters}) for r in records]
+
+
 def _by_others(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
     """Measure with lmbench, likwid-bench or STREAM: on the nearest bank of each PU-set, unless banks are given."""
-    repetitions = asked.repetitions
+    count = asked.repetitions
     if asked.aspect == "contention":
         for bank in asked.banks or [programs.nearest(host, host.cpu_nodes[:1])]:
             for threads in _threads(host, asked):
-                yield from programs.contention(host, bank, threads, repetitions=repetitions, say=say)
+                yield from programs.contention(host, bank, threads, repetitions=count, say=say)
         return
     alone = [(node,) for node in asked.pu_nodes or host.cpu_nodes]
     for nodes in alone if asked.aspect == "latency" else _sets(host, asked):
         programs.pus_of(host, nodes)
         for bank in asked.banks or [programs.nearest(host, nodes)]:
             if asked.aspect == "latency":
-                yield from programs.latency(
-                    host, nodes[0], bank, random=asked.random, repetitions=repetitions, say=say
-                )
+                yield from programs.latency(host, nodes[0], bank, random=asked.random, repetitions=count, say=say)
             else:
-                yield from programs.bandwidth(host, nodes, bank, asked.by(), repetitions=repetitions, say=say)
+                yield from programs.bandwidth(host, nodes, bank, asked.by(), repetitions=count, say=say)
 
 
 def _sets(host: Topology, asked: Asked) -> list[Nodes]:

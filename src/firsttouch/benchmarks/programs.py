@@ -162,11 +162,11 @@ class _Series:
         argv: Sequence[str],
         placement: Placement,
         *,
-        threads: int,
         env: Mapping[str, str] | None = None,
         stderr: bool = False,
     ) -> str:
-        """Run a benchmark and return its standard output (or standard error)."""
+        """Run a benchmark with a thread on each PU and return its standard output (or standard error)."""
+        threads = len(placement.pus)
         with tempfile.TemporaryDirectory(prefix="ft-") as name:
             folder = Path(name)
             likwid.stage(folder)
@@ -214,7 +214,7 @@ def latency(
     curves, series = [], _Series("lmbench")
     for number in range(repetitions):
         # lat_mem_rd measures in a child process and prints to standard error.
-        text = series.run(argv, bound([pu], bank), threads=1, env=env, stderr=True)
+        text = series.run(argv, bound([pu], bank), env=env, stderr=True)
         curves.append(lmbench.parse(text, largest_bytes=largest))
         if curves[-1].keys() != curves[0].keys():
             raise RunFailed("lat_mem_rd printed other array sizes than in the repetition before")
@@ -249,51 +249,39 @@ def bandwidth(
 
     Raises CannotHere if STREAM is not installed: it is not in Debian.
     """
-    pus = pus_of(host, nodes)
-    thorough = profiles.chosen()
-    case = {"pu_nodes": list(nodes), "bank": bank, "threads": len(pus), "policy": "membind", **thorough.parameters}
+    effort = profiles.chosen()
+    placement = bound(pus_of(host, nodes), bank)
+    case: dict[str, Any] = {"pu_nodes": list(nodes), "policy": "membind"}
     if program == "stream":
-        yield _stream(bound(pus, bank), len(pus), case, repetitions, say)
+        yield _stream(placement, case, repetitions, say)
         return
     instructions = likwid.widest(likwid.processor_flags(), likwid.available())
-    array = _array_bytes(host, bank)
-    for kernel in thorough.kernels:
+    for kernel in effort.kernels:
         if why := likwid.cannot(kernel, instructions):
             say(f"skipped {kernel}: {why}")
             continue
-        argv = likwid.argv(kernel, instructions=instructions, threads=len(pus), array_bytes=array)
-        rates, series = _likwid(argv, bound(pus, bank), len(pus), repetitions)
+        rates, parameters, series = _likwid(host, kernel, instructions, placement, repetitions)
         say(f"likwid-bench {kernel} PU-set {format_list(nodes)} bank {bank}: {_show(rates)} GB/s")
-        parameters = {
-            **case,
-            "program": "likwid-bench",
-            "kernel": kernel,
-            "instructions": instructions or "scalar",
-            "stores": "regular",
-            "array_bytes": array,
-        }
-        yield [_rate("bandwidth", f"{kernel}_bandwidth", rates, parameters, series)]
+        yield [_rate("bandwidth", f"{kernel}_bandwidth", rates, parameters | case, series)]
 
 
-def _stream(
-    placement: Placement, threads: int, case: Mapping[str, Any], repetitions: int, say: Say
-) -> list[Record]:
+def _stream(placement: Placement, case: dict[str, Any], repetitions: int, say: Say) -> list[Record]:
     if not stream.installed():
         raise CannotHere(
             "there is no program 'stream' on PATH: STREAM is not in Debian, its author distributes the source"
         )
-    results, series, array, records = [], _Series("stream"), 0, []
-    for _ in range(repetitions):
-        env = stream.environment(threads, placement.pus)
-        text = series.run(["stream"], placement, threads=threads, env=env)
-        rates, array = stream.parse(text, threads=threads)
-        results.append(rates)
+    series, threads = _Series("stream"), len(placement.pus)
+    env = stream.environment(threads, placement.pus)
+    results = [
+        stream.parse(series.run(["stream"], placement, env=env), threads=threads) for _ in range(repetitions)
+    ]
+    records = []
     for kernel in stream.KERNELS:
-        samples = [r[kernel] for r in results]
+        samples = [rates[kernel] for rates, _ in results]
         say(f"STREAM {kernel}: {_show(samples)} GB/s")
         # The instructions that the compiler chose are unknown.
-        compiled = {"instructions": "compiler", "stores": "compiler", "array_bytes": array}
-        parameters = {**case, "program": "stream", "kernel": kernel, **compiled}
+        parameters = _parameters("stream", kernel, placement, results[-1][1]) | case
+        parameters |= {"instructions": "compiler", "stores": "compiler"}
         records.append(_rate("bandwidth", f"{kernel}_bandwidth", samples, parameters, series))
     return records
 
@@ -307,22 +295,10 @@ def contention(
     section 3.5 are random: the probe measures these.)
     """
     bank_bytes(host, bank)
-    pus = filling(host, bank, threads)
-    array = _array_bytes(host, bank)
     instructions = likwid.widest(likwid.processor_flags(), likwid.available())
-    argv = likwid.argv("copy", instructions=instructions, threads=threads, array_bytes=array)
-    rates, series = _likwid(argv, bound(pus, bank), threads, repetitions)
+    placement = bound(filling(host, bank, threads), bank)
+    rates, parameters, series = _likwid(host, "copy", instructions, placement, repetitions)
     say(f"likwid-bench contention {threads} threads bank {bank}: {_show(rates)} GB/s in total")
-    parameters = {
-        "program": "likwid-bench",
-        "kernel": "copy",
-        "instructions": instructions or "scalar",
-        "stores": "regular",
-        "bank": bank,
-        "threads": threads,
-        "array_bytes": array,
-        **profiles.chosen().parameters,
-    }
     each = [r / threads for r in rates]
     yield [
         _rate("contention", "total_bandwidth", rates, parameters, series),
@@ -331,11 +307,29 @@ def contention(
 
 
 def _likwid(
-    argv: Sequence[str], placement: Placement, threads: int, repetitions: int
-) -> tuple[list[float], _Series]:
+    host: Topology, kernel: str, instructions: str, placement: Placement, repetitions: int
+) -> tuple[list[float], dict[str, Any], _Series]:
+    """Return likwid-bench's rates (GB/s) of a kernel, the parameters of their records, and the runs."""
+    threads = len(placement.pus)
+    array = _array_bytes(host, placement.numa_nodes[0])
+    argv = likwid.argv(kernel, instructions=instructions, threads=threads, array_bytes=array)
     series = _Series("likwid-bench", likwid.version())
-    texts = [series.run(argv, placement, threads=threads) for _ in range(repetitions)]
-    return [likwid.parse(text, threads=threads) for text in texts], series
+    rates = [likwid.parse(series.run(argv, placement), threads=threads) for _ in range(repetitions)]
+    parameters = _parameters("likwid-bench", kernel, placement, array)
+    parameters |= {"instructions": instructions or "scalar", "stores": "regular"}
+    return rates, parameters, series
+
+
+def _parameters(program: str, kernel: str, placement: Placement, array_bytes: int) -> dict[str, Any]:
+    """Return the parameters that the records of all rates have."""
+    return {
+        "program": program,
+        "kernel": kernel,
+        "bank": placement.numa_nodes[0],
+        "threads": len(placement.pus),
+        "array_bytes": array_bytes,
+        **profiles.chosen().parameters,
+    }
 
 
 def _rate(
