@@ -11,14 +11,8 @@ import functools
 import math
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
 
 from firsttouch.host.topology import Topology
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Up to this many NUMA nodes the best grouping is found exactly (16 nodes take about a second).
 EXACT = 16
@@ -73,66 +67,37 @@ def _best(cost: list[list[int]], groups: int) -> Sequence[Sequence[int]]:
 
 
 def _improved(cost: list[list[int]], groups: int) -> Sequence[Sequence[int]]:
-    """Return groups that are grown greedily from their lowest node and improved by exchanges."""
+    """Return groups that are grown greedily from their lowest node and improved by exchanges of two nodes."""
     import numpy as np  # noqa: PLC0415 (slow to load, and such hosts are rare)
 
     matrix = np.array(cost)
     size = len(matrix) // groups
-    free = np.ones(len(matrix), dtype=bool)
-    result = []
-    for _ in range(groups):
-        group: list[int] = []
-        near = np.zeros(len(matrix), dtype=np.int64)
-        while len(group) < size:
-            node = int(np.where(free, near, _NEVER).argmin())  # of equals the lowest
-            free[node] = False
-            near += matrix[node]
-            group.append(node)
-        result.append(np.array(group))
-    _exchange(matrix, [*result, np.flatnonzero(free)], groups)
-    return [group.tolist() for group in result]
-
-
-def _exchange(cost: Array, pools: list[Array], groups: int) -> None:
-    """Exchange single nodes between two *pools* while it lowers the cost; pools from *groups* on cost nothing."""
-    import numpy as np  # noqa: PLC0415
-
-    # The cost of each node with all members of each pool, updated at each exchange.
-    beside = np.array([cost[pool].sum(axis=0) if i < groups else 0 * cost[0] for i, pool in enumerate(pools)])
-
-    def helps(own: int, nodes: Array, pool: Array | int, others: Array) -> Array:
-        """Return which exchanges of *nodes* of the pool *own* with *others* of *pool* lower the cost."""
-        a, b = nodes[:, None], others[None, :]
-        both = 1 + (np.asarray(pool) < groups)
-        rise = beside[own, b] - beside[own, a] + beside[pool, a] - beside[pool, b] - both * cost[a, b]
-        return np.asarray(rise < 0)
-
-    def exchange_between(own: int, pool: int) -> None:
-        for i in range(len(pools[own])):
-            j = 0
-            while (better := helps(own, pools[own][i : i + 1], pool, pools[pool][j:])[0]).any():
-                j += int(better.argmax())
-                a, b = int(pools[own][i]), int(pools[pool][j])
-                pools[own][i], pools[pool][j] = b, a
-                beside[own] += cost[b] - cost[a]
-                if pool < groups:
-                    beside[pool] += cost[a] - cost[b]
-                j += 1
-
+    # The group of each node; nodes of the last one are left over and cost nothing.
+    group_of = np.full(len(matrix), groups)
+    # The cost of each node with all members of each group, updated at each exchange.
+    beside = np.zeros((len(matrix), groups + 1), dtype=np.int64)
+    for group in range(groups):
+        for _ in range(size):
+            node = int(np.where(group_of == groups, beside[:, group], _NEVER).argmin())  # of equals the lowest
+            group_of[node] = group
+            beside[:, group] += matrix[node]
+    nodes = np.arange(len(matrix))
     improved = True
     while improved:
         improved = False
-        for own in range(len(pools) - 1):
-            pool = own
-            while pool + 1 < len(pools):
-                later = pools[pool + 1 :]
-                where = np.repeat(np.arange(pool + 1, len(pools)), [len(p) for p in later])
-                better = helps(own, pools[own], where, np.concatenate(later)).any(axis=0)
-                if not better.any():
-                    break
-                pool = int(where[better.argmax()])
-                exchange_between(own, pool)
+        for a in range(len(nodes)):
+            own = group_of[a]
+            both = int(own < groups) + (group_of < groups)
+            rise = beside[nodes, own] - beside[a, own] + beside[a, group_of] - beside[nodes, group_of]
+            rise = np.where(group_of == own, 0, rise - both * matrix[a])
+            b = int((rise < 0).argmax())
+            if rise[b] < 0:
                 improved = True
+                for node, pool, other in ((a, own, b), (b, group_of[b], a)):
+                    if pool < groups:
+                        beside[:, pool] += matrix[other] - matrix[node]
+                group_of[a], group_of[b] = group_of[b], own
+    return [np.flatnonzero(group_of == group).tolist() for group in range(groups)]
 
 
 def _costs(topology: Topology, nodes: Sequence[int]) -> list[list[int]]:
