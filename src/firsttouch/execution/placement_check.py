@@ -20,6 +20,7 @@ from firsttouch.scenarios.policies import policy as policy_of
 
 _PAGES = re.compile(r" N(\d+)=(\d+)")
 _DEAD = re.compile(r"^State:\s+[ZX]", re.MULTILINE)
+_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 _KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
 #: 4 KiB pages of a transparent huge page, which lies on one bank: the precision of the check for evenness.
 HUGE_PAGE = 512
@@ -119,10 +120,12 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
         except OSError as error:
             observed.unreadable = f"/proc/{member}/numa_maps: {error.strerror}"
             continue
-        if _ended(proc / str(member)):
+        status = _status(proc / str(member))
+        # The last numa_maps of a process that has ended may show pages whose policy is gone already.
+        if not status or _DEAD.search(status):
             continue
         _add_pages(numa_maps, pages, modes)
-        peak += _peak_kilobytes(proc / str(member)) * 1024
+        peak += 1024 * int(kilobytes[1]) if (kilobytes := _PEAK.search(status)) else 0
         threads += len(tasks)
         pus = pus.union(*tasks)
         if tasks and sum(pages.values()) - before > most:
@@ -140,27 +143,19 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
 
 def _affinities(process: Path) -> list[frozenset[int]]:
     """Return the PUs of each living thread of a process; empty if the process has ended."""
-    tasks = []
     try:
-        threads = list((process / "task").iterdir())
+        statuses = [_status(thread) for thread in (process / "task").iterdir()]
     except OSError:
         return []
-    for thread in threads:
-        try:
-            text = (thread / "status").read_text()
-        except OSError:
-            continue
-        if not _DEAD.search(text):
-            tasks.append(status_list(text, "Cpus_allowed_list"))
-    return tasks
+    return [status_list(text, "Cpus_allowed_list") for text in statuses if text and not _DEAD.search(text)]
 
 
-def _ended(process: Path) -> bool:
-    """Return whether a process has ended: its last numa_maps may show pages whose policy is gone already."""
+def _status(process: Path) -> str:
+    """Return the status of a process or thread; empty if it does not exist any more."""
     try:
-        return bool(_DEAD.search((process / "status").read_text()))
+        return (process / "status").read_text()
     except OSError:
-        return True
+        return ""
 
 
 def _online(proc: Path) -> frozenset[int]:
@@ -177,14 +172,6 @@ def _starting(pid: int, proc: Path) -> bool:
         return (proc / str(pid) / "comm").read_text().strip() in {"setpriv", "numactl"}
     except OSError:
         return True
-
-
-def _peak_kilobytes(process: Path) -> int:
-    try:
-        peak = re.search(r"^VmHWM:\s+(\d+) kB", (process / "status").read_text(), re.MULTILINE)
-    except OSError:
-        return 0
-    return int(peak[1]) if peak else 0
 
 
 def _add_pages(numa_maps: str, pages: Counter[int], modes: Counter[str]) -> None:
