@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from firsttouch.errors import STOPPING, BadInput, RunFailed
 from firsttouch.execution import placement_check
@@ -160,24 +160,12 @@ def child(
 def _start(
     argv: Sequence[str],
     *,
-    stdin: int | IO[bytes],
-    stdout: int | IO[bytes],
-    stderr: int | IO[bytes],
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    fds: Sequence[int] = (),
+    env: Mapping[str, str] | None,
+    fds: Sequence[int],
+    **options: Any,
 ) -> subprocess.Popen[bytes]:
     """Start a program in its own process group, which also holds the children of a wrapper script."""
-    return subprocess.Popen(
-        argv,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env={**os.environ, **(env or {})},
-        cwd=cwd,
-        pass_fds=fds,
-        process_group=0,
-    )
+    return subprocess.Popen(argv, env={**os.environ, **(env or {})}, pass_fds=fds, process_group=0, **options)
 
 
 def _stop(process: subprocess.Popen[bytes], first: signal.Signals, patience: float) -> None:
@@ -221,7 +209,7 @@ def run_together(
     finally:
         for started in running:
             started.kill()
-    return [started.outcome() for started in running]
+    return [started.outcome for started in running]
 
 
 @contextlib.contextmanager
@@ -263,7 +251,7 @@ def _wait(
             left -= 1
             if failure := last.failure():
                 raise RunFailed(failure)
-            if timeout is not None and last.start + last.seconds > end:
+            if timeout is not None and last.outcome.started + last.outcome.seconds > end:
                 raise RunFailed(_late(running, last, timeout))
         if timeout is not None and left and time.monotonic() >= end:
             late = next((job for job in running if not job.done.is_set()), running[0])
@@ -282,22 +270,21 @@ def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
     """Return the message that *job* exceeded the time limit, with the end of its log."""
     which = f"instance {running.index(job)}: " if len(running) > 1 else ""
     limit = round(timeout, 1) or round(timeout, 3) or timeout
-    last = last_lines(job.job.stderr) or "it printed nothing"
-    return f"{which}{job.job.argv[0]} did not end within {limit:g} s and was stopped: {last}"
+    last = last_lines(job.outcome.job.stderr) or "it printed nothing"
+    return f"{which}{job.outcome.job.argv[0]} did not end within {limit:g} s and was stopped: {last}"
 
 
 class _Running:
     """A started job, with a thread that waits for its end."""
 
     def __init__(self, job: Job, ended: queue.Queue[_Running]) -> None:
-        self.job, self.observed = job, placement_check.Observed()
-        self.status, self.seconds, self.cpu_seconds, self.peak_bytes = 0, 0.0, 0.0, 0
+        self.outcome = Outcome(job, 0, 0.0, 0.0, 0.0, 0, placement_check.Observed())
         self.done, self.lost = threading.Event(), False
         #: Held to send a signal and to reap the process: afterwards its number may belong to another process.
         self.reaping = threading.Lock()
         try:
             with job.stdout.open("wb") as out, job.stderr.open("wb") as err:
-                self.start = time.monotonic()
+                self.outcome.started = time.monotonic()
                 self.process = _start(
                     argv_of(job),
                     stdin=subprocess.DEVNULL if job.stdin is None else job.stdin,
@@ -313,21 +300,22 @@ class _Running:
         self.waiter.start()
 
     def _wait(self, ended: queue.Queue[_Running]) -> None:
+        outcome = self.outcome
         try:
             # The process stays a zombie, and keeps its number, until its group has been stopped.
             os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
-            self.seconds = time.monotonic() - self.start
+            outcome.seconds = time.monotonic() - outcome.started
             with self.reaping:
                 self._signal(signal.SIGKILL)  # children that a wrapper script left running
                 _, raw, usage = os.wait4(self.process.pid, 0)
                 self.done.set()
-            self.status = self.process.returncode = os.waitstatus_to_exitcode(raw)
-            self.cpu_seconds = usage.ru_utime + usage.ru_stime
+            outcome.status = self.process.returncode = os.waitstatus_to_exitcode(raw)
+            outcome.cpu_seconds = usage.ru_utime + usage.ru_stime
             # ru_maxrss includes the time before exec, when the process was a copy of this launcher. Below the
             # launcher's size the sampled peak is used; without a sample the value is an upper bound.
             peak = usage.ru_maxrss * 1024
             launcher = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            self.peak_bytes = peak if peak > launcher else self.observed.peak_bytes or peak
+            outcome.peak_bytes = peak if peak > launcher else outcome.observed.peak_bytes or peak
         except ChildProcessError:  # reaped elsewhere, or by the kernel because SIGCHLD is ignored
             self.lost = True
         finally:
@@ -337,11 +325,12 @@ class _Running:
     @property
     def seen(self) -> bool:
         """Whether the job's memory has been sampled, or never will be."""
-        return bool(self.observed.pages or self.observed.unreadable) or self.done.is_set()
+        observed = self.outcome.observed
+        return bool(observed.pages or observed.unreadable) or self.done.is_set()
 
     def look(self, look: Callable[[int, placement_check.Observed], None]) -> None:
         if not self.done.is_set():
-            look(self.process.pid, self.observed)
+            look(self.process.pid, self.outcome.observed)
 
     def kill(self) -> None:
         """Stop the job's process group and wait for its end."""
@@ -361,10 +350,5 @@ class _Running:
     def failure(self) -> str:
         """Return in one line how the job failed, or an empty string."""
         if self.lost:
-            return f"{self.job.argv[0]}: its exit status is lost, because this process ignores SIGCHLD"
-        return self.outcome().failure()
-
-    def outcome(self) -> Outcome:
-        return Outcome(
-            self.job, self.status, self.start, self.seconds, self.cpu_seconds, self.peak_bytes, self.observed
-        )
+            return f"{self.outcome.job.argv[0]}: its exit status is lost, because this process ignores SIGCHLD"
+        return self.outcome.failure()
