@@ -7,20 +7,18 @@ import ast
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import resources
 from itertools import pairwise
 from typing import Any
 
 from firsttouch import documents
+from firsttouch.benchmarks.cases import topology_of
 from firsttouch.errors import BadInput
 from firsttouch.genomics.aligners import aligner
-from firsttouch.host.topology import Cache, NumaNode, Pu, Topology
 from firsttouch.report.paper.sheets import SHEETS, Row, Sheets, Taken, groups, matches, take
 from firsttouch.report.text import count, listed
 from firsttouch.scenarios.placement import Plan, plan
 from firsttouch.systems import definition
-from firsttouch.systems.facts import Facts
 
 # ----------------------------------------------------------------------
 # Formulas of claims: arithmetic with names.
@@ -70,72 +68,19 @@ class Feasible:
     reason: str
 
 
-@cache
-def host(system: str) -> Topology:
-    """Return a host of *system* as described by its file; raises BadInput for an unknown system.
-
-    PUs are numbered as Linux does: by NUMA node, and second hardware threads after all first ones.
-    """
-    facts = definition.load(system).facts
-    first: list[list[int]] = []
-    for cores in facts.cores_per_numa_node:
-        start = sum(map(len, first))
-        first.append(list(range(start, start + cores)))
-    nodes, pus = [], []
-    for position, number in enumerate(facts.numa_node_numbers):
-        own = []
-        for core in first[position]:
-            for turn in range(facts.threads_per_core):
-                index = core + turn * facts.cores
-                package = facts.package_of_numa_node[position]
-                pus.append(Pu(index, core, -1 if package is None else package, number))
-                own.append(index)
-        nodes.append(NumaNode(number, tuple(sorted(own)), facts.memory_per_numa_node[position]))
-    return Topology(
-        numa_nodes=tuple(nodes),
-        pus=tuple(sorted(pus, key=lambda pu: pu.index)),
-        caches=_caches(facts, nodes),
-        distances=_distances(facts),
-        allowed_pus=frozenset(pu.index for pu in pus),
-        allowed_nodes=frozenset(facts.numa_node_numbers),
-    )
-
-
-def _caches(facts: Facts, nodes: list[NumaNode]) -> tuple[Cache, ...]:
-    """Return the caches, distributed over the PUs of each NUMA node."""
-    caches = []
-    for cache_ in facts.caches:
-        for node in nodes:
-            sharing = min(cache_.pus or 1, len(node.pus))
-            # Hardware threads of one core are neighbours here, whatever their numbers.
-            order = sorted(node.pus, key=lambda pu: (pu % facts.cores, pu))
-            for at in range(0, len(order), sharing):
-                caches.append(Cache(cache_.level, cache_.size_bytes, frozenset(order[at : at + sharing])))
-    return tuple(caches)
-
-
-def _distances(facts: Facts) -> dict[tuple[int, int], int]:
-    numbers = facts.numa_node_numbers
-    return {
-        (a, b): distance
-        for a, row in zip(numbers, facts.distances or (), strict=False)
-        for b, distance in zip(numbers, row, strict=True)
-    }
-
-
 def planned(name: str, system: str, sheets: Sheets) -> Plan:
     """Return the plan for the aligner that the papers call *name*, with its published index size, on *system*."""
     rows = [r for r in sheets["aligners"] if r.text("aligner") == name]
     if not rows:
         raise BadInput(f"no index size of '{name}' is published")
     size = rows[0].number("index_gb") or 0.0
-    return plan(host(system), aligner(rows[0].text("file")).need(round(size * _GB)))
+    return plan(topology_of(definition.load(system).facts), aligner(rows[0].text("file")).need(round(size * _GB)))
 
 
 def whole_host(name: str, system: str, sheets: Sheets) -> list[Feasible]:
     """Return the scenarios that use every PU, fewest instances first."""
     candidates = planned(name, system, sheets)
-    threads = len(host(system).pus)
+    threads = definition.load(system).facts.pus
     fits = [
         Feasible(s.name, s.instances, s.threads, "")
         for s in candidates.scenarios
