@@ -278,6 +278,10 @@ def break_number(text: str) -> str:
     return text.replace("620.37", "fast", 1)
 
 
+def empty_number(text: str) -> str:
+    return text.replace("620.37", "", 1)
+
+
 def repeat_line(text: str) -> str:
     lines = text.splitlines(keepends=True)
     return "".join([*lines, lines[1]])
@@ -288,6 +292,7 @@ def repeat_line(text: str) -> str:
     [
         (break_header, ":1: no column mean_s"),
         (break_number, ":2: column mean_s: 'fast' is not a number"),
+        (empty_number, ":2: column mean_s is empty"),
         (repeat_line, ":322: A1 bowtie2, amd-opteron, NA12878, 1Inst_Original (1 x 8): line 2 has it already"),
         (lambda text: text.splitlines(keepends=True)[0], ":1: no rows"),
     ],

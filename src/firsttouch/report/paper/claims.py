@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from itertools import pairwise
 from typing import Any
@@ -15,9 +15,9 @@ from firsttouch import documents
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.errors import BadInput
 from firsttouch.genomics.aligners import aligner
-from firsttouch.report.paper.sheets import SHEETS, Row, Sheets, Taken, groups, matches, take
+from firsttouch.report.paper.sheets import SHEETS, Row, Sheets, Taken, groups, matches, number, take
 from firsttouch.report.text import count, listed
-from firsttouch.scenarios.placement import Plan, plan
+from firsttouch.scenarios.placement import plan
 from firsttouch.systems import definition
 
 # ----------------------------------------------------------------------
@@ -68,40 +68,34 @@ class Feasible:
     reason: str
 
 
-def planned(name: str, system: str, sheets: Sheets) -> Plan:
-    """Return the plan for the aligner that the papers call *name*, with its published index size, on *system*."""
-    rows = [r for r in sheets["aligners"] if r.text("aligner") == name]
-    if not rows:
-        raise BadInput(f"no index size of '{name}' is published")
-    size = rows[0].number("index_gb") or 0.0
-    return plan(topology_of(definition.load(system).facts), aligner(rows[0].text("file")).need(round(size * _GB)))
-
-
 def whole_host(name: str, system: str, sheets: Sheets) -> list[Feasible]:
-    """Return the scenarios that use every PU, fewest instances first."""
-    candidates = planned(name, system, sheets)
-    threads = definition.load(system).facts.pus
-    fits = [
-        Feasible(s.name, s.instances, s.threads, "")
-        for s in candidates.scenarios
-        if s.instances * s.threads == threads
-    ]
-    for scenario, reason in candidates.infeasible:
-        instances = int(scenario.split("Inst_")[0])
-        if not scenario.endswith("t"):
-            fits.append(Feasible(scenario, instances, threads // instances, reason))
+    """Return the scenarios of *system* that use every PU, fewest instances first.
+
+    They are planned for the aligner that the papers call *name*, with its published index size. Raises BadInput
+    for an unknown aligner or system.
+    """
+    row = _index(name, sheets)
+    host = topology_of(definition.load(system).facts)
+    planned = plan(host, aligner(row["file"]).need(round(row["index_gb"] * _GB)))
+    reasons = dict.fromkeys((s.name for s in planned.scenarios), "") | dict(planned.infeasible)
+    fits = []
+    for scenario, reason in reasons.items():
+        instances, _, rest = scenario.partition("Inst_")
+        if "_" not in rest:  # a suffix means fewer threads
+            fits.append(Feasible(scenario, int(instances), len(host.pus) // int(instances), reason))
     return sorted(fits, key=lambda f: f.instances)
 
 
-def most_run(sheets: Sheets) -> float:
+def most_run(sheets: Sheets) -> int:
     """Return the most instances that the papers ran."""
-    return max(row.number("instances") or 0.0 for row in sheets["times"])
+    return max(int(row["instances"]) for row in sheets["times"])
 
 
-def most_instances(name: str, system: str, sheets: Sheets) -> int:
-    """Return the most instances that use every PU and whose indexes fit, up to the most that the papers ran."""
-    most = most_run(sheets)
-    return max(f.instances for f in whole_host(name, system, sheets) if not f.reason and f.instances <= most)
+def _index(name: str, sheets: Sheets) -> Row:
+    for row in sheets["aligners"]:
+        if row["aligner"] == name:
+            return row
+    raise BadInput(f"no index size of '{name}' is published")
 
 
 # ----------------------------------------------------------------------
@@ -199,20 +193,21 @@ _SCHEMA = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim: its *paper*, *where* in it, what it *says* (paraphrased), and the comparison (*body*).
+    """A claim: entry *number* (from 0) of a paper's *document*, as it stands there (*body*)."""
 
-    It is entry *number* of *document*, from 0.
-    """
-
-    id: str
-    paper: str
-    where: str
-    says: str
-    note: str
-    kind: str
     document: documents.Document
     number: int
-    body: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """The name of the claim."""
+        return str(self.body["id"])
+
+    @property
+    def paper(self) -> str:
+        """The paper that makes the claim."""
+        return str(self.document.data["paper"])
 
     def error(self, reason: str) -> BadInput:
         """Return the error that the claim is wrong because of *reason*, with its file and line."""
@@ -236,29 +231,14 @@ def parse(text: str, file: str) -> list[Claim]:
     """Return the claims of a TOML text; raises BadInput with *file*, line and reason."""
     document = documents.parse_toml(text, file)
     document.check(_SCHEMA)
-    claims = []
-    for number, entry in enumerate(document.data["claim"]):
-        lacking = [key for key in _KINDS[entry["kind"]] if key not in entry]
-        for kind, keys in _ONE_OF.items():
-            if entry["kind"] == kind and not keys & entry.keys():
-                lacking.append(" or ".join(sorted(keys)))
+    claims = [Claim(document, position, entry) for position, entry in enumerate(document.data["claim"])]
+    for claim in claims:
+        kind = claim.body["kind"]
+        lacking = [key for key in _KINDS[kind] if key not in claim.body]
+        if kind in _ONE_OF and not _ONE_OF[kind] & claim.body.keys():
+            lacking.append(" or ".join(sorted(_ONE_OF[kind])))
         if lacking:
-            reason = f"claim '{entry['id']}' of kind {entry['kind']} needs {', '.join(lacking)}"
-            raise document.error(reason, "claim", number)
-        own = {"id", "where", "says", "note", "kind"}
-        claims.append(
-            Claim(
-                id=entry["id"],
-                paper=document.data["paper"],
-                where=entry["where"],
-                says=entry["says"],
-                note=entry.get("note", ""),
-                kind=entry["kind"],
-                document=document,
-                number=number,
-                body={k: v for k, v in entry.items() if k not in own},
-            )
-        )
+            raise claim.error(f"claim '{claim.id}' of kind {kind} needs {', '.join(lacking)}")
     return claims
 
 
@@ -268,12 +248,17 @@ def parse(text: str, file: str) -> list[Claim]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a claim: whether the tables agree, what they say (*found*), and the *cells*."""
+    """The outcome of a claim: whether the tables agree, what they say (*found*), and the deciding *cells*."""
 
     claim: Claim
     agrees: bool
     found: str
-    cells: tuple[str, ...]
+    cells: Sequence[str]
+
+
+_Body = Mapping[str, Any]
+#: Whether the tables agree, what they say, the deciding cells.
+_Result = tuple[bool, str, Sequence[str]]
 
 
 def judge(claims: Sequence[Claim], sheets: Sheets) -> list[Outcome]:
@@ -282,21 +267,22 @@ def judge(claims: Sequence[Claim], sheets: Sheets) -> list[Outcome]:
 
 
 def _outcome(claim: Claim, sheets: Sheets) -> Outcome:
+    body, kind = claim.body, claim.body["kind"]
     try:
-        agrees, actual, cells = _JUDGES[claim.kind](claim.body, sheets)
+        if kind in _COUNTED:
+            return Outcome(claim, *_counted(body.get("expect", "all"), list(_COUNTED[kind](body, sheets))))
+        return Outcome(claim, *_COMPUTED[kind](body, sheets))
     except BadInput as error:
         raise claim.error(f"claim '{claim.id}': {error}") from error
-    return Outcome(claim, agrees, actual, tuple(cells))
 
 
-#: Whether it holds, what the tables say, the deciding cells.
-_Result = tuple[bool, str, Sequence[str]]
+def _rows(body: _Body, sheets: Sheets) -> list[Row]:
+    rows = [r for r in sheets[body["sheet"]] if matches(r, body.get("select", {}))]
+    return [r for r in rows if "except" not in body or not matches(r, body["except"])]
 
 
-def _rows(body: Mapping[str, Any], sheets: Sheets, sheet: str = "") -> list[Row]:
-    rows = [r for r in sheets[sheet or body["sheet"]] if matches(r, body.get("select", {}))]
-    dropped = body.get("except")
-    return [r for r in rows if dropped is None or not matches(r, dropped)]
+def _column(body: _Body) -> str:
+    return str(body.get("column", SHEETS[body["sheet"]].value))
 
 
 def _pick(pick: Mapping[str, Any], rows: Sequence[Row], column: str) -> Taken | None:
@@ -304,34 +290,18 @@ def _pick(pick: Mapping[str, Any], rows: Sequence[Row], column: str) -> Taken | 
     return take([r for r in rows if matches(r, wanted)], pick.get("column", column), pick.get("take", "only"))
 
 
-def _column(body: Mapping[str, Any]) -> str:
-    return str(body.get("column", SHEETS[body["sheet"]].value))
-
-
-@dataclass(frozen=True)
-class _Case:
-    """One case of a claim: its name, and the numbers of both sides."""
-
-    name: str
-    left: Taken
-    right: Taken | None
-
-
-def _cases(body: Mapping[str, Any], sheets: Sheets) -> list[_Case]:
-    cases = []
-    for key, rows in groups(_rows(body, sheets), body["each"]).items():
+def _sides(body: _Body, sheets: Sheets) -> Iterator[tuple[Taken, Taken | None]]:
+    """Yield both sides of each case that has them; the right one is None if the claim names none."""
+    for rows in groups(_rows(body, sheets), body["each"]).values():
         left = _pick(body["left"], rows, _column(body))
         right = _pick(body["right"], rows, _column(body)) if "right" in body else None
         if left is not None and (right is not None or "right" not in body):
-            cases.append(_Case(", ".join(key), left, right))
-    if not cases:
-        raise BadInput("it matches no cells")
-    return cases
+            yield left, right
 
 
-def _shown(taken: Taken) -> str:
-    name = taken.rows[0].label if len(taken.rows) == 1 else f"{count(len(taken.rows), 'cell')}"
-    return f"{name}: {_exact(taken.value)}"
+def _shown(left: Taken, right: Taken | None = None) -> str:
+    name = left.rows[0]["label"] if len(left.rows) == 1 else count(len(left.rows), "cell")
+    return f"{name}: {_exact(left.value)}" + (f", against {_shown(right)}" if right else "")
 
 
 def _exact(value: float) -> str:
@@ -343,121 +313,126 @@ def _computed(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _met(expect: str | int, holding: int, total: int) -> bool:
-    if isinstance(expect, int):
-        return holding == expect
-    return {
-        "all": holding == total,
-        "nearly all": 6 * holding >= 5 * total,
-        "most": 2 * holding > total,
-        "some": holding > 0,
-        "not all": holding < total,
-        "none": holding == 0,
-    }[expect]
+def _near(value: float, claimed: float, body: _Body) -> bool:
+    slack: float = body.get("tolerance", TOLERANCE)
+    return abs(value - claimed) <= slack * abs(claimed) + 1e-9
 
 
-_WORDS = {"nearly all": "in nearly all", "not all": "not in all"} | {
-    word: f"in {word}" for word in ("all", "most", "some", "none")
-}
+# ----------------------------------------------------------------------
+# Claims that hold in a number of cases: each function yields whether a case holds, and its cells.
+
+_HOLDS = {"<": operator.lt, ">": operator.gt}
 
 
-def _counted(expect: str | int, holding: Sequence[str], failing: Sequence[str]) -> _Result:
-    """Return whether the expected number of cases hold, and the deciding cells."""
-    total = len(holding) + len(failing)
-    agrees = _met(expect, len(holding), total)
+def _counted(expect: str | int, cases: Sequence[tuple[bool, str]]) -> _Result:
+    """Return whether the expected number of *cases* hold, and the deciding cells."""
+    if not cases:
+        raise BadInput("it matches no cells")
+    holding, failing = ([text for holds, text in cases if holds is wanted] for wanted in (True, False))
+    true, total = len(holding), len(cases)
+    met = {
+        "all": true == total,
+        "nearly all": 6 * true >= 5 * total,
+        "most": 2 * true > total,
+        "some": true > 0,
+        "not all": true < total,
+        "none": true == 0,
+    }
+    agrees = met[expect] if isinstance(expect, str) else true == expect
+    words = "not in all" if expect == "not all" else f"in {expect}"
+    text = f"true in {true} of {count(total, 'case')} (paper: {words})"
     # "None" and "some" depend on the cases that hold, the others on those that do not.
     first, second = (holding, failing) if expect in {"none", "some"} else (failing, holding)
-    text = f"true in {len(holding)} of {count(total, 'case')} (paper: {_WORDS.get(str(expect), f'in {expect}')})"
     return agrees, text, first or second
 
 
-def _compare(body: Mapping[str, Any], sheets: Sheets) -> _Result:
-    factor = body.get("factor", 1.0)
-    holding: list[str] = []
-    failing: list[str] = []
-    for case in _cases(body, sheets):
-        bound = factor * case.right.value if case.right else body["bound"]
-        true = case.left.value < bound if body["relation"] == "<" else case.left.value > bound
-        (holding if true else failing).append(_sides(case))
-    return _counted(body["expect"], holding, failing)
+def _compare(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
+    for left, right in _sides(body, sheets):
+        bound = body.get("factor", 1.0) * right.value if right else body["bound"]
+        yield _HOLDS[body["relation"]](left.value, bound), _shown(left, right)
 
 
-def _number(case: _Case, form: str, per: float) -> float:
-    left = case.left.value
-    if form == "left" or case.right is None:
-        return left / per
-    right = case.right.value
-    return {"ratio": right / left, "percent": 100 * (right / left - 1), "difference": (right - left) / per}[form]
+def _falls(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
+    for rows in groups(_rows(body, sheets), body["each"]).values():
+        ordered = sorted(rows, key=lambda row: number(row, body["along"]))
+        points = [(number(row, _column(body)), row["label"]) for row in ordered]
+        for (before, first), (after, second) in pairwise(points):
+            if after >= before:
+                yield False, f"{first}: {_exact(before)}, then {second}: {_exact(after)}"
+                break
+        else:
+            yield True, f"{points[0][1]}: {_exact(points[0][0])}, at last {_exact(points[-1][0])}"
 
 
-def _value(body: Mapping[str, Any], sheets: Sheets) -> _Result:
-    form = body.get("form", "ratio" if "right" in body else "left")
-    numbers = [(_number(case, form, body.get("per", 1.0)), case) for case in _cases(body, sheets)]
-    low, high = (pick(numbers, key=lambda item: item[0]) for pick in (min, max))
+def _rank(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
+    column = _column(body)
+    sign = 1 if body.get("best") == "lowest" else -1
+    for rows in groups(_rows(body, sheets), body["each"]).values():
+        order = sorted(rows, key=lambda r: sign * number(r, column))
+        subject, first = next((r for r in order if matches(r, body["who"])), None), order[0]
+        if subject is None:
+            raise BadInput(f"no row like {rows[0]['label']} matches 'who'")
+        own = number(subject, column)
+        # Equal values share a place.
+        place = 1 + sum(sign * number(r, column) < sign * own for r in order)
+        text = f"{subject['label']}: {_exact(own)}, place {place} of {len(order)}"
+        if place > 1:
+            text += f" behind {first['label']}: {_exact(number(first, column))}"
+        yield place in body["places"], text
+
+
+def _each_row(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
+    for row in _rows(body, sheets):
+        value = evaluate(body["formula"], {c: v for c, v in row.items() if not isinstance(v, str)})
+        cell = number(row, body["column"])
+        yield _near(value, cell, body), f"{row['label']}: {_exact(cell)}, computed {_computed(value)}"
+
+
+def _same(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
+    column = _column(body)
+    others = groups(sheets[body["other"]], body["each"])
+    for key, (row,) in groups(_rows(body, sheets), body["each"]).items():
+        if key not in others:
+            raise BadInput(f"{row['label']} is not in {body['other']}")
+        here, there = number(row, column), number(others[key][-1], column)
+        yield here == there, f"{row['label']}: {_exact(here)}, there {_exact(there)}"
+
+
+_COUNTED = {"compare": _compare, "falls": _falls, "rank": _rank, "rows": _each_row, "same": _same}
+
+
+# ----------------------------------------------------------------------
+# Claims of a number.
+
+#: Form of a number -> how it follows from the left and the right side of a case.
+_FORMS: dict[str, Callable[[float, float], float]] = {
+    "left": lambda left, _: left,
+    "ratio": lambda left, right: right / left,
+    "percent": lambda left, right: 100 * (right / left - 1),
+    "difference": lambda left, right: right - left,
+}
+
+
+def _value(body: _Body, sheets: Sheets) -> _Result:
+    form = body.get("form", "ratio") if "right" in body else "left"
+    values = [
+        (_FORMS[form](left.value, (right or left).value) / body.get("per", 1.0), _shown(left, right))
+        for left, right in _sides(body, sheets)
+    ]
+    if not values:
+        raise BadInput("it matches no cells")
+    low, high = (pick(values, key=lambda item: item[0]) for pick in (min, max))
     unit = body.get("unit", "x" if form == "ratio" else "")
     if body["take"] == "range":
         slack, (least, most) = body.get("tolerance", TOLERANCE), body["between"]
         agrees = low[0] >= least * (1 - slack) and high[0] <= most * (1 + slack)
         text = f"{_computed(low[0])} to {_computed(high[0])}{unit} (paper: {least:g} to {most:g}{unit})"
-        return agrees, text, [_sides(low[1]), _sides(high[1])]
-    value, case = high if body["take"] == "max" else low
-    return *_against(value, body, unit), [_sides(case)]
+        return agrees, text, [low[1], high[1]]
+    value, cells = high if body["take"] == "max" else low
+    return *_against(value, body, unit), [cells]
 
 
-def _against(value: float, body: Mapping[str, Any], unit: str) -> tuple[bool, str]:
-    """Return whether a computed number agrees with the claimed one (or is above or below it), and both as text."""
-    claimed, relation = body["value"], body.get("relation")
-    if relation is None:
-        agrees, word = _near(value, claimed, body.get("tolerance", TOLERANCE)), ""
-    else:
-        agrees = value > claimed if relation == ">" else value < claimed
-        word = "more than " if relation == ">" else "less than "
-    return agrees, f"{_computed(value)}{unit} (paper: {word}{claimed:g}{unit})"
-
-
-def _sides(case: _Case) -> str:
-    return _shown(case.left) + (f", against {_shown(case.right)}" if case.right else "")
-
-
-def _near(value: float, claimed: float, slack: float) -> bool:
-    return abs(value - claimed) <= slack * abs(claimed) + 1e-9
-
-
-def _falls(body: Mapping[str, Any], sheets: Sheets) -> _Result:
-    column, along = _column(body), body["along"]
-    holding: list[str] = []
-    failing: list[str] = []
-    for rows in groups(_rows(body, sheets), body["each"]).values():
-        points = sorted((row.number(along) or 0.0, row.number(column) or 0.0, row) for row in rows)
-        rises = [(a, b) for a, b in pairwise(points) if b[1] >= a[1]]
-        for (_, before, first), (_, after, second) in rises[:1]:
-            failing.append(f"{first.label}: {_exact(before)}, then {second.label}: {_exact(after)}")
-        if not rises:
-            holding.append(f"{points[0][2].label}: {_exact(points[0][1])}, at last {_exact(points[-1][1])}")
-    return _counted(body["expect"], holding, failing)
-
-
-def _rank(body: Mapping[str, Any], sheets: Sheets) -> _Result:
-    column = _column(body)
-    sign = 1 if body.get("best") == "lowest" else -1
-    holding: list[str] = []
-    failing: list[str] = []
-    for rows in groups(_rows(body, sheets), body["each"]).values():
-        order = sorted(rows, key=lambda r: sign * (r.number(column) or 0.0))
-        subject, first = next((r for r in order if matches(r, body["who"])), None), order[0]
-        if subject is None:
-            raise BadInput(f"no row like {rows[0].label} matches 'who'")
-        own, best = subject.number(column) or 0.0, first.number(column) or 0.0
-        # Equal values share a place.
-        place = 1 + sum(sign * (r.number(column) or 0.0) < sign * own for r in order)
-        text = f"{subject.label}: {_exact(own)}, place {place} of {len(order)}"
-        if place > 1:
-            text += f" behind {first.label}: {_exact(best)}"
-        (holding if place in body["places"] else failing).append(text)
-    return _counted(body["expect"], holding, failing)
-
-
-def _formula(body: Mapping[str, Any], sheets: Sheets) -> _Result:
+def _formula(body: _Body, sheets: Sheets) -> _Result:
     taken: dict[str, Taken] = {}
     for name, pick in body["cells"].items():
         sheet = pick.get("sheet", body.get("sheet", ""))
@@ -469,51 +444,25 @@ def _formula(body: Mapping[str, Any], sheets: Sheets) -> _Result:
     return *_against(value, body, body.get("unit", "")), [_shown(cell) for cell in taken.values()]
 
 
-def _each_row(body: Mapping[str, Any], sheets: Sheets) -> _Result:
-    holding: list[str] = []
-    failing: list[str] = []
-    for row in _rows(body, sheets):
-        names = {c: v for c, v in row.cells.items() if isinstance(v, float)}
-        value, cell = evaluate(body["formula"], names), names[body["column"]]
-        near = _near(value, cell, body.get("tolerance", TOLERANCE))
-        (holding if near else failing).append(f"{row.label}: {_exact(cell)}, computed {_computed(value)}")
-    return _counted(body.get("expect", "all"), holding, failing)
+def _against(value: float, body: _Body, unit: str) -> tuple[bool, str]:
+    """Return whether a computed number agrees with the claimed one (or is above or below it), and both as text."""
+    claimed, relation = body["value"], body.get("relation", "")
+    agrees = _HOLDS[relation](value, claimed) if relation else _near(value, claimed, body)
+    word = {"<": "less than ", ">": "more than "}.get(relation, "")
+    return agrees, f"{_computed(value)}{unit} (paper: {word}{claimed:g}{unit})"
 
 
-def _same(body: Mapping[str, Any], sheets: Sheets) -> _Result:
-    column = _column(body)
-    others = {tuple(r.text(c) for c in body["each"]): r for r in sheets[body["other"]]}
-    holding: list[str] = []
-    failing: list[str] = []
-    for row in _rows(body, sheets):
-        other = others.get(tuple(row.text(c) for c in body["each"]))
-        if other is None:
-            raise BadInput(f"{row.label} is not in {body['other']}")
-        here, there = row.number(column), other.number(column)
-        text = f"{row.label}: {_exact(here or 0.0)}, there {_exact(there or 0.0)}"
-        (holding if here == there else failing).append(text)
-    return _counted(body.get("expect", "all"), holding, failing)
+def _plan(body: _Body, sheets: Sheets) -> _Result:
+    """Return whether each aligner can be run in the claimed number of instances, of those that the papers ran."""
+    limits, cells, agrees = [], [], True
+    for name in body["aligners"]:
+        fits = (f.instances for f in whole_host(name, body["system"], sheets) if not f.reason)
+        most = max(instances for instances in fits if instances <= most_run(sheets))
+        row = _index(name, sheets)
+        limits.append(f"{name}: up to {count(most, 'instance')} by memory")
+        cells.append(f"index in {row['label']}: {_exact(row['index_gb'])} GB")
+        agrees = agrees and most == body["instances"]
+    return agrees, listed(limits), cells
 
 
-def _plan(body: Mapping[str, Any], sheets: Sheets) -> _Result:
-    most = {name: most_instances(name, body["system"], sheets) for name in body["aligners"]}
-    limits = [f"{name}: up to {count(instances, 'instance')} by memory" for name, instances in most.items()]
-    agrees = all(instances == body["instances"] for instances in most.values())
-    return agrees, listed(limits), [_index(name, sheets) for name in body["aligners"]]
-
-
-def _index(aligner: str, sheets: Sheets) -> str:
-    (row,) = [r for r in sheets["aligners"] if r.text("aligner") == aligner]
-    return f"index in {row.label}: {_exact(row.number('index_gb') or 0.0)} GB"
-
-
-_JUDGES = {
-    "compare": _compare,
-    "value": _value,
-    "falls": _falls,
-    "rank": _rank,
-    "formula": _formula,
-    "rows": _each_row,
-    "same": _same,
-    "plan": _plan,
-}
+_COMPUTED = {"value": _value, "formula": _formula, "plan": _plan}

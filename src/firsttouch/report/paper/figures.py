@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from math import hypot
+from typing import Any
 
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Bar, Point
@@ -20,6 +22,7 @@ from firsttouch.report.paper.sheets import (
     SYSTEMS,
     Row,
     Sheets,
+    groups,
 )
 from firsttouch.report.text import count, number, times
 
@@ -40,157 +43,120 @@ _SUMMARY = (
     "instance, and the best of the runs with several instances."
 )
 _RATIO_ERRORS = " The error of a ratio is the square root of the sum of the squares of both errors."
-#: The figures of each kind, in the papers' order: (number, system, dataset).
+#: The figures of each kind, in the papers' order: (system, dataset).
 _ORDER = [("amd-opteron", "GCAT"), ("intel-xeon", "GCAT"), ("amd-opteron", "NA12878"), ("intel-xeon", "NA12878")]
 _THREADS = 64
+_SPEEDUPS = ("aligner", "scenario", "instances and threads", "speedup", "error")
+
+#: A panel with the sentence that describes it, and the rows that it adds to a table with the header _SPEEDUPS.
+_Drawn = tuple[Panel, str, Sequence[tuple[str, ...]]]
 
 
 def figures(sheets: Sheets) -> list[Figure]:
     """Return the nine figures with four panels each, one per aligner."""
-    return [
-        *(_scaling(4 + i, system, dataset, sheets) for i, (system, dataset) in enumerate(_ORDER)),
-        *(_speedups(8 + i, system, dataset, sheets) for i, (system, dataset) in enumerate(_ORDER)),
-        _summary(sheets),
-    ]
+    runs = groups(sheets["times"], ("aligner", "system", "dataset"))
+    kinds = (
+        (4, "Memory allocation policies", _SCALING, _scaling),
+        (8, "Speedups of all strategies with 64 threads", _SPEEDUP, _speedups),
+    )
+    result = []
+    for first, what, how, draw in kinds:
+        for place, (system, dataset) in enumerate(_ORDER, start=first):
+            title = f"{what}: {SYSTEMS[system]}, {CAPTIONS[dataset]}"
+            of_aligner = {aligner: runs[aligner, system, dataset] for aligner in ALIGNERS}
+            result.append(_figure(place, title, how, draw, of_aligner))
+    runs = groups(sheets["times"], ("aligner",))
+    title = "Summary for all aligners, 64 threads"
+    result.append(_figure(12, title, _SUMMARY, _summary, {aligner: runs[aligner,] for aligner in ALIGNERS}))
+    return result
 
 
-def _title(place: int, what: str, system: str, dataset: str) -> str:
-    return f"Figure {place} (thesis: 5.{place}). {what}: {SYSTEMS[system]}, {CAPTIONS[dataset]}"
+def _figure(
+    place: int, what: str, how: str, draw: Callable[..., _Drawn], runs: Mapping[str, Sequence[Row]]
+) -> Figure:
+    """Return a figure with the panel that *draw* returns for the *runs* of each aligner."""
+    name, title = f"figure-{place}", f"Figure {place} (thesis: 5.{place}). {what}"
+    drawn = []
+    for aligner, (heading, _) in ALIGNERS.items():
+        names = {"name": f"{name}-{aligner}", "title": f"{title}, {heading}", "heading": heading}
+        drawn.append(draw(runs[aligner], **names))
+    panels, shows, rows = zip(*drawn, strict=True)
+    table = Table("Speedups", _SPEEDUPS, list(chain(*rows)), frozenset({3, 4}))
+    tables = (table,) if table.rows else ()
+    return Figure(name, title, how, shows, _MEASURED + (_RATIO_ERRORS if tables else ""), panels, tables)
 
 
-def _runs(sheets: Sheets, aligner: str, system: str, dataset: str) -> list[Row]:
-    wanted = (aligner, system, dataset)
-    return [r for r in sheets["times"] if tuple(r.text(c) for c in ("aligner", "system", "dataset")) == wanted]
+def _ends(run: Row) -> tuple[float, float, float]:
+    """Return the mean of a run, and the ends of its error bar."""
+    mean, error = run["mean_s"], run["error_pct"] / 100
+    return mean, mean * (1 - error), mean * (1 + error)
 
 
 def _mean(run: Row) -> float:
-    return run.number("mean_s") or 0.0
+    return float(run["mean_s"])
 
 
-def _error(run: Row) -> float:
-    return (run.number("error_pct") or 0.0) / 100
-
-
-def _scaling(place: int, system: str, dataset: str, sheets: Sheets) -> Figure:
-    title = _title(place, "Memory allocation policies", system, dataset)
-    panels, shows = [], []
-    for aligner, (name, _) in ALIGNERS.items():
-        runs = [r for r in _runs(sheets, aligner, system, dataset) if r.number("instances") == 1]
-        shows.append(_sentence(name, runs))
-        panels.append(
-            drawing.draw_lines(
-                {policy: [_point(r) for r in runs if r.text("policy") == policy] for policy in POLICIES},
-                label="time (s)",
-                name=f"figure-{place}-{aligner}",
-                title=f"{title}, {name}",
-                description=shows[-1],
-                heading=name,
-            )
-        )
-    return _figure(f"figure-{place}", title, _SCALING, shows, panels)
-
-
-def _point(run: Row) -> Point:
-    return Point(
-        round(run.number("threads") or 0.0),
-        _mean(run),
-        _mean(run) * (1 - _error(run)),
-        _mean(run) * (1 + _error(run)),
+def _scaling(runs: Sequence[Row], *, heading: str, **names: Any) -> _Drawn:
+    single = [r for r in runs if r["instances"] == 1]
+    best, fastest = min((r for r in single if r["threads"] == _THREADS), key=_mean), min(single, key=_mean)
+    text = f"{heading}: with {_THREADS} threads {best['policy']} is fastest, {number(_mean(best))} s"
+    if fastest is not best:
+        text += f"; of all runs {fastest['policy']} with {fastest['threads']} threads, {number(_mean(fastest))} s"
+    panel = drawing.draw_lines(
+        {p: [Point(r["threads"], *_ends(r)) for r in single if r["policy"] == p] for p in POLICIES},
+        label="time (s)",
+        description=f"{text}.",
+        heading=heading,
+        **names,
     )
-
-
-def _sentence(name: str, runs: Sequence[Row]) -> str:
-    widest = [r for r in runs if r.number("threads") == _THREADS]
-    best = min(widest, key=_mean)
-    fewer = min(runs, key=_mean)
-    text = f"{name}: with {_THREADS} threads {best.text('policy')} is fastest, {number(_mean(best))} s"
-    if fewer is not best:
-        text += (
-            f"; of all runs {fewer.text('policy')} with {fewer.text('threads')} threads, {number(_mean(fewer))} s"
-        )
-    return f"{text}."
+    return panel, f"{text}.", ()
 
 
 def _gain(run: Row, default: Row) -> Bar:
     gain = _mean(default) / _mean(run)
-    error = gain * hypot(_error(run), _error(default))
-    shape = f"{run.text('instances')} x {run.text('threads_per_instance')} threads"
-    label = f"{run.text('scenario')}\n{shape}"
-    return Bar(label, gain, gain - error, gain + error, times(gain), run.text("policy"))
+    error = gain * hypot(run["error_pct"] / 100, default["error_pct"] / 100)
+    label = f"{run['scenario']}\n{run['instances']} x {run['threads_per_instance']} threads"
+    return Bar(label, gain, gain - error, gain + error, times(gain), run["policy"])
 
 
-def _speedups(place: int, system: str, dataset: str, sheets: Sheets) -> Figure:
-    title = _title(place, "Speedups of all strategies with 64 threads", system, dataset)
-    panels, shows, rows = [], [], []
-    for aligner, (name, _) in ALIGNERS.items():
-        runs = [r for r in _runs(sheets, aligner, system, dataset) if r.number("threads") == _THREADS]
-        (default,) = [r for r in runs if r.text("scenario") == DEFAULT]
-        gains = [_gain(r, default) for r in runs if r is not default]
-        best = max(gains, key=lambda bar: bar.value)
-        scenario = best.label.splitlines()[0]
-        shows.append(f"{name}: {scenario} is the fastest, {best.text} as fast as the default run.")
-        rows += [
-            (name, *bar.label.splitlines(), f"{bar.value:.3f}", f"{bar.value - bar.low:.3f}") for bar in gains
-        ]
-        panels.append(
-            drawing.draw_bars(
-                gains,
-                kinds=POLICIES,
-                axis="speedup (times)",
-                footer=f"dashed line: default run, {_mean(default):g} s",
-                line=1,
-                name=f"figure-{place}-{aligner}",
-                title=f"{title}, {name}",
-                description=shows[-1],
-                heading=name,
-            )
-        )
-    header = ("aligner", "scenario", "instances and threads", "speedup", "error")
-    table = Table("Speedups", header, rows, frozenset({3, 4}))
-    return _figure(f"figure-{place}", title, _SPEEDUP, shows, panels, table)
+def _speedups(runs: Sequence[Row], *, heading: str, **names: Any) -> _Drawn:
+    widest = [r for r in runs if r["threads"] == _THREADS]
+    (default,) = [r for r in widest if r["scenario"] == DEFAULT]
+    gains = [_gain(r, default) for r in widest if r is not default]
+    best = max(gains, key=lambda bar: bar.value)
+    shows = f"{heading}: {best.label.splitlines()[0]} is the fastest, {best.text} as fast as the default run."
+    panel = drawing.draw_bars(
+        gains,
+        kinds=POLICIES,
+        axis="speedup (times)",
+        footer=f"dashed line: default run, {_mean(default):g} s",
+        line=1,
+        description=shows,
+        heading=heading,
+        **names,
+    )
+    rows = [(heading, *b.label.splitlines(), f"{b.value:.3f}", f"{b.value - b.low:.3f}") for b in gains]
+    return panel, shows, rows
 
 
-def _summary(sheets: Sheets) -> Figure:
-    title = "Figure 12 (thesis: 5.12). Summary for all aligners, 64 threads"
-    panels, shows = [], []
-    for aligner, (name, _) in ALIGNERS.items():
-        groups, gains = [], []
-        for system, dataset in _ORDER:
-            runs = [r for r in _runs(sheets, aligner, system, dataset) if r.number("threads") == _THREADS]
-            single = [r for r in runs if r.number("instances") == 1]
-            (default,) = [r for r in single if r.text("scenario") == DEFAULT]
-            policy = min((r for r in single if r is not default), key=_mean)
-            several = min((r for r in runs if r not in single), key=_mean)
-            drawn = [_time_bar(r, kind) for r, kind in zip((default, policy, several), KINDS, strict=True)]
-            groups.append((f"{SYSTEMS[system]}\n{dataset}", drawn))
-            best = min(policy, several, key=_mean)
-            gain = times(_mean(default) / _mean(best))
-            gains.append(f"{SYSTEMS[system]} {dataset} {best.text('scenario')} ({gain})")
-        shows.append(f"{name}, best: {', '.join(gains)}.")
-        panels.append(
-            drawing.grouped(
-                groups,
-                kinds=KINDS,
-                axis="time (s)",
-                name=f"figure-12-{aligner}",
-                title=f"{title}, {name}",
-                description=shows[-1],
-                heading=name,
-            )
-        )
-    return _figure("figure-12", title, _SUMMARY, shows, panels)
-
-
-def _time_bar(run: Row, kind: str) -> Bar:
-    text = f"{_mean(run):g} s" + (f", {run.text('scenario')}" if kind != KINDS[0] else "")
-    return Bar("", _mean(run), _mean(run) * (1 - _error(run)), _mean(run) * (1 + _error(run)), text, kind)
-
-
-def _figure(
-    name: str, title: str, how: str, shows: Sequence[str], panels: Sequence[Panel], *tables: Table
-) -> Figure:
-    measured = _MEASURED + (_RATIO_ERRORS if tables else "")
-    return Figure(name, title, how, tuple(shows), measured, tuple(panels), tables)
+def _summary(runs: Sequence[Row], *, heading: str, **names: Any) -> _Drawn:
+    bars, gains = [], []
+    for system, dataset in _ORDER:
+        widest = [r for r in runs if (r["system"], r["dataset"], r["threads"]) == (system, dataset, _THREADS)]
+        (default,) = [r for r in widest if r["scenario"] == DEFAULT]
+        policy = min((r for r in widest if r["instances"] == 1 and r is not default), key=_mean)
+        several = min((r for r in widest if r["instances"] > 1), key=_mean)
+        drawn = []
+        for run, kind in zip((default, policy, several), KINDS, strict=True):
+            text = f"{_mean(run):g} s" + (f", {run['scenario']}" if run is not default else "")
+            drawn.append(Bar("", *_ends(run), text, kind))
+        bars.append((f"{SYSTEMS[system]}\n{dataset}", drawn))
+        best = min(policy, several, key=_mean)
+        gain = times(_mean(default) / _mean(best))
+        gains.append(f"{SYSTEMS[system]} {dataset} {best['scenario']} ({gain})")
+    shows = f"{heading}, best: {', '.join(gains)}."
+    panel = drawing.grouped(bars, kinds=KINDS, axis="time (s)", description=shows, heading=heading, **names)
+    return panel, shows, ()
 
 
 # ----------------------------------------------------------------------
@@ -219,47 +185,34 @@ def peak_figures(sheets: Sheets) -> list[Figure]:
 
 def _peak_figure(table: str, reads: str, sheets: Sheets) -> Figure:
     what, places = _FIGURES[table]
-    place = places[reads]
-    title = f"Figure {place}, its peaks. Comparison of {what}: {reads} reads"
+    name, title = (
+        f"peaks-{places[reads].lower()}",
+        f"Figure {places[reads]}, its peaks. Comparison of {what}: {reads} reads",
+    )
+    peaks = groups(sheets["main_peaks"], ("table", "reads", "system"))
     panels, shows = [], []
     for aligner, members in _TOGETHER.items():
         for system, machine in MACHINES.items():
-            rows = [
-                r
-                for r in sheets["main_peaks"]
-                if (r.text("table"), r.text("reads"), r.text("system")) == (table, reads, system)
-                and r.text("aligner") in members
-            ]
-            sentence = _peak_sentence(aligner, machine, rows)
-            shows.append(sentence)
+            rows = [r for r in peaks[table, reads, system] if r["aligner"] in members]
+            best = max(rows, key=lambda r: float(r["peak_kreads_per_s"]))
+            shows.append(
+                f"{aligner}, {machine}: {_line(best)} peaks highest, {number(best['peak_kreads_per_s'])} thousand "
+                f"reads per second with {count(best['threads_at_peak'], 'thread')}."
+            )
             panels.append(
                 drawing.draw_lines(
-                    {_line(r): [_peak_point(r)] for r in rows},
+                    {_line(r): [Point(r["threads_at_peak"], *[r["peak_kreads_per_s"]] * 3)] for r in rows},
                     label="thousands of reads per second",
-                    name=f"peaks-{place.lower()}-{aligner.lower().replace(' ', '')}-{system}",
+                    name=f"{name}-{aligner.lower().replace(' ', '')}-{system}",
                     title=f"{title}, {aligner}, {machine}",
-                    description=sentence,
+                    description=shows[-1],
                     size=(320, 250),
                     heading=f"{aligner}, {machine}",
                     columns=1,
                 )
             )
-    return Figure(f"peaks-{place.lower()}", title, _HOW, tuple(shows), _PEAK_MEASURED, tuple(panels), ())
+    return Figure(name, title, _HOW, tuple(shows), _PEAK_MEASURED, tuple(panels), ())
 
 
 def _line(row: Row) -> str:
-    return row.text("aligner") if row.text("configuration") == "default" else row.text("configuration")
-
-
-def _peak_point(row: Row) -> Point:
-    value = row.number("peak_kreads_per_s") or 0.0
-    return Point(round(row.number("threads_at_peak") or 0.0), value, value, value)
-
-
-def _peak_sentence(aligner: str, machine: str, rows: list[Row]) -> str:
-    best = max(rows, key=lambda r: _peak_point(r).value)
-    point = _peak_point(best)
-    return (
-        f"{aligner}, {machine}: {_line(best)} peaks highest, {number(point.value)} thousand reads per second with "
-        f"{count(point.threads, 'thread')}."
-    )
+    return str(row["aligner"] if row["configuration"] == "default" else row["configuration"])

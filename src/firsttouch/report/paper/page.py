@@ -34,16 +34,8 @@ def document(results: Sequence[Outcome]) -> dict[str, Any]:
         "agree": sum(o.agrees for o in results),
         "disagree": sum(not o.agrees for o in results),
         "outcomes": [
-            {
-                "id": o.claim.id,
-                "paper": o.claim.paper,
-                "where": o.claim.where,
-                "says": o.claim.says,
-                "note": o.claim.note,
-                "agrees": o.agrees,
-                "found": o.found,
-                "cells": list(o.cells),
-            }
+            {key: o.claim.body.get(key, "") for key in ("id", "where", "says", "note")}
+            | {"paper": o.claim.paper, "agrees": o.agrees, "found": o.found, "cells": list(o.cells)}
             for o in results
         ],
     }
@@ -60,7 +52,6 @@ def build(folder: Path) -> tuple[dict[str, str], list[Outcome]]:
     published, results = outcomes(folder)
     facts = {
         "version": firsttouch.__version__,
-        "claims": results,
         "disagreeing": _by_paper("disagree", [o for o in results if not o.agrees]),
         "agreeing": _by_paper("agree", [o for o in results if o.agrees]),
         "papers": _papers(results),
@@ -86,27 +77,25 @@ def build(folder: Path) -> tuple[dict[str, str], list[Outcome]]:
 
 def _by_paper(verb: str, results: Sequence[Outcome]) -> list[Table]:
     header = ("place", "statement", "published tables", "cells")
-    grouped: dict[str, list[tuple[str, ...]]] = {}
+    rows: dict[str, list[tuple[str, ...]]] = {}
     for o in results:
-        says = o.claim.says + (f" [{o.claim.note}]" if o.claim.note else "")
-        grouped.setdefault(o.claim.paper, []).append((o.claim.where, says, o.found, _listed(o.cells)))
+        place, says, note = (o.claim.body.get(key, "") for key in ("where", "says", "note"))
+        cells = "; ".join(o.cells[:_CELLS])
+        cells += f"; and {len(o.cells) - _CELLS} more" if len(o.cells) > _CELLS else ""
+        rows.setdefault(o.claim.paper, []).append((place, says + (f" [{note}]" if note else ""), o.found, cells))
     return [
-        Table(f"{paper}: statements that {verb} with its tables ({len(rows)})", header, rows)
-        for paper, rows in grouped.items()
+        Table(f"{paper}: statements that {verb} with its tables ({len(of_paper)})", header, of_paper)
+        for paper, of_paper in rows.items()
     ]
 
 
-def _listed(cells: Sequence[str]) -> str:
-    shown = "; ".join(cells[:_CELLS])
-    return f"{shown}; and {len(cells) - _CELLS} more" if len(cells) > _CELLS else shown
-
-
 def _papers(results: Sequence[Outcome]) -> Table:
-    rows: list[tuple[str, ...]] = []
-    for paper in dict.fromkeys(o.claim.paper for o in results):
-        agreeing = [o.agrees for o in results if o.claim.paper == paper]
-        agree = sum(agreeing)
-        rows.append((paper, str(len(agreeing)), str(agree), str(len(agreeing) - agree)))
-    rows.append(("all", *(str(sum(int(row[i]) for row in rows)) for i in (1, 2, 3))))
+    papers = dict.fromkeys(o.claim.paper for o in results)
+    agreeing = {paper: [o.agrees for o in results if o.claim.paper == paper] for paper in papers}
+    agreeing["all"] = [o.agrees for o in results]
+    rows = [
+        (paper, str(len(agrees)), str(sum(agrees)), str(len(agrees) - sum(agrees)))
+        for paper, agrees in agreeing.items()
+    ]
     header = ("paper", "statements", "agree", "disagree")
     return Table("Statements that a table can confirm or refute", header, rows, frozenset({1, 2, 3}))

@@ -33,10 +33,8 @@ MACHINES = {
 READS = ("paired", "unpaired")
 
 
-def printed(value: float | None) -> str:
-    """Return a number as the tables print it: with at least two decimals; an empty text for None."""
-    if value is None:
-        return ""
+def printed(value: float) -> str:
+    """Return a number as the tables print it: with at least two decimals."""
     text = f"{value:.6f}".rstrip("0")
     return text if len(text.partition(".")[2]) > 2 else f"{value:.2f}"
 
@@ -56,7 +54,7 @@ class Spec:
     label: str
 
 
-#: Every published table. A number that a paper does not state is an empty cell.
+#: Every published table.
 SHEETS: dict[str, Spec] = {
     "times": Spec(
         "lenis2017_execution_times.csv",
@@ -105,60 +103,27 @@ SHEETS: dict[str, Spec] = {
     ),
 }
 
-Cell = str | float | None
+#: A row: its cells by column, and its ``label``, which names its place in a paper.
+Row = dict[str, Any]
+Sheets = Mapping[str, Sequence[Row]]
 #: The default run.
 DEFAULT = "1Inst_Original"
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row: its cells by column (an empty number is None), and its *label*."""
-
-    cells: Mapping[str, Cell]
-    label: str
-
-    def number(self, column: str) -> float | None:
-        """Return the number in *column*, None if empty; raises BadInput for text."""
-        cell = self.cells[column]
-        if isinstance(cell, str):
-            raise BadInput(f"{self.label}: column {column} holds no numbers")
-        return cell
-
-    def text(self, column: str) -> str:
-        """Return the cell as text, whole numbers without a point."""
-        return _text(self.cells[column])
-
-
-Sheets = Mapping[str, tuple[Row, ...]]
-
-
 def read(folder: Path) -> Sheets:
     """Return all sheets in *folder*; raises BadInput with file, line and reason."""
-    sheets = {name: tuple(_rows(folder / spec.file, spec)) for name, spec in SHEETS.items()}
-    return {**sheets, "times": _with_speedups(sheets["times"])}
+    sheets = {name: list(_rows(folder / spec.file, spec)) for name, spec in SHEETS.items()}
+    _add_speedups(sheets["times"])
+    return sheets
 
 
-def _with_speedups(runs: Sequence[Row]) -> tuple[Row, ...]:
-    """Return the runs with a column *speedup* over the default run, None with another number of threads."""
-    cell = ("aligner", "system", "dataset")
-    most: dict[tuple[str, ...], Row] = {}
-    for run in runs:
-        key = tuple(run.text(c) for c in cell)
-        if run.cells["scenario"] == DEFAULT and (
-            key not in most or _of(run, "threads") > _of(most[key], "threads")
-        ):
-            most[key] = run
-    result = []
-    for run in runs:
-        default = most.get(tuple(run.text(c) for c in cell))
-        same = default is not None and _of(default, "threads") == _of(run, "threads")
-        speedup = _of(default, "mean_s") / _of(run, "mean_s") if default and same else None
-        result.append(Row({**run.cells, "speedup": speedup}, run.label))
-    return tuple(result)
-
-
-def _of(row: Row, column: str) -> float:
-    return row.number(column) or 0.0
+def _add_speedups(runs: Sequence[Row]) -> None:
+    """Add a column *speedup* over the default run to the runs with as many threads as that."""
+    for cell in groups(runs, ("aligner", "system", "dataset")).values():
+        default = max((r for r in cell if r["scenario"] == DEFAULT), key=lambda r: r["threads"], default=None)
+        for run in cell:
+            if default is not None and run["threads"] == default["threads"]:
+                run["speedup"] = default["mean_s"] / run["mean_s"]
 
 
 def _rows(file: Path, spec: Spec) -> Iterable[Row]:
@@ -168,33 +133,27 @@ def _rows(file: Path, spec: Spec) -> Iterable[Row]:
         raise BadInput(f"no column {', '.join(lacking)}: needed are {', '.join(wanted)}", file=file, line=1)
     seen: dict[str, int] = {}
     for row in references.rows(file):
-        cells: dict[str, Cell] = {c: row.cells[c] for c in spec.text}
-        cells |= {c: row.number(c) for c in spec.numbers}
-        cells |= _derived(cells)
-        label = spec.label.format_map({name: _text(cell) for name, cell in cells.items()})
+        cells: dict[str, Any] = {c: row.cells[c] for c in spec.text} | {c: _number(row, c) for c in spec.numbers}
+        if "instances" in cells:
+            scenario = f"{cells['instances']}Inst_{cells['policy'].capitalize()}"
+            threads = cells["instances"] * cells["threads_per_instance"]
+            shape = f"{scenario} ({cells['instances']} x {cells['threads_per_instance']})"
+            cells |= {"scenario": scenario, "threads": threads, "shape": shape}
+        label = spec.label.format_map(cells)
         if label in seen:
             raise BadInput(f"{label}: line {seen[label]} has it already", file=file, line=row.line)
         seen[label] = row.line
-        yield Row(cells, label)
+        yield {**cells, "label": label}
     if not seen:
         raise BadInput("no rows below the first line", file=file, line=1)
 
 
-def _derived(cells: Mapping[str, Cell]) -> dict[str, Cell]:
-    """Return the columns that follow from others: scenario, total threads and shape of a run."""
-    instances, each = cells.get("instances"), cells.get("threads_per_instance")
-    if not isinstance(instances, float) or not isinstance(each, float):
-        return {}
-    scenario = f"{instances:.0f}Inst_{_text(cells['policy']).capitalize()}"
-    return {
-        "scenario": scenario,
-        "threads": instances * each,
-        "shape": f"{scenario} ({instances:.0f} x {each:.0f})",
-    }
-
-
-def _text(cell: Cell) -> str:
-    return f"{cell:g}" if isinstance(cell, float) else cell or ""
+def _number(row: references.Row, column: str) -> float:
+    """Return a cell as a number, an integer if it is whole; raises BadInput if it is empty."""
+    value = row.number(column)
+    if value is None:
+        raise BadInput(f"column {column} is empty", file=row.file, line=row.line)
+    return int(value) if value.is_integer() else value
 
 
 def matches(row: Row, wanted: Mapping[str, Any]) -> bool:
@@ -203,20 +162,27 @@ def matches(row: Row, wanted: Mapping[str, Any]) -> bool:
 
 
 def _matches(row: Row, column: str, value: Any) -> bool:
-    if column not in row.cells:
-        raise BadInput(f"there is no column '{column}': there are {', '.join(row.cells)}")
+    if column not in row:
+        raise BadInput(f"there is no column '{column}': there are {', '.join(row)}")
     if isinstance(value, Mapping):
         return not _matches(row, column, value["not"])
-    values = value if isinstance(value, list) else [value]
-    return any(row.cells[column] == v for v in values)
+    return row[column] in (value if isinstance(value, list) else [value])
 
 
-def groups(rows: Sequence[Row], columns: Sequence[str]) -> dict[tuple[str, ...], list[Row]]:
-    """Return *rows* by their text in *columns*, in the order of first appearance."""
-    by_text: dict[tuple[str, ...], list[Row]] = {}
+def groups(rows: Iterable[Row], columns: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    """Return *rows* by their cells in *columns*, in the order of first appearance."""
+    by_cells: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        by_text.setdefault(tuple(row.text(c) for c in columns), []).append(row)
-    return by_text
+        by_cells.setdefault(tuple(row[c] for c in columns), []).append(row)
+    return by_cells
+
+
+def number(row: Row, column: str) -> float:
+    """Return the number in *column*; raises BadInput if there is none."""
+    cell = row.get(column)
+    if not isinstance(cell, (int, float)):
+        raise BadInput(f"{row['label']}: column {column} holds no numbers")
+    return cell
 
 
 @dataclass(frozen=True)
@@ -224,21 +190,21 @@ class Taken:
     """A number computed from rows, and these rows (for a minimum or maximum: one)."""
 
     value: float
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
 
 
-def take(rows: Sequence[Row], column: str, how: str) -> Taken | None:
-    """Return the minimum, maximum, mean or median of a column, or its ``only`` value; None if it is empty.
+def take(rows: Iterable[Row], column: str, how: str) -> Taken | None:
+    """Return the minimum, maximum, mean or median of the rows that have a column, or its ``only`` value.
 
-    Raises BadInput if ``only`` has several values.
+    Returns None if no row has it. Raises BadInput if ``only`` has several values.
     """
-    cells = [(value, row) for row in rows if (value := row.number(column)) is not None]
-    if not cells:
+    having = [row for row in rows if column in row]
+    if not having:
         return None
-    if how == "only" and len(cells) > 1:
-        raise BadInput(f"{cells[0][1].label} and {cells[1][1].label}: both match, select one")
+    if how == "only" and len(having) > 1:
+        raise BadInput(f"{having[0]['label']} and {having[1]['label']}: both match, select one")
     if how in {"mean", "median"}:
-        value = (statistics.fmean if how == "mean" else statistics.median)(v for v, _ in cells)
-        return Taken(value, tuple(row for _, row in cells))
-    value, row = (max if how == "max" else min)(cells, key=lambda item: item[0])
-    return Taken(value, (row,))
+        average = statistics.fmean if how == "mean" else statistics.median
+        return Taken(average([number(row, column) for row in having]), having)
+    row = (max if how == "max" else min)(having, key=lambda r: number(r, column))
+    return Taken(number(row, column), (row,))

@@ -17,6 +17,7 @@ from firsttouch.report.paper.sheets import (
     THESIS,
     Row,
     Sheets,
+    groups,
     printed,
 )
 from firsttouch.report.speedups import Key, pivot
@@ -29,11 +30,11 @@ _HEADS = ("Mean (s)", "Error (%)")
 
 def execution_times(sheets: Sheets) -> list[Table]:
     """Return the tables of execution times in the order of the article, one per system."""
+    runs = groups(sheets["times"], ("table",))
     result = []
-    for aligner, (name, letter) in ALIGNERS.items():
-        runs = [r for r in sheets["times"] if r.text("aligner") == aligner]
-        result += [_policies(f"{letter}1", name, system, runs) for system in SYSTEMS]
-        result.append(_partitions(f"{letter}2", name, runs))
+    for name, letter in ALIGNERS.values():
+        result += [_policies(f"{letter}1", name, system, runs[f"{letter}1",]) for system in SYSTEMS]
+        result.append(_partitions(f"{letter}2", name, runs[f"{letter}2",]))
     return result
 
 
@@ -42,79 +43,58 @@ def _caption(table: str, what: str) -> str:
 
 
 def _cell(run: Row) -> tuple[str, str]:
-    return printed(run.number("mean_s")), printed(run.number("error_pct"))
+    return printed(run["mean_s"]), printed(run["error_pct"])
 
 
-def _policies(table: str, name: str, system: str, runs: list[Row]) -> Table:
+def _policies(table: str, name: str, system: str, runs: Sequence[Row]) -> Table:
     head = SYSTEMS[system]
-    selected = [r for r in runs if r.text("table") == table and r.text("system") == system]
+    selected = [r for r in runs if r["system"] == system]
     return pivot(
         _caption(table, f"{name} using different memory allocation policies: {head}"),
         corner=("Threads",),
-        rows=[(t,) for t in dict.fromkeys(r.text("threads") for r in selected)],
+        rows=list(dict.fromkeys((str(r["threads"]),) for r in selected)),
         columns=[(head, dataset, policy.capitalize()) for dataset in DATASETS for policy in POLICIES],
-        cells={
-            ((r.text("threads"),), (head, r.text("dataset"), r.text("policy").capitalize())): _cell(r)
-            for r in selected
-        },
+        cells={((str(r["threads"]),), (head, r["dataset"], r["policy"].capitalize())): _cell(r) for r in selected},
         heads=_HEADS,
     )
 
 
-def _partitions(table: str, name: str, runs: list[Row]) -> Table:
-    selected = sorted((r for r in runs if r.text("table") == table), key=_order)
+def _partitions(table: str, name: str, runs: Sequence[Row]) -> Table:
+    ordered = sorted(runs, key=lambda r: (POLICIES.index(r["policy"]), r["instances"]))
     return pivot(
         _caption(table, f"{name} using data partitioning"),
         corner=("Name", "Threads"),
-        rows=list(dict.fromkeys(_scenario_name(r) for r in selected)),
+        rows=list(dict.fromkeys(map(_scenario_name, ordered))),
         columns=[(head, dataset) for head in SYSTEMS.values() for dataset in DATASETS],
-        cells={(_scenario_name(r), (SYSTEMS[r.text("system")], r.text("dataset"))): _cell(r) for r in selected},
+        cells={(_scenario_name(r), (SYSTEMS[r["system"]], r["dataset"])): _cell(r) for r in runs},
         heads=_HEADS,
     )
 
 
-def _scenario_name(run: Row) -> tuple[str, str]:
-    return run.text("scenario"), run.text("threads_per_instance")
-
-
-def _order(run: Row) -> tuple[int, float]:
-    return POLICIES.index(run.text("policy")), run.number("instances") or 0.0
+def _scenario_name(run: Row) -> Key:
+    return run["scenario"], str(run["threads_per_instance"])
 
 
 def scenarios(sheets: Sheets) -> Table:
     """Return table 2 (thesis: 5.2) as planned: which scenarios fit into memory, and which were run."""
-    ran = {(r.text("aligner"), r.text("scenario")): r.text("table") for r in sheets["times"]}
-    rows = []
+    ran = {(r["aligner"], r["scenario"]): r["table"] for r in sheets["times"]}
+    rows: list[tuple[str, ...]] = []
     for aligner, (name, _) in ALIGNERS.items():
         planned = {s: {f.name: f for f in claims.whole_host(aligner, s, sheets)} for s in SYSTEMS}
         first = planned["amd-opteron"]
-        for policy in POLICIES:
-            for scenario in (f for f in first.values() if f.name.endswith(policy.capitalize())):
-                if not 1 < scenario.instances <= claims.most_run(sheets):
+        for policy in map(str.capitalize, POLICIES):
+            for scenario in first.values():
+                if not scenario.name.endswith(policy) or not 1 < scenario.instances <= claims.most_run(sheets):
                     continue
-                fits = [f.reason or "fits" for s in SYSTEMS if (f := planned[s].get(scenario.name))]
                 shape = f"{scenario.instances} x {scenario.threads}t"
-                rows.append(
-                    (
-                        name,
-                        shape,
-                        policy.capitalize(),
-                        scenario.name,
-                        ran.get((aligner, scenario.name), "no"),
-                        *fits,
-                    )
-                )
+                table = ran.get((aligner, scenario.name), "no")
+                fits = [f.reason or "fits" for s in SYSTEMS if (f := planned[s].get(scenario.name))]
+                rows.append((name, shape, policy, scenario.name, table, *fits))
+    memory = (f"{head} memory" for head in SYSTEMS.values())
     return Table(
         "Table 2 (thesis: 5.2). Instances for each aligner: planned from the systems' facts and the index sizes "
         "of table 1 (thesis: 5.1)",
-        (
-            "Aligner",
-            "#Inst x Threads",
-            "Policy",
-            "Name",
-            "In table",
-            *(f"{head} memory" for head in SYSTEMS.values()),
-        ),
+        ("Aligner", "#Inst x Threads", "Policy", "Name", "In table", *memory),
         rows,
     )
 
@@ -135,22 +115,22 @@ _MARKED = " ((1) and (2): highest and second highest of the aligner)"
 
 def peak_throughputs(sheets: Sheets) -> list[Table]:
     """Return tables 2, 3, 4 and S2; a cell has the threads at the peak and thousands of reads per second."""
-    peaks = [
-        _peak_table(caption, [r for r in sheets["main_peaks"] if r.text("table") == table], ("Th", "Krd/s"))
-        for table, caption in TITLES.items()
-    ]
-    return [*peaks, _peak_table(_S2, sheets["peaks"], ("Th", "Krd/s", "Whole human (min)"))]
+    peaks = groups(sheets["main_peaks"], ("table",))
+    tables = [_peak_table(caption, peaks[table,], ("Th", "Krd/s")) for table, caption in TITLES.items()]
+    return [*tables, _peak_table(_S2, sheets["peaks"], ("Th", "Krd/s", "Whole human (min)"))]
 
 
 def _peak_table(caption: str, rows: Sequence[Row], heads: Key) -> Table:
-    places = _places(rows)
     cells: dict[tuple[Key, Key], tuple[str, ...]] = {}
-    for row in rows:
-        mark = f" ({place})" if (place := places[row.label]) else ""
-        texts = [row.text("threads_at_peak"), f"{row.number('peak_kreads_per_s') or 0.0:,.2f}{mark}"]
-        if len(heads) > len(texts):
-            texts.append(f"{row.number('whole_human_40x_min') or 0.0:,.2f}")
-        cells[_configuration(row), (MACHINES[row.text("system")], row.text("reads").capitalize())] = tuple(texts)
+    for rivals in groups(rows, ("aligner", "system", "reads")).values():
+        values = [r["peak_kreads_per_s"] for r in rivals]
+        for row in rivals:
+            place = 1 + sum(value > row["peak_kreads_per_s"] for value in values)
+            mark = f" ({place})" if place <= 2 and len(rivals) > 1 else ""
+            texts = [str(row["threads_at_peak"]), f"{row['peak_kreads_per_s']:,.2f}{mark}"]
+            if len(heads) > len(texts):
+                texts.append(f"{row['whole_human_40x_min']:,.2f}")
+            cells[_configuration(row), (MACHINES[row["system"]], row["reads"].capitalize())] = tuple(texts)
     return pivot(
         caption + _MARKED,
         corner=("Aligner", "Configuration"),
@@ -162,18 +142,4 @@ def _peak_table(caption: str, rows: Sequence[Row], heads: Key) -> Table:
 
 
 def _configuration(row: Row) -> Key:
-    return row.text("aligner"), row.text("configuration")
-
-
-def _places(rows: Sequence[Row]) -> dict[str, int]:
-    """Return 1 for the highest peak of an aligner, system and kind of reads, 2 for the next, 0 for others."""
-    places: dict[str, int] = {}
-    for row in rows:
-        rivals = [
-            r.number("peak_kreads_per_s") or 0.0
-            for r in rows
-            if all(r.text(c) == row.text(c) for c in ("aligner", "system", "reads"))
-        ]
-        place = 1 + sum(value > (row.number("peak_kreads_per_s") or 0.0) for value in rivals)
-        places[row.label] = place if place <= 2 and len(rivals) > 1 else 0
-    return places
+    return row["aligner"], row["configuration"]
