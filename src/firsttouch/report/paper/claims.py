@@ -130,10 +130,10 @@ _EXPECT = {
     ]
 }
 _COLUMNS = {"type": "array", "items": {"type": "string"}}
-#: Kind -> its required keys, beside those of all claims.
+#: Kind -> its required keys, or one of several, beside those of all claims.
 _KINDS: dict[str, tuple[str, ...]] = {
-    "compare": ("sheet", "each", "left", "relation", "expect"),
-    "value": ("sheet", "each", "left", "take"),
+    "compare": ("sheet", "each", "left", "relation", "bound or right", "expect"),
+    "value": ("sheet", "each", "left", "take", "between or value"),
     "falls": ("sheet", "each", "along", "expect"),
     "rank": ("sheet", "each", "who", "places", "expect"),
     "formula": ("formula", "cells", "value"),
@@ -141,8 +141,6 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "same": ("sheet", "other", "each"),
     "plan": ("system", "aligners", "instances"),
 }
-#: Kind -> keys of which it requires one.
-_ONE_OF = {"compare": {"right", "bound"}, "value": {"value", "between"}}
 _CLAIM = {
     "type": "object",
     "properties": {
@@ -234,10 +232,7 @@ def parse(text: str, file: str) -> list[Claim]:
     claims = [Claim(document, position, entry) for position, entry in enumerate(document.data["claim"])]
     for claim in claims:
         kind = claim.body["kind"]
-        lacking = [key for key in _KINDS[kind] if key not in claim.body]
-        if kind in _ONE_OF and not _ONE_OF[kind] & claim.body.keys():
-            lacking.append(" or ".join(sorted(_ONE_OF[kind])))
-        if lacking:
+        if lacking := [keys for keys in _KINDS[kind] if claim.body.keys().isdisjoint(keys.split(" or "))]:
             raise claim.error(f"claim '{claim.id}' of kind {kind} needs {', '.join(lacking)}")
     return claims
 
