@@ -38,7 +38,6 @@ for what in "hatchling editables" "-e $share"; do
     "${pip[@]}" install --no-index --find-links "$wheels" --no-build-isolation $what >"$work/log" 2>&1 ||
         fail "firsttouch cannot be installed from $wheels"
 done
-"$prefix/venv/bin/python" -m firsttouch.benchmarks.activate >/dev/null
 "$prefix/venv/bin/python" -m firsttouch.execution.build_info "$root" "$share/origin.json" "$target"
 "${pip[@]}" uninstall -y pip setuptools >"$work/log" 2>&1 || fail "pip cannot be uninstalled"
 for program in firsttouch reframe; do

@@ -94,7 +94,7 @@ find_python() { # sets python, the interpreter that creates .venv
 }
 # The programs of .venv contain their own path, so a checkout that was moved needs a new .venv.
 recipe() {
-    { cat setup/requirements.lock pyproject.toml setup/setup.sh && echo "$PWD" && "$python" -VV; } |
+    { cat setup/requirements.lock pyproject.toml setup/setup.sh setup/hatch_build.py setup/*.pth && echo "$PWD" && "$python" -VV; } |
         sha256sum | cut -d' ' -f1
 }
 venv_is_current() {
@@ -110,7 +110,6 @@ make_venv() {
     "${pip[@]}" install --require-hashes --no-deps -r setup/requirements.lock ||
         fail "Python packages could not be installed: no network, or a full disk?"
     "${pip[@]}" install --no-deps --no-build-isolation -e . || fail "firsttouch itself could not be installed"
-    "$new/bin/python" -m firsttouch.benchmarks.activate >/dev/null
     "$python" - "$PWD/$new" "$PWD/.venv" <<'PYTHON'
 import sys
 from pathlib import Path

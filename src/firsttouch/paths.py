@@ -1,41 +1,138 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folders of systems, tables and results, in the checkout or from the environment."""
+"""The folders of firsttouch: what it brings along, what a site or a user adds, and where it writes.
+
+A checkout keeps everything in itself. An installed copy brings the same files in the package's folder share/ and
+writes to the folders of the XDG base directory specification. FIRSTTOUCH_HOME replaces these by one folder.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 from firsttouch.errors import BadInput
 
-#: The checkout that this package is installed from (``pip install -e``).
-ROOT = Path(__file__).resolve().parents[2]
-#: System files: those shipped with firsttouch, and drafts for this host.
-SYSTEMS = ROOT / "reframe" / "systems"
-#: ReFrame's configuration file.
-SETTINGS = ROOT / "reframe" / "settings.py"
+#: This package.
+PACKAGE = Path(__file__).resolve().parent
+#: Whether this package lies in a checkout (``pip install -e``), and not in site-packages.
+IN_CHECKOUT = (PACKAGE.parents[1] / "reframe" / "settings.py").is_file()
+#: The checkout, or the folder with the same layout that the wheel brings along.
+ROOT = PACKAGE.parents[1] if IN_CHECKOUT else PACKAGE / "share"
+#: The ReFrame checks, and ReFrame's configuration file beside them.
+CHECKS = ROOT / "reframe"
+SETTINGS = CHECKS / "settings.py"
+#: System files that firsttouch brings along; in a checkout also drafts for this host.
+SYSTEMS = CHECKS / "systems"
 #: The published tables.
 TABLES = ROOT / "reports" / "published"
+#: The sbatch templates.
+TEMPLATES = ROOT / "slurm"
 
 #: The name under which any host can be used.
 LOCAL = "local"
 #: ReFrame's rule for names of systems and partitions.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+#: Kind of data files -> the folder of those that firsttouch brings along.
+_BUILT_IN = {
+    "systems": SYSTEMS,
+    "datasets": ROOT / "datasets",
+    "aligners": PACKAGE / "genomics" / "aligners",
+    "policies.toml": PACKAGE / "scenarios",
+    "causes.toml": PACKAGE / "judge",
+}
 
 
-def systems() -> tuple[Path, ...]:
-    """Return the folders of system files in search order: those in FIRSTTOUCH_SYSTEMS, then SYSTEMS.
+def _home(variable: str, default: str) -> Path:
+    """Return FIRSTTOUCH_HOME, or firsttouch/ in a folder of the XDG base directory specification."""
+    if home := os.environ.get("FIRSTTOUCH_HOME"):
+        return Path(home).absolute()
+    base = os.environ.get(variable, "")
+    # The specification tells to ignore relative paths.
+    return (Path(base) if base.startswith("/") else Path.home() / default) / "firsttouch"
 
-    FIRSTTOUCH_SYSTEMS is a colon-separated list. Raises BadInput for a folder that does not exist.
-    """
-    extra = [Path(f) for f in os.environ.get("FIRSTTOUCH_SYSTEMS", "").split(":") if f]
-    for folder in extra:
-        if not folder.is_dir():
-            raise BadInput("FIRSTTOUCH_SYSTEMS names it, but there is no such folder", file=folder)
-    return (*extra, SYSTEMS)
+
+def config() -> Path:
+    """Return the folder of the user's own data files: FIRSTTOUCH_HOME, or firsttouch/ in XDG_CONFIG_HOME."""
+    return _home("XDG_CONFIG_HOME", ".config")
+
+
+def site() -> Path:
+    """Return the folder of the site's data files: FIRSTTOUCH_SITE, or /etc/firsttouch."""
+    return Path(os.environ.get("FIRSTTOUCH_SITE") or "/etc/firsttouch").absolute()
+
+
+def data() -> Path:
+    """Return the folder of datasets and indexes: FIRSTTOUCH_DATA, or datasets/store of the checkout, or data/."""
+    if named := os.environ.get("FIRSTTOUCH_DATA"):
+        return Path(named).absolute()
+    if IN_CHECKOUT and not os.environ.get("FIRSTTOUCH_HOME"):
+        return ROOT / "datasets" / "store"
+    return _home("XDG_DATA_HOME", ".local/share") / "data"
+
+
+def cache() -> Path:
+    """Return the folder of files that can be made again."""
+    if IN_CHECKOUT and not os.environ.get("FIRSTTOUCH_HOME"):
+        return ROOT / ".cache"
+    return _home("XDG_CACHE_HOME", ".cache") / "cache"
 
 
 def results() -> Path:
-    """Return the folder that ReFrame writes to: FIRSTTOUCH_OUT, or reports/out/ of the checkout."""
-    return Path(os.environ.get("FIRSTTOUCH_OUT") or ROOT / "reports" / "out").absolute()
+    """Return the folder of results: FIRSTTOUCH_OUT, or reports/out of the checkout, or reports/ here."""
+    out = ROOT / "reports" / "out" if IN_CHECKOUT else Path("reports")
+    return Path(os.environ.get("FIRSTTOUCH_OUT") or out).absolute()
+
+
+def drafts() -> Path:
+    """Return the folder that drafts of system files are written to."""
+    return SYSTEMS if IN_CHECKOUT and not os.environ.get("FIRSTTOUCH_HOME") else config() / "systems"
+
+
+def folders(kind: str) -> tuple[Path, ...]:
+    """Return the existing folders of data files of a *kind* in search order.
+
+    *kind* is systems, datasets or aligners. First come the folders in FIRSTTOUCH_SYSTEMS or FIRSTTOUCH_DATASETS (a
+    colon-separated list), then the user's, the site's and those that firsttouch brings along. Raises BadInput if
+    the variable names a folder that does not exist.
+    """
+    variable = f"FIRSTTOUCH_{kind.upper()}"
+    extra = [Path(f) for f in os.environ.get(variable, "").split(":") if f] if kind != "aligners" else []
+    for folder in extra:
+        if not folder.is_dir():
+            raise BadInput(f"{variable} names it, but there is no such folder", file=folder)
+    own = (config() / kind, site() / kind, _BUILT_IN[kind])
+    return (*extra, *(folder for folder in own if folder.is_dir()))
+
+
+def data_files(kind: str, suffix: str) -> dict[str, Path]:
+    """Return the data files of a *kind* by name, sorted; of several with one name the first folder's."""
+    files: dict[str, Path] = {}
+    for folder in reversed(folders(kind)):
+        files |= {f.stem: f for f in folder.glob(f"*{suffix}") if not f.name.startswith(".")}
+    return dict(sorted(files.items()))
+
+
+def tables_of(name: str) -> tuple[Path, ...]:
+    """Return the existing files *name* (policies.toml, causes.toml): the built-in, the site's and the user's."""
+    return tuple(f for f in (_BUILT_IN[name] / name, site() / name, config() / name) if f.is_file())
+
+
+def for_jobs() -> dict[str, str]:
+    """Return the variables by which a job of an installed copy finds it and its results; none in a checkout."""
+    if IN_CHECKOUT:
+        return {}
+    return {"FIRSTTOUCH_BIN": str(Path(sys.executable).parent), "FIRSTTOUCH_OUT": str(results())}
+
+
+def configure_reframe() -> None:
+    """Let ReFrame find SETTINGS, unless the environment names another file.
+
+    firsttouch_reframe.pth in site-packages calls it when the program ``reframe`` starts, because ReFrame searches
+    neither the folder of the checks nor the current one for its configuration.
+    """
+    if ":" in str(SETTINGS):  # RFM_CONFIG_FILES is a colon-separated list
+        print(f"firsttouch: {SETTINGS}: for ReFrame a colon ends a path: move the folder", file=sys.stderr)
+    elif SETTINGS.is_file():
+        os.environ.setdefault("RFM_CONFIG_FILES", str(SETTINGS))

@@ -43,20 +43,16 @@ for name in ("firsttouch", "reframe"):
 def checkout(tmp_path):
     """The files of a checkout that setup.sh needs, in a folder with a blank in its name."""
     programs = tmp_path / "bin"
-    (programs / "packages/firsttouch/benchmarks").mkdir(parents=True)
-    for name in (
-        "firsttouch/__init__.py",
-        "firsttouch/benchmarks/__init__.py",
-        "firsttouch/benchmarks/activate.py",
-    ):
-        (programs / "packages" / name).touch()
+    (programs / "packages/firsttouch").mkdir(parents=True)
+    (programs / "packages/firsttouch/__init__.py").touch()
     (programs / "packages/pip.py").write_text(PIP)
     (programs / "version").write_text("Python 3.11.2\n")
     (programs / "python3").write_text(PYTHON.replace("{real}", os.path.realpath(sys.executable)))
     (programs / "python3").chmod(0o755)
     folder = tmp_path / "a checkout"
     (folder / "setup").mkdir(parents=True)
-    for name in ("setup/setup.sh", "setup/requirements.lock", "pyproject.toml"):
+    own = ("setup.sh", "requirements.lock", "hatch_build.py", "firsttouch_reframe.pth")
+    for name in ("pyproject.toml", *(f"setup/{name}" for name in own)):
         shutil.copy2(paths.ROOT / name, folder / name)
     return folder
 

@@ -2,9 +2,6 @@
 """System files drafted from topologies: they load and have the topology's facts."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +9,6 @@ from hypothesis import strategies as st
 
 from factories.processes import run_parsed
 from firsttouch import paths
-from firsttouch.benchmarks import activate
 from firsttouch.errors import BadInput, Missing
 from firsttouch.host.topology import Cache, NumaNode, Pu, Topology
 from firsttouch.systems import draft
@@ -210,44 +206,6 @@ def test_list_command(run, monkeypatch, tmp_path):
         status, out, _ = run("list")
         assert status == 3
         assert "lstopo is not on PATH" in out
-
-
-def start(site, **env):
-    """Return RFM_CONFIG_FILES in a Python that reads the .pth files of *site*."""
-    code = f"import os, site; site.addsitedir({str(site)!r}); print(os.environ.get('RFM_CONFIG_FILES'))"
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code], env=env, capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ""
-    return done.stdout.strip()
-
-
-@pytest.mark.parametrize("folder", ["plain", "with space", "quo'te\"s", "héé", "back\\slash"])
-def test_activation(tmp_path, folder):
-    settings_file = tmp_path / folder / "settings.py"
-    settings_file.parent.mkdir()
-    settings_file.touch()
-    site = tmp_path / "site-packages"
-    site.mkdir()
-    for _ in range(2):
-        written = activate.activate(settings_file, site)
-    assert [f.name for f in site.iterdir()] == [written.name]
-    assert written.read_text().count("\n") == 1
-    assert start(site, PYTHONIOENCODING="utf-8", PYTHONUTF8="1") == str(settings_file)
-    assert start(site, RFM_CONFIG_FILES="mine") == "mine"
-    settings_file.rename(tmp_path / "moved.py")
-    assert start(site) == "None"
-
-
-def test_activation_refuses_what_cannot_work(tmp_path, monkeypatch):
-    with pytest.raises(BadInput, match="no such file"):
-        activate.activate(tmp_path / "settings.py", tmp_path)
-    with pytest.raises(BadInput, match="colon"):
-        activate.pth_line(Path("/a:b/settings.py"))
-    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    with pytest.raises(BadInput, match="virtual environment"):
-        activate.activate()
-    assert activate.main() == 2
 
 
 @pytest.mark.parametrize(("name", "scheduler"), [("site", "slurm"), ("local", "local")])
