@@ -41,6 +41,8 @@ COMMANDS = {
     "paper": "reproduce the papers' tables and figures, and list where their prose disagrees",
     "data": "list, get and verify datasets",
     "system": "systems: list them, check their files, draft one from this host",
+    "init": "make a folder with the sbatch templates and the site's own files",
+    "path": "print the folders of firsttouch: checks, systems, results and others",
 }
 #: Exit status after Ctrl-C. After another signal it is 128 plus its number.
 INTERRUPTED = 128 + signal.SIGINT

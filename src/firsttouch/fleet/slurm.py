@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from firsttouch import paths
 from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
 from firsttouch.host.host_lists import unfolded
 from firsttouch.tools import run_tool
@@ -149,6 +150,7 @@ def submit(argv: Sequence[str], *, cwd: Path | None = None) -> str:
     comment = f"firsttouch-{secrets.token_hex(8)}"
     # The new job is not part of this one.
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_")) or k in _KEPT}
+    env |= paths.for_jobs()
     try:
         lines = _lines(["sbatch", "--parsable", f"--comment={comment}", *argv], cwd=cwd, env=env)
     except TimedOut:

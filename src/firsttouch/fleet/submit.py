@@ -19,7 +19,7 @@ from firsttouch.fleet.journal import create_exclusive, note, note_without_job
 
 #: Concurrent sbatch processes; more would burden the controller.
 _AT_ONCE = 8
-TEMPLATES = paths.ROOT / "slurm"
+TEMPLATES = paths.TEMPLATES
 #: sbatch's options that the collecting job needs, too, to be allowed to run.
 _COLLECTOR_OPTIONS = (
     ("--partition", "-p"),
@@ -44,7 +44,7 @@ def template(kind: str) -> Path:
     """Return the sbatch template of a kind of campaign; raises BadInput if it does not exist."""
     file = TEMPLATES / f"{kind}.sbatch"
     if not file.is_file():
-        raise BadInput("the template does not exist: firsttouch must run from its checkout", file=file)
+        raise BadInput("there is no such template", file=file)
     return file
 
 
