@@ -29,7 +29,8 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from firsttouch.datasets import fetch, store
+from firsttouch import paths
+from firsttouch.datasets import fetch
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import load
@@ -96,7 +97,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     data = fetch.get(args.dataset)
-    prefix = aligners.built(BWA, data.reference, store.root() / "index")
+    prefix = aligners.built(BWA, data.reference, paths.data() / "index")
     pus = len(os.sched_getaffinity(0))
     two = plan(load(), BWA.need(BWA.index_bytes(prefix))).scenario("2Inst_Original_1t").name
     cases: dict[str, list[tuple[float, float, float]]] = {"1Inst_Original": [], two: []}

@@ -11,13 +11,14 @@ import contextlib
 import hashlib
 import math
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from firsttouch import paths, units
 from firsttouch.errors import BadInput
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
 
 #: The path of a value in a document: keys of mappings and indexes of lists.
 Where = tuple[str | int, ...]
+T = TypeVar("T")
 #: The most characters of a validator's message that are printed. The message quotes the value.
 _LONGEST_MESSAGE = 200
 #: The most values of a YAML document. Aliases repeat values, so a document can be far larger than its text.
 _MOST_VALUES = 100_000
+#: Identifies this version of the validation.
+_VALIDATOR = Path(__file__).stat().st_mtime_ns
 
 
 @dataclass
@@ -78,7 +82,7 @@ class Document:
         than most commands.
         """
         stamp = _stamp(self.file)
-        digest = hashlib.sha256(f"{schema}\0{self.text}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{schema}\0{_VALIDATOR}\0{self.text}".encode()).hexdigest()
         if stamp is not None and _content(stamp) == digest:
             return
         problems = Problems(self.file)
@@ -87,16 +91,18 @@ class Document:
                 problems.add(self.line(*where), reason)
         problems.check()
         if stamp is not None:
-            with contextlib.suppress(OSError):  # a package that this user may not write
-                stamp.parent.mkdir(exist_ok=True)
+            with contextlib.suppress(OSError):  # a cache that this user may not write
+                stamp.parent.mkdir(parents=True, exist_ok=True)
                 stamp.write_text(digest, encoding="ascii")
 
 
 def _stamp(file: str | Path) -> Path | None:
-    """Return where the digest of a validated file of the package or its checkout is cached."""
+    """Return where the digest of a validated file that firsttouch brings along is cached."""
     path = Path(file)
-    inside = path.is_relative_to(paths.ROOT)
-    return path.parent / "__pycache__" / f"{path.name}.checked" if inside else None
+    for root in (paths.PACKAGE, paths.ROOT):
+        if path.is_relative_to(root):
+            return paths.cache() / "validated" / str(path.relative_to(root)).replace("/", "-")
+    return None
 
 
 def _content(file: Path) -> str:
@@ -118,6 +124,22 @@ def read_text(file: Path | Traversable) -> str:
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise BadInput(f"not UTF-8 text: {error.reason}", file=name, line=line) from error
+
+
+def tables(name: str, parse: Callable[[str, str], T]) -> list[T]:
+    """Return what *parse* returns for the text and the name of each file *name*, such as policies.toml.
+
+    The built-in file comes first, then the site's and the user's. A file of these that is wrong is reported on
+    standard error and ignored, because every command reads it.
+    """
+    built_in, *others = paths.tables_of(name)
+    parsed = [parse(read_text(built_in), str(built_in))]
+    for file in others:
+        try:
+            parsed.append(parse(read_text(file), str(file)))
+        except BadInput as error:
+            print(f"firsttouch: this file is ignored: {error}", file=sys.stderr)
+    return parsed
 
 
 # ----------------------------------------------------------------------

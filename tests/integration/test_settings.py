@@ -13,7 +13,6 @@ import pytest
 
 from factories.processes import REFRAME
 from firsttouch import paths
-from firsttouch.benchmarks import activate
 
 pytestmark = pytest.mark.integration
 
@@ -164,8 +163,11 @@ def test_a_site_adds_its_systems(reframe, tmp_path):
     assert "EightNodes" not in reframe("-l", "--system=ours", FIRSTTOUCH_SYSTEMS=str(site)).stdout
     (site / "ours.yaml").write_text(text.replace("packages: 4", "packages: four", 1))
     done = reframe("-l", "--system=amd-opteron", FIRSTTOUCH_SYSTEMS=str(site))
+    assert (done.returncode, "EightNodes" in done.stdout) == (0, True)
+    done = reframe("-l", "--system=ours", FIRSTTOUCH_SYSTEMS=str(site))
     assert done.returncode == 1
-    (error,) = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+    assert "requested system: 'ours'" in done.stdout + done.stderr
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("firsttouch: ")]
     assert error.count(f"{site}/ours.yaml:") == 1
     assert "facts.packages: 'four' is not a whole number" in error
 
@@ -185,7 +187,6 @@ def test_without_hwloc_the_other_systems_work(reframe, tmp_path):
 def test_a_fresh_shell_with_the_environment_activated(tmp_path):
     if sys.prefix == sys.base_prefix:
         pytest.skip("the tests do not run in a virtual environment")
-    activate.activate()
     script = f". {sys.prefix}/bin/activate && reframe -c reframe/ -l --system amd-opteron"
     done = subprocess.run(
         [

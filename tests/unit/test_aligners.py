@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from firsttouch import paths
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.genomics import aligners
 from firsttouch.paths import ROOT
@@ -109,7 +110,7 @@ def test_a_wrong_file_concerns_no_other_aligner(tmp_path, monkeypatch):
     (tmp_path / "good.toml").write_text(TEXT)
     (tmp_path / "latin.toml").write_bytes(TEXT.replace("aln-tools", "\xe4").encode("latin-1"))
     (tmp_path / "wrong.toml").write_text(TEXT + "colour = 1")
-    monkeypatch.setattr(aligners, "FOLDER", tmp_path)
+    monkeypatch.setitem(paths._BUILT_IN, "aligners", tmp_path)
     aligners.aligner.cache_clear()
     assert aligners.names() == ["good", "latin", "wrong"]
     assert aligners.aligner("good").program == "aln"

@@ -63,6 +63,7 @@ SYSTEM = json.loads((ROOT / "src" / "firsttouch" / "systems" / "schema.json").re
         ("Aligner files", aligners.SCHEMA),
         ("Dataset files", {"properties": manifest._FILE | manifest._OPTIONS | manifest._EXPECT}),
         ("Policies", policies.SCHEMA),
+        ("Causes", causes.SCHEMA),
     ],
 )
 def test_every_key_of_a_data_file_is_described(heading: str, schema: Mapping[str, Any]) -> None:
@@ -71,10 +72,9 @@ def test_every_key_of_a_data_file_is_described(heading: str, schema: Mapping[str
     assert allowed - section("data-files.md", heading) == set()
 
 
-def test_every_key_and_placeholder_of_a_cause_is_described() -> None:
+def test_every_placeholder_of_a_cause_is_described() -> None:
     described = section("data-files.md", "Causes")
     text = (ROOT / "src" / "firsttouch" / "judge" / "causes.toml").read_text(encoding="utf-8")
-    assert set(causes._KEYS) - described == set()
     assert set(re.findall(r"\{\w+\}", re.sub(r"^#.*|^when.*", "", text, flags=re.MULTILINE))) - described == set()
 
 

@@ -40,6 +40,7 @@ def test_toml_and_yaml_are_refused_in_the_same_words(toml, yaml, line, reason):
 
 def test_a_file_of_the_checkout_is_validated_again_when_it_or_its_schema_changes(tmp_path, monkeypatch):
     monkeypatch.setattr(documents.paths, "ROOT", tmp_path)
+    monkeypatch.setenv("FIRSTTOUCH_HOME", str(tmp_path / "home"))
     file, outside = tmp_path / "room" / "data.toml", tmp_path.parent / "data.toml"
     file.parent.mkdir()
     validated = []
@@ -59,7 +60,7 @@ def test_a_file_of_the_checkout_is_validated_again_when_it_or_its_schema_changes
     parse_toml('size = "1 GB"', outside).check(SCHEMA)
     parse_toml('size = "1 GB"', outside).check(SCHEMA)
     assert len(validated) == 7
-    assert [f.name for f in (file.parent / "__pycache__").iterdir()] == ["data.toml.checked"]
+    assert [f.name for f in (tmp_path / "home" / "cache" / "validated").iterdir()] == ["room-data.toml"]
 
 
 def test_a_plan_imports_no_validator_and_no_table_library():

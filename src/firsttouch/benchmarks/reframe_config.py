@@ -18,7 +18,7 @@ from reframe.core.exceptions import ConfigError
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
-from firsttouch.errors import FirstTouchError, Missing
+from firsttouch.errors import BadInput, FirstTouchError, Missing
 from firsttouch.systems.definition import Partition, System, available, load
 from firsttouch.systems.facts import Facts
 
@@ -59,11 +59,16 @@ _POLLS = {"poll_rate_max": 10, "poll_rate_decay": 0.02}
 def site_configuration(settings: Path) -> dict[str, Any]:
     """Return ReFrame's configuration of all systems; *settings* is the configuration file.
 
-    Raises ReFrame's ConfigError, which it prints as one line, for a wrong system file.
+    A wrong system file is reported and left out. Raises ReFrame's ConfigError, which it prints as one line.
     """
+    systems = []
     try:
         profiles.chosen()  # raises for a wrong effort, which the checks depend on
-        systems = [_system(name) for name in available()]
+        for name in available():
+            try:
+                systems.append(_system(name))
+            except BadInput as error:
+                print(f"firsttouch: this system is left out: {error}", file=sys.stderr)
     except FirstTouchError as error:
         # ReFrame prints the cause of an error, too: the same line again.
         raise ConfigError(str(error)) from None

@@ -22,7 +22,7 @@ from firsttouch.execution.progress import say
 from firsttouch.host import topology
 from firsttouch.records import atomic_files, schema
 from firsttouch.systems import draft
-from firsttouch.systems.definition import load, mismatch
+from firsttouch.systems.definition import available, load, mismatch
 
 Say = Callable[[str], None]
 
@@ -74,9 +74,10 @@ def prepare(system: str, dataset: str, say: Say) -> None:
 
     Raises BadInput if this host does not match *system*.
     """
-    file = paths.SYSTEMS / f"{system}.yaml"
-    if system == paths.LOCAL and not file.exists():
-        say(f"drafting {file.relative_to(paths.ROOT)} from this host")
+    if system == paths.LOCAL and available()[system] is None:
+        file = paths.drafts() / f"{system}.yaml"
+        say(f"drafting {file} from this host")
+        file.parent.mkdir(parents=True, exist_ok=True)
         atomic_files.write(file, draft.of_this_host(system))
     described = load(system)
     if difference := mismatch(described, topology.of_this_host()):
@@ -89,7 +90,7 @@ def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tup
     from firsttouch.report import model, pages  # noqa: PLC0415 - loads the plotting library
 
     say(f"measuring {system} with ReFrame")
-    troubles = reframe_run.run(paths.ROOT / "reframe", system, folder / "reframe", options=options, say=say)
+    troubles = reframe_run.run(paths.CHECKS, system, folder / "reframe", options=options, say=say)
     records = schema.collect([folder / "reframe" / "output", folder / "reframe" / "stage"])
     if not records:
         reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])

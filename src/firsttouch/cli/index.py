@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import argparse
 
+from firsttouch import paths
 from firsttouch.cli import options
-from firsttouch.datasets import fetch, store
+from firsttouch.datasets import fetch
 from firsttouch.execution.progress import say
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the index's prefix, with --json also its size."""
     program = aligner(args.aligner)
     data = fetch.get(args.dataset)
-    prefix = aligners.built(program, data.reference, store.root() / "index", say=say)
+    prefix = aligners.built(program, data.reference, paths.data() / "index", say=say)
     size = program.index_bytes(prefix)
     if args.json:
         options.print_json({"aligner": program.name, "dataset": args.dataset, "index": str(prefix), "bytes": size})

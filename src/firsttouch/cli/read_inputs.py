@@ -9,8 +9,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from firsttouch import paths
 from firsttouch.cli import options
-from firsttouch.datasets import fetch, manifest, store
+from firsttouch.datasets import fetch, manifest
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.genomics import aligners
@@ -65,6 +66,6 @@ def chosen(args: argparse.Namespace, aligner: Aligner) -> Inputs:
     data = fetch.get(args.dataset)
     if not data.reads:
         raise BadInput(f"dataset '{data.name}' is a reference without reads")
-    prefix = aligners.built(aligner, data.reference, store.root() / "index", say=say)
+    prefix = aligners.built(aligner, data.reference, paths.data() / "index", say=say)
     least = manifest.mapped_fraction_min(data.expect, aligner.name)
     return Inputs(prefix, data.reads, size or data.expect.get("batch_bases"), least)

@@ -103,7 +103,7 @@ def check_files(args: argparse.Namespace) -> int:
 def draft_system(args: argparse.Namespace) -> int:
     """Write or print the draft; raises BadInput if the file exists or the name is invalid."""
     draft.check_name(args.name)
-    target: Path = args.output or paths.SYSTEMS / f"{args.name}.yaml"
+    target: Path = args.output or paths.drafts() / f"{args.name}.yaml"
     printed = str(target) == "-"
     if not printed and not args.force and target.exists():
         raise BadInput("already exists: --force overwrites it", file=target)

@@ -6,5 +6,5 @@ In: the name of a dataset. Out: verified, decompressed FASTA and FASTQ files in 
 simulates reads, ``store`` keeps the files with their digests.
 
 Public: ``fetch.get``, ``fetch.verify``, ``fetch.state`` and ``fetch.LocalDataset``; ``manifest.load``,
-``manifest.available`` and ``manifest.mapped_fraction_min``; ``store.root``.
+``manifest.available`` and ``manifest.mapped_fraction_min``; ``paths.data`` is the store.
 """

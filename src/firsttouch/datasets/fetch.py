@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from firsttouch import paths
 from firsttouch.datasets import store, synthetic
 from firsttouch.datasets.manifest import UNPINNED, DataFile, Dataset, load, without_login
-from firsttouch.datasets.store import NoRoom, Place, Progress, need_space, root, write_json, writing
+from firsttouch.datasets.store import NoRoom, Place, Progress, need_space, write_json, writing
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
 from firsttouch.tools import run_tool
 
@@ -307,9 +308,9 @@ def verify(name: str, *, progress: Progress | None = None, **options: Any) -> Lo
 def state(dataset: Dataset) -> str:
     """Return what the store has of *dataset*: ready, partial, absent, or the number of generated ones."""
     if dataset.kind == "generated":
-        count = len(list((root() / dataset.name).glob("*/state.json")))
+        count = len(list((paths.data() / dataset.name).glob("*/state.json")))
         return f"{count} made" if count else "absent"
-    place = Place(root() / dataset.name)
+    place = Place(paths.data() / dataset.name)
     present = [place.path(file.name).is_file() and bool(place.record(file.name)) for file in dataset.files]
     if all(present):
         return "ready"
@@ -318,7 +319,7 @@ def state(dataset: Dataset) -> str:
 
 def _request(name: str, options: dict[str, Any]) -> _Request:
     dataset = load(name)
-    place = Place(root() / name)
+    place = Place(paths.data() / name)
     if dataset.kind == "generated":
         chosen = synthetic.options_of(dataset.options, options)
         return _Request(

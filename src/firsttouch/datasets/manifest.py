@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manifests of datasets: one TOML file each, validated when it is read.
 
-They lie in the folder FIRSTTOUCH_DATASETS, or in datasets/ of the checkout that the package runs from.
+They lie in the folders ``paths.folders("datasets")``; the first folder that has a name wins.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,10 +15,9 @@ from urllib.parse import urlsplit
 
 from firsttouch import paths
 from firsttouch.documents import Document, parse_toml, read_text
-from firsttouch.errors import BadInput, Missing
+from firsttouch.errors import BadInput
 
 UNPINNED = "unpinned"
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
 
 #: kind of source -> (required keys of its manifest, the key of a file that names its source)
 _KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
@@ -122,13 +120,9 @@ def mapped_fraction_min(expect: Mapping[str, Any], aligner: str) -> float:
     return float(least.get(aligner, least["others"]) if isinstance(least, Mapping) else least)
 
 
-def folder() -> Path:
-    """Return the folder of the manifests; raises Missing if it does not exist."""
-    named = os.environ.get("FIRSTTOUCH_DATASETS")
-    path = Path(named) if named else paths.ROOT / "datasets"
-    if not path.is_dir():
-        raise Missing(f"no dataset manifest at {path}: set FIRSTTOUCH_DATASETS to the folder of the TOML files")
-    return path
+def files() -> dict[str, Path]:
+    """Return the manifest of each dataset by name, sorted."""
+    return paths.data_files("datasets", ".toml")
 
 
 def load(name: str) -> Dataset:
@@ -138,7 +132,7 @@ def load(name: str) -> Dataset:
         other = getattr(dataset, key)
         if other is None:
             continue
-        if not (folder() / f"{other}.toml").is_file():
+        if other not in files():
             raise document.error(f"{key}: no dataset {other!r}", key)
         linked = _read(other)[0]
         # One step only, so that links between datasets cannot form a cycle.
@@ -153,11 +147,10 @@ def load(name: str) -> Dataset:
 
 def _read(name: str) -> tuple[Dataset, Document]:
     """Return the dataset *name* and the document that describes it."""
-    where = folder()
-    path = where / f"{name}.toml"
-    if not _NAME.match(name) or not path.is_file():
-        names = ", ".join(sorted(p.stem for p in where.glob("*.toml"))) or "none"
-        raise BadInput(f"no dataset {name!r} in {where}: known are {names}")
+    known_files = files()
+    if name not in known_files:
+        raise BadInput(f"no dataset {name!r}: there are {', '.join(known_files)}")
+    path = known_files[name]
     document = parse_toml(read_text(path), path)
     return _dataset(document, path), document
 
@@ -165,9 +158,9 @@ def _read(name: str) -> tuple[Dataset, Document]:
 def available() -> tuple[list[Dataset], list[BadInput]]:
     """Return all datasets, sorted by name, and the errors of invalid files."""
     datasets, errors = [], []
-    for path in sorted(folder().glob("*.toml")):
+    for name in files():
         try:
-            datasets.append(load(path.stem))
+            datasets.append(load(name))
         except BadInput as error:
             errors.append(error)
     return datasets, errors

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from firsttouch.datasets import manifest
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.records import atomic_files, file_lock
@@ -208,19 +207,13 @@ def digests_of(path: Path, algorithms: Iterable[str], what: str, progress: Progr
 
 
 # ----------------------------------------------------------------------
-# The store is FIRSTTOUCH_DATA, or store/ in the manifest's folder. Each dataset has a folder in it (a generated
+# The store is the folder paths.data(). Each dataset has a folder in it (a generated
 # dataset one for each set of options), with the files, a lock, and state.json: each file's digest and origin.
 # Files appear in it by renaming only.
 
 
 class NoRoom(Missing):
     """The store's disk is full (exit 3)."""
-
-
-def root() -> Path:
-    """Return the store's folder, which may not exist yet."""
-    named = os.environ.get("FIRSTTOUCH_DATA")
-    return Path(named).absolute() if named else manifest.folder() / "store"
 
 
 @dataclass(frozen=True)

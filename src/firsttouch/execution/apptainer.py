@@ -96,7 +96,7 @@ def _unpack(program: str, image: Path, sandbox: Path) -> None:
 # The backend.
 
 #: The default image.
-IMAGE = paths.ROOT / "containers" / "firsttouch.sif"
+IMAGE = (paths.ROOT / "containers" if paths.IN_CHECKOUT else paths.data()) / "firsttouch.sif"
 #: The file in an image that identifies its copy of firsttouch.
 _ORIGIN = "/opt/firsttouch/share/firsttouch/origin.json"
 #: Time limit of the trial start in seconds; a cold image on a shared file system is slow.

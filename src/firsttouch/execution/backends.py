@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from firsttouch import paths
+from firsttouch import __version__, paths
 from firsttouch.errors import BadInput, CannotHere, Missing
 from firsttouch.execution import build_info
 from firsttouch.execution.build_info import Origin
@@ -61,12 +61,12 @@ def prepared(name: str, image: str, argv: Sequence[str]) -> Start:
 
 
 def variables() -> dict[str, str]:
-    """Return the FIRSTTOUCH_* variables for a command inside: this checkout's datasets, systems and results."""
+    """Return the FIRSTTOUCH_* variables for a command inside: these datasets, systems and results."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("FIRSTTOUCH_")}
     # The image and the view have their own probe.
     kept.pop("FIRSTTOUCH_PROBE", None)
-    kept.setdefault("FIRSTTOUCH_DATASETS", str(paths.ROOT / "datasets"))
-    kept["FIRSTTOUCH_SYSTEMS"] = ":".join(map(str, paths.systems()))
+    for kind in ("datasets", "systems"):
+        kept[f"FIRSTTOUCH_{kind.upper()}"] = ":".join(map(str, paths.folders(kind)))
     kept["FIRSTTOUCH_OUT"] = str(paths.results())
     return kept
 
@@ -89,8 +89,14 @@ def check_origin(origin: Origin, what: str) -> None:
     if not here >= wanted:
         lacking = ", ".join(sorted(wanted.features - here.features)[:4]) or "its instructions"
         raise CannotHere(f"{what} is for {origin.target}, and this host ({here.name}) lacks {lacking}")
-    if origin.source != build_info.digest(paths.ROOT):
+    if paths.IN_CHECKOUT:
+        current = origin.source == build_info.digest(paths.ROOT)
+    else:
+        current = origin.version == __version__
+    if not current:
         built_from = f"revision {origin.revision}" if origin.revision else f"version {origin.version}"
+        if not paths.IN_CHECKOUT:
+            raise Missing(f"{what} is stale: it is of {built_from}, and this is version {__version__}")
         raise Missing(
             f"{what} is stale: it is of {built_from}, and the checkout has changed since; build it again"
         )

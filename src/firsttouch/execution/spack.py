@@ -44,7 +44,7 @@ def _view(named: str) -> Path:
         if not folder.is_dir():
             raise Missing(f"{folder}: there is no such view of Spack")
         return folder
-    views = sorted((paths.ROOT / ".cache" / "spack").glob("*/view"))
+    views = sorted((paths.cache() / "spack").glob("*/view"))
     if not views:
         raise Missing("no view of Spack in .cache/spack: `spack-env/stack.py install` makes one (FIRSTTOUCH_VIEW)")
     if len(views) > 1:

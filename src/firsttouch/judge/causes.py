@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import statistics
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
+from firsttouch import documents
 from firsttouch.judge.verdict import Finding
 from firsttouch.systems.facts import Facts
 
@@ -21,24 +21,51 @@ _CACHE, _MEMORY = 32 << 10, 32 << 20
 _NEAR = 0.03
 #: The least share of all other groups if a condition is about some of the groups.
 _HEALTHY = 0.97
-_KEYS = frozenset(
-    [
-        "count",
-        "is",
-        "setting",
-        "slow",
-        "below",
-        "at_least",
-        "check",
-        "relation",
-        "size",
-        "by",
-        "groups",
-        "share",
-        "channels",
-        "alike",
-    ]
-)
+_NUMBER = {"type": "number"}
+#: A site's file may have wrong entries, too.
+SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["cause"],
+    "properties": {
+        "cause": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["name", "text", "when"],
+                "properties": {
+                    "name": {"type": "string"},
+                    "text": {"type": "string"},
+                    "when": {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": {
+                            "type": "object",
+                            "additionalProperties": False,
+                            "properties": {
+                                "count": {"enum": ["numa_nodes", "pus"]},
+                                "is": {"enum": ["fewer", "more", "one", "halved"]},
+                                "setting": {"type": "string"},
+                                "slow": {"type": "boolean"},
+                                "below": _NUMBER,
+                                "at_least": _NUMBER,
+                                "check": {"type": "string"},
+                                "relation": {"enum": ["local", "remote"]},
+                                "size": {"enum": ["cache", "memory"]},
+                                "by": {"enum": ["bank", "pu_node", "pair"]},
+                                "groups": {"enum": ["one", "some", "all"]},
+                                "share": {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2},
+                                "channels": {"const": True},
+                                "alike": _NUMBER,
+                            },
+                        },
+                    },
+                },
+            },
+        }
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -100,13 +127,15 @@ class Signs:
 
 @functools.cache
 def rules() -> tuple[Rule, ...]:
-    """Return the rules of causes.toml, in their order."""
-    data = tomllib.loads((resources.files(__package__) / "causes.toml").read_text(encoding="utf-8"))
-    for entry in data["cause"]:
-        for condition in entry["when"]:
-            if unknown := set(condition) - _KEYS:
-                raise ValueError(f"causes.toml: {entry['name']}: unknown keys {sorted(unknown)}")
-    return tuple(Rule(entry["name"], entry["text"], tuple(entry["when"])) for entry in data["cause"])
+    """Return the rules of causes.toml, in their order; those of a site's file come last."""
+    return tuple(itertools.chain.from_iterable(documents.tables("causes.toml", parse)))
+
+
+def parse(text: str, file: str) -> list[Rule]:
+    """Return the rules of a TOML text; raises BadInput naming *file*, line and fault."""
+    document = documents.parse_toml(text, file)
+    document.check(SCHEMA)
+    return [Rule(entry["name"], entry["text"], tuple(entry["when"])) for entry in document.data["cause"]]
 
 
 def causes(signs: Signs) -> list[str]:

@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -116,9 +115,11 @@ def parse(text: str, file: str) -> dict[str, Policy]:
 
 @functools.cache
 def policies() -> dict[str, Policy]:
-    """Return all policies by name, in the order of policies.toml."""
-    file = resources.files("firsttouch.scenarios") / "policies.toml"
-    return parse(documents.read_text(file), str(file))
+    """Return all policies by name, in the order of policies.toml; a site's file adds to them or replaces some."""
+    by_name: dict[str, Policy] = {}
+    for table in documents.tables("policies.toml", parse):
+        by_name |= table
+    return by_name
 
 
 def policy(name: str) -> Policy:

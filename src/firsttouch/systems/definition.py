@@ -176,10 +176,8 @@ def available() -> dict[str, Path | None]:
 
     The files are not read. Raises BadInput if FIRSTTOUCH_SYSTEMS names a folder that does not exist.
     """
-    files: dict[str, Path | None] = {paths.LOCAL: None}
-    for folder in reversed(paths.systems()):
-        files |= {f.stem: f for f in folder.glob("*.yaml") if paths.NAME.match(f.stem)}
-    return dict(sorted(files.items()))
+    files = {paths.LOCAL: None, **paths.data_files("systems", ".yaml")}
+    return {name: files[name] for name in sorted(files) if paths.NAME.match(name)}
 
 
 def load(name_or_path: str | Path) -> System:

@@ -10,11 +10,10 @@ import shutil
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from firsttouch import documents
+from firsttouch import documents, paths
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution.process_runner import child, last_lines
 from firsttouch.records import atomic_files
@@ -152,8 +151,6 @@ def _names(placeholders: set[str]) -> str:
 # ----------------------------------------------------------------------
 # Aligners
 
-#: The folder of the aligners' files.
-FOLDER = resources.files(__name__)
 Steps = tuple[tuple[str, ...], ...]
 
 
@@ -309,8 +306,11 @@ def parse(name: str, text: str, file: str) -> Aligner:
 
 def names() -> list[str]:
     """Return the names of all aligners, sorted."""
-    files = (file.name for file in FOLDER.iterdir())
-    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+    return list(_files())
+
+
+def _files() -> dict[str, Path]:
+    return paths.data_files("aligners", ".toml")
 
 
 @functools.cache
@@ -318,7 +318,7 @@ def aligner(name: str) -> Aligner:
     """Return the aligner *name*; raises BadInput for an unknown name or an invalid file."""
     if name not in names():
         raise BadInput(f"no aligner '{name}': there are {', '.join(names())}")
-    file = FOLDER / f"{name}.toml"
+    file = _files()[name]
     return parse(name, documents.read_text(file), str(file))
 
 
