@@ -13,7 +13,7 @@ from firsttouch.cli import record_inputs as given
 from firsttouch.cli.record_inputs import Gathered
 from firsttouch.errors import BadInput
 from firsttouch.fleet import collect
-from firsttouch.judge.judging import Judged, Judging, Undescribed, judged
+from firsttouch.judge.judging import Judged, Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.report import guidelines, model
 from firsttouch.report import pages as report_pages
@@ -90,7 +90,7 @@ def _judged(samples: SamplesTable, described: System | None, gathered: Gathered)
     return fleets
 
 
-def _judging(name: str) -> Judging:
+def _judging(name: str) -> System | Undescribed:
     """Return the system that records name, if a file describes it; ``local`` is another system on each host."""
     file = available().get(name) if name != paths.LOCAL else None
     return Undescribed(name) if file is None else from_file(file)

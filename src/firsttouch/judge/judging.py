@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,10 @@ from firsttouch.judge.samples_table import Case, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import ORDER, Finding, HostVerdict, Word, compared, natural
 from firsttouch.records.schema import Better, Record
-from firsttouch.systems.facts import Facts
 from firsttouch.systems.references import Reference
+
+if TYPE_CHECKING:
+    from firsttouch.systems.definition import System
 
 #: The verdicts as numbers, from good to bad.
 PASS, SUSPECT, INVALID, FAIL = range(len(ORDER))
@@ -47,56 +49,60 @@ _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
 # The verdict of one reference on groups of repetitions
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """The verdict of a reference on groups of repetitions, oldest first.
-
-    *words* are numbers, *evidence* is NaN if the error of a repetition is unknown. The verdict is based on the
-    *counted* newest repetitions of each group. *more* repetitions decide a suspect group (0: none would).
-    """
-
-    words: NDArray[np.uint8]
-    evidence: Floats
-    counted: Ints
-    more: Ints
+#: The verdict of a group of repetitions, one column of :class:`Judged` per field.
+_VERDICT = np.dtype(
+    [("words", "u1"), ("by", "u1"), ("more", "i4"), ("evidence", "f8"), ("change", "f8")], align=True
+)
+_Verdicts = NDArray[np.void]
 
 
-def _test(samples: Groups, new: Bools, better: Better, reference: Reference, *, exact: bool) -> _Outcome:
-    """Return the verdict of *reference* on each group; *new* marks repetitions that begin a session.
+def _verdicts(count: int, word: int, by: int, more: int = 0) -> _Verdicts:
+    """Return *count* equal verdicts without evidence."""
+    return np.full(count, np.array((word, by, more, np.nan, np.nan), dtype=_VERDICT))
 
-    The last of *exact* values decides: they are read and not measured. Otherwise the repetitions since the last
-    change decide, by their evidence if the error of a repetition is known. If not, they are counted: outside in
-    all of at least two is a fail, outside in less than half of them a pass, and anything between is suspect.
+
+def _test(
+    samples: Groups, new: Bools, better: Better, reference: Reference, by: int, *, exact: bool
+) -> tuple[_Verdicts, Bools]:
+    """Return the verdict of *reference* on each group, oldest first, and which repetitions it is based on.
+
+    *new* marks repetitions that begin a session, *by* is the number of the reference. The last of *exact* values
+    decides: they are read and not measured. Otherwise the repetitions since the last change decide, by their
+    evidence if the error of a repetition is known. If not, they are counted: outside in all of at least two is a
+    fail, outside in less than half of them a pass, and anything between is suspect.
     """
     bad, good = _outside(samples.values, better, reference)
-    sides = [] if exact else _evidence_by_side(samples.values, better, reference)
+    verdicts = _verdicts(len(samples), PASS, by)
+    words, more = verdicts["words"], verdicts["more"]
+    sides = _evidence_by_side(samples.values, better, reference)
     if exact:
         counted = np.ones_like(samples.counts)
     elif sides:
-        counted, evidence = _heavier_side(samples, new, sides)
+        counted, evidence = _heavier_side(samples, new, sides, sprt.CHANGED)
     else:
-        counted = _since_last_change(Groups(np.where(bad, 1.0, -1.0), samples.counts), new, 1.0)
+        counted, _ = _heavier_side(samples, new, [np.where(bad, 1.0, -1.0)], 1.0)
     recent = _last(samples, counted)
     samples = Groups(samples.values[recent], counted)
     outside = samples.sums(bad[recent].astype(np.int64))
-    words = np.full(len(samples), PASS, dtype=np.uint8)
-    more = np.zeros(len(samples), dtype=np.int64)
     if exact:
         words[outside > 0] = FAIL
     elif sides:
+        verdicts["evidence"] = evidence
         words[evidence > 0] = SUSPECT
         words[evidence >= sprt.FAIL_AT] = FAIL
         to_fail = np.ceil(counted * (sprt.FAIL_AT - evidence) / np.maximum(evidence, 1e-9))
-        more = np.clip(to_fail, 1, _MANY).astype(np.int64)
+        more[:] = np.clip(to_fail, 1, _MANY)
     else:
         words[2 * outside >= counted] = SUSPECT
         words[(outside == counted) & (outside > 1)] = FAIL
-        more = np.where(counted == 1, 1, 2 * outside - counted + 1)
+        more[:] = np.where(counted == 1, 1, 2 * outside - counted + 1)
     more[words != SUSPECT] = 0
     if reference.line and good.any():
         mostly = 2 * samples.sums(good[recent].astype(np.int64)) >= counted
         words[mostly & (words == PASS)] = SUSPECT
-    return _Outcome(words, evidence if sides else np.full(len(samples), np.nan), counted, more)
+    if reference.value:
+        verdicts["change"] = samples.medians() / reference.value - 1
+    return verdicts, recent
 
 
 def _outside(values: Floats, better: Better, reference: Reference) -> tuple[Bools, Bools]:
@@ -121,11 +127,14 @@ def _evidence_by_side(values: Floats, better: Better, reference: Reference) -> l
     return sides
 
 
-def _heavier_side(samples: Groups, new: Bools, sides: Sequence[Floats]) -> tuple[Ints, Floats]:
-    """Return how many repetitions count, and their evidence, for the side with more evidence against the host."""
+def _heavier_side(samples: Groups, new: Bools, sides: Sequence[Floats], least: float) -> tuple[Ints, Floats]:
+    """Return how many repetitions count, and their evidence, for the side with more evidence against the host.
+
+    *least* is the evidence of a change (see :func:`_since_last_change`).
+    """
     counted, evidence = np.zeros_like(samples.counts), np.full(len(samples), -np.inf)
     for side in sides:
-        newest = _since_last_change(Groups(side, samples.counts), new, sprt.CHANGED)
+        newest = _since_last_change(Groups(side, samples.counts), new, least)
         recent = side[_last(samples, newest)]
         total = Groups(recent, newest).sums(recent)
         heavier = total > evidence
@@ -181,7 +190,7 @@ def _last(samples: Groups, counts: Ints) -> Bools:
 def _reason(
     values: Sequence[float], better: Better, reference: Reference, word: Word, *, evidence: float | None, more: int
 ) -> str:
-    """Return the reason of a verdict; *word*, *evidence* and *more* are those of :class:`_Outcome`."""
+    """Return the reason of a verdict; *word*, *evidence* and *more* are those of :class:`Judged`."""
     minimum, maximum = reference.minimum, reference.maximum
     limits = [f"at least {minimum:.4g}"] if minimum is not None else []
     limits += [f"at most {maximum:.4g}"] if maximum is not None else []
@@ -206,21 +215,6 @@ def _reason(
 # The verdicts of all hosts
 
 
-class Judging(Protocol):
-    """What judges: a system, or :class:`Undescribed` without references and facts."""
-
-    @property
-    def name(self) -> str:
-        """The system's name."""
-
-    @property
-    def facts(self) -> Facts | None:
-        """The facts of its hosts."""
-
-    def reference(self, check: str, metric: str, parameters: Mapping[str, object]) -> Reference | None:
-        """Return the reference of a metric."""
-
-
 @dataclass(frozen=True)
 class Undescribed:
     """A system without a file: only its fleet judges."""
@@ -237,7 +231,7 @@ class Judged:
     """The verdicts of a fleet in columns.
 
     *expected* are the references that judge each case: the system's and the fleet's. Of each group of *samples*
-    there are the *word* as a number (see :data:`PASS`), which of the two references decided (*by*; 2: none), the
+    there are the *words* as numbers (see :data:`PASS`), which of the two references decided (*by*; 2: none), the
     *evidence* (NaN: no error is known), the *change*: the median of the repetitions that count, as a relative
     difference from the expected value (NaN: there is none), and how many *more* repetitions would decide a suspect
     group (0: none would). *counts_now* marks the rows that count: valid, and newer than the host's last change.
@@ -249,7 +243,7 @@ class Judged:
     """
 
     samples: SamplesTable
-    system: Judging
+    system: System | Undescribed
     expected: Sequence[tuple[Reference | None, Reference | None]]
     words: NDArray[np.uint8]
     by: NDArray[np.uint8]
@@ -307,25 +301,20 @@ class Judged:
         worse[better == "neither"] = np.abs(worse[better == "neither"])
         return np.where(self.words > PASS, np.clip(np.nan_to_num(worse), 0.0, 1.0), 0.0)
 
-    @cached_property
-    def _worst(self) -> Floats:
-        """The largest loss of each host that has repetitions."""
-        worst = np.zeros(len(self.samples.hosts))
-        np.maximum.at(worst, self.samples.host, self.losses)
-        return worst
-
-    def severity(self, host: str) -> tuple[int, float]:
-        """Return a host's severity: the verdict, then the largest loss (1 if something is missing).
+    def by_severity(self) -> list[str]:
+        """Return all hosts, the worst first: by the verdict, then by the largest loss (1 if something is missing).
 
         The number of losses does not count: many small ones are not worse than a large one.
         """
-        number = self.number.get(host)
-        gone = number is None or self.missing.get(host) or self.absent[number]
-        return self.word(host), 1.0 if gone else float(self._worst[number])
+        largest = np.zeros(len(self.samples.hosts))
+        np.maximum.at(largest, self.samples.host, self.losses)
 
-    def by_severity(self) -> list[str]:
-        """Return all hosts, the worst first."""
-        return sorted(self.hosts, key=lambda host: (*(-x for x in self.severity(host)), natural(host)))
+        def severity(host: str) -> tuple[int, float, object]:
+            number = self.number.get(host)
+            gone = number is None or self.missing.get(host) or self.absent[number]
+            return -self.word(host), -1.0 if gone else -float(largest[number]), natural(host)
+
+        return sorted(self.hosts, key=severity)
 
     def line(self, host: str) -> str:
         """Return the one-line verdict of a host without its evidence."""
@@ -414,7 +403,7 @@ class Judged:
 
 
 def judge(
-    records: Iterable[Record], system: Judging, *, missing: Mapping[str, Sequence[str]] | None = None
+    records: Iterable[Record], system: System | Undescribed, *, missing: Mapping[str, Sequence[str]] | None = None
 ) -> list[HostVerdict]:
     """Return the verdict of every host that has records of *system*, or that is among *missing*, by name.
 
@@ -428,29 +417,35 @@ def judge(
 
 def judged(
     samples: SamplesTable,
-    system: Judging,
+    system: System | Undescribed,
     *,
     missing: Mapping[str, Sequence[str]] | None = None,
     fleet: bool = True,
 ) -> Judged:
     """Return the verdicts of *samples*, all of *system*, in columns; without *fleet*, only references judge."""
-    total = len(samples.counts)
-    words, by = np.zeros(total, dtype=np.uint8), np.full(total, _NONE, dtype=np.uint8)
-    evidence, change = np.full(total, np.nan), np.full(total, np.nan)
-    more, now = np.zeros(total, dtype=np.int64), samples.valid.copy()
+    verdicts, now = _verdicts(len(samples.counts), PASS, _NONE), samples.valid.copy()
     expected, divisions = [], {}
     for number, case in enumerate(samples.cases):
         groups = samples.groups(number)
         own = system.reference(case.check, case.metric, case.parameters)
         judge = _CaseJudge(case, samples, groups, own, fleet=fleet)
-        judge.judge()
-        words[groups], by[groups], more[groups] = judge.words, judge.by, judge.more
-        evidence[groups], change[groups] = judge.evidence, judge.change
-        now[samples.rows_of(groups)] = judge.now
+        verdicts[groups], now[samples.rows_of(groups)] = judge.judge()
         expected.append((own, judge.fleet))
         if judge.divided is not None:
             divisions[number] = judge.divided
-    return Judged(samples, system, expected, words, by, evidence, change, more, now, missing or {}, divisions)
+    return Judged(
+        samples,
+        system,
+        expected,
+        words=verdicts["words"],
+        by=verdicts["by"],
+        evidence=verdicts["evidence"],
+        change=verdicts["change"],
+        more=verdicts["more"],
+        counts_now=now,
+        missing=missing or {},
+        divided=divisions,
+    )
 
 
 class _CaseJudge:
@@ -473,10 +468,6 @@ class _CaseJudge:
         self.worse: Reference | None = None
         learns = fleet and (own is None or own.error is None)
         self.fleet = self._learn(self.valid & table.judged[rows]) if learns else None
-        total = len(self.samples)
-        self.words, self.by = np.full(total, PASS, dtype=np.uint8), np.full(total, _NONE, dtype=np.uint8)
-        self.evidence, self.change = np.full(total, np.nan), np.full(total, np.nan)
-        self.more, self.now = np.zeros(total, dtype=np.int64), self.valid.copy()
 
     def _kept(self, which: Bools) -> tuple[Groups, Bools]:
         """Return the values of a mask, and which groups have some."""
@@ -530,16 +521,25 @@ class _CaseJudge:
         limits = (-limit, limit)
         return Reference(case.check, case.metric, case.parameters, value, *limits, case.unit, source, 0, error)
 
-    def judge(self) -> None:
-        """Judge all groups by the system's reference and by the fleet. The worse verdict counts."""
-        by_fleet = _NONE if self.fleet is None else _FLEET
-        self.by[:] = np.where(self.may_judge, _SYSTEM, by_fleet) if self.own else by_fleet
-        lost = self._drop(self.now)
-        self.words[lost], self.more[lost] = INVALID, 1
-        everybody = np.ones(len(self.samples), dtype=np.bool_)
-        for number, reference, meant in ((_SYSTEM, self.own, self.may_judge), (_FLEET, self.fleet, everybody)):
+    def judge(self) -> tuple[_Verdicts, Bools]:
+        """Return the worse of the verdicts by the system's reference and by the fleet, and which rows count."""
+        now = self.valid.copy()
+        lost = self._drop(now)
+        verdicts = _verdicts(len(lost), PASS, _NONE if self.fleet is None else _FLEET)
+        verdicts["words"][lost], verdicts["more"][lost] = INVALID, 1
+        if self.own is not None:
+            verdicts["by"][self.may_judge] = _SYSTEM
+        for number, reference in ((_SYSTEM, self.own), (_FLEET, self.fleet)):
             if reference is not None:
-                self._judge_by(number, reference, meant)
+                others, others_now = self._judge_by(number, reference)
+                # Of equal verdicts the system's counts.
+                counts = (others["words"] > verdicts["words"]) | (verdicts["by"] == number)
+                if number == _SYSTEM:
+                    counts &= self.may_judge
+                verdicts[counts] = others[counts]
+                rows = np.repeat(counts, self.samples.counts)
+                now[rows] = others_now[rows]
+        return verdicts, now
 
     def _drop(self, now: Bools) -> Bools:
         """Clear *now* in groups whose newest session has no row in it; return these groups."""
@@ -548,48 +548,38 @@ class _CaseJudge:
         now[np.repeat(lost, self.samples.counts)] = False
         return lost
 
-    def _judge_by(self, number: int, reference: Reference, meant: Bools) -> None:
-        """Judge the groups *meant* by a reference with this *number*."""
+    def _judge_by(self, number: int, reference: Reference) -> tuple[_Verdicts, Bools]:
+        """Return the verdicts of a reference with this *number*, and which rows they are based on."""
         now = self.valid.copy()
         if self.busy is not None:
             # A value that is good although others used the host counts.
             bad, _ = _outside(self.samples.values, self.case.better, reference)
             now &= ~(bad & (self.busy >= BUSY))
         self._drop(now)
-        words = np.full(len(self.samples), INVALID, dtype=np.uint8)
-        evidence, change = np.full(len(words), np.nan), np.full(len(words), np.nan)
-        more = np.ones(len(words), dtype=np.int64)
+        verdicts = _verdicts(len(self.samples), INVALID, number, more=1)
         samples, some = self._kept(now)
         if len(samples):
             session = self.session[now]
             new = np.diff(session, prepend=session[0]) != 0
             new[samples.begins] = False
-            outcome = _test(samples, new, self.case.better, reference, exact=self.case.exact)
+            test = partial(_test, samples, new, self.case.better, by=number, exact=self.case.exact)
+            judged, recent = test(reference)
             if number == _FLEET and self.worse is not None:
                 # A host as good as the worse group does not fail for not being in the better one.
-                other = _test(samples, new, self.case.better, self.worse, exact=self.case.exact)
-                alike = (outcome.words == FAIL) & (other.words != FAIL)
-                outcome.words[alike], outcome.more[alike] = SUSPECT, 0
-            words[some], evidence[some], more[some] = outcome.words, outcome.evidence, outcome.more
-            recent = _last(samples, outcome.counted)
-            if reference.value:
-                medians = Groups(samples.values[recent], outcome.counted).medians()
-                change[some] = medians / reference.value - 1
+                alike = (judged["words"] == FAIL) & (test(self.worse)[0]["words"] != FAIL)
+                judged["words"][alike], judged["more"][alike] = SUSPECT, 0
+            verdicts[some] = judged
             now[now] = recent
-        # The worse of the two verdicts counts; of equal ones the system's.
-        counts = meant & ((words > self.words) | (self.by == number))
-        self.words[counts], self.by[counts] = words[counts], number
-        self.evidence[counts], self.more[counts] = evidence[counts], more[counts]
-        self.change[counts] = change[counts]
-        rows = np.repeat(counts, self.samples.counts)
-        self.now[rows] = now[rows]
+        return verdicts, now
 
 
 # ----------------------------------------------------------------------
 # What to measure again
 
 
-def undecided(host_records: Iterable[Record], system: Judging, most: int = MOST_REPETITIONS) -> dict[str, int]:
+def undecided(
+    host_records: Iterable[Record], system: System | Undescribed, most: int = MOST_REPETITIONS
+) -> dict[str, int]:
     """Return the cases of one host that its references leave undecided and that one more repetition may decide.
 
     These are suspect or unsure cases with fewer than *most* repetitions, and those that were only measured while
