@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttouch.advice import trials
-from firsttouch.advice.posterior import Aspects, Load, Trial, prior, update
-from firsttouch.advice.search import Rules, aspects, candidates, default, index_banks, search
+from firsttouch.advice.costs import Aspects, aspects, candidates, default, index_banks
+from firsttouch.advice.posterior import Load, Trial, prior, update
+from firsttouch.advice.search import Rules, search
 from firsttouch.advice.trials import split
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import fastq

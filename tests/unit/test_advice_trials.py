@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from firsttouch.advice import advice_text, trials
+from firsttouch.advice.costs import candidates, default
 from firsttouch.advice.posterior import prior
-from firsttouch.advice.search import candidates, default
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import fastq, launch
 from firsttouch.genomics.aligners import aligner

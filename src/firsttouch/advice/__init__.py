@@ -5,11 +5,11 @@ In: the scenarios of a plan, the host's topology and (optional) its records, the
 recommended scenario with its expected time and gain as 90 % intervals, and a reason for each scenario that is not
 recommended.
 
-A prior from NUMA costs orders the scenarios before anything runs (:func:`posterior.prior`). Short trials on
-samples of the reads update it (:func:`posterior.update`), and the knowledge gradient chooses each trial
-(:func:`search.search`).
+NUMA costs by a rule of thumb (:mod:`costs`, which needs no numpy) order the scenarios before anything runs; they
+are the mean of the prior (:func:`posterior.prior`). Short trials on samples of the reads update it
+(:func:`posterior.update`), and the knowledge gradient chooses each trial (:func:`search.search`).
 
-Public: :func:`trials.advise` and :func:`trials.compare`; :func:`search.aspects`, ``candidates``, ``default`` and
+Public: :func:`trials.advise` and :func:`trials.compare`; :func:`costs.aspects`, ``candidates``, ``default`` and
 ``index_banks``, which turn a host and its plan into the model's input; :mod:`advice_text` (JSON document, text,
 stored files); :mod:`replay` (the search on stored times).
 """

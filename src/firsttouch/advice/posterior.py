@@ -7,13 +7,9 @@ Processes for Machine Learning, 2006, chapter 2)::
 
     y_i = level + sum_k x_ik w_k + policy effect + instance effect + own effect
 
-The x_ik are four features of the scenario (see :func:`_features`): pressure on a bank, distance, replicas and
-unused threads. Their weights w_k have the means and standard deviations below. Scenarios with the same policy
-share the policy effect, and those with the same number of instances share the instance effect, so a trial of one
-scenario also moves the expectation of the similar ones.
-
-The features come from the rule of thumb of the article (section 6.3): data partitioning for an index much smaller
-than a bank, interleaving for an index larger than a bank.
+The x_ik are the scenario's :class:`firsttouch.advice.costs.Features`, and the w_k their weights. Scenarios with
+the same policy share the policy effect, and those with the same number of instances share the instance effect, so
+a trial of one scenario also moves the expectation of the similar ones.
 """
 
 from __future__ import annotations
@@ -25,18 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from firsttouch.advice.costs import Aspects, Candidate, features_of, weights_of
+
 Floats = NDArray[np.float64]
 
-#: Mean and standard deviation of each feature's weight. They are wide: they order the first trials only.
-PRESSURE = (0.20, 0.20)  # per doubling of the threads that use one bank
-REMOTE = (0.25, 0.25)  # all accesses remote instead of none
-REPLICAS = (0.35, 0.35)  # per doubling of the replicas; the mean is 0 for an index that fits into one bank
-FEWER = (0.55, 0.30)  # per halving of the threads: ln 2 if a program scales perfectly
 #: Standard deviations of the policy, instance and own effects.
 SAME_POLICY, SAME_INSTANCES, OWN = 0.20, 0.20, 0.35
-#: The part of a program's time that waits for memory, used to turn measured aspects into weights.
-MEMORY_BOUND = 0.5
-
 #: Relative standard deviation of a trial before any is repeated, and how many repeats this guess is worth. It is
 #: high so that one lucky trial does not decide.
 NOISE, NOISE_WORTH = 0.18, 4.0
@@ -51,28 +41,6 @@ LEAST_WORK = 0.05
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A scenario as the model sees it.
-
-    *spread*: each instance's data lie evenly on its banks, not where they were first touched. *banks* is the
-    number of banks of one instance, and *sharing* the mean number of instances that use one bank.
-    """
-
-    name: str
-    instances: int
-    threads: int
-    policy: str
-    spread: bool
-    banks: int
-    sharing: float = 1.0
-
-    @property
-    def total(self) -> int:
-        """Threads of all instances."""
-        return self.instances * self.threads
-
-
-@dataclass(frozen=True)
 class Prior:
     """Mean (m) and covariance (m x m) of the log times of *m* candidates, up to the common level."""
 
@@ -80,47 +48,15 @@ class Prior:
     covariance: Floats
 
 
-@dataclass(frozen=True)
-class Aspects:
-    """Measured aspects of the host; None: not measured.
-
-    *latency_ratio* is the remote over the local latency. *contention* is the fall of the logarithm of a thread's
-    bandwidth per doubling of the threads on one bank: 0 without contention, ln 2 for a saturated bank.
-    """
-
-    latency_ratio: float | None = None
-    contention: float | None = None
-
-    def weights(self) -> Floats:
-        """Return mean and standard deviation of the features' weights (4 x 2)."""
-        pressure, remote = PRESSURE, REMOTE
-        if self.contention is not None:
-            pressure = (MEMORY_BOUND * max(0.0, self.contention), PRESSURE[1])
-        if self.latency_ratio is not None:
-            remote = (math.log1p(MEMORY_BOUND * max(0.0, self.latency_ratio - 1)), REMOTE[1])
-        return np.array([pressure, remote, REPLICAS, FEWER])
-
-
 def prior(candidates: Sequence[Candidate], index_banks: float, aspects: Aspects | None = None) -> Prior:
     """Return the prior of *candidates* for an index that fills *index_banks* banks (1.5: one and a half)."""
-    most = max(c.total for c in candidates)
-    features = np.array([_features(c, most, index_banks) for c in candidates])
-    weights = (aspects or Aspects()).weights()
-    if index_banks <= 1:
-        weights[2, 0] = 0.0
+    features = np.array(features_of(candidates, index_banks))
+    weights = np.array(weights_of(index_banks, aspects or Aspects()))
     covariance = (features * weights[:, 1] ** 2) @ features.T
     covariance += SAME_POLICY**2 * _same([(c.policy, c.instances == 1) for c in candidates])
     covariance += SAME_INSTANCES**2 * _same([c.instances for c in candidates])
     covariance += OWN**2 * np.eye(len(candidates))
     return Prior(features @ weights[:, 0], covariance)
-
-
-def _features(candidate: Candidate, most: int, index_banks: float) -> list[float]:
-    """Return log2 threads per bank, the remote part of accesses, log2 replicas, log2 (*most* / threads)."""
-    # First touch by one thread fills one bank after the other.
-    used = candidate.banks if candidate.spread else min(candidate.banks, max(1.0, index_banks))
-    pressure = math.log2(candidate.threads * candidate.sharing / used)
-    return [pressure, 1 - 1 / candidate.banks, math.log2(candidate.instances), math.log2(most / candidate.total)]
 
 
 def _same(labels: Sequence[object]) -> Floats:

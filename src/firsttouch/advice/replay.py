@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from firsttouch.advice.posterior import Candidate, Prior, Trial, prior
+from firsttouch.advice.costs import Candidate
+from firsttouch.advice.posterior import Prior, Trial, prior
 from firsttouch.advice.search import Outcome, Rules, search
 from firsttouch.errors import BadInput
 from firsttouch.scenarios.policies import Extent, policies

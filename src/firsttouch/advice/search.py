@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search for the fastest scenario: the model's input from a host and its plan, and the choice of each trial.
+"""The search for the fastest scenario: the choice of each trial.
 
 The next trial is the one with the largest knowledge gradient per second. The knowledge gradient of a trial is the
 expected fall of the least expected time that the trial causes (Frazier, Powell and Dayanik, The knowledge-gradient
@@ -10,23 +10,15 @@ Paradoxes in learning and the marginal value of information, Decision Analysis 7
 
 from __future__ import annotations
 
-import itertools
 import math
-import statistics
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from firsttouch.advice.posterior import Aspects, Belief, Candidate, Floats, Load, Prior, Trial, update
+from firsttouch.advice.posterior import Belief, Floats, Load, Prior, Trial, update
 from firsttouch.errors import RunFailed
-from firsttouch.host.topology import Topology
-from firsttouch.records.schema import Record
-from firsttouch.scenarios.memory_fit import bank_bytes
-from firsttouch.scenarios.placement import Scenario
-from firsttouch.scenarios.policies import policy
 
 #: The advice is assumed to serve this many runs: a trial is worth its cost if all of them together save as much.
 RUNS = 10
@@ -42,99 +34,6 @@ _POINTS = np.linspace(-4.0, 4.0, 81)
 _WEIGHTS = np.exp(-(_POINTS**2) / 2) / np.exp(-(_POINTS**2) / 2).sum()
 
 Stop = Literal["settled", "budget", "alone"]
-
-
-# ----------------------------------------------------------------------
-# The model's input
-
-
-def aspects(host: Topology, records: Iterable[Record] = ()) -> Aspects:
-    """Return the aspects of *host* by its *records*, or the latency ratio by the firmware's distances."""
-    valid = [r for r in records if r.status == "valid"]
-    return Aspects(_latency_ratio(valid) or _firmware_ratio(host), _contention(valid))
-
-
-def _latency_ratio(records: Iterable[Record]) -> float | None:
-    """Return the median remote over the median local latency of the largest arrays.
-
-    Only latencies that one program measured in one way are comparable: the way with most remote pairs is used.
-    """
-    ways: dict[tuple[str, ...], dict[tuple[int, int], tuple[int, float]]] = defaultdict(dict)
-    for r in records:
-        nodes, bank = r.parameters.get("pu_nodes"), r.parameters.get("bank")
-        size = r.parameters.get("size_bytes")
-        if r.metric != "random_latency" or not isinstance(nodes, list) or len(nodes) != 1:
-            continue
-        way = ways[tuple(str(r.parameters.get(name)) for name in ("program", "stride_bytes", "order", "pages"))]
-        if isinstance(bank, int) and isinstance(size, int) and size >= way.get((nodes[0], bank), (0, 0))[0]:
-            way[nodes[0], bank] = (size, r.value)
-    pairs = max(ways.values(), key=lambda way: sum(node != bank for node, bank in way), default={})
-    local = [value for (node, bank), (_, value) in pairs.items() if node == bank]
-    remote = [value for (node, bank), (_, value) in pairs.items() if node != bank]
-    return statistics.median(remote) / statistics.median(local) if local and remote else None
-
-
-def _firmware_ratio(host: Topology) -> float | None:
-    if not host.distances:
-        return None
-    nodes = host.data_nodes
-    remote = [host.distance(a, b) / host.distance(a, a) for a, b in itertools.permutations(nodes, 2)]
-    return statistics.mean(remote) if remote else None
-
-
-def _contention(records: Iterable[Record]) -> float | None:
-    """Return the fall of a thread's log bandwidth per doubling of threads, from half of the threads to all."""
-    varying = {"threads", "pus", "pu_nodes", "array_bytes"}
-    series: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
-    for r in records:
-        threads = r.parameters.get("threads")
-        if r.metric == "thread_bandwidth" and isinstance(threads, int):
-            key = tuple(f"{k}={v}" for k, v in sorted(r.parameters.items()) if k not in varying)
-            series[key][threads] = r.value
-    falls = []
-    for bandwidths in series.values():
-        most = max(bandwidths)
-        fewer = min((t for t in bandwidths if 2 * t >= most and t < most), default=0)
-        if fewer and min(bandwidths[fewer], bandwidths[most]) > 0:
-            falls.append(math.log(bandwidths[fewer] / bandwidths[most]) / math.log2(most / fewer))
-    return statistics.median(falls) if falls else None
-
-
-def candidates(scenarios: Sequence[Scenario]) -> list[Candidate]:
-    """Return the candidates of *scenarios*, in their order."""
-    return [_candidate(s) for s in scenarios]
-
-
-def _candidate(scenario: Scenario) -> Candidate:
-    first = scenario.placements[0]
-    users = Counter(n for p in scenario.placements for n in p.numa_nodes)
-    return Candidate(
-        scenario.name,
-        scenario.instances,
-        scenario.threads,
-        scenario.policy,
-        spread=policy(scenario.policy).pages[first.extent] == "even",
-        banks=len(first.numa_nodes),
-        sharing=statistics.mean(users.values()),
-    )
-
-
-def index_banks(host: Topology, index_bytes: int) -> float:
-    """Return how many of the host's banks an index of *index_bytes* fills."""
-    return index_bytes / max(1.0, statistics.median(bank_bytes(host, n) for n in host.data_nodes))
-
-
-def default(scenarios: Sequence[Scenario]) -> int:
-    """Return the number of the default run: one instance with the most threads and no placement.
-
-    Raises ValueError if there is none.
-    """
-    single = [i for i, s in enumerate(scenarios) if s.instances == 1 and not s.placements[0].numactl]
-    return max(single, key=lambda i: scenarios[i].threads)
-
-
-# ----------------------------------------------------------------------
-# The search
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any
 from tabulate import tabulate
 
 from firsttouch.advice import advice_text
+from firsttouch.advice.costs import aspects, candidates, default, index_banks
 from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.replay import read, replay
-from firsttouch.advice.search import aspects, candidates, default, index_banks
 from firsttouch.advice.trials import advise, compare
 from firsttouch.cli import options, read_inputs
 from firsttouch.errors import BadInput

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The NUMA costs of scenarios by a rule of thumb, before anything runs.
+
+The features of a scenario come from the rule of thumb of the article (section 6.3): data partitioning for an index
+much smaller than a bank, interleaving for an index larger than a bank. Measured aspects of the host, if there are
+any, adjust their weights.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from firsttouch.host.topology import Topology
+from firsttouch.scenarios.memory_fit import bank_bytes
+from firsttouch.scenarios.placement import Scenario
+from firsttouch.scenarios.policies import policy
+
+if TYPE_CHECKING:
+    from firsttouch.records.schema import Record
+
+#: Mean and standard deviation of each feature's weight. They are wide: they order the first trials only.
+PRESSURE = (0.20, 0.20)  # per doubling of the threads that use one bank
+REMOTE = (0.25, 0.25)  # all accesses remote instead of none
+REPLICAS = (0.35, 0.35)  # per doubling of the replicas; the mean is 0 for an index that fits into one bank
+FEWER = (0.55, 0.30)  # per halving of the threads: ln 2 if a program scales perfectly
+#: The part of a program's time that waits for memory, used to turn measured aspects into weights.
+MEMORY_BOUND = 0.5
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A scenario as the model sees it.
+
+    *spread*: each instance's data lie evenly on its banks, not where they were first touched. *banks* is the
+    number of banks of one instance, and *sharing* the mean number of instances that use one bank.
+    """
+
+    name: str
+    instances: int
+    threads: int
+    policy: str
+    spread: bool
+    banks: int
+    sharing: float = 1.0
+
+    @property
+    def total(self) -> int:
+        """Threads of all instances."""
+        return self.instances * self.threads
+
+
+@dataclass(frozen=True)
+class Aspects:
+    """Measured aspects of the host; None: not measured.
+
+    *latency_ratio* is the remote over the local latency. *contention* is the fall of the logarithm of a thread's
+    bandwidth per doubling of the threads on one bank: 0 without contention, ln 2 for a saturated bank.
+    """
+
+    latency_ratio: float | None = None
+    contention: float | None = None
+
+
+class Features(NamedTuple):
+    """The costs of a scenario that the model weighs, in this order.
+
+    *pressure*: log2 of the threads that use one bank. *remote*: the remote part of the accesses. *replicas*: log2
+    of the replicas of the index. *fewer*: log2 of (the most threads of any scenario / its threads).
+    """
+
+    pressure: float
+    remote: float
+    replicas: float
+    fewer: float
+
+
+def features_of(candidates: Sequence[Candidate], index_banks: float) -> list[Features]:
+    """Return the features of *candidates* for an index that fills *index_banks* banks (1.5: one and a half)."""
+    most = max(c.total for c in candidates)
+    rows = []
+    for c in candidates:
+        # First touch by one thread fills one bank after the other.
+        used = c.banks if c.spread else min(c.banks, max(1.0, index_banks))
+        pressure = math.log2(c.threads * c.sharing / used)
+        rows.append(Features(pressure, 1 - 1 / c.banks, math.log2(c.instances), math.log2(most / c.total)))
+    return rows
+
+
+def weights_of(index_banks: float, aspects: Aspects) -> list[tuple[float, float]]:
+    """Return mean and standard deviation of the weight of each feature."""
+    pressure, remote, replicas = PRESSURE, REMOTE, REPLICAS
+    if aspects.contention is not None:
+        pressure = (MEMORY_BOUND * max(0.0, aspects.contention), PRESSURE[1])
+    if aspects.latency_ratio is not None:
+        remote = (math.log1p(MEMORY_BOUND * max(0.0, aspects.latency_ratio - 1)), REMOTE[1])
+    if index_banks <= 1:
+        replicas = (0.0, REPLICAS[1])
+    return [pressure, remote, replicas, FEWER]
+
+
+def log_times(features: Sequence[Features], weights: Sequence[tuple[float, float]]) -> list[float]:
+    """Return the expected log time of each scenario, up to the common level of all."""
+    means = [mean for mean, _ in weights]
+    return [math.fsum(x * mean for x, mean in zip(row, means, strict=True)) for row in features]
+
+
+# ----------------------------------------------------------------------
+# The input: a host, its records and its scenarios
+
+
+def aspects(host: Topology, records: Iterable[Record] = ()) -> Aspects:
+    """Return the aspects of *host* by its *records*, or the latency ratio by the firmware's distances."""
+    valid = [r for r in records if r.status == "valid"]
+    return Aspects(_latency_ratio(valid) or _firmware_ratio(host), _contention(valid))
+
+
+def _latency_ratio(records: Iterable[Record]) -> float | None:
+    """Return the median remote over the median local latency of the largest arrays.
+
+    Only latencies that one program measured in one way are comparable: the way with most remote pairs is used.
+    """
+    ways: dict[tuple[str, ...], dict[tuple[int, int], tuple[int, float]]] = defaultdict(dict)
+    for r in records:
+        nodes, bank = r.parameters.get("pu_nodes"), r.parameters.get("bank")
+        size = r.parameters.get("size_bytes")
+        if r.metric != "random_latency" or not isinstance(nodes, list) or len(nodes) != 1:
+            continue
+        way = ways[tuple(str(r.parameters.get(name)) for name in ("program", "stride_bytes", "order", "pages"))]
+        if isinstance(bank, int) and isinstance(size, int) and size >= way.get((nodes[0], bank), (0, 0))[0]:
+            way[nodes[0], bank] = (size, r.value)
+    pairs = max(ways.values(), key=lambda way: sum(node != bank for node, bank in way), default={})
+    local = [value for (node, bank), (_, value) in pairs.items() if node == bank]
+    remote = [value for (node, bank), (_, value) in pairs.items() if node != bank]
+    return statistics.median(remote) / statistics.median(local) if local and remote else None
+
+
+def _firmware_ratio(host: Topology) -> float | None:
+    if not host.distances:
+        return None
+    nodes = host.data_nodes
+    remote = [host.distance(a, b) / host.distance(a, a) for a, b in itertools.permutations(nodes, 2)]
+    return statistics.mean(remote) if remote else None
+
+
+def _contention(records: Iterable[Record]) -> float | None:
+    """Return the fall of a thread's log bandwidth per doubling of threads, from half of the threads to all."""
+    varying = {"threads", "pus", "pu_nodes", "array_bytes"}
+    series: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
+    for r in records:
+        threads = r.parameters.get("threads")
+        if r.metric == "thread_bandwidth" and isinstance(threads, int):
+            key = tuple(f"{k}={v}" for k, v in sorted(r.parameters.items()) if k not in varying)
+            series[key][threads] = r.value
+    falls = []
+    for bandwidths in series.values():
+        most = max(bandwidths)
+        fewer = min((t for t in bandwidths if 2 * t >= most and t < most), default=0)
+        if fewer and min(bandwidths[fewer], bandwidths[most]) > 0:
+            falls.append(math.log(bandwidths[fewer] / bandwidths[most]) / math.log2(most / fewer))
+    return statistics.median(falls) if falls else None
+
+
+def candidates(scenarios: Sequence[Scenario]) -> list[Candidate]:
+    """Return the candidates of *scenarios*, in their order."""
+    return [_candidate(s) for s in scenarios]
+
+
+def _candidate(scenario: Scenario) -> Candidate:
+    first = scenario.placements[0]
+    users = Counter(n for p in scenario.placements for n in p.numa_nodes)
+    return Candidate(
+        scenario.name,
+        scenario.instances,
+        scenario.threads,
+        scenario.policy,
+        spread=policy(scenario.policy).pages[first.extent] == "even",
+        banks=len(first.numa_nodes),
+        sharing=statistics.mean(users.values()),
+    )
+
+
+def index_banks(host: Topology, index_bytes: int) -> float:
+    """Return how many of the host's banks an index of *index_bytes* fills."""
+    return index_bytes / max(1.0, statistics.median(bank_bytes(host, n) for n in host.data_nodes))
+
+
+def default(scenarios: Sequence[Scenario]) -> int:
+    """Return the number of the default run: one instance with the most threads and no placement.
+
+    Raises ValueError if there is none.
+    """
+    single = [i for i, s in enumerate(scenarios) if s.instances == 1 and not s.placements[0].numactl]
+    return max(single, key=lambda i: scenarios[i].threads)
