@@ -35,19 +35,23 @@ _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z
 def parse(text: str, dimension: str) -> float:
     """Return *text*, such as ``16 GiB``, in the base unit of *dimension* (see :data:`UNITS`).
 
-    A number without a unit is one of bytes. Raises BadInput if number or unit are not of that dimension.
+    A number without a unit is one of bytes, and ``16G`` and ``16Gi`` stand for ``16GB`` and ``16GiB``. Raises
+    BadInput if number or unit are not of that dimension.
     """
     if dimension == "bytes" and text.strip().isdecimal():
         text = f"{text} B"
     match = _QUANTITY.match(text)
-    if match is None or UNITS.get(match[2], ("", 0.0))[0] != dimension or math.isinf(float(match[1]) * 1e15):
+    unit = match[2] if match else ""
+    if dimension == "bytes" and (short := f"{'k' if unit == 'K' else unit}B") in UNITS:
+        unit = short
+    if match is None or UNITS.get(unit, ("", 0.0))[0] != dimension or math.isinf(float(match[1]) * 1e15):
         units = ", ".join(u for u, (d, _) in UNITS.items() if d == dimension)
         raise BadInput(f"'{text}' is not a quantity of {dimension}: write a number and one of {units}")
-    return float(match[1]) * UNITS[match[2]][1]
+    return float(match[1]) * UNITS[unit][1]
 
 
 def parse_bytes(text: str) -> int:
-    """Return a size such as ``5.1GB``, ``16 GiB`` or ``4096`` (plain bytes) as a number of bytes."""
+    """Return a size such as ``5.1GB``, ``16Gi`` or ``4096`` (plain bytes) as a number of bytes."""
     if text.strip().isdecimal():
         return int(text)
     return round(parse(text, "bytes"))

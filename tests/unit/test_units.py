@@ -22,6 +22,11 @@ pytestmark = pytest.mark.unit
         (" 1.5  kB ", 1500),
         ("1e3 B", 1000),
         ("2TiB", 2**41),
+        ("5.1G", 5_100_000_000),
+        ("16 Gi", 16 * 2**30),
+        ("512K", 512_000),
+        ("512k", 512_000),
+        ("4Ki", 4096),
     ],
 )
 def test_sizes(text, size):
@@ -29,7 +34,24 @@ def test_sizes(text, size):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "GB", "-1 GB", "5,1 GB", "5 gb", "5 Gb", "5 GB/s", "5 s", "nan B", "inf B", "1 GB x", "1.GB", "."]
+    "text",
+    [
+        "",
+        "GB",
+        "-1 GB",
+        "5,1 GB",
+        "5 gb",
+        "5 Gb",
+        "5 GB/s",
+        "5 s",
+        "nan B",
+        "5 g",
+        "5 GI",
+        "inf B",
+        "1 GB x",
+        "1.GB",
+        ".",
+    ],
 )
 def test_what_is_no_size(text):
     with pytest.raises(BadInput, match="is not a quantity of bytes: write a number and one of B, kB"):
