@@ -55,11 +55,10 @@ def register(subparsers: options.Subparsers) -> None:
         default=BUDGET,
         help=f"part of the whole run that trials may cost (default: {BUDGET})",
     )
-    parser.add_argument(
-        "--records", type=Path, nargs="+", default=(), metavar="PATH", help="measured records of this host"
-    )
+    measured = "take the aspects of this host from these records, folders or stores"
+    parser.add_argument("--measured", type=Path, nargs="+", default=(), metavar="RECORDS_OR_DIR", help=measured)
     parser.add_argument("--apply", action="store_true", help="run the recommended scenario; needs --output")
-    parser.add_argument("-o", "--output", type=Path, help="the output file of --apply")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the output file of --apply")
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help="store the advice as …advice.json, for `firsttouch report`"
     )
@@ -117,7 +116,7 @@ def _planned(args: argparse.Namespace, need: Any, index_bytes: int) -> tuple[Pla
         usual = default(planned.scenarios)
     except ValueError:
         raise BadInput("--policies must include 'original': the gain is over the run without a policy") from None
-    measured = aspects(host, collect(args.records))
+    measured = aspects(host, collect(args.measured))
     return planned, prior(candidates(planned.scenarios), index_banks(host, index_bytes), measured), usual
 
 
@@ -132,7 +131,7 @@ def _aligner(args: argparse.Namespace) -> int:
     size = program.index_bytes(given.index)
     planned, expected, usual = _planned(args, program.need(size), size)
     outputs = [file for file in (args.output, args.save) if file]
-    atomic_files.refuse_overwriting(outputs, [*given.files, *program.index_paths(given.index), *args.records])
+    atomic_files.refuse_overwriting(outputs, [*given.files, *program.index_paths(given.index), *args.measured])
     if args.output:
         Output(args.output).check()
     work = launch.prepare(
