@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from firsttouch import paths, units
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, did_you_mean
 
 if TYPE_CHECKING:
     import yaml
@@ -194,7 +194,10 @@ def _reasons(error: ValidationError) -> Iterator[tuple[Where, str]]:
         case "additionalProperties":
             allowed = schema.get("properties", {})
             for key in sorted(set(instance) - set(allowed)):
-                yield (*where, key), f"unknown key '{key}'{inside}: known are {', '.join(allowed)}"
+                yield (
+                    (*where, key),
+                    f"unknown key '{key}'{inside}: known are {', '.join(allowed)}{did_you_mean(key, allowed)}",
+                )
         case "required":
             missing = next(key for key in schema["required"] if key not in instance)
             yield where, f"key '{missing}' is missing{inside}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 #: Control characters and Unicode's line separators, which a terminal would obey.
@@ -20,6 +21,21 @@ NOT_INSTALLED = " is not installed: "
 def one_line(text: str) -> str:
     r"""Return *text* as one line, with control characters of quoted input escaped (a newline is \\n)."""
     return _CONTROLS.sub(lambda control: control[0].encode("unicode_escape").decode(), text)
+
+
+def none_such(what: str, name: str, names: Iterable[str]) -> str:
+    """Return the message that there is no *what* (such as "aligner") called *name*, with the *names* there are."""
+    names = list(names)
+    return f"no {what} '{name}': there are {', '.join(names) or 'none'}{did_you_mean(name, names)}"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return a question with the one of *names* that *name*, a misspelling, is nearest to; "" if none is near."""
+    import difflib  # noqa: PLC0415 - only after an error
+
+    by_case = {other.lower(): other for other in names}
+    near = difflib.get_close_matches(name.lower(), by_case, 1)
+    return f"; did you mean '{by_case[near[0]]}'?" if near else ""
 
 
 class FirstTouchError(Exception):

@@ -183,7 +183,7 @@ CASES = [
         "an unknown step of a campaign",
         ["campaign", "run", "characterize", "--campaign", "./c", "--step", "nonsense", "--dry-run"],
         2,
-        "no step is called nonsense: there are topology, latency-0",
+        "no step 'nonsense': there are topology, latency-0",
         campaign,
     ),
     *(

@@ -98,7 +98,7 @@ def test_options_have_names_of_their_own() -> None:
         ({"pairs": 0}, "pairs must be"),
         ({"read_length": 1000}, "read_length must be from 30 to 250"),
         ({"pairs": None}, "is not a number"),
-        ({"ploidy": 2}, "no option 'ploidy': known are genome_size"),
+        ({"ploidy": 2}, "no option 'ploidy': there are genome_size"),
     ],
 )
 def test_options_that_cannot_be(given: dict[str, object], reason: str) -> None:

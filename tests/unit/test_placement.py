@@ -458,6 +458,8 @@ def test_a_scenario_that_needs_another_host_is_no_bad_input():
     for name in ("64Inst_Best", "Original", "", "64Inst_Original_x", "0Inst_Original"):
         with pytest.raises(BadInput, match="no scenario"):
             planned.scenario(name)
+    with pytest.raises(BadInput, match=r"no scenario '2Inst_Orignal': .*; did you mean '2Inst_Original'\?"):
+        planned.scenario("2Inst_Orignal")
 
 
 @pytest.mark.parametrize("threads", [-1, 0, 3])

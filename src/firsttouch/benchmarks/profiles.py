@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal, TypeVar
 
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, did_you_mean
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import Topology
 
@@ -108,7 +108,7 @@ def chosen() -> Effort:
     """
     name = os.environ.get(VARIABLE) or FULL
     if name not in efforts():
-        raise BadInput(f"{VARIABLE} is '{name}': there are {', '.join(efforts())}")
+        raise BadInput(f"{VARIABLE} is '{name}': there are {', '.join(efforts())}{did_you_mean(name, efforts())}")
     text = os.environ.get(ALIGNERS_VARIABLE, "")
     try:
         return efforts()[name].of_aligners([part.strip() for part in text.split(",") if part.strip()])

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from firsttouch import paths
 from firsttouch.documents import Document, parse_toml, read_text
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, none_such
 
 UNPINNED = "unpinned"
 
@@ -149,7 +149,7 @@ def _read(name: str) -> tuple[Dataset, Document]:
     """Return the dataset *name* and the document that describes it."""
     known_files = files()
     if name not in known_files:
-        raise BadInput(f"no dataset {name!r}: there are {', '.join(known_files)}")
+        raise BadInput(none_such("dataset", name, known_files))
     path = known_files[name]
     document = parse_toml(read_text(path), path)
     return _dataset(document, path), document

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from firsttouch.datasets import store
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.datasets.store import Place, Progress, need_space
-from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.errors import BadInput, Missing, RunFailed, none_such
 from firsttouch.execution.process_runner import child, follow
 from firsttouch.units import parse_bytes
 
@@ -163,7 +163,7 @@ def options_of(defaults: dict[str, Any], given: dict[str, Any]) -> Options:
     names = [item.name for item in fields(Options)]
     for name in given:
         if name not in names:
-            raise BadInput(f"no option {name!r}: known are {', '.join(names)}")
+            raise BadInput(none_such("option", name, names))
     values = defaults | given
     size = values.pop("genome_size")
     try:

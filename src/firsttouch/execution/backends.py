@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firsttouch import __version__, paths
-from firsttouch.errors import BadInput, CannotHere, Missing
+from firsttouch.errors import BadInput, CannotHere, Missing, none_such
 from firsttouch.execution import build_info
 from firsttouch.execution.build_info import Origin
 
@@ -36,7 +36,7 @@ class Start:
 def checked(name: str) -> str:
     """Return *name*; raises BadInput if it is not a backend."""
     if name not in NAMES:
-        raise BadInput(f"there is no backend '{name}': there are {', '.join(NAMES)}")
+        raise BadInput(none_such("backend", name, NAMES))
     return name
 
 

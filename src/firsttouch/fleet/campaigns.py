@@ -16,7 +16,7 @@ from firsttouch import paths
 from firsttouch.benchmarks import profiles as effort_module
 from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.datasets import manifest
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, none_such
 from firsttouch.fleet.journal import Journal, create_exclusive, now, submissions
 from firsttouch.host.emulation import HOST, name_among, short_name
 from firsttouch.systems.definition import load
@@ -178,7 +178,7 @@ def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
     names = [s.name for s in steps]
     for pattern in only:
         if not fnmatch.filter(names, pattern):
-            raise BadInput(f"no step is called {pattern}: there are {', '.join(names) or 'none'}")
+            raise BadInput(none_such("step", pattern, names))
     if not steps:
         raise BadInput("there is nothing to measure")
     return [s for s in steps if not only or any(fnmatch.fnmatchcase(s.name, pattern) for pattern in only)]

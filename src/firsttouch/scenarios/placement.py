@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from firsttouch.errors import BadInput, CannotHere
+from firsttouch.errors import BadInput, CannotHere, did_you_mean
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.scenarios.layout import SCALING_EIGHTHS, Layout, Share
@@ -94,7 +94,8 @@ class Plan:
         have = f"this host has {', '.join(s.name for s in self.scenarios)}"
         parts = _NAME.fullmatch(name)
         if not parts or parts[2].lower() not in policies():
-            raise BadInput(f"no scenario '{name}': {have}")
+            names = [s.name for s in self.scenarios]
+            raise BadInput(f"no scenario '{name}': {have}{did_you_mean(name, names)}")
         if self._planner is None:
             raise CannotHere(f"scenario {name}: {have}")
         policy = policies()[parts[2].lower()]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from firsttouch import documents
-from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.errors import BadInput, FirstTouchError, none_such
 from firsttouch.tools import run_tool
 
 Extent = Literal["whole", "part"]
@@ -127,7 +127,7 @@ def policy(name: str) -> Policy:
     try:
         return policies()[name]
     except KeyError:
-        raise BadInput(f"no policy '{name}': there are {', '.join(policies())}") from None
+        raise BadInput(none_such("policy", name, policies())) from None
 
 
 def chosen(text: str) -> tuple[Policy, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from firsttouch import documents, paths
 from firsttouch.documents import Document, Problems
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, none_such
 from firsttouch.host.topology import Topology
 from firsttouch.systems import draft
 from firsttouch.systems import facts as facts_module
@@ -191,7 +191,7 @@ def load(name_or_path: str | Path) -> System:
         return from_file(Path(name_or_path))
     files = available()
     if text not in files:
-        raise BadInput(f"there is no system '{text}': there are {', '.join(files)}")
+        raise BadInput(none_such("system", text, files))
     file = files[text]
     return of_this_host() if file is None else from_file(file)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch import documents, paths
-from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.errors import BadInput, Missing, RunFailed, none_such
 from firsttouch.execution.process_runner import child, last_lines
 from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import locked
@@ -317,7 +317,7 @@ def _files() -> dict[str, Path]:
 def aligner(name: str) -> Aligner:
     """Return the aligner *name*; raises BadInput for an unknown name or an invalid file."""
     if name not in names():
-        raise BadInput(f"no aligner '{name}': there are {', '.join(names())}")
+        raise BadInput(none_such("aligner", name, names()))
     file = _files()[name]
     return parse(name, documents.read_text(file), str(file))
 
