@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -29,23 +30,92 @@ def test_help_of_every_command(run_cli, command):
     assert out.startswith(f"usage: firsttouch {command} ")
 
 
-@pytest.mark.parametrize("command", [c for c in cli.COMMANDS if c != "system"])
+def parsers(parser: argparse.ArgumentParser):
+    """Yields the parser of each command and of each of its actions."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in action.choices.values():
+                yield sub
+                yield from parsers(sub)
+
+
+PARSERS = {p.prog.removeprefix("firsttouch "): p for p in parsers(cli.parser())}
+
+
+@pytest.mark.parametrize("command", PARSERS)
 def test_help_has_examples_that_can_be_parsed(run_cli, command):
-    _, out, _ = run_cli(command, "--help")
+    _, out, _ = run_cli(*command.split(), "--help")
     lines = [li.strip() for li in out.split("examples:\n")[1].splitlines() if li.startswith("  firsttouch ")]
     assert lines
     for line in lines:
-        words = shlex.split(line.split("     ")[0].split(" | ")[0])
-        assert words[:2] == ["firsttouch", command]
-        cli.parser([command]).parse_args(words[1:])
+        words = shlex.split(line.split("     ")[0].split(" | ")[0].split(" # ")[0])
+        assert f"{shlex.join(words)} ".startswith(f"firsttouch {command} ")
+        cli.parser(words[1:2]).parse_args(words[1:])
+
+
+@pytest.mark.parametrize("command", PARSERS)
+def test_every_command_has_json_and_takes_no_abbreviated_option(command):
+    assert "--json" in PARSERS[command]._option_string_actions
+    assert not PARSERS[command].allow_abbrev
+    assert PARSERS[command].description
+
+
+def test_every_argument_has_a_help_text_and_an_option_the_same_placeholder_everywhere():
+    placeholders = {}
+    for command, parser in PARSERS.items():
+        for action in parser._actions:
+            assert action.help or isinstance(action, argparse._SubParsersAction), (command, action.dest)
+            if action.nargs != 0:
+                shown = action.metavar or action.choices
+                assert shown, (command, action.dest)
+                # An output is a file or a folder; `measure` takes several numbers of threads.
+                for option in set(action.option_strings) - {"-o", "--output", "--threads"}:
+                    assert placeholders.setdefault(option, str(shown)) == str(shown), (command, option)
+    assert placeholders["--system"] == "SYSTEM"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("plna",), "firsttouch: error: argument COMMAND: invalid choice: .*; did you mean 'plan'\\?"),
+        (
+            ("topology", "--jsn"),
+            "firsttouch topology: error: unrecognized arguments: --jsn; did you mean '--json'",
+        ),
+        (("topology", "--js"), "firsttouch topology: error: unrecognized arguments: --js; did you mean '--json'"),
+        (("system", "lst"), "firsttouch system: error: .*; did you mean 'list'"),
+        (("measure", "latncy"), "firsttouch measure: error: .*; did you mean 'latency'"),
+        (("plan", "--aligner", "BWAMEM"), "no aligner 'BWAMEM': there are .*; did you mean 'bwa-mem'"),
+        (("plan", "--aligner", "bwa-mem", "--policies", "orignal"), "no policy .*; did you mean 'original'"),
+        (("topology", "--system", "amd-optron"), "no system .*; did you mean 'amd-opteron'"),
+        (("data", "get", "lamda"), "no dataset .*; did you mean 'lambda'"),
+    ],
+)
+def test_a_misspelling_is_answered_with_the_nearest_name_in_one_line(run_cli, argv, message):
+    status, out, err = run_cli(*argv)
+    assert (status, out) == (2, "")
+    assert re.search(message, err)
+    assert err.count("\n") == 1
+
+
+def test_no_command_and_help(run_cli):
+    status, out, err = run_cli()
+    assert (status, out) == (2, "")
+    _, whole, _ = run_cli("--help")
+    assert err.startswith(whole)
+    assert run_cli("help") == (0, whole, "")
+    assert run_cli("help", "plan") == run_cli("plan", "--help")
+    assert run_cli("-V") == run_cli("--version")
 
 
 def test_help_names_all_commands_and_statuses(run_cli):
     status, out, _ = run_cli("--help")
     assert status == 0
-    assert {li.split()[0] for li in out.splitlines() if li.startswith("    ") and li[4] != " "} == set(
+    tasks = out.split("\noptions:")[0]
+    assert [li.split()[0] for li in tasks.splitlines() if li.startswith("  ") and li[2] != " "] == list(
         cli.COMMANDS
     )
+    assert [li[:-1] for li in tasks.splitlines() if li.endswith(":")] == list(cli.TASKS)
     assert "0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if" in out
 
 

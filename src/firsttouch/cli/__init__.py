@@ -17,33 +17,47 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 from firsttouch import __version__
-from firsttouch.errors import CANNOT_HERE, STOPPING, CannotHere, FirstTouchError, one_line
+from firsttouch.errors import CANNOT_HERE, STOPPING, CannotHere, FirstTouchError, did_you_mean, one_line
 
-#: Command -> its line in the help. `firsttouch COMMAND` imports the module of that command only.
-COMMANDS = {
-    "topology": "show NUMA nodes, PUs, memory and distances",
-    "probe": "measure latency, bandwidth and contention with the native probe",
-    "plan": "list the placement scenarios of a host",
-    "index": "build an aligner's index of a dataset, once",
-    "reads": "check FASTQ files, or write them in blocked form",
-    "run": "run one placement scenario for real",
-    "advise": "recommend a scenario, after short trials",
-    "measure": "measure latency, bandwidth or contention of this host",
-    "characterize": "run all checks on this host and write a report",
-    "inside": "run a command in an Apptainer image or with the programs of a Spack view",
-    "campaign": "measure many hosts through Slurm, continue, and collect the results",
-    "validate": "judge hosts by their system's references and the fleet",
-    "baseline": "learn a system's references of a fleet's records",
-    "store": "append records to a store, or join its files",
-    "report": "write index.html, summary.md and summary.json of measured records",
-    "paper": "reproduce the papers' tables and figures, and list where their prose disagrees",
-    "data": "list, get and verify datasets",
-    "system": "systems: list them, check their files, draft one from this host",
-    "init": "make a folder with the sbatch templates and the site's own files",
-    "path": "print the folders of firsttouch: checks, systems, results and others",
+#: Task -> command -> its line in the help. `firsttouch COMMAND` imports the module of that command only.
+TASKS = {
+    "place a program": {
+        "advise": "recommend a scenario, after short trials",
+        "run": "run one placement scenario for real",
+        "plan": "list the placement scenarios of a host",
+        "topology": "show NUMA nodes, PUs, memory and distances",
+    },
+    "check hosts": {
+        "characterize": "run all checks on this host and write a report",
+        "campaign": "measure many hosts through Slurm, continue, and collect the results",
+        "validate": "judge hosts by their system's references and the fleet",
+        "baseline": "learn a system's references of a fleet's records",
+    },
+    "report": {
+        "report": "write index.html, summary.md and summary.json of measured records",
+        "store": "append records to a store, or join its files",
+    },
+    "get and prepare data": {
+        "data": "list, get and verify datasets",
+        "index": "build an aligner's index of a dataset, once",
+        "reads": "check FASTQ files, or write them in blocked form",
+    },
+    "set up": {
+        "init": "make a folder with the sbatch templates and the site's own files",
+        "path": "print the folders of firsttouch: checks, systems, results and others",
+        "system": "systems: list them, check their files, draft one from this host",
+        "inside": "run a command in an Apptainer image or with the programs of a Spack view",
+    },
+    "look closer": {
+        "measure": "measure latency, bandwidth or contention of this host",
+        "probe": "measure latency, bandwidth and contention with the native probe",
+        "paper": "reproduce the papers' tables and figures, and list where their prose disagrees",
+    },
 }
+COMMANDS = {name: summary for commands in TASKS.values() for name, summary in commands.items()}
 #: Exit status after Ctrl-C. After another signal it is 128 plus its number.
 INTERRUPTED = 128 + signal.SIGINT
 DESCRIPTION = """\
@@ -53,13 +67,56 @@ Every command takes --json (one JSON document on standard output; messages go to
 0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if something needed is missing here."""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that takes no abbreviated options, and whose errors are one line that suggests what was meant."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Create the parser; sub-commands get parsers of the same kind."""
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and where the help is, and exit."""
+        self.exit(2, f"{self.prog}: error: {one_line(message)} (help: {self.prog} --help)\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse as argparse does; the parser of a sub-command itself refuses what it does not know."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        return parsed, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += did_you_mean(str(value), map(str, action.choices or ()))
+            raise
+
+
+class _Top(Parser):
+    """The parser of ``firsttouch``, whose help groups the commands by task."""
+
+    def format_help(self) -> str:
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, [])
+        formatter.add_text(self.description)
+        for task, commands in TASKS.items():
+            formatter.start_section(task)
+            for name, summary in commands.items():
+                formatter.add_argument(argparse.Action((), name, metavar=name, help=summary))
+            formatter.end_section()
+        formatter.start_section("options")
+        formatter.add_arguments(action for action in self._actions if action.option_strings)
+        formatter.end_section()
+        return formatter.format_help()
+
+
 def parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser of *commands*; without any, it has the names of all and can print help and errors."""
-    top = argparse.ArgumentParser(
-        prog="firsttouch", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    top.add_argument("--version", action="version", version=f"firsttouch {__version__}")
-    subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    top = _Top(prog="firsttouch", description=DESCRIPTION)
+    top.add_argument("-V", "--version", action="version", version=f"firsttouch {__version__}")
+    subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     loaded = [importlib.import_module(f"firsttouch.cli.{name}").register(subparsers) for name in commands]
     for name, summary in COMMANDS.items() if not loaded else ():
         subparsers.add_parser(name, help=summary)
@@ -150,10 +207,15 @@ def _signals(received: list[int]) -> Iterator[None]:
 
 
 def _run(given: Sequence[str]) -> int:
+    if given[:1] == ["help"]:
+        given = [*given[1:2], "--help"]
     commands = given[:1] if given and given[0] in COMMANDS else ()
     try:
         with _no_idle_threads():
             top = parser(commands)
+        if not given:
+            top.print_help(sys.stderr)
+            top.error("the following arguments are required: COMMAND")
         args = top.parse_args(given)
         return int(args.run(args))
     finally:

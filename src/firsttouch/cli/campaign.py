@@ -37,21 +37,14 @@ EXAMPLES = """\
   sbatch slurm/strategy.sbatch --aligner bwa-mem --dataset lambda      (on one host)
   sbatch --array=1-8 slurm/strategy.sbatch --aligner bwa-mem           (spread over eight)
   sbatch -N 8 slurm/validate.sbatch --system amd-opteron
-  firsttouch campaign submit validate --system amd-opteron --hosts 'n[001-200]'
   firsttouch campaign run strategy --aligner bwa-mem                   (here and now, without Slurm)
-  firsttouch campaign run strategy --campaign strategy-1234            (continue it)
-  firsttouch campaign collect strategy-1234"""
-
-RUN = """\
-  firsttouch campaign run characterize --system local
-  firsttouch campaign run validate --system amd-opteron --drain --dry-run
   firsttouch campaign run strategy --aligner bwa-mem --aligner bowtie2 --dataset lambda
-  firsttouch campaign run strategy --backend apptainer          (the programs of containers/firsttouch.sif)
-  firsttouch campaign run strategy --campaign strategy-1234     (only its missing steps)"""
-SUBMIT = """\
+  firsttouch campaign run characterize --system local --dry-run        (only show its commands)
+  firsttouch campaign run strategy --backend apptainer                 (the programs of containers/firsttouch.sif)
+  firsttouch campaign run strategy --campaign strategy-1234            (continue it: only its missing steps)
+  firsttouch campaign run validate --system amd-opteron --drain
   firsttouch campaign submit validate --system amd-opteron --hosts 'n[001-200]'
-  firsttouch campaign submit characterize --hosts n7,n9 --sbatch=--time=8:00:00"""
-COLLECT = """\
+  firsttouch campaign submit characterize --hosts n7,n9 --sbatch=--time=8:00:00
   firsttouch campaign collect strategy-1234
   firsttouch campaign collect /scratch/campaigns/validate-77 --json"""
 
@@ -60,7 +53,7 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
     parser = options.command(subparsers, "campaign", EXAMPLES)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    running = options.action(actions, "run", "run the missing steps of a campaign on this host", RUN)
+    running = options.action(actions, "run", "run the missing steps of a campaign on this host", EXAMPLES)
     _add_plan(running)
     options.add(running, "--drain", help="validate: drain this host in Slurm if it fails")
     options.add(running, "--reservation", "--image")
@@ -68,6 +61,7 @@ def register(subparsers: options.Subparsers) -> None:
     running.add_argument(
         "--max-repetitions",
         type=options.positive,
+        metavar="N",
         default=MOST_REPETITIONS,
         help=f"validate: most repetitions of undecided metrics (default: {MOST_REPETITIONS})",
     )
@@ -75,7 +69,7 @@ def register(subparsers: options.Subparsers) -> None:
     running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
     running.set_defaults(run=run_here)
     submitting = options.action(
-        actions, "submit", "submit a job per host, and one that collects the results", SUBMIT
+        actions, "submit", "submit a job per host, and one that collects the results", EXAMPLES
     )
     _add_plan(submitting)
     options.add(submitting, "--hosts", required=True, help="hosts in Slurm's notation: n[1-8],m2")
@@ -85,7 +79,7 @@ def register(subparsers: options.Subparsers) -> None:
         "--wait", action="store_true", help="also submit jobs for hosts that are down or drained"
     )
     submitting.set_defaults(run=submit_hosts)
-    collecting = options.action(actions, "collect", "report the results, and what is missing", COLLECT)
+    collecting = options.action(actions, "collect", "report the results, and what is missing", EXAMPLES)
     collecting.add_argument("campaign", metavar="CAMPAIGN", help="name or folder of the campaign")
     collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
     options.add(collecting, "--drain", help="validate: drain the hosts that fail in Slurm")
@@ -101,6 +95,7 @@ def _add_again(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-repetitions",
         type=options.positive,
+        metavar="N",
         help="validate: submit undecided hosts again, up to this many repetitions (default: never)",
     )
     parser.add_argument(

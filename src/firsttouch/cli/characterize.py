@@ -159,7 +159,9 @@ def register(subparsers: options.Subparsers) -> None:
     )
     options.add(parser, "--backend", choices=backends.NAMES)
     options.add(parser, "--image")
-    parser.add_argument("-o", "--output", type=Path, help="folder of reports (default: reports/out)")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="folder of reports (default: reports/out)"
+    )
     parser.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
     parser.set_defaults(run=run)
 

@@ -30,7 +30,7 @@ interrupted download."""
 def register(subparsers: options.Subparsers) -> None:
     """Add `data` with its sub-commands to *subparsers*."""
     data = options.command(subparsers, "data", EXAMPLES)
-    actions = data.add_subparsers(dest="action", required=True, metavar="list|get|verify")
+    actions = data.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = options.action(actions, "list", "list the datasets, and which of them are in the store", EXAMPLES)
     listing.set_defaults(run=_list)
     getting = options.action(actions, "get", "download or generate a dataset, and print its folder", EXAMPLES)
@@ -38,7 +38,7 @@ def register(subparsers: options.Subparsers) -> None:
     verifying = options.action(actions, "verify", "check every byte of a dataset in the store", EXAMPLES)
     verifying.set_defaults(run=_verify)
     for parser in (getting, verifying):
-        parser.add_argument("name", help="the dataset, as `firsttouch data list` names it")
+        parser.add_argument("name", metavar="DATASET", help=options.SHARED["--dataset"]["help"])
         generated = parser.add_argument_group("options of a generated dataset")
         generated.add_argument("--genome-size", metavar="SIZE", help="bases, such as 50MB")
         generated.add_argument("--repeat-fraction", type=float, metavar="F", help="part of the genome in repeats")

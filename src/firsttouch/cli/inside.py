@@ -43,7 +43,10 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("no command: give one of firsttouch's after --")
     start = backends.prepared(args.backend, args.image, words or ["--version"])
     if args.check:
-        print(f"{args.backend}: this site and the image fit")
+        if args.json:
+            options.print_json({"backend": args.backend, "fits": True})
+        else:
+            print(f"{args.backend}: this site and the image fit")
         return 0
     os.execve(start.argv[0], list(start.argv), dict(start.env))  # noqa: S606  (no shell is wanted)
     return 0

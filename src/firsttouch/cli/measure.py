@@ -35,7 +35,9 @@ _FOR = {
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "measure", EXAMPLES)
-    parser.add_argument("aspect", choices=tuple(measure.PROGRAMS))
+    parser.add_argument(
+        "aspect", metavar="ASPECT", choices=tuple(measure.PROGRAMS), help=", ".join(measure.PROGRAMS)
+    )
     programs = dict.fromkeys(program for names in measure.PROGRAMS.values() for program in names)
     parser.add_argument(
         "--program",

@@ -38,9 +38,19 @@ def command(subparsers: Subparsers, name: str, examples: str, description: str =
 
 
 def action(actions: Subparsers, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
-    """Add an action of a command: --json may stand before or after the action's name."""
+    """Add an action of a command with those of the command's *examples* that show it.
+
+    --json may stand before or after the action's name.
+    """
     # SUPPRESS keeps the value that the command's parser has set.
-    return _added(actions, name, summary, examples, "", json_default=argparse.SUPPRESS)
+    parser = _added(actions, name, summary, "", "", json_default=argparse.SUPPRESS)
+    shown = [
+        line
+        for line in examples.splitlines()
+        if line.startswith(f"  {parser.prog} ") or line == f"  {parser.prog}"
+    ]
+    parser.epilog = "\n".join(["examples:", *shown])
+    return parser
 
 
 def _added(
@@ -51,7 +61,6 @@ def _added(
         help=summary,
         description=description or f"{summary[0].upper()}{summary[1:]}.",
         epilog=f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", default=json_default, help="print one JSON document")
     return parser
@@ -123,8 +132,8 @@ SHARED: dict[str, dict[str, Any]] = {
     },
     "--records": {"type": Path, "metavar": "FILE", "help": "append the records to this JSON-lines file"},
     "--system": {"metavar": "SYSTEM", "help": "the system that the hosts belong to (default: local)"},
-    "--aligner": {"metavar": "ALIGNER"},
-    "--dataset": {"metavar": "DATASET"},
+    "--aligner": {"metavar": "ALIGNER", "help": "the aligner, such as bwa-mem"},
+    "--dataset": {"metavar": "DATASET", "help": "the dataset, as `firsttouch data list` names it"},
     "--hosts": {"metavar": "HOSTS"},
     "--backend": {"default": "", "help": "where the programs come from (default: the partition's backend)"},
     "--image": {"default": "", "type": _absolute, "metavar": "PATH", "help": "the backend's image or view"},

@@ -31,8 +31,10 @@ def register(subparsers: options.Subparsers) -> None:
     parser = options.command(subparsers, "probe", EXAMPLES)
     options.add(parser, "--records", "--share-host")
     options.add(parser, "--system", help="the system whose facts give the theoretical bandwidth")
-    parser.add_argument("aspect", choices=probe.ASPECTS)
-    parser.add_argument("options", nargs=argparse.REMAINDER, help="options of firsttouch-probe")
+    parser.add_argument("aspect", metavar="ASPECT", choices=probe.ASPECTS, help=", ".join(probe.ASPECTS))
+    parser.add_argument(
+        "options", nargs=argparse.REMAINDER, default=[], metavar="OPTION", help="options of firsttouch-probe"
+    )
     parser.set_defaults(run=run)
 
 

@@ -37,12 +37,12 @@ class Inputs:
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add(parser, "--dataset", help="take index and reads from this dataset")
-    parser.add_argument("--index", type=Path, help="prefix of the aligner's index")
-    parser.add_argument("--reads", type=Path, help="FASTQ file, plain or gzip")
-    parser.add_argument("--reads2", type=Path, help="the second file of a pair")
+    parser.add_argument("--index", type=Path, metavar="PREFIX", help="prefix of the aligner's index")
+    parser.add_argument("--reads", type=Path, metavar="FILE", help="FASTQ file, plain or gzip")
+    parser.add_argument("--reads2", type=Path, metavar="FILE", help="the second file of a pair")
     parser.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
     parser.add_argument(
-        "--batch-bases", type=int, help="the aligner's batch size in bases, the same in all scenarios"
+        "--batch-bases", type=int, metavar="N", help="the aligner's batch size in bases, the same in all scenarios"
     )
     options.add(parser, "--threads")
 

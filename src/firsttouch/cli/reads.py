@@ -32,7 +32,7 @@ _MOST_BYTES = 1 << 30
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "reads", EXAMPLES)
-    actions = parser.add_subparsers(dest="action", required=True, metavar="check|block")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = options.action(actions, "check", "check every record, count reads and bases", EXAMPLES)
     check.add_argument(
         "--batch-bases", type=options.positive, default=0, metavar="N", help="count batches as well"

@@ -32,11 +32,15 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "run", EXAMPLES)
     parser.add_argument(
-        "scenario", help="a scenario of `firsttouch plan`, or NInst_Unbound_Tt: N x T threads, not bound"
+        "scenario",
+        metavar="SCENARIO",
+        help="a scenario of `firsttouch plan`, or NInst_Unbound_Tt: N x T threads, not bound",
     )
     options.add(parser, "--aligner", required=True)
     read_inputs.add(parser)
-    parser.add_argument("-o", "--output", type=Path, help="the output file (default with --dataset: not kept)")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the output file (default with --dataset: not kept)"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--striped", action="store_true", help="a SAM file per instance: out.0.sam, out.1.sam, ...")
     form.add_argument("--sorted", action="store_true", help="one BAM file, by `samtools sort`")

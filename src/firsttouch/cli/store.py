@@ -10,6 +10,7 @@ from firsttouch.cli import options, record_inputs
 from firsttouch.errors import BadInput
 
 EXAMPLES = """\
+  firsttouch store append /shared/store results/ --json
   firsttouch store append /shared/store results/       (any number of hosts at once, without a lock)
   firsttouch store compact /shared/store               (regularly, e.g. nightly, on one host)
 
@@ -21,14 +22,14 @@ programs may still be reading them."""
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "store", EXAMPLES)
-    verbs = parser.add_subparsers(dest="verb", metavar="append|compact", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     append = options.action(
-        verbs, "append", "append records to a store, which is created if it does not exist", EXAMPLES
+        actions, "append", "append records to a store, which is created if it does not exist", EXAMPLES
     )
     append.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
     options.add(append, "records")
     append.set_defaults(run=_append)
-    compact = options.action(verbs, "compact", "join the small files of a store", EXAMPLES)
+    compact = options.action(actions, "compact", "join the small files of a store", EXAMPLES)
     compact.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
     compact.set_defaults(run=_compact)
 
