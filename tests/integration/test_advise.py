@@ -111,7 +111,7 @@ def test_an_aligner_that_breaks(firsttouch, many, stand_in, scratch):
         (["--index", "/nowhere"], "no index of bwa-mem there"),
         (["--policies", "interleave"], "--policies must include 'original'"),
         (["--policies", "best"], "no policy 'best'"),
-        (["--records", "/nowhere.jsonl"], "/nowhere.jsonl"),
+        (["--measured", "/nowhere.jsonl"], "/nowhere.jsonl"),
     ],
 )
 def test_bad_input_is_said_at_once(firsttouch, many, options, reason):
