@@ -48,32 +48,21 @@ def find(name: str, system_file: Path) -> Path | None:
     return next((f for f in (system_file.parent / name, TABLES / name) if f.is_file()), None)
 
 
-def columns(table: Path) -> list[str]:
-    """Return the names in a table's first line; raises BadInput if it cannot be read."""
-    return next(_lines(table), (0, []))[1]
-
-
-def rows(table: Path) -> Iterator[Row]:
-    """Yield the rows of a table; raises BadInput with the line of one that is too long or too short."""
-    lines = _lines(table)
-    _, header = next(lines, (0, []))
-    for number, cells in lines:
-        if len(cells) != len(header):
-            raise BadInput(f"{len(cells)} columns, but the header has {len(header)}", file=table, line=number)
-        yield Row(table, number, dict(zip(header, cells, strict=True)))
-
-
-def _lines(table: Path) -> Iterator[tuple[int, list[str]]]:
+def read(table: Path) -> tuple[list[str], list[Row]]:
+    """Return the names in a table's first line, and its rows; raises BadInput with the line of a wrong one."""
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
-            for cells in reader:
-                if cells:
-                    yield reader.line_num, cells
+            lines = [(reader.line_num, cells) for cells in reader if cells]
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}", file=table) from error
     except (csv.Error, UnicodeDecodeError) as error:
         raise BadInput(f"not a CSV table: {error}", file=table) from error
+    header = lines[0][1] if lines else []
+    for number, cells in lines:
+        if len(cells) != len(header):
+            raise BadInput(f"{len(cells)} columns, but the header has {len(header)}", file=table, line=number)
+    return header, [Row(table, number, dict(zip(header, cells, strict=True))) for number, cells in lines[1:]]
 
 
 # ----------------------------------------------------------------------
@@ -251,13 +240,13 @@ class _Entry:
         except BadInput as error:
             self.problem(f"value.unit: {error}", "value", "unit")
             return
-        if not self._has_columns(columns(table)):
+        header, rows = read(table)
+        if not self._has_columns(header):
             return
-        selected = 0
-        for row in rows(table):
-            if all(row.cells[column] == str(cell) for column, cell in entry.get("where", {}).items()):
-                selected += 1
-                yield from self._of_row(row, factor)
+        where = entry.get("where", {}).items()
+        selected = [row for row in rows if all(row.cells[column] == str(cell) for column, cell in where)]
+        for row in selected:
+            yield from self._of_row(row, factor)
         if not selected:
             self.problem(f"where selects no row of {entry['table']}", "where")
 

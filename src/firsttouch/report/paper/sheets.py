@@ -128,11 +128,11 @@ def _add_speedups(runs: Sequence[Row]) -> None:
 
 def _rows(file: Path, spec: Spec) -> Iterable[Row]:
     wanted = (*spec.text, *spec.numbers)
-    have = references.columns(file)
+    have, rows = references.read(file)
     if lacking := [c for c in wanted if c not in have]:
         raise BadInput(f"no column {', '.join(lacking)}: needed are {', '.join(wanted)}", file=file, line=1)
     seen: dict[str, int] = {}
-    for row in references.rows(file):
+    for row in rows:
         cells: dict[str, Any] = {c: row.cells[c] for c in spec.text} | {c: _number(row, c) for c in spec.numbers}
         if "instances" in cells:
             scenario = f"{cells['instances']}Inst_{cells['policy'].capitalize()}"
