@@ -35,16 +35,16 @@ class Partition:
     """
 
     name: str
-    description: str
     scheduler: str
-    launcher: str
-    access: tuple[str, ...]
-    max_jobs: int
-    time_limit: str | None
-    prepare_cmds: tuple[str, ...]
-    environs: tuple[str, ...]
-    backend: str
-    image: str
+    max_jobs: int  # by default 1: two benchmarks at once on one host would disturb each other
+    description: str = ""
+    launcher: str = "local"
+    access: tuple[str, ...] = ()
+    time_limit: str | None = None
+    prepare_cmds: tuple[str, ...] = ()
+    environs: tuple[str, ...] = ("builtin",)
+    backend: str = "native"
+    image: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,20 +151,8 @@ def _schema() -> dict[str, Any]:
 
 
 def _partition(data: dict[str, Any]) -> Partition:
-    return Partition(
-        name=data["name"],
-        description=data.get("description", ""),
-        scheduler=data["scheduler"],
-        launcher=data.get("launcher", "local"),
-        access=tuple(data.get("access", [])),
-        # Two benchmarks at once on one host would disturb each other.
-        max_jobs=int(data.get("max_jobs", 1)),
-        time_limit=data.get("time_limit"),
-        prepare_cmds=tuple(data.get("prepare_cmds", [])),
-        environs=tuple(data.get("environs", ["builtin"])),
-        backend=data.get("backend", "native"),
-        image=data.get("image", ""),
-    )
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    return Partition(**values | {"max_jobs": int(data.get("max_jobs", 1))})
 
 
 # ----------------------------------------------------------------------
