@@ -122,8 +122,8 @@ def test_firmware_that_interleaves_behind_an_unchanged_topology(system, fleet):
 )
 def test_one_or_two_of_some_channels(system, fleet, channels, share):
     # Two NUMA nodes share the channels of a package.
-    memory = dataclasses.replace(system.facts.memory, channels_per_package=2 * channels)
-    system = dataclasses.replace(system, facts=dataclasses.replace(system.facts, memory=memory))
+    facts = dataclasses.replace(system.facts, channels_per_package=2 * channels)
+    system = dataclasses.replace(system, facts=facts)
     slow = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
     verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
     assert verdict.causes == (

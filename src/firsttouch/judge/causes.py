@@ -231,12 +231,12 @@ def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None
 
 def _lacks_channel(share: float, bank: str, facts: Facts | None) -> bool:
     """Return whether *share* of the bandwidth of *bank* is that with one or two memory channels fewer."""
-    if facts is None or facts.memory is None or not facts.memory.channels_per_package:
+    if facts is None or not facts.channels_per_package:
         return any(abs(share - (c - 1) / c) <= min(_NEAR, 1 / (4 * c)) for c in (2, 3, 4, 6, 8, 12))
     packages = dict(zip(map(str, facts.numa_node_numbers), facts.package_of_numa_node, strict=True))
     package = packages.get(bank)
     nodes = sum(p == package for p in packages.values()) if package is not None else 1
-    channels = max(1, facts.memory.channels_per_package // nodes)
+    channels = max(1, facts.channels_per_package // nodes)
     near = min(_NEAR, 1 / (4 * channels))
     return any(abs(share - (channels - lost) / channels) <= near for lost in (1, 2) if lost < channels)
 

@@ -60,34 +60,11 @@ CHANNEL_BYTES = 8
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache: level, type (data or unified), size (bytes) and how many PUs share it; None: unknown."""
+    """A cache: level, size, and how many PUs share it; None: unknown."""
 
     level: int
-    type: str | None
     size_bytes: int
     pus: int | None
-    source: str
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The memory modules: transfers per second and channels per package; None: unknown."""
-
-    type: str
-    transfer_rate: float | None
-    channels_per_package: int | None
-    source: str
-
-
-@dataclass(frozen=True)
-class Interconnect:
-    """The links between packages: transfers per second and link width in bits; None: unknown."""
-
-    type: str
-    links_per_package: int | None
-    transfer_rate: float | None
-    width_bits: int | None
-    source: str
 
 
 @dataclass(frozen=True)
@@ -97,6 +74,7 @@ class Facts:
     ``numa_node_numbers``, ``package_of_numa_node`` (None: of no package, or of several),
     ``cores_per_numa_node`` and ``memory_per_numa_node`` (bytes) have one entry per NUMA node, in ascending
     order of the kernel's numbers; so has ``distances`` (the firmware's, 10 is local; None: not known).
+    ``transfer_rate`` (per second) and ``channels_per_package`` are those of the memory; None: unknown.
     """
 
     processor: str
@@ -108,11 +86,10 @@ class Facts:
     threads_per_core: int
     pus: int
     memory_per_numa_node: tuple[int, ...]
-    memory: Memory | None
+    transfer_rate: float | None
+    channels_per_package: int | None
     distances: tuple[tuple[int, ...], ...] | None
     caches: tuple[Cache, ...]
-    interconnect: Interconnect | None
-    source: str
 
     @property
     def cores(self) -> int:
@@ -130,9 +107,9 @@ class Facts:
         Thesis section 3.2, formula 3.1: transfers per second x channels x word size. Every channel must have a
         module.
         """
-        if self.memory is None or not self.memory.transfer_rate or not self.memory.channels_per_package:
+        if not self.transfer_rate or not self.channels_per_package:
             return None
-        return self.memory.transfer_rate * self.memory.channels_per_package * CHANNEL_BYTES
+        return self.transfer_rate * self.channels_per_package * CHANNEL_BYTES
 
     def relation(self, pu_node: int, bank: int) -> Relation | None:
         """Return how the PUs of NUMA node *pu_node* relate to the memory of NUMA node *bank*.
@@ -177,49 +154,50 @@ class Facts:
 
 
 def build(document: Document, problems: Problems) -> Facts:
-    """Return the facts of a document that fits the schema; contradictions are added to *problems*."""
+    """Return the facts of a document that fits the schema, and note contradictions as its problems."""
     data = document.data["facts"]
-    count = int(data["numa_nodes"])
-    per_node: dict[str, tuple[Any, ...]] = {}
-    for key, default in (
-        ("numa_node_numbers", tuple(range(count))),
-        ("package_of_numa_node", _packages(count, int(data["packages"]))),
-        ("cores_per_numa_node", ()),
-        ("memory_per_numa_node", ()),
-    ):
+    count, packages = int(data["numa_nodes"]), int(data["packages"])
+
+    def problem(reason: str, *where: str) -> None:
+        problems.add(document.line("facts", *where), f"facts.{'.'.join(where)}{reason}")
+
+    def per_node(key: str, default: Sequence[Any] = ()) -> tuple[Any, ...]:
         value = data.get(key, default)
-        per_node[key] = tuple(value) if isinstance(value, (list, tuple)) else (value,) * count
-        if len(per_node[key]) != count:
-            reason = f"facts.{key} has {len(per_node[key])} entries for {count} NUMA nodes"
-            problems.add(document.line("facts", key), reason)
-    numbers = per_node["numa_node_numbers"]
+        values = (value,) * count if isinstance(value, (str, int, float)) else tuple(value)
+        if len(values) != count:
+            problem(f" has {len(values)} entries for {count} NUMA nodes", key)
+        return values
+
+    numbers = per_node("numa_node_numbers", range(count))
     if list(numbers) != sorted(set(numbers)):
-        line = document.line("facts", "numa_node_numbers")
-        problems.add(line, "facts.numa_node_numbers are not ascending")
-    if any(p is not None and p >= data["packages"] for p in per_node["package_of_numa_node"]):
-        reason = f"facts.package_of_numa_node: packages are numbered from 0 to {data['packages'] - 1}"
-        problems.add(document.line("facts", "package_of_numa_node"), reason)
+        problem(" are not ascending", "numa_node_numbers")
+    package_of = per_node("package_of_numa_node", _packages(count, packages))
+    if any(p is not None and p >= packages for p in package_of):
+        problem(f": packages are numbered from 0 to {packages - 1}", "package_of_numa_node")
     matrix = data.get("distances", {}).get("matrix")
     if matrix is not None and (len(matrix) != count or any(len(row) != count for row in matrix)):
-        reason = f"facts.distances.matrix is not {count} x {count}, one row per NUMA node"
-        problems.add(document.line("facts", "distances", "matrix"), reason)
-    cores = tuple(int(c) for c in per_node["cores_per_numa_node"])
+        problem(f" is not {count} x {count}, one row per NUMA node", "distances", "matrix")
+    cores = tuple(map(int, per_node("cores_per_numa_node")))
     threads = int(data["threads_per_core"])
+    memory = data.get("memory", {})
+    rate = memory.get("transfer_rate")
     return Facts(
         processor=data["processor"],
-        packages=int(data["packages"]),
+        packages=packages,
         numa_nodes=count,
-        numa_node_numbers=tuple(int(n) for n in numbers),
-        package_of_numa_node=tuple(None if p is None else int(p) for p in per_node["package_of_numa_node"]),
+        numa_node_numbers=tuple(map(int, numbers)),
+        package_of_numa_node=tuple(map(_whole, package_of)),
         cores_per_numa_node=cores,
         threads_per_core=threads,
         pus=int(data.get("pus", sum(cores) * threads)),
-        memory_per_numa_node=tuple(units.parse_bytes(m) for m in per_node["memory_per_numa_node"]),
-        memory=_memory(data["memory"]) if "memory" in data else None,
-        distances=None if matrix is None else tuple(tuple(int(d) for d in row) for row in matrix),
-        caches=tuple(_cache(c) for c in data.get("caches", [])),
-        interconnect=_interconnect(data["interconnect"]) if "interconnect" in data else None,
-        source=data.get("source", ""),
+        memory_per_numa_node=tuple(map(units.parse_bytes, per_node("memory_per_numa_node"))),
+        transfer_rate=None if rate is None else units.parse(rate, "transfers per second"),
+        channels_per_package=_whole(memory.get("channels_per_package")),
+        distances=None if matrix is None else tuple(tuple(map(int, row)) for row in matrix),
+        caches=tuple(
+            Cache(int(cache["level"]), units.parse_bytes(cache["size"]), _whole(cache.get("pus")))
+            for cache in data.get("caches", [])
+        ),
     )
 
 
@@ -230,29 +208,5 @@ def _packages(numa_nodes: int, packages: int) -> Sequence[int | None]:
     return tuple(i // (numa_nodes // packages) for i in range(numa_nodes))
 
 
-def _rate(data: dict[str, Any]) -> float | None:
-    return units.parse(data["transfer_rate"], "transfers per second") if "transfer_rate" in data else None
-
-
-def _memory(data: dict[str, Any]) -> Memory:
-    channels = data.get("channels_per_package")
-    return Memory(
-        data.get("type", ""), _rate(data), None if channels is None else int(channels), data.get("source", "")
-    )
-
-
-def _cache(data: dict[str, Any]) -> Cache:
-    size = units.parse_bytes(data["size"])
-    pus = None if data.get("pus") is None else int(data["pus"])
-    return Cache(int(data["level"]), data.get("type"), size, pus, data.get("source", ""))
-
-
-def _interconnect(data: dict[str, Any]) -> Interconnect:
-    links, width = data.get("links_per_package"), data.get("width_bits")
-    return Interconnect(
-        type=data["type"],
-        links_per_package=None if links is None else int(links),
-        transfer_rate=_rate(data),
-        width_bits=None if width is None else int(width),
-        source=data.get("source", ""),
-    )
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)

@@ -118,11 +118,11 @@ def of_modules(modules: Sequence[Module]) -> Theoretical:
 def of_facts(facts: Facts, source: str) -> Theoretical:
     """Return the bandwidth from a system's facts: that of one package times the number of packages."""
     per_package = facts.theoretical_bandwidth()
-    if per_package is None or facts.memory is None or facts.memory.channels_per_package is None:
+    if per_package is None or facts.channels_per_package is None:
         reason = "the facts lack the memory's channels or transfer rate"
         return Theoretical(None, source=source, reason=reason)
-    channels = facts.memory.channels_per_package * facts.packages
-    return Theoretical(per_package * facts.packages, channels, facts.memory.transfer_rate, source=source)
+    channels = facts.channels_per_package * facts.packages
+    return Theoretical(per_package * facts.packages, channels, facts.transfer_rate, source=source)
 
 
 def read() -> Theoretical:
