@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations_with_replacement, product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,10 @@ def _alternatives(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     choices = [v["any"] if isinstance(v, dict) else [v] for v in parameters.values()]
     for values in product(*choices):
         yield _tuples(dict(zip(parameters, values, strict=True)))
+
+
+#: A reference with its parameters, normalised.
+_Given = tuple[dict[str, Any], Reference]
 
 
 def build(document: Document, facts: Facts, problems: Problems) -> tuple[Reference, ...]:
@@ -318,47 +323,26 @@ def _cell(text: str) -> str | int:
 
 
 def _refuse_ambiguous(references: Iterable[Reference], facts: Facts, problems: Problems) -> None:
-    """Add a problem for two references that match one record with the same number of parameters."""
-    by_target: dict[tuple[str, str, int], list[Reference]] = {}
+    """Add a problem for two references match one record with the same number of parameters."""
+    by_target: dict[tuple[str, str, int], dict[tuple[frozenset[str], frozenset[str]], list[_Given]]] = {}
     for reference in references:
         target = (reference.check, reference.metric, len(reference.parameters))
-        by_target.setdefault(target, []).append(reference)
-    for alike in by_target.values():
-        # (names of parameters, names with the derived relation) -> the references with their values.
-        by_names: dict[tuple[frozenset[str], frozenset[str]], list[tuple[dict[str, Any], Reference]]] = {}
-        firsts: dict[Any, Reference] = {}
-        for reference in alike:
-            first = firsts.setdefault(frozenset(reference.parameters.items()), reference)
-            if first is not reference:
-                problems.add(reference.line, _ambiguous(reference, first))
+        given = normalise(reference.parameters, facts)
+        names = frozenset(reference.parameters), frozenset(given)
+        by_target.setdefault(target, {}).setdefault(names, []).append((given, reference))
+    for by_names in by_target.values():
+        for (names, some), (other_names, others) in combinations_with_replacement(by_names.items(), 2):
+            if some is not others and names[0] == other_names[0]:
                 continue
-            given = normalise(reference.parameters, facts)
-            by_names.setdefault((frozenset(reference.parameters), frozenset(given)), []).append((given, reference))
-        for (names, some), (other_names, others) in combinations(by_names.items(), 2):
-            if names[0] != other_names[0]:
-                _refuse_equal(some, others, sorted(names[1] & other_names[1]), problems)
-
-
-def _refuse_equal(
-    some: Sequence[tuple[dict[str, Any], Reference]],
-    others: Sequence[tuple[dict[str, Any], Reference]],
-    shared: Sequence[str],
-    problems: Problems,
-) -> None:
-    """Add a problem for two references, one of each list, with equal values of all *shared* parameters."""
-    first: dict[tuple[Any, ...], Reference] = {}
-    for given, reference in some:
-        values = tuple(given[name] for name in shared)
-        first[values] = min(first.get(values, reference), reference, key=lambda r: r.line)
-    for given, reference in others:
-        other = first.get(tuple(given[name] for name in shared))
-        if other is not None:
-            earlier, later = sorted((other, reference), key=lambda r: r.line)
-            problems.add(later.line, _ambiguous(later, earlier))
-
-
-def _ambiguous(later: Reference, first: Reference) -> str:
-    return (
-        f"matches the same records of {later.check}/{later.metric} as the reference on line {first.line}, "
-        "equally specifically: give one of them another parameter"
-    )
+            values = itemgetter(*shared) if (shared := names[1] & other_names[1]) else lambda _: None
+            first: dict[Any, Reference] = {}
+            for given, reference in some:
+                first.setdefault(values(given), reference)
+            for given, reference in others:
+                if (other := first.get(values(given), reference)) is not reference:
+                    earlier, later = sorted((other, reference), key=lambda r: r.line)
+                    problems.add(
+                        later.line,
+                        f"matches the same records of {later.check}/{later.metric} as the reference on line "
+                        f"{earlier.line}, equally specifically: give one of them another parameter",
+                    )
