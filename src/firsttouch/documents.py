@@ -38,32 +38,18 @@ _MOST_VALUES = 100_000
 _VALIDATOR = Path(__file__).stat().st_mtime_ns
 
 
-@dataclass
-class Problems:
-    """Collects the errors of a file, to report the one with the lowest line."""
-
-    file: str | Path
-    reasons: list[tuple[int, str]] = field(default_factory=list)
-
-    def add(self, line: int, reason: str) -> None:
-        """Note that *line* is wrong because of *reason*."""
-        self.reasons.append((line, reason))
-
-    def check(self) -> None:
-        """Raise BadInput for the error with the lowest line, if there is any."""
-        if self.reasons:
-            line, reason = min(self.reasons, key=lambda problem: problem[0])
-            raise BadInput(" ".join(reason.split()), file=self.file, line=line)
-
-
 @dataclass(frozen=True)
 class Document:
-    """A parsed file: its *text*, its *data*, and a function from the path of a value to its 1-based line."""
+    """A parsed file: its *text*, its *data*, and a function from the path of a value to its 1-based line.
+
+    *problems* are the lines that are wrong, with the reasons.
+    """
 
     file: str | Path
     text: str
     data: Any
     line_of: Callable[[Where], int]
+    problems: list[tuple[int, str]] = field(default_factory=list)
 
     def line(self, *where: str | int) -> int:
         """Return the line of the value at *where*, or of the nearest value that holds it."""
@@ -72,6 +58,16 @@ class Document:
     def error(self, reason: str, *where: str | int) -> BadInput:
         """Return the error that the value at *where* is wrong because of *reason*."""
         return BadInput(reason, file=self.file, line=self.line(*where))
+
+    def problem(self, reason: str, *where: str | int) -> None:
+        """Note that the value at *where* is wrong because of *reason*."""
+        self.problems.append((self.line(*where), reason))
+
+    def refuse_problems(self) -> None:
+        """Raise BadInput for the problem with the lowest line, if there is any."""
+        if self.problems:
+            line, reason = min(self.problems, key=lambda problem: problem[0])
+            raise BadInput(" ".join(reason.split()), file=self.file, line=line)
 
     def check(self, schema: Mapping[str, Any]) -> None:
         """Raise BadInput for the first value, by line, that the JSON Schema *schema* does not allow.
@@ -85,11 +81,10 @@ class Document:
         digest = hashlib.sha256(f"{schema}\0{_VALIDATOR}\0{self.text}".encode()).hexdigest()
         if stamp is not None and _content(stamp) == digest:
             return
-        problems = Problems(self.file)
         for error in _validator(schema).iter_errors(self.data):
             for where, reason in _reasons(error):
-                problems.add(self.line(*where), reason)
-        problems.check()
+                self.problem(reason, *where)
+        self.refuse_problems()
         if stamp is not None:
             with contextlib.suppress(OSError):  # a cache that this user may not write
                 stamp.parent.mkdir(parents=True, exist_ok=True)

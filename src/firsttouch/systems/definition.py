@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch import documents, paths
-from firsttouch.documents import Document, Problems
+from firsttouch.documents import Document
 from firsttouch.errors import BadInput, none_such
 from firsttouch.host.topology import Topology
 from firsttouch.systems import draft
@@ -119,20 +119,17 @@ def build(document: Document, *, path: Path | None) -> System:
     if path is not None:  # a draft fits the schema: validating it would take longer than most commands
         document.check(_schema())
     data = document.data
-    problems = Problems(document.file)
     if path is not None and data["name"] != path.stem:
-        line = document.line("name")
-        problems.add(line, f"name is '{data['name']}' in a file that is called {path.name}")
+        document.problem(f"name is '{data['name']}' in a file that is called {path.name}", "name")
     names: set[str] = set()
     for i, partition in enumerate(data["partitions"]):
         if partition["name"] in names:
-            line = document.line("partitions", i, "name")
-            problems.add(line, f"a second partition '{partition['name']}'")
+            document.problem(f"a second partition '{partition['name']}'", "partitions", i, "name")
         names.add(partition["name"])
-    facts = facts_module.build(document, problems)
-    problems.check()  # references are built from the facts
-    references = references_module.build(document, facts, problems)
-    problems.check()
+    facts = facts_module.build(document)
+    document.refuse_problems()  # references are built from the facts
+    references = references_module.build(document, facts)
+    document.refuse_problems()
     return System(
         name=data["name"],
         description=data["description"],

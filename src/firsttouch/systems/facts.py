@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from firsttouch import units
-from firsttouch.documents import Document, Problems
+from firsttouch.documents import Document
 
 # ----------------------------------------------------------------------
 # The checks, metrics and parameters that references may name. A reference with any other name is an error: it
@@ -153,13 +153,13 @@ class Facts:
         return package is not None and package == self.package_of_numa_node[b]
 
 
-def build(document: Document, problems: Problems) -> Facts:
+def build(document: Document) -> Facts:
     """Return the facts of a document that fits the schema, and note contradictions as its problems."""
     data = document.data["facts"]
     count, packages = int(data["numa_nodes"]), int(data["packages"])
 
     def problem(reason: str, *where: str) -> None:
-        problems.add(document.line("facts", *where), f"facts.{'.'.join(where)}{reason}")
+        document.problem(f"facts.{'.'.join(where)}{reason}", "facts", *where)
 
     def per_node(key: str, default: Sequence[Any] = ()) -> tuple[Any, ...]:
         value = data.get(key, default)

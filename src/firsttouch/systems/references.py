@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch import units
-from firsttouch.documents import Document, Problems, Where
+from firsttouch.documents import Document, Where
 from firsttouch.errors import BadInput
 from firsttouch.paths import TABLES
 from firsttouch.systems.facts import METRICS, PARAMETERS, RELATIONS, Facts
@@ -134,28 +134,26 @@ def _alternatives(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 _Given = tuple[dict[str, Any], Reference]
 
 
-def build(document: Document, facts: Facts, problems: Problems) -> tuple[Reference, ...]:
-    """Return all references of a document that fits the schema; contradictions are added to *problems*."""
+def build(document: Document, facts: Facts) -> tuple[Reference, ...]:
+    """Return all references of a document that fits the schema, and note contradictions as its problems."""
     references: list[Reference] = []
     for i, entry in enumerate(document.data.get("references", [])):
-        builder = _Entry(document, facts, problems, i, entry)
+        builder = _Entry(document, facts, i, entry)
         references.extend(builder.from_table() if "table" in entry else builder.direct())
-    _refuse_ambiguous(references, facts, problems)
+    document.problems.extend(_ambiguous(references, facts))
     return tuple(references)
 
 
 class _Entry:
     """One entry of a file's list of references."""
 
-    def __init__(
-        self, document: Document, facts: Facts, problems: Problems, index: int, entry: dict[str, Any]
-    ) -> None:
-        self.document, self.facts, self.problems, self.entry = document, facts, problems, entry
+    def __init__(self, document: Document, facts: Facts, index: int, entry: dict[str, Any]) -> None:
+        self.document, self.facts, self.entry = document, facts, entry
         self.where: Where = ("references", index)
         self.targets = list(self._targets())
 
     def problem(self, reason: str, *where: str | int) -> None:
-        self.problems.add(self.document.line(*self.where, *where), reason)
+        self.document.problem(reason, *self.where, *where)
 
     def _targets(self) -> Iterator[tuple[str, str, str]]:
         """Yield (check, metric, unit) of the entry's metrics."""
@@ -322,8 +320,8 @@ def _cell(text: str) -> str | int:
     return int(text) if text.isdecimal() and len(text) < 19 else text
 
 
-def _refuse_ambiguous(references: Iterable[Reference], facts: Facts, problems: Problems) -> None:
-    """Add a problem for two references match one record with the same number of parameters."""
+def _ambiguous(references: Iterable[Reference], facts: Facts) -> Iterator[tuple[int, str]]:
+    """Yield line and reason if two references match one record with the same number of parameters."""
     by_target: dict[tuple[str, str, int], dict[tuple[frozenset[str], frozenset[str]], list[_Given]]] = {}
     for reference in references:
         target = (reference.check, reference.metric, len(reference.parameters))
@@ -341,7 +339,7 @@ def _refuse_ambiguous(references: Iterable[Reference], facts: Facts, problems: P
             for given, reference in others:
                 if (other := first.get(values(given), reference)) is not reference:
                     earlier, later = sorted((other, reference), key=lambda r: r.line)
-                    problems.add(
+                    yield (
                         later.line,
                         f"matches the same records of {later.check}/{later.metric} as the reference on line "
                         f"{earlier.line}, equally specifically: give one of them another parameter",
