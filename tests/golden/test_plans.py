@@ -170,7 +170,7 @@ def test_the_text_is_as_wide_as_a_terminal(capsys, request, name):
     document = json.loads(capsys.readouterr().out)
     assert list(document) == ["topology", "scenarios", "infeasible"]
     for scenario in document["scenarios"]:
-        assert list(scenario) == ["name", "instances", "threads", "policy", "placements"]
+        assert list(scenario) == ["name", "alias", "instances", "threads", "policy", "placements"]
         assert {"pus", "numa_nodes", "numactl"} <= set(scenario["placements"][0])
         assert f"{scenario['name']} " in text
         if scenario["instances"] <= 8:

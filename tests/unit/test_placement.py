@@ -14,8 +14,8 @@ from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host.cpusets import parse_list
 from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.memory_fit import Need
-from firsttouch.scenarios.placement import plan
-from firsttouch.scenarios.policies import chosen, refusal
+from firsttouch.scenarios.placement import alias_of, name_of, parse_name, plan
+from firsttouch.scenarios.policies import chosen, policies, refusal
 from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.unit
@@ -483,3 +483,57 @@ def test_instances_that_nobody_binds(opteron):
         planned.scenario("5Inst_Unbound_16t")
     assert not any("Unbound" in s.name for s in planned.scenarios)
     assert all(p.name != "unbound" for p in (*chosen("thesis"), *chosen("all")))
+
+
+@given(st.integers(1, 999_999), st.integers(1, 999_999), st.sampled_from(list(policies())), st.booleans())
+def test_a_name_and_an_alias_give_back_what_they_were_made_of(instances, threads, name, upper):
+    policy = policies()[name]
+    for text, each in (
+        (alias_of(instances, policy, threads), threads),
+        (name_of(instances, policy, threads), threads),
+        (name_of(instances, policy), None),
+    ):
+        assert parse_name(text.upper() if upper else text) == (instances, policy, each)
+
+
+@given(st.from_regex(r"[0-9]{0,3}(x|Inst_)[0-9a-z-]{0,12}(_[0-9]{0,2}t?)?", fullmatch=True))
+def test_a_text_is_the_name_of_one_scenario_or_of_none(text):
+    parts = parse_name(text)
+    if parts is None:
+        return
+    instances, policy, threads = parts
+    written = {name_of(instances, policy, threads).lower()}
+    if threads:
+        written |= {alias_of(instances, policy, threads), f"{instances}x{threads}-{policy.name}"}
+    assert text.lower() in written
+
+
+@given(topologies(), st.sampled_from(["thesis", "original,unbound"]))
+@settings(deadline=None, max_examples=50)
+def test_an_alias_is_the_scenario_of_the_name(host, wanted):
+    try:
+        planned = plan(host, policies=wanted)
+    except BadInput:
+        assume(False)
+    aliases = [s.alias for s in planned.scenarios]
+    assert len(set(aliases)) == len(aliases)
+    for scenario in planned.scenarios:
+        assert planned.scenario(scenario.alias) == planned.scenario(scenario.name) == scenario
+
+
+def test_aliases_on_the_opteron():
+    host = topology_of(load("amd-opteron").facts)
+    planned = plan(host, Need(index_bytes=40 * GIB))
+    names = {
+        "1x64-default": "1Inst_Original",
+        "1x8-local": "1Inst_Localalloc_8t",
+        "1x64-INTERLEAVE": "1Inst_Interleave",
+    }
+    assert {alias: planned.scenario(alias).name for alias in names} == names
+    assert plan(host).scenario("16x4-unbound").name == "16Inst_Unbound"
+    assert plan(host).scenario("5x3-bound").name == "5Inst_Original_3t"
+    with pytest.raises(CannotHere, match=r"^scenario 8Inst_Original: instance 0 needs"):
+        planned.scenario("8x8-bound")
+    for wrong in ("8x8", "8x8-", "8x8-default", "1x64-bound", "0x8-bound", "8x8-nothing", "8x8-bound_8t"):
+        with pytest.raises(BadInput, match=f"no scenario '{wrong}'"):
+            planned.scenario(wrong)

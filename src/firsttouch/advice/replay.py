@@ -22,7 +22,8 @@ from firsttouch.advice.costs import Candidate
 from firsttouch.advice.posterior import Prior, Trial, prior
 from firsttouch.advice.search import Outcome, Rules, search
 from firsttouch.errors import BadInput
-from firsttouch.scenarios.policies import Extent, policies
+from firsttouch.scenarios.placement import extent_of
+from firsttouch.scenarios.policies import policies
 
 COLUMNS = ("aligner", "system", "dataset", "instances", "threads_per_instance", "policy", "mean_s", "error_pct")
 #: The error (percent) of scenarios in a cell without any errors.
@@ -200,11 +201,6 @@ class Simulated:
         return Trial(FRACTION, FRACTION * row.seconds * noise)
 
 
-def extent(instances: int) -> Extent:
-    """Return whether each of *instances* has the whole host or a part of it."""
-    return "whole" if instances == 1 else "part"
-
-
 def expected(rows: Sequence[Row]) -> Prior:
     """Return the prior of a cell's rows; the tables have neither a topology nor the size of an index.
 
@@ -218,7 +214,7 @@ def expected(rows: Sequence[Row]) -> Prior:
 
     def candidate(row: Row) -> Candidate:
         policy = all_policies.get(row.policy)
-        spread = policy is not None and policy.pages[extent(row.instances)] == "even"
+        spread = policy is not None and policy.pages[extent_of(row.instances)] == "even"
         own_banks = max(1, banks // row.instances)
         return Candidate(row.name, row.instances, row.threads, row.policy, spread=spread, banks=own_banks)
 

@@ -22,7 +22,7 @@ from firsttouch.scenarios.placement import Scenario, plan
 
 EXAMPLES = """\
   firsttouch run 1Inst_Interleave --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz -o out.sam
-  firsttouch run 4Inst_Original --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam --json
+  firsttouch run 4x16-bound --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam --json
   firsttouch run 8Inst_Original --aligner snap --index idx/hg --reads pairs.fq --interleaved --sorted -o out.bam
   firsttouch run 4Inst_Unbound_16t --aligner bowtie2 --dataset lambda --reads-per-thread 100000
   firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl"""
@@ -34,7 +34,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "scenario",
         metavar="SCENARIO",
-        help="a scenario of `firsttouch plan`, or NInst_Unbound_Tt: N x T threads, not bound",
+        help="a scenario of `firsttouch plan`, or NxT-unbound: N x T threads, not bound",
     )
     options.add(parser, "--aligner", required=True)
     read_inputs.add(parser)

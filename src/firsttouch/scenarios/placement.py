@@ -14,14 +14,45 @@ from typing import Any
 from firsttouch.errors import BadInput, CannotHere, did_you_mean
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
+from firsttouch.scenarios import policies
 from firsttouch.scenarios.layout import SCALING_EIGHTHS, Layout, Share
 from firsttouch.scenarios.memory_fit import Need, shortage
-from firsttouch.scenarios.policies import Extent, Policy, chosen, policies, refusal
+from firsttouch.scenarios.policies import Extent, Policy, chosen, refusal
 
 __all__ = ["SCALING_EIGHTHS", "Need", "Placement", "Plan", "Scenario", "plan"]
 
 #: The name of a scenario: instances, policy and, optionally, threads of each instance.
-_NAME = re.compile(r"([1-9]\d{0,5})Inst_([a-z-]+?)(?:_([1-9]\d{0,5})t)?", re.IGNORECASE)
+_NAME = re.compile(r"([1-9]\d{0,5})Inst_([a-z-]+?)(?:_([1-9]\d{0,5})t)?", re.IGNORECASE | re.ASCII)
+#: Its alias: instances, threads of each instance, and the alias of the policy.
+_ALIAS = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})-([a-z-]+)", re.IGNORECASE | re.ASCII)
+
+
+def extent_of(instances: int) -> Extent:
+    """Return whether each of *instances* has the whole host or a part of it."""
+    return "whole" if instances == 1 else "part"
+
+
+def name_of(instances: int, policy: Policy, threads: int | None = None) -> str:
+    """Return the thesis's name of a scenario: 8Inst_Original, or with *threads* per instance 8Inst_Original_4t."""
+    return f"{instances}Inst_{policy.name.capitalize()}" + (f"_{threads}t" if threads else "")
+
+
+def alias_of(instances: int, policy: Policy, threads: int) -> str:
+    """Return the readable name of a scenario, such as 8x16-bound."""
+    return f"{instances}x{threads}-{policies.alias_of(policy, extent_of(instances))}"
+
+
+def parse_name(text: str) -> tuple[int, Policy, int | None] | None:
+    """Return instances, policy and threads of a scenario's name or alias, ignoring case; None if it is neither."""
+    if match := _ALIAS.fullmatch(text):
+        number, threads, word = match.groups()
+        policy = policies.of_alias(word.lower(), extent_of(int(number)))
+    elif match := _NAME.fullmatch(text):
+        number, word, threads = match.groups()
+        policy = policies.policies().get(word.lower())
+    else:
+        return None
+    return (int(number), policy, int(threads) if threads else None) if policy else None
 
 
 @dataclass(frozen=True)
@@ -52,7 +83,7 @@ class Scenario:
     """N *instances* of *threads* threads each under one *policy*; *name* as in the thesis (8Inst_Original).
 
     Without a suffix it uses all usable PUs. With fewer, a suffix has the threads of each instance, as in table 5.2
-    (its 2x32t): 2Inst_Original_16t is 2 x 16 threads.
+    (its 2x32t): 2Inst_Original_16t is 2 x 16 threads. The *alias* always has the threads: 2x16-bound.
     """
 
     name: str
@@ -61,10 +92,16 @@ class Scenario:
     policy: str
     placements: tuple[Placement, ...]
 
+    @property
+    def alias(self) -> str:
+        """The readable name."""
+        return alias_of(self.instances, policies.policy(self.policy), self.threads)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of ``plan --json``."""
         return {
             "name": self.name,
+            "alias": self.alias,
             "instances": self.instances,
             "threads": self.threads,
             "policy": self.policy,
@@ -81,28 +118,29 @@ class Plan:
     _planner: _Planner | None = field(default=None, repr=False, compare=False)
 
     def scenario(self, name: str) -> Scenario:
-        """Return a scenario by name, ignoring case; raises CannotHere or BadInput with the reason.
+        """Return a scenario by name or alias, ignoring case; raises CannotHere or BadInput with the reason.
 
         Any N x T under any policy is accepted, not only the listed scenarios.
         """
         for scenario in self.scenarios:
-            if scenario.name.lower() == name.lower():
+            if name.lower() in {scenario.name.lower(), scenario.alias}:
                 return scenario
+        parts = parse_name(name)
+        same = {name.lower()}
+        if parts and parts[2] and self._planner:
+            same.add(self._planner.name(parts[0], parts[1], parts[2]).lower())
         for infeasible, reason in self.infeasible:
-            if infeasible.lower() == name.lower():
+            if infeasible.lower() in same:
                 raise CannotHere(f"scenario {infeasible}: {reason}")
         have = f"this host has {', '.join(s.name for s in self.scenarios)}"
-        parts = _NAME.fullmatch(name)
-        if not parts or parts[2].lower() not in policies():
-            names = [s.name for s in self.scenarios]
+        if not parts:
+            names = [text for s in self.scenarios for text in (s.name, s.alias)]
             raise BadInput(f"no scenario '{name}': {have}{did_you_mean(name, names)}")
         if self._planner is None:
             raise CannotHere(f"scenario {name}: {have}")
-        policy = policies()[parts[2].lower()]
+        instances, policy, each = parts
         try:
-            shares, threads = self._planner.layout.division(
-                int(parts[1]), int(parts[3]) if parts[3] else None, bound=policy.binds
-            )
+            shares, threads = self._planner.layout.division(instances, each, bound=policy.binds)
         except CannotHere as error:
             raise CannotHere(f"scenario {name}: {error}; {have}") from error
         scenario, reason = self._planner.scenario(shares, threads, policy)
@@ -147,16 +185,19 @@ class _Planner:
     layout: Layout
     need: Need
 
+    def name(self, instances: int, policy: Policy, threads: int) -> str:
+        """Return the thesis's name of a scenario on this host."""
+        return name_of(instances, policy, None if threads * instances == self.layout.total else threads)
+
     def scenario(self, shares: list[Share], threads: int, policy: Policy) -> tuple[Scenario, str]:
         topology = self.layout.topology
-        extent: Extent = "whole" if len(shares) == 1 else "part"
+        extent = extent_of(len(shares))
         if not policy.binds:
             shares, _ = self.layout.division(len(shares), threads, bound=False)
         # Unbound instances share everything, and thus one placement.
         first = self._placement(shares[0], extent, policy)
         placements = tuple(first if s is shares[0] else self._placement(s, extent, policy) for s in shares)
-        suffix = "" if threads * len(shares) == self.layout.total else f"_{threads}t"
-        name = f"{len(shares)}Inst_{policy.name.capitalize()}{suffix}"
+        name = self.name(len(shares), policy, threads)
         reason = refusal(policy, format_list(self.layout.banks)) if topology.here else ""
         banks = [p.numa_nodes for p in placements]
         even = policy.pages[extent] == "even"

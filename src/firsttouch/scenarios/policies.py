@@ -7,7 +7,7 @@ import functools
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,7 @@ from firsttouch.tools import run_tool
 
 Extent = Literal["whole", "part"]
 PAGES = ("anywhere", "inside", "even")
+_NAME = r"^[a-z]+(-[a-z]+)*\Z"
 _OPTIONS = {"type": "array", "items": {"type": "string"}}
 #: A policy in numa_maps: mode (two contain a space), flags, and NUMA nodes (mm/mempolicy.c, mpol_to_str).
 _MODE = re.compile(r"[0-9a-f]+ ((?:prefer \(many\)|weighted interleave|[a-z]+)(?:=[^: ]+)?)(\S*)")
@@ -37,6 +38,7 @@ _POLICY: dict[str, Any] = {
     "required": ["title", "whole", "part", "mode", "pages", "tolerance"],
     "properties": {
         "title": {"type": "string"},
+        "alias": _both({"type": "string", "pattern": _NAME}),
         "whole": _OPTIONS,
         "part": _OPTIONS,
         "mode": _both({"type": "string"}),
@@ -50,7 +52,7 @@ _POLICY: dict[str, Any] = {
 #: The names become parts of scenario names.
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "propertyNames": {"pattern": "^[a-z]+(-[a-z]+)*$"},
+    "propertyNames": {"pattern": _NAME},
     "additionalProperties": _POLICY,
 }
 
@@ -69,6 +71,7 @@ class Policy:
     mode: Mapping[str, str]
     pages: Mapping[str, str]
     tolerance: float
+    alias: Mapping[str, str] = field(default_factory=dict)
     since: str = ""
     setting: tuple[str, ...] = ()
     unlisted: bool = False
@@ -128,6 +131,25 @@ def policy(name: str) -> Policy:
         return policies()[name]
     except KeyError:
         raise BadInput(none_such("policy", name, policies())) from None
+
+
+def _aliases(extent: Extent) -> dict[str, Policy]:
+    """Return all policies by their names and aliases; names take precedence, then earlier policies."""
+    by_alias: dict[str, Policy] = {}
+    for policy in policies().values():
+        by_alias.setdefault(policy.alias.get(extent, policy.name), policy)
+    return by_alias | policies()
+
+
+def of_alias(text: str, extent: Extent) -> Policy | None:
+    """Return the policy with that alias or name, or None."""
+    return _aliases(extent).get(text)
+
+
+def alias_of(policy: Policy, extent: Extent) -> str:
+    """Return the alias of *policy*, or its name if the alias means another policy."""
+    alias = policy.alias.get(extent, policy.name)
+    return alias if of_alias(alias, extent) is policy else policy.name
 
 
 def chosen(text: str) -> tuple[Policy, ...]:
