@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from math import ceil, floor, log10
 from typing import Any, Literal
 
@@ -333,8 +334,6 @@ def draw_lines(
 # Horizontal bars with error bars, single and in groups.
 
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++")
-_BAR = 34
-_BESIDE_BAR = 16
 #: Room (px) for a heading above the legend.
 _HEADING = 22
 
@@ -351,113 +350,87 @@ class Bar:
     kind: str
 
 
+@dataclass(frozen=True)
+class _Look:
+    """Sizes of bars: *height* is a part of *pitch* (px), *room* the length of the axis over the longest bar."""
+
+    pitch: int
+    height: float
+    cap: int
+    line: float
+    text: int
+    gap: int
+    room: float
+    widest_label: int
+
+
+_WIDE_BARS = _Look(34, 0.62, cap=4, line=1.5, text=13, gap=0, room=1.16, widest_label=220)
+# Room to the right for the long texts at the ends of the bars, and a bar's gap between two groups.
+_THIN_BARS = _Look(18, 0.86, cap=3, line=1.2, text=11, gap=1, room=1.75, widest_label=200)
+
+
 def draw_bars(
     bars: Sequence[Bar],
     *,
     kinds: Sequence[str],
     axis: str,
-    footer: str,
     name: str,
     title: str,
     description: str,
+    footer: str = "",
     line: float | None = None,
     heading: str = "",
+    thin: bool = False,
 ) -> Panel:
     """Return horizontal bars, one below the other; each of *kinds* has its own look, in that order.
 
     *axis* names the values, *footer* stands below, *heading* above, and a dashed line marks the value *line*.
+    *thin* bars with the same label are a group, which has the label beside it.
     """
-    left = 24.0 + 7.4 * max(len(part) for bar in bars for part in bar.label.split("\n"))
-    top, bottom = 34.0 + _HEADING * bool(heading), 66.0 if footer else 50.0
+    look = _THIN_BARS if thin else _WIDE_BARS
+    groups = [list(group) for _, group in groupby(bars, lambda bar: bar.label)] if thin else [[b] for b in bars]
+    rows = len(bars) + look.gap * len(groups)
     highest = max(bar.high for bar in bars)
+    left = min(24 + 7.4 * max(len(part) for bar in bars for part in bar.label.split("\n")), look.widest_label)
+    top, bottom = 34.0 + _HEADING * bool(heading), 66.0 if footer else 50.0
+    height = top + bottom + look.pitch * rows + (0 if thin else 12)
     with settings(name):
-        height = top + bottom + _BAR * len(bars) + 12
-        left = min(left, 220)
         drawing, ax = axes(WIDTH, height, (left, 12, bottom, top))
-        for y, bar in enumerate(bars):
-            _draw_bar(ax, y, bar, kinds, height=0.62, cap=4, line=1.5)
-            ax.text(bar.high + highest * 0.02, y, bar.text, va="center")
+        y, ticks = 0.0, {}
+        for group in groups:
+            ticks[y + (len(group) - 1) / 2] = "\n".join(map(clean, group[0].label.split("\n")))
+            for bar in group:
+                ax.barh(y, bar.value, height=look.height, edgecolor=PAPER, **_bar_style(kinds, bar.kind))
+                ends = [[bar.value - bar.low], [bar.high - bar.value]]
+                ax.errorbar(bar.value, y, xerr=ends, color=INK, capsize=look.cap, linewidth=look.line)
+                ax.text(bar.high + highest * 0.02, y, bar.text, va="center", fontsize=look.text)
+                y += 1
+            y += look.gap
+        ax.set(xlim=(0, max(highest * look.room, 1.2 * (line or 0))))
+        ax.set(ylim=(y - 1.2, -0.8) if thin else (y - 0.4, -0.6))
         if line is not None:
             ax.axvline(line, color=INK, linewidth=1.5, linestyle=(0, (4, 3)))
-        ax.set(xlim=(0, max(highest * 1.16, 1.2 * (line or 0))), ylim=(len(bars) - 0.4, -0.6))
-        labels = {float(y): bar.label for y, bar in enumerate(bars)}
-        _finish(ax, left, labels, kinds=kinds, used={b.kind for b in bars}, axis=axis, heading=heading)
+        used = [kind for kind in kinds if kind in {bar.kind for bar in bars}]
+        for kind in used:
+            ax.barh(0, 0, edgecolor=PAPER, label=clean(kind), **_bar_style(kinds, kind))
+        ax.set_yticks(list(ticks), list(ticks.values()), fontsize=12, linespacing=1.1)
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.grid(axis="x")
+        ax.tick_params(axis="y", length=0)
+        ax.set_xlabel(axis)
+        if heading:
+            ax.set_title(clean(heading), loc="left", fontsize=14, pad=12 + _HEADING)
+        # The legend has the whole width of the drawing, because the axes are narrow beside long labels.
+        legend(ax, min(4, len(used)), -(left - 8) / (WIDTH - left - 12))
         if footer:
             # From the left edge of the drawing, because the axes are too narrow for it.
             drawing.text(8 / WIDTH, 8 / height, clean(footer), fontsize=12)
         return panel(drawing, name=name, title=title, description=description)
 
 
-def grouped(
-    groups: Sequence[tuple[str, Sequence[Bar]]],
-    *,
-    kinds: Sequence[str],
-    axis: str,
-    name: str,
-    title: str,
-    description: str,
-    heading: str = "",
-) -> Panel:
-    """Return groups of thin horizontal bars, each group with its label beside it (see :func:`draw_bars`)."""
-    left = 24.0 + 7.4 * max(len(part) for label, _ in groups for part in label.split("\n"))
-    top, bottom = 34.0 + _HEADING * bool(heading), 50.0
-    highest = max(bar.high for _, bars in groups for bar in bars)
-    rows = sum(len(bars) + 1 for _, bars in groups)
-    with settings(name):
-        height = top + bottom + (_BESIDE_BAR + 2) * rows
-        left = min(left, 200)
-        drawing, ax = axes(WIDTH, height, (left, 12, bottom, top))
-        y, ticks = 0.0, {}
-        for label, bars in groups:
-            ticks[y + (len(bars) - 1) / 2] = label
-            for bar in bars:
-                _draw_bar(ax, y, bar, kinds, height=0.86, cap=3, line=1.2)
-                ax.text(bar.high + highest * 0.02, y, bar.text, va="center", fontsize=11)
-                y += 1
-            y += 1
-        # Room to the right for the texts at the ends of the bars.
-        ax.set(xlim=(0, highest * 1.75), ylim=(y - 1.2, -0.8))
-        used = {b.kind for _, bars in groups for b in bars}
-        _finish(ax, left, ticks, kinds=kinds, used=used, axis=axis, heading=heading)
-        return panel(drawing, name=name, title=title, description=description)
-
-
-def _draw_bar(
-    ax: Axes, y: float, bar: Bar, kinds: Sequence[str], *, height: float, cap: float, line: float
-) -> None:
-    ax.barh(y, bar.value, height=height, edgecolor=PAPER, **_bar_style(kinds, bar.kind))
-    ends = [[bar.value - bar.low], [bar.high - bar.value]]
-    ax.errorbar(bar.value, y, xerr=ends, color=INK, capsize=cap, linewidth=line)
-
-
 def _bar_style(kinds: Sequence[str], kind: str) -> dict[str, Any]:
     index = list(kinds).index(kind) % len(SERIES)
     return {"color": SERIES[index], "hatch": _HATCHES[index]}
-
-
-def _finish(
-    ax: Axes,
-    left: float,
-    labels: Mapping[float, str],
-    *,
-    kinds: Sequence[str],
-    used: set[str],
-    axis: str,
-    heading: str,
-) -> None:
-    """Add the *labels* of the bars by their height, the legend of the kinds *used*, axis label and *heading*."""
-    for kind in (kind for kind in kinds if kind in used):
-        ax.barh(0, 0, edgecolor=PAPER, label=clean(kind), **_bar_style(kinds, kind))
-    lines = ["\n".join(map(clean, label.split("\n"))) for label in labels.values()]
-    ax.set_yticks(list(labels), lines, fontsize=12, linespacing=1.1)
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.grid(axis="x")
-    ax.tick_params(axis="y", length=0)
-    ax.set_xlabel(axis)
-    if heading:
-        ax.set_title(clean(heading), loc="left", fontsize=14, pad=12 + _HEADING)
-    # The legend has the whole width of the drawing, because the axes are narrow beside long labels.
-    legend(ax, min(4, len(used)), -(left - 8) / (WIDTH - left - 12))
 
 
 # ----------------------------------------------------------------------

@@ -75,22 +75,20 @@ def _shows(study: Study) -> str:
 
 
 def _panel(name: str, aligner: str, studies: Sequence[Study], shows: str) -> Panel:
-    groups = []
+    bars = []
     for study in studies:
-        drawn = []
         for kind, run in _chosen(study):
-            text = quantity(run.value, run.unit)
-            if kind != KINDS[0]:
-                text += f", {speedups.scenario(run)}"
-            drawn.append(Bar("", run.value, min(run.samples), max(run.samples), text, kind))
-        groups.append((_name(study).replace(", ", "\n"), drawn))
-    return drawing.grouped(
-        groups,
+            text = quantity(run.value, run.unit) + (f", {speedups.scenario(run)}" if kind != KINDS[0] else "")
+            label = _name(study).replace(", ", "\n")
+            bars.append(Bar(label, run.value, min(run.samples), max(run.samples), text, kind))
+    return drawing.draw_bars(
+        bars,
         kinds=KINDS,
         axis=f"time ({studies[0].single[0].unit})",
         name=name,
         title=f"{_TITLE}: {aligner}",
         description=shows,
+        thin=True,
     )
 
 

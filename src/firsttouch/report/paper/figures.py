@@ -146,16 +146,16 @@ def _summary(runs: Sequence[Row], *, heading: str, **names: Any) -> _Drawn:
         (default,) = [r for r in widest if r["scenario"] == DEFAULT]
         policy = min((r for r in widest if r["instances"] == 1 and r is not default), key=_mean)
         several = min((r for r in widest if r["instances"] > 1), key=_mean)
-        drawn = []
         for run, kind in zip((default, policy, several), KINDS, strict=True):
             text = f"{_mean(run):g} s" + (f", {run['scenario']}" if run is not default else "")
-            drawn.append(Bar("", *_ends(run), text, kind))
-        bars.append((f"{SYSTEMS[system]}\n{dataset}", drawn))
+            bars.append(Bar(f"{SYSTEMS[system]}\n{dataset}", *_ends(run), text, kind))
         best = min(policy, several, key=_mean)
         gain = times(_mean(default) / _mean(best))
         gains.append(f"{SYSTEMS[system]} {dataset} {best['scenario']} ({gain})")
     shows = f"{heading}, best: {', '.join(gains)}."
-    panel = drawing.grouped(bars, kinds=KINDS, axis="time (s)", description=shows, heading=heading, **names)
+    panel = drawing.draw_bars(
+        bars, kinds=KINDS, axis="time (s)", description=shows, heading=heading, thin=True, **names
+    )
     return panel, shows, ()
 
 
