@@ -60,7 +60,7 @@ def reframe(tmp_path, lambda_work, native_probe):
         given = {
             "FIRSTTOUCH_SYSTEMS": str(systems),
             "FIRSTTOUCH_DATA": str(prefix.parents[2]),
-            "FIRSTTOUCH_ALIGNERS": "bwa-mem",  # every aligner would fail in the same way
+            "FIRSTTOUCH_MEASURED_ALIGNERS": "bwa-mem",  # every aligner would fail in the same way
             **environment,
         }
         done = run_reframe(tmp_path, files, pattern, system=system, environment=given, timeout=250)

@@ -74,7 +74,7 @@ def test_a_campaign_of_all_aligners_skips_those_that_are_not_installed(firsttouc
     for name in ("lstopo", "lstopo-no-graphics"):
         if path := shutil.which(name):
             (programs / name).symlink_to(path)
-    where = {"PATH": str(programs), "FIRSTTOUCH_EFFORT": "smoke", "FIRSTTOUCH_ALIGNERS": "all"}
+    where = {"PATH": str(programs), "FIRSTTOUCH_EFFORT": "smoke", "FIRSTTOUCH_MEASURED_ALIGNERS": "all"}
     done = firsttouch("campaign", "run", "strategy", *common, "--step", "gem3-*", **where)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("'gem-mapper' is not on PATH: install it from https://") == 1

@@ -103,7 +103,7 @@ def test_a_strategy_without_options_skips_aligners_that_are_not_installed(aligni
     for program in Path("/usr/bin").iterdir():
         if program.name != "bowtie" and not program.name.startswith(hidden):
             (programs / program.name).symlink_to(program)
-    site.env |= {"PATH": f"{programs}:/usr/sbin:/sbin", "FIRSTTOUCH_ALIGNERS": "all"}
+    site.env |= {"PATH": f"{programs}:/usr/sbin:/sbin", "FIRSTTOUCH_MEASURED_ALIGNERS": "all"}
     job = site.sbatch("slurm/strategy.sbatch")
     assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.output(job)
     output = site.slurm.output(job)

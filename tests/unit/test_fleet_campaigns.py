@@ -76,7 +76,7 @@ class TestPlan:
 
     @pytest.mark.parametrize(("named", "skips"), [((), True), (("all",), True), (("gem3", "snap"), False)])
     def test_only_named_aligners_have_to_be_installed(self, tmp_path, monkeypatch, named, skips):
-        monkeypatch.delenv("FIRSTTOUCH_ALIGNERS", raising=False)
+        monkeypatch.delenv("FIRSTTOUCH_MEASURED_ALIGNERS", raising=False)
         monkeypatch.setenv("FIRSTTOUCH_EFFORT", "full")
         steps = planned(tmp_path, "strategy", aligners=named).steps
         assert {"--if-installed" in step.argv for step in steps} == {skips}

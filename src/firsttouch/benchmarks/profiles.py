@@ -21,7 +21,7 @@ Extent = Literal["all", "ends"]
 FULL = "full"
 VARIABLE = "FIRSTTOUCH_EFFORT"
 #: Environment variable: the aligners whose scenarios are run (comma-separated, or "all") instead of the effort's.
-ALIGNERS_VARIABLE = "FIRSTTOUCH_ALIGNERS"
+ALIGNERS_VARIABLE = "FIRSTTOUCH_MEASURED_ALIGNERS"
 ALL = "all"
 
 
@@ -102,7 +102,7 @@ def efforts() -> dict[str, Effort]:
 
 
 def chosen() -> Effort:
-    """Return the effort of FIRSTTOUCH_EFFORT (default: full) with the aligners of FIRSTTOUCH_ALIGNERS.
+    """Return the effort of FIRSTTOUCH_EFFORT (default: full) with the aligners of FIRSTTOUCH_MEASURED_ALIGNERS.
 
     Raises BadInput for an unknown name.
     """

@@ -116,7 +116,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         "--aligner",
         action="append",
         help="run this aligner's scenarios, or those of 'all'; may be repeated (default: strategy "
-        "$FIRSTTOUCH_ALIGNERS or all, others none)",
+        "$FIRSTTOUCH_MEASURED_ALIGNERS or all, others none)",
     )
     options.add(parser, "--repetitions", help="timed runs of each case (default: 3)")
     parser.add_argument(
