@@ -119,6 +119,44 @@ def test_help_names_all_commands_and_statuses(run_cli):
     assert "0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if" in out
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("pl", {"plan"}),
+        ("campaign su", {"submit"}),
+        ("topology --js", {"--json"}),
+        ("plan --aligner bwa-m", {"bwa-mem", "bwa-mem2"}),
+        ("validate --system amd", {"amd-opteron"}),
+        ("data get lamb", {"lambda"}),
+        ("topology --xml lstopo_sy", {"lstopo_synthetic.xml"}),
+    ],
+)
+def test_bash_completes_commands_options_names_and_files(tmp_path_factory, run_cli, line, words):
+    file = tmp_path_factory.getbasetemp() / "completion.bash"
+    if not file.exists():
+        status, out, err = run_cli("--print-completion", "bash")
+        assert (status, err) == (0, "")
+        file.write_text(out)
+    script = """source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"
+        _shtab_firsttouch; printf '%s\\n' "${COMPREPLY[@]}" """
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", file, "firsttouch", *line.split()],
+        cwd=STORED,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert set(done.stdout.split()) == words
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh"])
+def test_other_shells_have_completion_scripts(run_cli, shell):
+    status, out, err = run_cli("--print-completion", shell)
+    assert (status, err) == (0, "")
+    assert set(cli.COMMANDS) <= set(re.findall(r"[\w-]+", out))
+
+
 def test_version(run_cli):
     assert run_cli("--version")[:2] == (0, f"firsttouch {cli.__version__}\n")
 

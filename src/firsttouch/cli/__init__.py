@@ -112,10 +112,27 @@ class _Top(Parser):
         return formatter.format_help()
 
 
+class _PrintCompletion(argparse.Action):
+    """Prints the completion script for a shell, and ends the program."""
+
+    def __call__(self, top: argparse.ArgumentParser, _namespace: Any, shell: Any, _option: Any = None) -> NoReturn:
+        from firsttouch.cli import completion  # noqa: PLC0415 - loads all commands
+
+        print(completion.script(parser(), shell), flush=True)
+        top.exit()
+
+
 def parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser of *commands*; without any, it has the names of all and can print help and errors."""
     top = _Top(prog="firsttouch", description=DESCRIPTION)
     top.add_argument("-V", "--version", action="version", version=f"firsttouch {__version__}")
+    top.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=("bash", "zsh", "fish", "tcsh"),
+        metavar="SHELL",
+        help="print the script that completes commands and options in bash, zsh, fish or tcsh, and exit",
+    )
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     loaded = [importlib.import_module(f"firsttouch.cli.{name}").register(subparsers) for name in commands]
     for name, summary in COMMANDS.items() if not loaded else ():
