@@ -38,67 +38,65 @@ uint64_t available_on_bank(const Host *host, int bank)
     return free_bytes > reserve ? free_bytes - reserve : 0;
 }
 
-// Memory left below the limit of one cgroup. Its page cache counts as free, because the kernel reclaims it.
-static uint64_t left(const char *folder, const char *limit_file, const char *usage_file, const char *cache_key)
+typedef struct {
+    const char *limit, *usage, *cache; // names of files, and a key of memory.stat
+} Names;
+
+// Takes the limit of one cgroup if it is less. Its page cache counts as free, because the kernel reclaims it.
+static void add_level(Cgroup *least, const char *folder, const Names *names)
 {
-    char *limit_text = file_text("%s/%s", folder, limit_file),
-         *usage_text = file_text("%s/%s", folder, usage_file);
-    char *statistics = file_text("%s/memory.stat", folder);
-    uint64_t result = UINT64_MAX;
-    if (limit_text && usage_text && limit_text[0] >= '0' && limit_text[0] <= '9') {
-        const uint64_t limit = strtoull(limit_text, NULL, 10);
-        uint64_t usage = strtoull(usage_text, NULL, 10);
-        const int64_t cache = text_number(statistics, cache_key);
-        usage -= cache > 0 && (uint64_t)cache < usage ? (uint64_t)cache : 0;
-        // 0 is a broken read-out; "no limit" in version 1 is the largest number of pages.
-        if (limit > 0 && limit < UINT64_C(1) << 62)
-            result = limit > usage ? (limit - usage) / 16 * 15 : 0; // page tables and stacks count as well
-    }
-    free(limit_text);
-    free(usage_text);
-    free(statistics);
-    return result;
+    char *text = file_text("%s/%s", folder, names->limit);
+    const uint64_t limit = text && text[0] >= '0' && text[0] <= '9' ? strtoull(text, NULL, 10) : 0;
+    free(text);
+    // 0 is a broken read-out; "no limit" in version 1 is the largest number of pages.
+    if (!limit || limit >= UINT64_C(1) << 62)
+        return;
+    text = file_text("%s/%s", folder, names->usage);
+    uint64_t usage = text ? strtoull(text, NULL, 10) : 0;
+    free(text);
+    text = file_text("%s/memory.stat", folder);
+    const int64_t cache = text_number(text, names->cache);
+    free(text);
+    usage -= cache > 0 && (uint64_t)cache < usage ? (uint64_t)cache : 0;
+    const uint64_t left = limit > usage ? (limit - usage) / 16 * 15 : 0; // page tables and stacks count as well
+    least->limit = limit < least->limit ? limit : least->limit;
+    least->left = left < least->left ? left : least->left;
 }
 
-// The minimum over a cgroup and all above it, up to the mount point.
-static uint64_t least_above(const char *mount, const char *group, bool second_version)
+// Takes the limits of a cgroup and of all above it, up to the mount point.
+static void add_levels(Cgroup *least, const char *mount, const char *group, const Names *names)
 {
     char *folder;
     if (asprintf(&folder, "%s%s", mount, group) < 0)
         fail(EXIT_CANNOT, "no memory left for the probe's own tables");
-    uint64_t least = UINT64_MAX;
     while (strlen(folder) >= strlen(mount)) {
-        const uint64_t here = second_version ? left(folder, "memory.max", "memory.current", "inactive_file ")
-                                             : left(folder, "memory.limit_in_bytes", "memory.usage_in_bytes",
-                                                    "total_inactive_file ");
-        least = here < least ? here : least;
+        add_level(least, folder, names);
         char *slash = strrchr(folder, '/');
         if (!slash)
             break;
         *slash = '\0';
     }
     free(folder);
-    return least;
 }
 
-uint64_t available_in_cgroup(void)
+Cgroup cgroup_memory(void)
 {
-    uint64_t least = UINT64_MAX;
+    static const Names first = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "},
+                       second = {"memory.max", "memory.current", "inactive_file "};
+    Cgroup least = {UINT64_MAX, UINT64_MAX};
     char *text = file_text("/proc/self/cgroup"), *rest = text, *line;
     while (rest && (line = strsep(&rest, "\n"))) {
         strsep(&line, ":");
         const char *controllers = strsep(&line, ":");
         if (!controllers || !line)
             continue;
-        uint64_t here = UINT64_MAX;
         if (!*controllers) {
             char *unified = file_text("/sys/fs/cgroup/cgroup.controllers");
-            here = least_above(unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/unified", line, true);
+            add_levels(&least, unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/unified", line, &second);
             free(unified);
         } else if (strstr(controllers, "memory")) {
-            here = least_above("/sys/fs/cgroup/memory", line, false);
+            add_levels(&least, "/sys/fs/cgroup/memory", line, &first);
         }
-        least = here < least ? here : least;
     }
     free(text);
     return least;

@@ -8,7 +8,11 @@
 // Bytes on a bank that are free or reclaimable page cache, less a reserve for the kernel.
 uint64_t available_on_bank(const Host *host, int bank);
 
-// Bytes that the process's cgroups (both versions, all levels) leave; UINT64_MAX without a limit.
-uint64_t available_in_cgroup(void);
+typedef struct {
+    uint64_t limit, left; // bytes; UINT64_MAX without a limit
+} Cgroup;
+
+// The smallest memory limit of the process's cgroups (both versions, all levels), and the least that they leave.
+Cgroup cgroup_memory(void);
 
 #endif

@@ -46,6 +46,7 @@ void help_print(void)
         "output\n"
         "  --json                one JSON document on standard output (default)\n"
         "  --jsonl               JSON lines: one for the host and options, one for each result, one for the end\n"
+        "  --xml[=DIR]           topology: hwloc's XML of this host, or of the stored sys/ and proc/ in a folder\n"
         "  --quiet               no progress on standard error\n"
         "  --sanity              a short test run with small sizes; its values are not measurements\n"
         "  --help, --version\n"

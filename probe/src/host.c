@@ -2,13 +2,18 @@
 #include "host.h"
 
 #include <hwloc.h>
-#include <sched.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "available.h"
 #include "fail.h"
+#include "json.h"
+
+enum { NODE_NUMBERS = 1024 }; // no kernel numbers its NUMA nodes this high
 
 // hwloc's subtypes (also with CXL- before them) of device memory, which is never used for data.
 static bool of_device(const char *subtype)
@@ -65,67 +70,118 @@ const List *host_nearest_pus(const Host *host, int bank)
     return &nearest->pus;
 }
 
-// The list after a key of /proc/self/status, such as Mems_allowed_list.
-static List allowed(const char *key)
+static hwloc_bitmap_t must_have(hwloc_bitmap_t set)
 {
-    List list = {0};
-    char *status = file_text("/proc/self/status");
-    char *found = status ? strstr(status, key) : NULL;
-    if (found) {
-        found += strlen(key);
-        found += strspn(found, ": \t");
-        found[strcspn(found, "\n")] = '\0';
-        list_parse(found, &list);
-    }
-    free(status);
-    return list;
+    if (!set)
+        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
+    return set;
 }
 
-// The usable PUs of a NUMA node, ordered by their rank in their core.
-static void add_pus(Node *node, hwloc_topology_t topology, const List *members, const List *may)
+// The members of the kernel's list that follows a key in a text.
+static hwloc_bitmap_t list_after(const char *text, const char *key)
 {
-    bool more = true;
-    for (int rank = 0; more; rank++) {
-        more = false;
-        for (int i = 0; i < members->count; i++) {
-            const int pu = members->values[i];
-            hwloc_obj_t object = hwloc_get_pu_obj_by_os_index(topology, (unsigned)pu);
-            if (!list_has(may, pu) || !object)
-                continue;
-            hwloc_obj_t core = hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, object);
-            int place = 0;
-            for (int before = 0; core && before < pu; before++)
-                place += hwloc_bitmap_isset(core->cpuset, (unsigned)before) && list_has(may, before) &&
-                         list_has(members, before);
-            if (place == rank)
-                list_add(&node->pus, pu);
-            more = more || place > rank;
+    const char *line = text ? strstr(text, key) : NULL;
+    if (!line)
+        return NULL;
+    line += strlen(key);
+    line += strspn(line, " \t");
+    char *list = strndup(line, strcspn(line, "\n"));
+    hwloc_bitmap_t set = must_have(list ? hwloc_bitmap_alloc() : NULL);
+    hwloc_bitmap_list_sscanf(set, list);
+    free(list);
+    return set;
+}
+
+// Restricts the allowed PUs and NUMA nodes of the topology to those that this process may use.
+static void restrict_to_process(hwloc_topology_t topology)
+{
+    char *status = file_text("/proc/self/status");
+    hwloc_bitmap_t pus = list_after(status, "Cpus_allowed_list:"),
+                   nodes = list_after(status, "Mems_allowed_list:");
+    free(status);
+    if (pus)
+        hwloc_bitmap_and(pus, pus, hwloc_topology_get_allowed_cpuset(topology));
+    if (nodes)
+        hwloc_bitmap_and(nodes, nodes, hwloc_topology_get_allowed_nodeset(topology));
+    if ((pus || nodes) && hwloc_topology_allow(topology, pus, nodes, HWLOC_ALLOW_FLAG_CUSTOM))
+        fail(EXIT_CANNOT, "hwloc has no PU, or no NUMA node, that this process may use");
+    hwloc_bitmap_free(pus);
+    hwloc_bitmap_free(nodes);
+}
+
+static hwloc_topology_t load_topology(enum hwloc_type_filter_e devices)
+{
+    hwloc_topology_t topology;
+    // The kernel counts NVIDIA GPU memory as NUMA nodes; hwloc hides these nodes by default.
+    setenv("HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES", "1", 1);
+    setenv("HWLOC_HIDE_ERRORS", "2", 1);
+    if (*file_root) { // no cpuid and no PCI of this host
+        setenv("HWLOC_FSROOT", file_root, 1);
+        setenv("HWLOC_COMPONENTS", "linux,stop", 1);
+        setenv("HWLOC_THISSYSTEM", "0", 1);
+    }
+    if (hwloc_topology_init(&topology) || hwloc_topology_set_io_types_filter(topology, devices) ||
+        hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) ||
+        hwloc_topology_load(topology))
+        fail(EXIT_CANNOT, "hwloc cannot read this host's topology");
+    if (!*file_root && !hwloc_topology_is_thissystem(topology))
+        fail(EXIT_CANNOT, "hwloc shows another machine: unset HWLOC_XMLFILE, HWLOC_SYNTHETIC and HWLOC_FSROOT");
+    restrict_to_process(topology);
+    return topology;
+}
+
+// The NUMA nodes of the kernel. hwloc's lack memoryless ones, and those that contradict others.
+static List online_nodes(void)
+{
+    List online = {0};
+    char *text = file_text("/sys/devices/system/node/online");
+    if (!text || !list_parse(text, &online)) // an old kernel has no such file
+        for (int number = 0; number < NODE_NUMBERS; number++) {
+            char *meminfo = file_text("/sys/devices/system/node/node%d/meminfo", number);
+            if (meminfo)
+                list_add(&online, number);
+            free(meminfo);
         }
-        if (rank == 0)
+    free(text);
+    if (!online.count) // a kernel without NUMA
+        list_add(&online, 0);
+    return online;
+}
+
+// The usable PUs of a NUMA node: the first of each core, then the second ones. Empties the set.
+static void add_pus(Node *node, hwloc_topology_t topology, hwloc_bitmap_t usable)
+{
+    while (!hwloc_bitmap_iszero(usable)) {
+        hwloc_bitmap_t firsts = must_have(hwloc_bitmap_dup(usable));
+        hwloc_bitmap_singlify_per_core(topology, firsts, 0);
+        for (int pu = hwloc_bitmap_first(firsts); pu >= 0; pu = hwloc_bitmap_next(firsts, pu))
+            list_add(&node->pus, pu);
+        hwloc_bitmap_andnot(usable, usable, firsts);
+        hwloc_bitmap_free(firsts);
+        if (!node->cores)
             node->cores = node->pus.count;
     }
 }
 
-static void add_caches(Host *host, hwloc_topology_t topology, const List *may)
+static void add_caches(Host *host, hwloc_topology_t topology)
 {
-    hwloc_bitmap_t seen = hwloc_bitmap_alloc();
-    for (int i = 0; i < may->count; i++) {
-        hwloc_obj_t pu = hwloc_get_pu_obj_by_os_index(topology, (unsigned)may->values[i]), last = NULL;
-        for (hwloc_obj_t above = pu; above; above = above->parent) {
-            if (!hwloc_obj_type_is_dcache(above->type))
-                continue;
-            last = above;
-            if (above->attr->cache.linesize)
-                host->line_bytes = above->attr->cache.linesize;
-        }
-        if (!last || hwloc_bitmap_isset(seen, (unsigned)may->values[i]))
+    hwloc_bitmap_t rest = must_have(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology)));
+    for (int pu; (pu = hwloc_bitmap_first(rest)) >= 0;) {
+        hwloc_obj_t object = hwloc_get_pu_obj_by_os_index(topology, (unsigned)pu), last = object;
+        for (; object; object = object->parent)
+            if (hwloc_obj_type_is_dcache(object->type)) {
+                last = object;
+                if (last->attr->cache.linesize)
+                    host->line_bytes = last->attr->cache.linesize;
+            }
+        hwloc_bitmap_andnot(rest, rest, last->cpuset);
+        if (last->type == HWLOC_OBJ_PU)
             continue;
-        hwloc_bitmap_or(seen, seen, last->cpuset);
         host->all_caches_bytes += last->attr->cache.size;
         if (last->attr->cache.size > host->cache_bytes)
             host->cache_bytes = last->attr->cache.size;
     }
-    hwloc_bitmap_free(seen);
+    hwloc_bitmap_free(rest);
 }
 
 // The kernel's matrix, because hwloc's lacks memoryless NUMA nodes.
@@ -150,68 +206,114 @@ static int *distances(const Host *host)
     return matrix;
 }
 
-static void add_node(Host *host, hwloc_topology_t topology, int number, const List *may, const List *banks)
+static void add_node(Host *host, hwloc_topology_t topology, int number)
 {
     Node *node = &host->nodes[host->count++];
     node->number = number;
-    List members = {0};
     char *text = file_text("/sys/devices/system/node/node%d/cpulist", number);
-    if (text)
-        list_parse(text, &members);
-    else
-        for (int i = 0; i < may->count; i++) // a kernel without NUMA
-            list_add(&members, may->values[i]);
+    hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topology);
+    hwloc_bitmap_t usable =
+        text ? list_after(text, "") : must_have(hwloc_bitmap_dup(allowed)); // a kernel without NUMA
     free(text);
-    add_pus(node, topology, &members, may);
-    free(members.values);
+    hwloc_bitmap_and(usable, usable, allowed);
+    add_pus(node, topology, usable);
+    hwloc_bitmap_free(usable);
     hwloc_obj_t object = hwloc_get_numanode_obj_by_os_index(topology, (unsigned)number);
     if (object) {
         node->memory = object->attr->numanode.local_memory;
         if (object->subtype)
             snprintf(node->subtype, sizeof node->subtype, "%s", object->subtype);
     }
-    node->data = node->memory && list_has(banks, number) && !of_device(node->subtype);
+    node->data = node->memory && !of_device(node->subtype) &&
+                 hwloc_bitmap_isset(hwloc_topology_get_allowed_nodeset(topology), (unsigned)number);
 }
 
 Host *host_load(void)
 {
     Host *host = must_allocate(1, sizeof *host);
-    hwloc_topology_t topology;
-    // The kernel counts NVIDIA GPU memory as NUMA nodes; hwloc hides these nodes by default.
-    setenv("HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES", "1", 1);
-    if (hwloc_topology_init(&topology) ||
-        hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) ||
-        hwloc_topology_load(topology))
-        fail(EXIT_CANNOT, "hwloc cannot read this host's topology");
-    if (!hwloc_topology_is_thissystem(topology))
-        fail(EXIT_CANNOT, "hwloc shows another machine: unset HWLOC_XMLFILE, HWLOC_SYNTHETIC and HWLOC_FSROOT");
-    const List may = allowed("Cpus_allowed_list"), banks = allowed("Mems_allowed_list");
-    char *text = file_text("/sys/devices/system/node/online");
-    List online = {0};
-    if (!text || !list_parse(text, &online) || !online.count)
-        list_add(&online, 0);
-    free(text);
+    hwloc_topology_t topology = load_topology(HWLOC_TYPE_FILTER_KEEP_NONE);
+    const List online = online_nodes();
     host->nodes = must_allocate((size_t)online.count, sizeof *host->nodes);
     for (int i = 0; i < online.count; i++)
-        add_node(host, topology, online.values[i], &may, &banks);
+        add_node(host, topology, online.values[i]);
+    free(online.values);
     host->distances = distances(host);
     host->line_bytes = 64; // default if hwloc does not know
-    add_caches(host, topology, &may);
+    add_caches(host, topology);
+    hwloc_topology_destroy(topology);
     host->page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
-    text = file_text("/proc/meminfo");
+    char *text = file_text("/proc/meminfo");
     const int64_t kib = text_number(text, "Hugepagesize:");
     host->huge_bytes = kib > 0 ? (uint64_t)kib << 10 : 0;
     free(text);
-    free(online.values);
-    free(may.values);
-    free(banks.values);
-    hwloc_topology_destroy(topology);
     const List pu_nodes = host_pu_nodes(host), data = host_banks(host);
     if (!pu_nodes.count || !data.count)
         fail(EXIT_CANNOT, "no NUMA node has %s that this process may use", data.count ? "a PU" : "memory");
     free(pu_nodes.values);
     free(data.values);
     return host;
+}
+
+static void add_info(hwloc_obj_t object, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add_info(hwloc_obj_t object, const char *name, const char *format, ...)
+{
+    char value[4096];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(value, sizeof value, format, arguments);
+    va_end(arguments);
+    if (hwloc_obj_add_info(object, name, value))
+        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
+}
+
+// Adds what decides, for every process of the host, where pages lie or how large they are.
+static void add_settings(hwloc_obj_t machine)
+{
+    static const char *const settings[][2] = {
+        {"transparent_hugepage", "/sys/kernel/mm/transparent_hugepage/enabled"},
+        {"numa_balancing", "/proc/sys/kernel/numa_balancing"},
+        {"zone_reclaim_mode", "/proc/sys/vm/zone_reclaim_mode"},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        char *text = file_text("%s", settings[i][1]);
+        const char *chosen = text ? strchr(text, '[') : NULL; // always [madvise] never
+        if (text)
+            add_info(machine, settings[i][0], "%.*s", (int)strcspn(chosen ? chosen + 1 : text, "]\n"),
+                     chosen ? chosen + 1 : text);
+        free(text);
+    }
+}
+
+void host_print_xml(void)
+{
+    hwloc_topology_t topology = load_topology(HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    hwloc_obj_t machine = hwloc_get_root_obj(topology);
+    const List online = online_nodes();
+    for (int i = 0; i < online.count; i++) {
+        const int number = online.values[i];
+        hwloc_obj_t node = hwloc_get_numanode_obj_by_os_index(topology, (unsigned)number);
+        char *text = file_text("/sys/devices/system/node/node%d/%s", number, node ? "cpulist" : "meminfo");
+        const int64_t kib = node ? 0 : text_number(text, "MemTotal:");
+        if (node && text)
+            add_info(node, "cpulist", "%s", text);
+        else if (kib > 0)
+            add_info(machine, "LeftOutNUMANode", "%d:%" PRId64, number, kib << 10);
+        free(text);
+    }
+    free(online.values);
+    const uint64_t limit = cgroup_memory().limit;
+    if (limit != UINT64_MAX)
+        add_info(machine, "MemoryLimit", "%" PRIu64, limit);
+    add_settings(machine);
+    char *xml;
+    int length;
+    if (hwloc_topology_export_xmlbuffer(topology, &xml, &length, 0))
+        fail(EXIT_CANNOT, "hwloc cannot write its XML");
+    fputs(xml, stdout);
+    json_line();
+    hwloc_free_xmlbuffer(topology, xml);
+    hwloc_topology_destroy(topology);
 }
 
 void host_free(Host *host)

@@ -27,6 +27,11 @@ typedef struct {
 } Host;
 
 Host *host_load(void);
+
+// Prints hwloc's XML of this host, or of the stored one of file_root. Only what this process may use is allowed in
+// it; what hwloc does not know is in its info attributes.
+void host_print_xml(void);
+
 void host_free(Host *host);
 
 // The NUMA node of that number, or NULL.

@@ -9,6 +9,8 @@
 
 #include "fail.h"
 
+const char *file_root = "";
+
 enum { HIGHEST = 1 << 14 }; // no kernel numbers its PUs this high
 
 bool list_has(const List *list, int value)
@@ -81,14 +83,15 @@ char *list_text(const List *list, char *text, unsigned long size)
 
 char *file_text(const char *format, ...)
 {
-    char *path;
+    char *name, *path;
     va_list arguments;
     va_start(arguments, format);
-    const int written = vasprintf(&path, format, arguments);
+    const int written = vasprintf(&name, format, arguments);
     va_end(arguments);
-    if (written < 0)
+    if (written < 0 || asprintf(&path, "%s%s", file_root, name) < 0)
         fail(EXIT_CANNOT, "no memory left for the probe's own tables");
     FILE *file = fopen(path, "re");
+    free(name);
     free(path);
     if (!file)
         return NULL;

@@ -17,6 +17,9 @@ bool list_has(const List *list, int value);
 void list_add(List *list, int value);
 char *list_text(const List *list, char *text, unsigned long size);
 
+// The folder that holds the kernel's files: that of a stored host, or empty for this one.
+extern const char *file_root;
+
 // The text of a small file without its last newline, or NULL. The caller frees it.
 char *file_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -6,6 +6,11 @@
 int main(int argc, char **argv)
 {
     Options *options = options_read(argc, argv);
+    if (options->xml) {
+        host_print_xml();
+        options_free(options);
+        return 0;
+    }
     stop_install();
     Host *host = host_load();
     options_settle(options, host);

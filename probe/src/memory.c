@@ -38,7 +38,7 @@ uint64_t memory_available(const Host *host, const List *banks, Pages pages)
             pages == PAGES_HUGE ? pages_free(host, banks->values[i]) : available_on_bank(host, banks->values[i]);
         least = here < least ? here : least;
     }
-    const uint64_t total = least * (uint64_t)banks->count, limit = available_in_cgroup();
+    const uint64_t total = least * (uint64_t)banks->count, limit = cgroup_memory().left;
     // cgroups do not count huge pages of hugetlbfs as memory.
     return pages != PAGES_HUGE && limit < total ? limit : total;
 }

@@ -29,6 +29,7 @@ static const struct {
     {"json", no_argument, EVERY},
     {"jsonl", no_argument, EVERY},
     {"quiet", no_argument, EVERY},
+    {"xml", optional_argument, T},
     {"sanity", no_argument, MEASURED},
     {"prune", no_argument, L | B},
     {"one-pu-per-core", no_argument, B | C | O},
@@ -157,7 +158,10 @@ static void read_one(Options *options, const char *name, const char *text)
         options->lines = IS("jsonl");
     else if (IS("quiet"))
         options->quiet = true;
-    else if (IS("sanity"))
+    else if (IS("xml")) {
+        options->xml = true;
+        file_root = text ? text : file_root;
+    } else if (IS("sanity"))
         options->sanity = true;
     else if (IS("prune"))
         options->prune = true;
