@@ -2,8 +2,8 @@
 """Start-up cost: CPU seconds of commands that do little else.
 
 Method. Each command runs ROUNDS times after a first run that fills Python's caches. Its CPU time is the user and
-system time of the process and its children (hwloc's lstopo), which hardly depends on other load on the host.
-Python's own start-up is printed for comparison.
+system time of the process and its children (the probe reads the topology). It hardly depends on other load on the
+host. Python's own start-up is printed for comparison.
 """
 
 from __future__ import annotations

@@ -13,13 +13,14 @@ from typing import NamedTuple
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from factories import native_probe as probe
 from factories.processes import write_program
 from firsttouch import cli, paths
-from firsttouch.benchmarks import probe
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.datasets import fetch
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
+from firsttouch.host.topology import PROBE
 from firsttouch.systems.definition import load
 
 # A lock per worker: suites that run at the same time do not wait for each other's measurements.
@@ -27,6 +28,11 @@ LOCK = Path(tempfile.mkdtemp(prefix="firsttouch-lock-"))
 LOCK.chmod(0o1777)
 atexit.register(shutil.rmtree, LOCK, ignore_errors=True)
 os.environ["FIRSTTOUCH_LOCK"] = str(LOCK)
+
+# A probe that is older than its sources is not what the tests are about: `make setup` has not been run since.
+INSTALLED = Path(sys.executable).with_name(PROBE)
+if not INSTALLED.exists() or INSTALLED.stat().st_mtime < max(f.stat().st_mtime for f in probe.SOURCE.rglob("*")):
+    os.environ.setdefault("FIRSTTOUCH_PROBE", str(probe.build(paths.ROOT / ".cache" / "probe")))
 
 STORED = Path(__file__).with_name("golden")
 

@@ -153,7 +153,7 @@ def special(folder):
 
 
 RUN = ["run", "1Inst_Original", "--aligner", "bwa-mem", "--index", "idx", "--reads", "r.fq", "-o", "out.sam"]
-NEEDS_BWA = pytest.mark.skipif(not shutil.which("bwa") or not shutil.which("lstopo-no-graphics"), reason="no bwa")
+NEEDS_BWA = pytest.mark.skipif(not shutil.which("bwa"), reason="no bwa")
 BLOCK = ["reads", "block", "r.fq", "-o", "b.fq"]
 
 CASES = [

@@ -145,7 +145,11 @@ ROOTS = [
     ("only what leads outside", tarball(("../sys/a", b"x"), ("/sys/a/../../b", b"x")), "no sys/ folder"),
     ("sys is a link outside", tarball(("sys", tarfile.SYMTYPE, "../../../sys")), "no sys/ folder"),
     ("sys is a device", tarball(("sys", tarfile.CHRTYPE, "")), "no sys/ folder"),
-    ("only an empty sys", {"root.tar/sys/none": ""}, "lstopo failed|not an hwloc topology|no NUMA nodes"),
+    (
+        "only an empty sys",
+        {"root.tar/sys/none": ""},
+        "firsttouch-probe topology failed|not an hwloc topology|no NUMA nodes",
+    ),
 ]
 
 #: The arguments of a plan on a sound topology, and a pattern of the message; all are refused.

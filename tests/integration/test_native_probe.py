@@ -13,12 +13,11 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from factories.native_probe import SOURCE, build
 from firsttouch.benchmarks import probe
-from firsttouch.benchmarks.probe import SOURCE
 from firsttouch.host import topology
 from firsttouch.host.topology import DEVICE_MEMORY, load
 from firsttouch.paths import ROOT
@@ -85,7 +84,7 @@ def test_lines_say_what_the_document_says(run, aspect):
         assert line.keys() - {"type"} == result.keys()
 
 
-def test_topology_agrees_with_hwloc_read_by_python(run):
+def test_topology_agrees_with_the_xml_that_python_reads(run):
     nodes = {n["number"]: n for n in document(run("topology"))["host"]["numa_nodes"]}
     for node in HOST.numa_nodes:
         assert tuple(nodes[node.index]["usable_pus"]) == HOST.usable_pus(node.index)
@@ -93,9 +92,11 @@ def test_topology_agrees_with_hwloc_read_by_python(run):
         assert nodes[node.index]["data"] == (node.index in HOST.memory_nodes)
 
 
-def test_a_machine_that_hwloc_makes_up_is_refused(native_probe):
+@pytest.mark.parametrize("option", ["--json", "--xml"])
+def test_a_machine_that_hwloc_makes_up_is_refused(native_probe, option):
     environment = {**os.environ, "HWLOC_SYNTHETIC": "numa:2 pu:2"}
-    done = subprocess.run([native_probe, "topology"], env=environment, capture_output=True, text=True, check=False)
+    argv = [native_probe, "topology", option]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert "another machine" in done.stderr
 
@@ -165,24 +166,23 @@ def beside(before, *argv, **files):
     )
 
 
-#: With these, hwloc, the probe and Python use the stored root and all of its PUs and NUMA nodes.
+#: With these, hwloc and the probe take the stored root for this host, and may use all of its PUs and NUMA nodes.
 STORED_ROOT = """
+rm -rf "$root/proc/self"
+mkdir -p "$root/proc/self"
+printf 'Cpus_allowed_list:\t0-1023\nMems_allowed_list:\t0-1023\n' >"$root/proc/self/status"
 mount --bind "$root/sys" /sys
-if [ -d "$root/proc/driver" ] && [ -d /proc/driver ]; then mount --bind "$root/proc/driver" /proc/driver; fi
-printf 'Cpus_allowed_list:\t0-1023\nMems_allowed_list:\t0-1023\n' >"$root/status"
-mount --bind "$root/status" /proc/$$/status
+mount --bind "$root/proc" /proc
 export HWLOC_COMPONENTS=linux,stop
 """
 
 
 @pytest.mark.parametrize("tarball", sorted(STORED.glob("*.tar.bz2")), ids=lambda file: file.name)
 def test_the_probe_and_python_see_the_same_host(native_probe, tmp_path, tarball):
-    if "nvidia" in tarball.name and not Path("/proc/driver").is_dir():
-        pytest.skip("this host has no /proc/driver over which to mount the GPUs' files")
-    with topology.fsroot_environment(tarball) as environment:
-        root = environment["HWLOC_FSROOT"]
+    command = [sys.executable, "-m", "firsttouch", "topology", "--json"]
+    with topology.unpacked(tarball) as root:
         ours = document(beside(STORED_ROOT, native_probe, "topology", root=root))["host"]
-        theirs = document(beside(STORED_ROOT, sys.executable, "-m", "firsttouch", "topology", "--json", root=root))
+        theirs = document(beside(STORED_ROOT, *command, root=root, FIRSTTOUCH_PROBE=native_probe))
     banks = {n["number"]: (n["memory_bytes"], n["data"], sorted(n["usable_pus"])) for n in ours["numa_nodes"]}
     assert banks == {
         n["index"]: (
@@ -195,6 +195,10 @@ def test_the_probe_and_python_see_the_same_host(native_probe, tmp_path, tarball)
     assert ours["cache_bytes"] == max(size for _, size in theirs["caches"])
     if len(banks) > 1:
         assert ours["distances"] == theirs["distances"]
+    stored = load(fsroot=tarball)
+    assert {n.index: n.memory_bytes for n in stored.numa_nodes} == {
+        n: memory for n, (memory, _, _) in banks.items()
+    }
     if "nvidia" in tarball.name:
         assert [n for n, (_, data, _) in banks.items() if not data] == list(range(250, 256))
 
@@ -228,6 +232,8 @@ def test_the_limit_of_a_cgroup_whose_path_is_long(native_probe, tmp_path):
     before = 'mount --bind "$folder/fs" /sys/fs/cgroup\nmount --bind "$folder/group" /proc/$$/cgroup'
     done = beside(before, native_probe, "bandwidth", "--array-bytes=200MB", "--kernels=copy", folder=tmp_path)
     assert (done.returncode, "where 281 MiB can be had" in done.stderr) == (3, True), done
+    done = beside(before, native_probe, "topology", "--xml", folder=tmp_path)
+    assert topology.parse_xml(done.stdout).memory_limit_bytes == 300 << 20
 
 
 def test_latency_of_a_small_cycle_is_less_than_of_a_large_one(run):
@@ -270,6 +276,8 @@ def test_huge_pages(run):
 
 @TWO_PUS
 def test_under_an_affinity(run):
+    shown = run("topology", "--xml", before=["taskset", "-c", str(PUS[1])])
+    assert topology.parse_xml(shown.stdout).allowed_pus == {PUS[1]}
     measured = document(run("bandwidth", "--sanity", before=["taskset", "-c", str(PUS[1])]))
     assert {tuple(r["pus"]) for r in measured["results"]} == {(PUS[1],)}
     measured = document(run("loaded-latency", "--sanity", before=["taskset", "-c", str(PUS[1])]))
@@ -282,6 +290,7 @@ REFUSED = [
     ("latency --foo", "no such option"),
     ("latency --sizes", "--sizes needs a value"),
     ("latency --json=3", "a value too many"),
+    ("latency --xml", "not an option of latency"),
     ("latency --sizes 0", "is not a size above 0"),
     ("latency --sizes -5", "is not a size above 0"),
     ("latency --sizes 5XB", "is not a size above 0"),
@@ -481,10 +490,11 @@ def test_a_thread_that_is_moved_is_an_error(native_probe):
     assert f"the thread of PU {PUS[1]} is not bound to it alone" in err
 
 
-def test_output_that_cannot_be_written(native_probe):
+@pytest.mark.parametrize("option", ["--json", "--xml"])
+def test_output_that_cannot_be_written(native_probe, option):
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run(
-            [native_probe, "topology"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [native_probe, "topology", option], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == 1
     assert "standard output cannot be written: No space left" in done.stderr
@@ -492,9 +502,10 @@ def test_output_that_cannot_be_written(native_probe):
 
 @pytest.mark.parametrize("sanitize", ["address,undefined", "thread"])
 def test_sanitizers_find_nothing(sanitize):
-    program = probe.build(CACHE / f"probe-{sanitize.replace(',', '-')}", sanitize=sanitize)
+    program = build(CACHE / f"probe-{sanitize.replace(',', '-')}", sanitize=sanitize)
     for argv in (
         ["topology"],
+        ["topology", "--xml"],
         ["latency", "--sanity", "--order=random,paged", "--sizes=16KiB,300000"],
         ["bandwidth", "--sanity", "--stores=both"],
         ["contention", "--sanity"],
@@ -510,7 +521,7 @@ def test_sanitizers_find_nothing(sanitize):
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
 def test_clang_builds_it_as_well():
-    program = probe.build(CACHE / "probe-clang", compiler="clang")
+    program = build(CACHE / "probe-clang", compiler="clang")
     done = subprocess.run([program, "bandwidth", "--sanity", "--stores=both"], capture_output=True, check=False)
     assert done.returncode == 0, done
 
@@ -524,8 +535,7 @@ def test_the_sources_are_formatted():
     assert done.returncode == 0, done.stderr[:2000]
 
 
-def test_a_build_that_cannot_be_is_one_line(firsttouch, tmp_path):
-    """Without cmake on PATH and a program beside Python, the command names the missing program."""
+def test_a_probe_that_is_not_there_is_one_line(firsttouch, tmp_path):
     done = firsttouch("probe", "topology", PATH=str(tmp_path), FIRSTTOUCH_PROBE=str(tmp_path / "none"))
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1

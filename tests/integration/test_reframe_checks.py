@@ -128,9 +128,8 @@ def test_what_is_broken_fails(reframe, stand_in, tmp_path, script, reasons):
         if "$real" in script and program == "lat_mem_rd":  # the whole curve takes minutes
             text = "printf '\"stride=256\\n0.00049 1.000\\n0.000' >&2"
         stand_in(program, head + text.replace("$real", real[program]).replace("$err", str(tmp_path / program)))
-    broken = stand_in(
-        "broken-probe", script.replace("$real", real["probe"]).replace("$err", str(tmp_path / "probe"))
-    )
+    text = script.replace("$real", real["probe"]).replace("$err", str(tmp_path / "probe"))
+    broken = stand_in("broken-probe", f'[ "$1" = topology ] && exec {real["probe"]} "$@"\n{text}')
     done = reframe(CHECKS, *FILES, FIRSTTOUCH_PROBE=str(broken))
     assert_failed(done)
     for check in FILES:
@@ -151,15 +150,18 @@ def test_a_scenario_that_breaks_after_the_reference_run_fails(reframe, stand_in,
 def test_what_is_missing_fails(reframe, tmp_path):
     folder = tmp_path / "bare"
     folder.mkdir()
-    for program in ("bash", "sh", "lstopo-no-graphics", "cat", "hostname", "numactl"):
+    for program in ("bash", "sh", "cat", "hostname", "numactl"):
         if shutil.which(program):
             (folder / program).symlink_to(shutil.which(program))
-    checks = CHECKS.replace("|^latency_sequential$", "")
-    done = reframe(checks, *FILES, PATH=str(folder), FIRSTTOUCH_PROBE=str(folder / "none"))
+    checks = CHECKS.replace("|^latency_sequential$", "").replace("|^contention$", "")
+    done = reframe(checks, *FILES, PATH=str(folder), FIRSTTOUCH_PROBE=reframe.probe)
     assert_failed(done)
     text = " ".join(done.reasons.values())
     assert "exit status 3: firsttouch: error: 'likwid-bench' is not on PATH" in text
     assert "exit status 3: firsttouch: error: 'bwa' is not on PATH" in text
+    done = reframe("^contention$", "contention", FIRSTTOUCH_PROBE=str(folder / "none"))
+    assert_failed(done)
+    text = " ".join(done.reasons.values())
     assert (
         f"exit status 3: firsttouch: error: FIRSTTOUCH_PROBE names {folder / 'none'}, which is not a program"
         in text

@@ -3,33 +3,25 @@
 
 import pytest
 
+from factories.stored_roots import stored_root
 from firsttouch.host import cpusets
+from firsttouch.host.topology import load
 
 pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
-def root(tmp_path):
-    """Return a function that lays out proc/ and sys/ below a folder."""
+def memory_limit(tmp_path):
+    """Returns a function that gives the memory limit of a process by its cgroup file and other files."""
 
-    def make(cgroup, files):
-        for name, text in {"proc/self/cgroup": cgroup, **files}.items():
-            file = tmp_path / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        return tmp_path
+    def read(cgroup, files):
+        given = {**({} if cgroup is None else {"proc/self/cgroup": cgroup}), **files}
+        return load(fsroot=stored_root(tmp_path, given)).memory_limit_bytes
 
-    return make
+    return read
 
 
 V2 = {"sys/fs/cgroup/cgroup.controllers": "cpu memory\n"}
-
-
-def test_this_process():
-    limits = cpusets.of_this_process()
-    assert limits.pus
-    assert limits.numa_nodes
-    assert limits.memory_bytes is None or limits.memory_bytes > 0
 
 
 @pytest.mark.parametrize(
@@ -44,41 +36,40 @@ def test_this_process():
         ({}, None),
     ],
 )
-def test_cgroup_v2_the_smallest_of_all_levels_counts(root, files, limit):
+def test_cgroup_v2_the_smallest_of_all_levels_counts(memory_limit, files, limit):
     files = V2 | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    assert cpusets.memory_limit(root("0::/a/b\n", files)) == limit
+    assert memory_limit("0::/a/b\n", files) == limit
 
 
 @pytest.mark.parametrize(("text", "limit"), [("9223372036854771712\n", None), ("1073741824\n", 1 << 30)])
-def test_cgroup_v1(root, text, limit):
+def test_cgroup_v1(memory_limit, text, limit):
     cgroup = "12:cpuset:/x\n5:memory:/slurm/job_7\n1:name=systemd:/\n0::/\n"
     files = {"sys/fs/cgroup/memory/slurm/job_7/memory.limit_in_bytes": text}
-    assert cpusets.memory_limit(root(cgroup, files)) == limit
+    assert memory_limit(cgroup, files) == limit
 
 
-def test_cgroup_v1_with_joined_controllers(root):
+def test_cgroup_v1_with_joined_controllers(memory_limit):
     files = {"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "5\n"}
-    assert cpusets.memory_limit(root("4:cpu,memory:/a\n", files)) == 5
+    assert memory_limit("4:cpu,memory:/a\n", files) == 5
 
 
-def test_hybrid_cgroups_have_the_second_version_beside(root):
+def test_hybrid_cgroups_have_the_second_version_beside(memory_limit):
     files = {"sys/fs/cgroup/unified/a/memory.max": "12\n"}
-    assert cpusets.memory_limit(root("0::/a\n", files)) == 12
+    assert memory_limit("0::/a\n", files) == 12
 
 
-def test_a_path_above_the_namespace_is_not_followed(root):
+def test_a_path_above_the_namespace_is_not_followed(memory_limit):
     files = V2 | {"sys/fs/cgroup/memory.max": "64\n"}
-    assert cpusets.memory_limit(root("0::/../../x\n", files)) == 64
+    assert memory_limit("0::/../../x\n", files) == 64
 
 
-def test_a_colon_in_a_cgroups_name(root):
+def test_a_colon_in_a_cgroups_name(memory_limit):
     files = V2 | {"sys/fs/cgroup/a:b/memory.max": "12\n"}
-    assert cpusets.memory_limit(root("0::/a:b\n", files)) == 12
+    assert memory_limit("0::/a:b\n", files) == 12
 
 
-def test_a_kernel_without_cgroups(tmp_path):
-    (tmp_path / "proc/self").mkdir(parents=True)
-    assert cpusets.memory_limit(tmp_path) is None
+def test_a_kernel_without_cgroups(memory_limit):
+    assert memory_limit(None, {}) is None
 
 
 def test_status_lists():
@@ -86,15 +77,3 @@ def test_status_lists():
     assert cpusets.status_list(status, "Cpus_allowed_list") == {0, 1, 4}
     assert cpusets.status_list(status, "Mems_allowed_list") == {0}
     assert cpusets.status_list(status, "Nothing") == frozenset()
-
-
-def test_memory_settings(tmp_path):
-    assert cpusets.memory_settings(tmp_path) == {}
-    files = {
-        "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
-        "proc/sys/kernel/numa_balancing": "1\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text(text)
-    assert cpusets.memory_settings(tmp_path) == {"transparent_hugepage": "madvise", "numa_balancing": "1"}

@@ -199,13 +199,13 @@ def test_list_command(run, monkeypatch, tmp_path):
     (tmp_path / "bad.yaml").unlink()
 
     def missing():
-        raise Missing("lstopo is not on PATH")
+        raise Missing("firsttouch-probe is not there")
 
     monkeypatch.setattr(draft.topology_module, "of_this_host", missing)
     if not (paths.SYSTEMS / "local.yaml").exists():
         status, out, _ = run("list")
         assert status == 3
-        assert "lstopo is not on PATH" in out
+        assert "firsttouch-probe is not there" in out
 
 
 @pytest.mark.parametrize(("name", "scheduler"), [("site", "slurm"), ("local", "local")])

@@ -3,7 +3,6 @@
 
 import os
 import re
-import shutil
 import tarfile
 from pathlib import Path
 
@@ -11,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories.processes import write_program
+from factories.stored_roots import stored_root
 from firsttouch.cli import main
-from firsttouch.errors import BadInput, Missing
-from firsttouch.host import cpusets, topology
+from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.host import topology
 from firsttouch.host.topology import parse_xml
 from firsttouch.scenarios.placement import plan
 
@@ -211,50 +212,106 @@ def test_a_damaged_document_is_a_topology_or_refused(golden, data):
     assert reason.startswith("host.xml: ")
 
 
-def test_this_host_is_cut_to_what_this_process_may_use(monkeypatch, golden):
-    monkeypatch.setattr(topology, "_lstopo", lambda *_: golden("lstopo_synthetic.xml"))
-    allowed = cpusets.Limits(frozenset({0, 9, 99}), frozenset({0, 1, 77}), 12345)
-    monkeypatch.setattr(cpusets, "of_this_process", lambda: allowed)
+@pytest.fixture
+def fake_probe(monkeypatch, tmp_path):
+    """Returns a function that replaces the probe by a shell script."""
+
+    def make(script):
+        monkeypatch.setenv("FIRSTTOUCH_PROBE", str(write_program(tmp_path / "probe", script)))
+
+    return make
+
+
+def test_what_the_probe_adds_to_hwlocs_xml(fake_probe, tmp_path):
+    infos = "".join(
+        f'<info name="{name}" value="{value}"/>'
+        for name, value in (
+            *(
+                ("HostName", "n1"),
+                ("MemoryLimit", 12345),
+                ("LeftOutNUMANode", "7:4096"),
+                ("LeftOutNUMANode", "9:8"),
+            ),
+            ("transparent_hugepage", "madvise"),
+        )
+    )
+    (tmp_path / "x.xml").write_text(machine(infos + SMALL, allowed_pus=0b11, allowed_nodes=0b10000))
+    fake_probe(f'[ "$*" = "topology --xml" ] && cat {tmp_path}/x.xml')
     host = topology.load()
-    assert host.allowed_pus == {0, 9}
-    assert host.cpu_nodes == (0, 1)
-    assert host.memory_nodes == (0, 1)
-    assert host.memory_limit_bytes == 12345
     assert host.here
-    assert host.info["transparent_hugepage"] in {"always", "madvise", "never"}
-    assert not topology.parse_xml(golden("lstopo_synthetic.xml")).here
+    assert host.memory_limit_bytes == 12345
+    assert host.left_out == {7: 4096, 9: 8}
+    assert host.info == {"HostName": "n1", "transparent_hugepage": "madvise"}
+    stored = topology.load(xml=tmp_path / "x.xml")
+    assert not stored.here
+    assert stored.to_dict() == host.to_dict()
 
 
-def test_lstopo_is_missing(monkeypatch, tmp_path):
+@pytest.mark.parametrize("value", ["-1", "1e9", "", "1,2"])
+def test_a_memory_limit_that_is_no_number(value):
+    with pytest.raises(BadInput, match="not a number from 0 on"):
+        parse_xml(machine(f'<info name="MemoryLimit" value="{value}"/>' + SMALL))
+
+
+def test_the_kernels_list_decides_where_a_pu_belongs():
+    """hwloc attaches memory without PUs to those nearby, as it does here to those of NUMA node 2."""
+    listed = '<info name="cpulist" value="{}"/></object>'
+    bare = node(1, [2, 3]).replace("/>", ">") + listed.format("")
+    parsed = parse_xml(machine(bare + node(2, [2, 3]).replace("/>", ">") + listed.format("2-3") + pus([2, 3])))
+    assert {n.index: n.pus for n in parsed.numa_nodes} == {1: (), 2: (2, 3)}
+
+
+def test_the_pus_and_nodes_of_a_process(tmp_path):
+    """The status lists PUs and NUMA nodes that do not exist, as it does on a real host."""
+    assert topology.load().allowed_pus == os.sched_getaffinity(0)
+    status = "Name:\tsh\nCpus_allowed_list:\t0,3,99\nMems_allowed_list:\t1,77-1023"
+    host = topology.load(fsroot=stored_root(tmp_path / "root", {"proc/self/status": status}))
+    assert host.allowed_pus == {0, 3}
+    assert host.cpu_nodes == (0, 1)
+    assert host.memory_nodes == (1,)
+    status = "Cpus_allowed_list:\t99\nMems_allowed_list:\t0"
+    with pytest.raises(BadInput, match="hwloc has no PU, or no NUMA node, that this process may use"):
+        topology.load(fsroot=stored_root(tmp_path / "root", {"proc/self/status": status}))
+
+
+def test_the_kernels_memory_settings(tmp_path):
+    files = {
+        "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
+        "proc/sys/kernel/numa_balancing": "1",
+    }
+    info = topology.load(fsroot=stored_root(tmp_path / "root", files)).info
+    assert (info["transparent_hugepage"], info["numa_balancing"]) == ("madvise", "1")
+    assert "zone_reclaim_mode" not in info
+    assert topology.load().info["transparent_hugepage"] in {"always", "madvise", "never"}
+
+
+def test_the_probe_is_missing(monkeypatch, tmp_path):
+    monkeypatch.delenv("FIRSTTOUCH_PROBE", raising=False)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Missing, match="apt-get install hwloc"):
-        topology.lstopo_xml()
+    with pytest.raises(Missing, match="firsttouch-probe is not there: `make setup` builds it"):
+        topology.load()
 
 
 @pytest.mark.parametrize("script", ["echo broken >&2; exit 1", "exit 0", "kill -9 $$"])
-def test_lstopo_fails(stand_in, script):
-    stand_in("lstopo-no-graphics", script)
-    with pytest.raises(BadInput, match="lstopo failed with status"):
-        topology.lstopo_xml()
+def test_the_probe_fails(fake_probe, script, tmp_path):
+    fake_probe(script)
+    with pytest.raises(RunFailed, match="firsttouch-probe topology failed with status"):
+        topology.load()
+    with pytest.raises(BadInput, match=f"^{tmp_path}/root: firsttouch-probe topology failed with status"):
+        topology.load(fsroot=stored_root(tmp_path / "root"))
 
 
-def test_lstopo_is_asked_for_the_memory_of_gpus(stand_in, tmp_path):
-    stand_in("lstopo-no-graphics", "echo $HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES")
-    assert topology.lstopo_xml() == "1\n"
-
-
-def test_lstopo_hangs(monkeypatch, stand_in):
+def test_the_probe_hangs(monkeypatch, fake_probe):
     monkeypatch.setattr(topology, "_PATIENCE", 0.2)
-    stand_in("lstopo-no-graphics", "exec sleep 60")
-    with pytest.raises(BadInput, match=r"lstopo did not end within 0\.2 s"):
-        topology.lstopo_xml()
+    fake_probe("exec sleep 60")
+    with pytest.raises(RunFailed, match=r"firsttouch-probe did not end within 0\.2 s"):
+        topology.load()
 
 
-def test_numa_nodes_that_hwloc_leaves_out(stand_in, tmp_path, capsys):
-    """As firmware that lists all PUs in each of the NUMA nodes: hwloc keeps the first one."""
-    stored_root(tmp_path / "root")
-    (tmp_path / "x.xml").write_text(machine(node(0, [0, 1, 2, 3], 1 << 30) + pus(range(4)), allowed_nodes=1))
-    stand_in("lstopo-no-graphics", f"cat {tmp_path}/x.xml")
+def test_numa_nodes_that_hwloc_leaves_out(tmp_path, capsys):
+    """The firmware lists all PUs in each of the NUMA nodes: hwloc keeps the first one."""
+    stored_root(tmp_path / "root", {f"sys/devices/system/node/node{n}/cpumap": "f" for n in range(2)})
     parsed = topology.load(fsroot=tmp_path / "root")
     assert parsed.left_out == {1: 1 << 30}
     remark = "hwloc leaves out NUMA nodes 1 of /sys, which have 1 GiB of the 2 GiB of memory"
@@ -312,30 +369,6 @@ def test_files_that_are_not_there(tmp_path):
         topology.load(fsroot=tmp_path)
 
 
-def stored_root(folder):
-    """Lay out what the kernel says of two NUMA nodes of two PUs each."""
-    files = {"proc/cpuinfo": "", "sys/devices/system/cpu/online": "0-3", "sys/devices/system/node/online": "0-1"}
-    for pu in range(4):
-        base = f"sys/devices/system/cpu/cpu{pu}/topology/"
-        files |= {base + "core_id": str(pu), base + "physical_package_id": str(pu // 2)}
-        files |= {base + "thread_siblings": f"{1 << pu:x}", base + "core_siblings": "3" if pu < 2 else "c"}
-    for number in range(2):
-        base = f"sys/devices/system/node/node{number}/"
-        files |= {
-            base + "cpumap": "3" if number == 0 else "c",
-            base + "distance": "10 21" if number == 0 else "21 10",
-        }
-        files[base + "meminfo"] = f"Node {number} MemTotal: 1048576 kB\n"
-    for name, text in files.items():
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text + "\n")
-
-
-needs_lstopo = pytest.mark.skipif(shutil.which("lstopo-no-graphics") is None, reason="lstopo is not on PATH")
-
-
-@needs_lstopo
 @pytest.mark.parametrize("within", ["", "host/"])
 def test_a_stored_root_in_a_folder_and_in_a_tarball(tmp_path, within):
     root = tmp_path / "root"

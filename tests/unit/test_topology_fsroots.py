@@ -4,7 +4,6 @@
 import io
 import re
 import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +42,7 @@ def test_what_cannot_be_unpacked_is_refused(tmp_path, entry, reason):
     with tarfile.open(file, "w") as tarball:
         for info, content in [*INSIDE, entry]:
             tarball.addfile(info, io.BytesIO(content))
-    with pytest.raises(BadInput, match=f"^{re.escape(str(file))}: .*{reason}"), topology.fsroot_environment(file):
+    with pytest.raises(BadInput, match=f"^{re.escape(str(file))}: .*{reason}"), topology.unpacked(file):
         pytest.fail("it was unpacked")
 
 
@@ -69,8 +68,7 @@ def test_nothing_leaves_the_folder(tmp_path, monkeypatch, escape):
     with tarfile.open(file, "w") as tarball:
         for entry, content in [*INSIDE, *escape]:
             tarball.addfile(entry, io.BytesIO(content))
-    with topology.fsroot_environment(file) as variables:
-        root = Path(variables["HWLOC_FSROOT"])
+    with topology.unpacked(file) as root:
         assert (root / "sys/a/link").read_text() == "x"
         assert (root / "sys/far/cpulist").read_text() == "x"
         assert [p.name for p in root.parent.iterdir()] == [root.name]

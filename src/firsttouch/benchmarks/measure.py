@@ -104,17 +104,17 @@ def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Rec
         where = [f"--pu-nodes={pu_nodes}", f"--banks={format_list(targets)}"]
         if asked.aspect == "bandwidth":
             where.append(f"--set-sizes={len(members[0])}")
-        yield from _run(host, asked, [*where, *options], say)
+        yield from _run(asked, [*where, *options], say)
 
 
-def _run(host: Topology, asked: Asked, options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
+def _run(asked: Asked, options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
     """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted."""
     effort = profiles.chosen()
     least = max(LEAST, min(asked.repetitions, effort.repetitions))
     most = max(least, min(MOST, effort.repetitions))
     counts = [f"--min-repetitions={least}", f"--max-repetitions={most}"]
     small = programs.probe_options(asked.aspect)
-    running = probe.follow(asked.aspect, [*options, *counts, *small], host=host, say=say)
+    running = probe.follow(asked.aspect, [*options, *counts, *small], say=say)
     while True:
         try:
             records = next(running)

@@ -8,75 +8,20 @@ import json
 import math
 import os
 import select
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
-from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed
+from firsttouch.errors import BadInput, CannotHere, FirstTouchError, RunFailed
 from firsttouch.execution.process_runner import child, signal_name
 from firsttouch.host.cpusets import format_list
-from firsttouch.host.topology import Topology
-from firsttouch.paths import ROOT
-from firsttouch.records.file_lock import locked
+from firsttouch.host.topology import PROBE, probe_program
 from firsttouch.records.schema import Record, software
-from firsttouch.tools import run_tool
 
-# ----------------------------------------------------------------------
-# The program: finding it, and building it from probe/
-
-NAME = "firsttouch-probe"
-SOURCE = ROOT / "probe"
-
-
-def program() -> Path:
-    """Return the probe: FIRSTTOUCH_PROBE, the one installed beside Python, or on PATH; raises Missing."""
-    if given := os.environ.get("FIRSTTOUCH_PROBE"):
-        if not (Path(given).is_file() and os.access(given, os.X_OK)):
-            raise Missing(f"FIRSTTOUCH_PROBE names {given}, which is not a program")
-        return Path(given)
-    beside = Path(sys.executable).with_name(NAME)
-    path = beside if os.access(beside, os.X_OK) else shutil.which(NAME)
-    if not path:
-        raise Missing(f"{NAME} is not there: `make setup` builds it, or build and install it with cmake -S probe")
-    return Path(path)
-
-
-def build(folder: Path, *, sanitize: str = "", compiler: str = "") -> Path:
-    """Build the probe in *folder* incrementally and return the program.
-
-    *sanitize* names sanitizers ("address,undefined"), *compiler* the C compiler (default: CMake's choice). Builds
-    in the same folder wait for each other. Raises Missing without cmake, and RunFailed if the build fails.
-    """
-    if shutil.which("cmake") is None:
-        raise Missing(f"{NAME} is not built, and cmake is not on PATH: `make setup` installs both")
-    folder.mkdir(parents=True, exist_ok=True)
-    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DSANITIZE={sanitize}", "-DWERROR=ON"]
-    if compiler:
-        configure.append(f"-DCMAKE_C_COMPILER={compiler}")
-    with locked(folder / "lock"):
-        for argv in (configure, ["cmake", "--build", str(folder)]):
-            done = run_tool(argv, timeout=None)
-            if done.returncode:
-                lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-                reason = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
-                raise RunFailed(f"{NAME} cannot be built ({' '.join(argv[:2])}): {reason}")
-    return folder / NAME
-
-
-def helped() -> int:
-    """Print the probe's own help and return its exit status."""
-    return subprocess.run([program(), "--help"], check=False).returncode
-
-
-# ----------------------------------------------------------------------
-# Running it, and reading its JSON lines
-
+NAME = PROBE
 ASPECTS = ("topology", "latency", "bandwidth", "contention", "loaded-latency")
 SCHEMA = 1
 Say = Callable[[str], None]
@@ -176,6 +121,11 @@ class Report:
         return {**head, "results": results, **tail, "status": self.status, "reason": self.reason}
 
 
+def helped() -> int:
+    """Print the probe's own help and return its exit status."""
+    return subprocess.run([probe_program(), "--help"], check=False).returncode
+
+
 def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report:
     """Run the probe and return its report; *say* gets its progress line by line.
 
@@ -190,15 +140,12 @@ def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report
             return cast(Report, end.value)
 
 
-def follow(
-    aspect: str, options: Sequence[str] = (), *, host: Topology | None = None, say: Say = print
-) -> Generator[list[Record], None, Report]:
+def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Generator[list[Record], None, Report]:
     """Run the probe as :func:`run` does, yield records while it is at work, and return its report.
 
-    A probe that prints nothing for SILENCE seconds is stopped, and so is one that sees other NUMA nodes, PUs or
-    memory than *host*, which the options were chosen by: both raise RunFailed.
+    A probe that prints nothing for SILENCE seconds is stopped: raises RunFailed.
     """
-    argv = [str(program()), aspect, *options, "--jsonl"]
+    argv = [str(probe_program()), aspect, *options, "--jsonl"]
     lines: list[str] = []
     # Standard error is read here and standard output goes to a file, so that neither blocks the probe.
     with contextlib.ExitStack() as stack:
@@ -210,7 +157,7 @@ def follow(
             probe = stack.enter_context(child(argv, stdout=out, stderr=write_end))
         finally:
             os.close(write_end)
-        printed = _Printed(out, host)
+        printed = _Printed(out)
         for line in _lines(read_end, probe):
             if line:
                 lines.append(line)
@@ -231,20 +178,6 @@ def follow(
     if report.status == "failed":
         raise RunFailed(f"{NAME}: {report.reason}")
     return report
-
-
-def disagreement(host: Topology, printed: Mapping[str, Any]) -> str:
-    """Return the first difference between *host* and the probe's description of it, or an empty string."""
-    seen = {int(node["number"]): node for node in printed.get("numa_nodes", [])}
-    for number in sorted({*seen, *host.cpu_nodes, *host.memory_nodes}):
-        node = seen.get(number, {"usable_pus": [], "data": False})
-        pus = (format_list(node["usable_pus"]) or "no", format_list(host.usable_pus(number)) or "no")
-        if tuple(node["usable_pus"]) != host.usable_pus(number):
-            return f"NUMA node {number} has {pus[0]} usable PUs for the probe, {pus[1]} for lstopo"
-        if node["data"] != (number in host.memory_nodes):
-            can = ("no memory", "memory")
-            return f"NUMA node {number} has {can[node['data']]} for the probe, {can[not node['data']]} for lstopo"
-    return ""
 
 
 def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
@@ -275,8 +208,8 @@ def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
 class _Printed:
     """The file that the probe writes its standard output to. Reading does not move the probe's file offset."""
 
-    def __init__(self, file: int, host: Topology | None) -> None:
-        self.file, self.host = file, host
+    def __init__(self, file: int) -> None:
+        self.file = file
         self.place = self.number = 0
         self.version = ""
 
@@ -291,8 +224,6 @@ class _Printed:
             data_of = _object(line.decode(errors="replace"), self.number)
             if self.number == 1:
                 self.version = str(data_of.get("probe", ""))
-                if self.host and (difference := disagreement(self.host, data_of.get("host", {}))):
-                    raise RunFailed(f"{NAME} and lstopo disagree about this host: {difference}")
             elif data_of.get("type") == "result" and not data_of.get("partial"):
                 records.append(_result(data_of, self.number).record(self.version))
         return records

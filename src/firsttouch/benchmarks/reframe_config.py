@@ -135,8 +135,8 @@ def _folders() -> dict[str, str]:
 def _system(name: str) -> dict[str, Any]:
     """Return ReFrame's configuration of one system.
 
-    Without hwloc nothing is known about this host. Its entry then lets ReFrame start for other systems, and the
-    checks report what is missing.
+    Without the probe nothing is known about this host. Its entry then lets ReFrame start for other systems, and
+    the checks report what is missing.
     """
     try:
         system = load(name)

@@ -98,7 +98,7 @@ def _measure(system: str, folder: Path, options: Sequence[str], say: Say) -> tup
     problems = [model.Problem(t.check, t.result, t.reason, check=t.word) for t in troubles]
     problems += [model.Problem(name, "skipped", why, check="") for name, why in limits(records).items()]
 
-    xml = topology.lstopo_xml()
+    xml = topology.probe_xml()
     references = model.references_of(load(system))
     summary = pages.build(records, folder, topology_xml=xml, problems=problems, references=references)
     passed = not any(t.result == "failed" for t in troubles)

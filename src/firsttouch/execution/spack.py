@@ -14,7 +14,7 @@ from firsttouch.execution import backends, build_info
 from firsttouch.execution.backends import Start
 
 #: Programs that every command needs, in the view or (as a Spack external) on this host.
-_NEEDED = ("numactl", "lstopo-no-graphics")
+_NEEDED = ("numactl",)
 
 
 def prepared(view: str, argv: Sequence[str]) -> Start:

@@ -9,19 +9,19 @@ import lzma
 import os
 import re
 import shutil
+import sys
 import tarfile
 import tempfile
 import xml.etree.ElementTree as ET
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from firsttouch.errors import BadInput, Missing, TimedOut
-from firsttouch.host import cpusets
-from firsttouch.host.cpusets import TOO_HIGH, format_list, parse_hwloc
+from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
+from firsttouch.host.cpusets import TOO_HIGH, format_list, parse_hwloc, parse_list
 from firsttouch.tools import run_tool
 from firsttouch.units import format_bytes
 
@@ -30,15 +30,12 @@ from firsttouch.units import format_bytes
 
 
 @contextlib.contextmanager
-def fsroot_environment(fsroot: Path | None) -> Iterator[dict[str, str]]:
-    """Yield the environment variables that let hwloc read *fsroot* only, and no cpuid or PCI of this host.
+def unpacked(fsroot: Path) -> Iterator[Path]:
+    """Yield the folder of a stored root that contains sys/; raises BadInput.
 
-    *fsroot* is a folder that contains sys/, or a tarball of one as hwloc-gather-topology writes it, which is
-    unpacked while the context lasts. None is this host: no variables. Raises BadInput.
+    *fsroot* is that folder, or a tarball of one as hwloc-gather-topology writes it, which is unpacked while the
+    context lasts.
     """
-    if fsroot is None:
-        yield {}
-        return
     with contextlib.ExitStack() as stack:
         places = [fsroot]
         if not fsroot.is_dir():
@@ -49,7 +46,7 @@ def fsroot_environment(fsroot: Path | None) -> Iterator[dict[str, str]]:
         root = next((p for p in places if (p / "sys").is_dir()), None)
         if root is None:
             raise BadInput("no file-system root: it has no sys/ folder", file=fsroot)
-        yield {"HWLOC_FSROOT": str(root), "HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}
+        yield root
 
 
 def require_regular(file: Path) -> None:
@@ -109,7 +106,8 @@ def _stays_inside(member: tarfile.TarInfo, folder: Path) -> bool:
 # ----------------------------------------------------------------------
 # The topology: NUMA nodes, PUs, memory, distances, caches, and what this process may use (thesis section 3.2).
 #
-# It is read from hwloc's XML, version 2 or 3, which lstopo writes for this host or for a stored root.
+# It is read from hwloc's XML, version 2 or 3. The native probe prints it for this host or for a stored root, and
+# adds what the kernel tells beyond hwloc as info attributes (probe/src/host.c).
 
 #: hwloc's subtypes (also with CXL- before them) of device memory, which is never used for a program's data.
 DEVICE_MEMORY = frozenset(p + kind for kind in ("GPUMemory", "NVIDIAGPUMemory", "SPM") for p in ("", "CXL-"))
@@ -117,12 +115,16 @@ ORDINARY_MEMORY = frozenset({"", "DRAM"})
 #: hwloc's types of processor caches. MemCache is left out: it caches a bank, and is as large as memory.
 _CACHES = frozenset(f"L{level}Cache" for level in range(1, 6))
 _NUMBER = re.compile(r"[0-9]{1,19}")
+#: The probe's info attributes: of the host the smallest memory limit of its cgroups (bytes) and, each as
+#: number:bytes, the NUMA nodes that hwloc leaves out; of a NUMA node the PUs that the kernel assigns to it.
+_LIMIT, _LEFT_OUT, _PUS = "MemoryLimit", "LeftOutNUMANode", "cpulist"
 #: hwloc's trees are about 20 deep; deeper ones than this are damaged or hostile.
 _DEEPEST = 100
 #: The firmware's distances are bytes (ACPI's SLIT); anything above this is damaged.
 _FARTHEST = 65535
-#: Time limit for lstopo in seconds. It needs one or two, but would wait for ever on a FIFO in a stored root.
+#: Time limit for the probe in seconds. It needs less than one, but would wait for ever on a FIFO in a stored root.
 _PATIENCE = 300
+PROBE = "firsttouch-probe"
 
 
 @dataclass(frozen=True)
@@ -303,6 +305,8 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     for kind, numbers in (("PU", [p[0] for p in reader.pus]), ("NUMANode", [n[0] for n in reader.nodes])):
         if repeated := sorted(n for n, count in Counter(numbers).items() if count > 1):
             raise BadInput(f"{kind} {repeated[0]} occurs more than once")
+    infos = [(i.get("name", ""), i.get("value", "")) for i in (*machine.findall("info"), *root.findall("info"))]
+    limits = [_count(info, "value") for info in machine.findall(f"info[@name='{_LIMIT}']")]
     online = frozenset(pu for pu, _, _ in reader.pus)
     owner = reader.owners()
     return Topology(
@@ -315,7 +319,11 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
         distances=_distances(root),
         allowed_pus=_allowed(machine, "cpuset") & online,
         allowed_nodes=_allowed(machine, "nodeset"),
-        info={i.get("name", ""): i.get("value", "") for i in (*machine.findall("info"), *root.findall("info"))},
+        memory_limit_bytes=min(limits, default=None),
+        info={name: value for name, value in infos if name not in {_LIMIT, _LEFT_OUT}},
+        left_out={
+            int(n): int(size) for n, _, size in (v.partition(":") for name, v in infos if name == _LEFT_OUT)
+        },
     )
 
 
@@ -339,6 +347,8 @@ class _Reader:
             self.pus.append((index, core if core >= 0 else 1_000_000 + index, package))
         elif kind == "NUMANode":
             memory = _count(element, "local_memory")
+            if (listed := element.find(f"info[@name='{_PUS}']")) is not None:
+                cpuset = parse_list(listed.get("value", ""))
             self.nodes.append((_number(element), cpuset, memory, element.get("subtype", ""), _huge(element)))
         elif kind in _CACHES and element.get("cache_type") in {"0", "1"}:
             self.caches.append(Cache(_count(element, "depth"), _count(element, "cache_size"), cpuset))
@@ -352,8 +362,8 @@ class _Reader:
     def owners(self) -> dict[int, int]:
         """Return the one NUMA node that the kernel assigns to each PU.
 
-        hwloc also attaches high-bandwidth, CXL and device memory to nearby PUs. Ordinary memory (DRAM) comes
-        first, then the node with fewest PUs, then the lowest number.
+        Without the kernel's lists they are inferred: hwloc also attaches high-bandwidth, CXL and device memory to
+        nearby PUs. Ordinary memory (DRAM) comes first, then the node with fewest PUs, then the lowest number.
         """
         ranked = sorted(self.nodes, key=lambda n: (n[3] not in ORDINARY_MEMORY, len(n[1]), n[0]))
         owner: dict[int, int] = {}
@@ -406,57 +416,44 @@ def _distances(root: ET.Element) -> dict[tuple[int, int], int]:
     return {}
 
 
-def lstopo_xml(*, fsroot: Path | None = None) -> str:
-    """Return hwloc's XML of this host, or of a stored file-system root; raises Missing or BadInput."""
-    with fsroot_environment(fsroot) as environment:
-        return _lstopo(environment, fsroot)
+def probe_program() -> Path:
+    """Return the probe: FIRSTTOUCH_PROBE, the one installed beside Python, or on PATH; raises Missing."""
+    if given := os.environ.get("FIRSTTOUCH_PROBE"):
+        if not (Path(given).is_file() and os.access(given, os.X_OK)):
+            raise Missing(f"FIRSTTOUCH_PROBE names {given}, which is not a program")
+        return Path(given)
+    beside = Path(sys.executable).with_name(PROBE)
+    path = beside if os.access(beside, os.X_OK) else shutil.which(PROBE)
+    if not path:
+        raise Missing(f"{PROBE} is not there: `make setup` builds it, or build and install it with cmake -S probe")
+    return Path(path)
 
 
-def _lstopo(environment: Mapping[str, str], fsroot: Path | None) -> str:
-    program = shutil.which("lstopo-no-graphics") or shutil.which("lstopo")
-    if program is None:
-        raise Missing("lstopo is not on PATH: install hwloc (Debian: apt-get install hwloc)")
-    argv = [program, "--of", "xml", "--disallowed"]
-    # The kernel and numactl count NVIDIA GPU memory as NUMA nodes; hwloc hides these nodes by default.
-    env = {**os.environ, "HWLOC_HIDE_ERRORS": "2", "HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES": "1", **environment}
-    try:
-        done = run_tool(argv, env=env, timeout=_PATIENCE)
-    except TimedOut as error:
-        raise BadInput(f"lstopo did not end within {_PATIENCE} s", file=fsroot) from error
+def probe_xml(fsroot: Path | None = None) -> str:
+    """Return the probe's XML of this host, or of a stored root; raises Missing, RunFailed or BadInput."""
+    with contextlib.nullcontext() if fsroot is None else unpacked(fsroot) as root:
+        argv = [str(probe_program()), "topology", "--xml" if root is None else f"--xml={root}"]
+        try:
+            done = run_tool(argv, timeout=_PATIENCE)
+        except TimedOut as error:
+            failure = f"{PROBE} did not end within {_PATIENCE} s"
+            raise (BadInput(failure, file=fsroot) if fsroot else RunFailed(failure)) from error
     if done.returncode or not done.stdout.strip():
-        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise BadInput(f"lstopo failed with status {done.returncode}: {reason}", file=fsroot)
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1].removeprefix(f"{PROBE}: error: ")
+        failure = f"{PROBE} topology failed with status {done.returncode}: {reason}"
+        raise BadInput(failure, file=fsroot) if fsroot else RunFailed(failure)
     return done.stdout
-
-
-def _of_root(fsroot: Path | None) -> Topology:
-    """Return the topology of a stored file-system root or of this host, with the nodes that hwloc leaves out."""
-    with fsroot_environment(fsroot) as environment:
-        root = Path(environment.get("HWLOC_FSROOT", "/"))
-        topology = parse_xml(_lstopo(environment, fsroot), file=fsroot)
-        listed = {n.index for n in topology.numa_nodes}
-        memory = cpusets.node_memory(root)
-    return replace(topology, left_out={n: size for n, size in memory.items() if size and n not in listed})
 
 
 def of_this_host() -> Topology:
     """Return this host's topology, restricted to what this process may use."""
-    host = _of_root(None)
-    limits = cpusets.of_this_process()
-    return replace(
-        host,
-        allowed_pus=host.allowed_pus & limits.pus,
-        allowed_nodes=host.allowed_nodes & limits.numa_nodes,
-        memory_limit_bytes=limits.memory_bytes,
-        info={**host.info, **cpusets.memory_settings()},
-        here=True,
-    )
+    return replace(parse_xml(probe_xml()), here=True)
 
 
 def load(*, xml: Path | None = None, fsroot: Path | None = None) -> Topology:
     """Return the topology of an hwloc XML file, a stored file-system root or, by default, this host.
 
-    Raises BadInput for input that is not a topology, Missing without lstopo.
+    Raises BadInput for input that is not a topology, Missing without the probe.
     """
     if xml is not None:
         try:
@@ -464,4 +461,4 @@ def load(*, xml: Path | None = None, fsroot: Path | None = None) -> Topology:
             return parse_xml(xml.read_text(encoding="utf-8", errors="replace"), file=xml)
         except OSError as error:
             raise BadInput(f"cannot be read: {error.strerror}", file=xml) from error
-    return of_this_host() if fsroot is None else _of_root(fsroot)
+    return of_this_host() if fsroot is None else parse_xml(probe_xml(fsroot), file=fsroot)

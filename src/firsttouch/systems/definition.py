@@ -168,8 +168,8 @@ def available() -> dict[str, Path | None]:
 def load(name_or_path: str | Path) -> System:
     """Return a system by its name or from its file.
 
-    ``local`` is drafted from this host if it has no file (raises Missing without hwloc). Raises BadInput for an
-    unknown system and, with file and line, for a wrong file.
+    ``local`` is drafted from this host if it has no file (raises Missing without the probe). Raises BadInput for
+    an unknown system and, with file and line, for a wrong file.
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or text.endswith(".yaml"):
@@ -187,6 +187,6 @@ def from_file(file: Path) -> System:
 
 
 def of_this_host() -> System:
-    """Return ``local`` drafted from this host; raises Missing if hwloc is not installed."""
+    """Return ``local`` drafted from this host; raises Missing without the probe."""
     text = draft.of_this_host(paths.LOCAL)
     return build(documents.parse_yaml(text, Path("draft of this host")), path=None)

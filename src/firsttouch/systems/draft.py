@@ -127,7 +127,7 @@ def draft(
 
 
 def of_this_host(name: str) -> str:
-    """Return the draft of *name* from this host; ``local`` fits any host. Raises Missing without hwloc."""
+    """Return the draft of *name* from this host; ``local`` fits any host. Raises Missing without the probe."""
     check_name(name)
     hostnames = [".*"] if name == paths.LOCAL else [rf"{re.escape(short_name(socket.gethostname()))}(\..*)?$"]
     # The system "local" is measured without a scheduler.

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the native probe from the checkout, also with sanitizers or another compiler."""
+
+from pathlib import Path
+
+from firsttouch.host.topology import PROBE
+from firsttouch.paths import ROOT
+from firsttouch.records.file_lock import locked
+from firsttouch.tools import run_tool
+
+SOURCE = ROOT / "probe"
+
+
+def build(folder: Path, *, sanitize: str = "", compiler: str = "") -> Path:
+    """Build the probe in *folder* incrementally and return the program.
+
+    *sanitize* names sanitizers ("address,undefined"), *compiler* the C compiler (default: CMake's choice). Builds
+    in the same folder wait for each other.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DSANITIZE={sanitize}", "-DWERROR=ON"]
+    if compiler:
+        configure.append(f"-DCMAKE_C_COMPILER={compiler}")
+    with locked(folder / "lock"):
+        for argv in (configure, ["cmake", "--build", str(folder)]):
+            done = run_tool(argv, timeout=None)
+            assert done.returncode == 0, done.stdout + done.stderr
+    return folder / PROBE
