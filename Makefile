@@ -20,7 +20,7 @@ help: ## list the targets
 setup: ## install missing Debian packages and .venv (a second run changes nothing)
 	@setup/setup.sh run
 
-# If the programs come from an image or a Spack view, Debian's packages are not needed.
+# If the programs come from an image or a Spack view, only .venv and the probe are needed on the host.
 run: ## the main job: characterize this host, report in reports/out/latest (SYSTEM=, DATASET=, ALIGNER=|all, BACKEND=apptainer|spack)
 	@setup/setup.sh $(if $(filter apptainer spack,$(BACKEND)),venv,run)
 	@$(BIN)/firsttouch characterize --system $(SYSTEM) --dataset $(DATASET) $(if $(ALIGNER),--aligner $(ALIGNER)) \

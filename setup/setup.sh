@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what firsttouch needs: programs from Debian, the virtual environment .venv and the native probe in it.
 # A second run changes nothing. Usage: setup/setup.sh run|test|venv
-# (test: also the programs that only the tests need; venv: only .venv, for programs from a container or from Spack)
+# (test: also the programs that only the tests need; venv: only .venv and the probe, for measured programs from a
+# container or from Spack)
 set -euo pipefail
 cd -P "$(dirname "$0")/.."
 group=${1:-run}
@@ -21,9 +22,10 @@ present() { # what
 }
 missing() {
     local of package what
-    [[ $group != venv ]] || return 0
+    local groups=" venv $group "
+    if [[ $group == test ]]; then groups+="run "; fi
     while read -r of package what; do
-        if [[ $of != '#' ]] && { [[ $of == run ]] || [[ $of == "$group" ]]; } && ! present "$what"; then
+        if [[ $groups == *" $of "* ]] && ! present "$what"; then
             echo "$package"
         fi
     done <setup/debian-packages.txt
@@ -161,7 +163,6 @@ if ((${#packages[@]})); then
 fi
 find_python
 if ! venv_is_current; then make_venv; fi
-if [[ $group == venv ]]; then exit; fi
 if [[ ! -x .venv/bin/firsttouch-probe || $(cat .venv/probe-recipe 2>/dev/null) != "$(probe_recipe)" ]]; then
     build_probe
 fi

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from factories.processes import write_program
 from firsttouch import paths
 
 pytestmark = pytest.mark.integration
@@ -37,6 +38,10 @@ for name in ("firsttouch", "reframe"):
     script.write_text(f"#!/bin/sh\\nexec '{sys.executable}' -c 'import sys; print(sys.prefix)'\\n")
     script.chmod(0o755)
 """
+#: A stub of cmake that installs a script as the probe.
+CMAKE = """\
+[ "$1" != --install ] || { echo >"$4/bin/firsttouch-probe" && chmod +x "$4/bin/firsttouch-probe"; }
+"""
 
 
 @pytest.fixture
@@ -49,8 +54,11 @@ def checkout(tmp_path):
     (programs / "version").write_text("Python 3.11.2\n")
     (programs / "python3").write_text(PYTHON.replace("{real}", os.path.realpath(sys.executable)))
     (programs / "python3").chmod(0o755)
+    write_program(programs / "cmake", CMAKE)
     folder = tmp_path / "a checkout"
-    (folder / "setup").mkdir(parents=True)
+    (folder / "probe").mkdir(parents=True)
+    (folder / "setup").mkdir()
+    (folder / "setup/debian-packages.txt").write_text("venv cmake cmake\nrun none no-such-program\n")
     own = ("setup.sh", "requirements.lock", "hatch_build.py", "firsttouch_reframe.pth")
     for name in ("pyproject.toml", *(f"setup/{name}" for name in own)):
         shutil.copy2(paths.ROOT / name, folder / name)
@@ -81,7 +89,10 @@ def prefix(checkout):
 def test_a_second_run_does_nothing(checkout):
     assert made_anew(setup(checkout))
     assert prefix(checkout) == f"{checkout / '.venv'}\n"
-    assert not made_anew(setup(checkout))
+    assert (checkout / ".venv/bin/firsttouch-probe").exists()
+    done = setup(checkout)
+    assert not made_anew(done)
+    assert "building the native probe" not in done.stderr
     assert {file.name for file in checkout.glob(".venv*")} == {".venv"}
 
 
@@ -109,7 +120,6 @@ def test_an_interpreter_that_is_gone_is_noticed(checkout):
 
 def test_the_old_one_works_until_the_new_one_is_complete(checkout):
     setup(checkout)
-    (checkout / ".venv/bin/firsttouch-probe").touch(mode=0o755)
     with (checkout / "pyproject.toml").open("a") as project:
         project.write("# changed\n")
     done = setup(checkout, NO_NETWORK="1")
