@@ -24,6 +24,7 @@ from firsttouch.advice.posterior import LEAST_WORK, Belief, Load, Prior, Trial, 
 from firsttouch.advice.search import Rules, Stop, costs, search
 from firsttouch.errors import RunFailed
 from firsttouch.execution.process_runner import Job, run_together
+from firsttouch.execution.progress import Steps, live
 from firsttouch.genomics import fastq, feed, launch
 from firsttouch.genomics.fastq import Reads
 from firsttouch.genomics.feed import Part
@@ -127,15 +128,19 @@ def compare(
     """
     seconds: list[list[float]] = [[] for _ in scenarios]
     misplaced: list[list[str]] = [[] for _ in scenarios]
-    with tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
+    with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
+        left = rounds * len(scenarios) + 1
         for turn in range(rounds):
             # The order alternates, so that a drift in time favours no scenario.
             for i, scenario in list(enumerate(scenarios))[:: 1 if turn % 2 == 0 else -1]:
+                left -= 1
                 if len(misplaced[i]) >= PROGRAM_CHANCES:
                     continue
                 place = scenario.placements[0]
                 job = Job(argv, Path(folder) / "out", Path(folder) / "err", place)
+                steps.begin(scenario.name, left)
                 outcome = run_together([job], timeout=timeout)[0]
+                steps.end()
                 if reason := outcome.misplaced():
                     misplaced[i].append(reason)
                     say(f"{scenario.name}: the run is invalid and does not count: {reason}")
@@ -228,12 +233,15 @@ class Trials:
         self.brief = False
         for chance in range(CHANCES):
             try:
+                live(f"trial of {scenario.name}, {self.spent:.1f} s spent so far")
                 work, part = self._sampled(fraction, scenario.instances)
                 result = launch.run(work, scenario, None, timeout=self.longest)
             except RunFailed as error:
                 self.dropped[number] = str(error)
                 self.say(f"{scenario.name}: the trial failed: {error}")
                 return None
+            finally:
+                live("")
             if not result.misplaced:
                 self.say(f"{scenario.name}: {result.seconds:.3f} s for {part:.3%} of the reads")
                 self.dropped.pop(number, None)

@@ -18,7 +18,7 @@ from typing import Literal
 
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution.process_runner import child, follow
-from firsttouch.execution.progress import FOLLOWER
+from firsttouch.execution.progress import FOLLOWER, Steps
 
 _STARTED = re.compile(r"\[ +RUN +\] (.+?) /[0-9a-f]{8}")
 _SKIPPED = re.compile(r"^\[ +SKIP +\] \( *\d+/\d+\) (.+?) /[0-9a-f]{8} @\S+ \[(.*)\]$", re.MULTILINE)
@@ -120,6 +120,7 @@ def _follow(
     """Run ReFrame, print its progress and that of its checks, and return its exit status."""
     clock = _Clock(say)
     with (
+        clock.steps,
         log.open("wb") as out,
         log.open(encoding="utf-8", errors="replace") as written,
         progress.open(errors="replace") as steps,
@@ -137,12 +138,15 @@ class _Clock:
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
         self.start = time.monotonic()
+        self.steps = Steps()
+        #: Checks that have not ended; ReFrame tells their number when the first one ends.
+        self.left = 1
         #: The incomplete last lines of the log and of the messages.
-        self.log = self.steps = ""
+        self.log = self.messages = ""
 
-    def update(self, log: str, steps: str) -> None:
+    def update(self, log: str, messages: str) -> None:
         """Take the text written since the last call; print each line once it is complete."""
-        *lines, self.steps = (self.steps + steps).split("\n")
+        *lines, self.messages = (self.messages + messages).split("\n")
         for line in filter(None, lines):
             self.say(f"    {line.rstrip()}")
         *lines, self.log = (self.log + log).split("\n")
@@ -150,8 +154,11 @@ class _Clock:
             if started := _STARTED.search(line):
                 self.start = time.monotonic()
                 self.say(f"  {started[1]} ...")
+                self.steps.begin(started[1], self.left)
             elif ended := _ENDED.search(line):
                 seconds = time.monotonic() - self.start
+                self.steps.end()
+                self.left = int(ended[3]) - int(ended[2])
                 self.say(f"  ({ended[2]}/{ended[3]}) {ended[1].lower()}: {ended[4]} [{seconds:.1f} s]")
 
 

@@ -18,7 +18,7 @@ from firsttouch.benchmarks.cases import aligners_of
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
 from firsttouch.execution import backends
-from firsttouch.execution.progress import say
+from firsttouch.execution.progress import coloured, say
 from firsttouch.fleet import campaigns, collect, drain, journal, slurm, submit
 from firsttouch.fleet.campaigns import KINDS, Campaign
 from firsttouch.fleet.journal import Journal
@@ -153,7 +153,7 @@ def run_here(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json(document)
     elif outcome.verdict:
-        print(outcome.verdict.line())
+        print(coloured(outcome.verdict.line()))
     if outcome.verdict is None:
         return 0 if outcome.good else 1
     status = STATUS[outcome.verdict.verdict]
@@ -335,7 +335,7 @@ def collect_campaign(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json({**collected.state.to_dict(), "verdicts": [v.to_dict() for v in collected.verdicts]})
     else:
-        print(collected.text)
+        print(coloured(collected.text))
         print(f"\nreport: {campaign.folder / 'report'}")
     if campaign.judged:
         if args.max_repetitions:

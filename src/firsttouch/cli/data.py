@@ -12,6 +12,7 @@ from typing import Any
 
 from firsttouch.cli import options
 from firsttouch.datasets import fetch, manifest
+from firsttouch.execution import progress
 from firsttouch.execution.progress import say
 from firsttouch.units import format_bytes
 
@@ -110,7 +111,7 @@ class _Meter:
     """Shows progress on stderr: one changing line on a terminal, a line every 10 s in a log."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        self._terminal = progress.is_terminal(sys.stderr)
         self._what = ""
         self._since = self._shown = time.monotonic()
         self._from = 0
@@ -119,8 +120,7 @@ class _Meter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._terminal and self._what:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        progress.live("")
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
         now = time.monotonic()
@@ -139,6 +139,6 @@ class _Meter:
         if now - self._since > 1:
             text += f", {format_bytes((done - self._from) / (now - self._since))}/s"
         if self._terminal:
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            progress.live(text)
         else:
-            print(f"firsttouch: {text}", file=sys.stderr, flush=True)
+            say(f"firsttouch: {text}")

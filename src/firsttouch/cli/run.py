@@ -10,7 +10,7 @@ from pathlib import Path
 
 from firsttouch.cli import options, read_inputs
 from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing
-from firsttouch.execution.progress import say
+from firsttouch.execution.progress import Steps, say
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.outputs import Form, Output
@@ -92,9 +92,11 @@ def run(args: argparse.Namespace) -> int:
     measured = (args.records, args.repetitions > 1, args.checksum, args.expect_sha256, args.counters)
     production = output is not None and not any(measured)
     results = []
-    with options.holding(args, shared=production):
+    with Steps() as steps, options.holding(args, shared=production):
         for number in range(args.repetitions):
+            steps.begin(scenario.name, args.repetitions - number)
             result = launch.run(work, scenario, output, timeout=args.timeout)
+            steps.end()
             results.append(result)
             work = replace(work, reference=result.alignments.sums or work.reference)
             state = options.state(result, production=production)

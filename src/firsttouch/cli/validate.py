@@ -9,6 +9,7 @@ import sys
 
 from firsttouch.cli import options, record_inputs
 from firsttouch.errors import BadInput, one_line
+from firsttouch.execution.progress import coloured
 from firsttouch.fleet import drain
 from firsttouch.judge.judging import Judged, judged
 from firsttouch.judge.verdict import ORDER, STATUS, worst
@@ -77,12 +78,12 @@ def run(args: argparse.Namespace) -> int:
         for note in fleet.notes():
             print(one_line(note))
         for host in hosts:
-            print(one_line(host.line()))
+            print(coloured(one_line(host.line())))
             for line in host.evidence if len(hosts) == 1 else ():
                 print(one_line(f"  {line}"))
         for name, word in words.items() if brief else ():
             if word in {"pass", "suspect"}:
-                print(one_line(fleet.line(name)))
+                print(coloured(one_line(fleet.line(name))))
     if args.drain:
         source = " ".join(path.absolute().name for path in args.records)
         for line, trouble in drain.apply_all(hosts, source, dry_run=args.dry_run, reservation=args.reservation):

@@ -1,23 +1,88 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress messages."""
+"""Progress on standard error: messages and, on a terminal, one live line below them; and colours of verdicts."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
+import time
 from pathlib import Path
+from typing import TextIO
 
 from firsttouch.errors import one_line
 
 #: The environment variable that names a file for a copy of the messages: ReFrame shows a job's output at its end.
 FOLLOWER = "FIRSTTOUCH_PROGRESS"
+_ERASE = "\r\x1b[K"
+_COLOURS = {"pass": 32, "suspect": 33, "invalid": 35, "fail": 31}
+_VERDICT = re.compile(rf"^((?:- )?verdict \S+ )({'|'.join(_COLOURS)})\b", re.MULTILINE)
+#: The text of the live line, "" without one.
+_live = ""
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Return whether *stream* is a terminal that understands control sequences."""
+    return stream.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
 
 
 def say(text: str) -> None:
     """Print a message on standard error, and append it to the file that FOLLOWER names."""
     text = one_line(text)
-    print(text, file=sys.stderr, flush=True)
+    print(f"{_ERASE if _live else ''}{text}\n{_live}", end="", file=sys.stderr, flush=True)
     if follower := os.environ.get(FOLLOWER):
         with contextlib.suppress(OSError), Path(follower).open("a", encoding="utf-8") as out:
             out.write(text + "\n")
+
+
+def live(text: str) -> None:
+    """Replace the live line if standard error is a terminal; "" removes it."""
+    global _live  # noqa: PLW0603 - a process has one standard error
+    if not is_terminal(sys.stderr):
+        return
+    _live = one_line(text)[: (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1]
+    print(f"{_ERASE}{_live}", end="", file=sys.stderr, flush=True)
+
+
+class Steps:
+    """Counts the steps of a long command and estimates the time left; as a context it removes the live line."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+        self._left = 0
+        self._began = time.monotonic()
+
+    def begin(self, name: str, left: int) -> None:
+        """Show that step *name* begins; *left* steps, with this one, are not done."""
+        self._left, self._began = max(left, 1), time.monotonic()
+        live(f"{len(self._seconds) + 1}/{len(self._seconds) + self._left} {name}{self._time_left()}")
+
+    def end(self) -> str:
+        """End the step; return the count and the time left, as "3/37, about 12 min left"."""
+        self._seconds.append(time.monotonic() - self._began)
+        self._left -= 1
+        live("")
+        return f"{len(self._seconds)}/{len(self._seconds) + self._left}{self._time_left()}"
+
+    def _time_left(self) -> str:
+        if not (self._seconds and self._left):
+            return ""
+        seconds = sorted(self._seconds)[len(self._seconds) // 2] * self._left  # the median
+        for size, unit in ((3600, "h"), (60, "min")):
+            if seconds >= 1.5 * size:
+                return f", about {seconds / size:.0f} {unit} left"
+        return f", about {seconds:.0f} s left"
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        live("")
+
+
+def coloured(text: str) -> str:
+    """Return *text* with coloured verdicts if standard output is a terminal and NO_COLOR is not set."""
+    if os.environ.get("NO_COLOR") or not is_terminal(sys.stdout):
+        return text
+    return _VERDICT.sub(lambda m: f"{m[1]}\x1b[{_COLOURS[m[2]]}m{m[2]}\x1b[0m", text)

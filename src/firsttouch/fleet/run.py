@@ -18,6 +18,7 @@ from firsttouch.benchmarks import kernel_settings, profiles
 from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, RunFailed
 from firsttouch.execution import backends, host_lock
 from firsttouch.execution.process_runner import child, follow, last_lines
+from firsttouch.execution.progress import Steps
 from firsttouch.fleet import campaigns, slurm
 from firsttouch.fleet.campaigns import Campaign, Step
 from firsttouch.fleet.journal import FINISHED, Entry, Journal, State, full_disk_as_missing, is_full, now
@@ -76,9 +77,10 @@ def run(
         runner.is_again = not runner.left()
         if campaign.judged:
             runner.look()
-        runner.go()
-        if campaign.judged:
-            runner.judge(max_repetitions)
+        with runner.progress:
+            runner.go()
+            if campaign.judged:
+                runner.judge(max_repetitions)
     return runner.outcome
 
 
@@ -93,6 +95,7 @@ class _Runner:
         self.job = slurm.Job.here()
         self.leases = Leases(campaign.folder / "claims", Holder.here(self.host))
         self.outcome = Outcome()
+        self.progress = Steps()
         self.tried: set[str] = set()
         #: By folder, because a journal reads only the new lines of its file.
         self.journals = {self.journal.folder: self.journal}
@@ -201,6 +204,7 @@ class _Runner:
 
     def step(self, step: Step, beat: Callable[[], None]) -> None:
         """Run one step and store its records and its state, or the reason why it failed."""
+        self.progress.begin(step.name, len(self.left()))
         self.tried.add(step.name)
         self._note(step, "began")
         began = time.monotonic()
@@ -213,9 +217,12 @@ class _Runner:
         seconds = time.monotonic() - began
         self._note(step, state, reason, seconds=seconds, begin=begin, end=end)
         self.outcome.ended[state] = self.outcome.ended.get(state, 0) + 1
+        count = self.progress.end()
         if state != "skipped" or reason not in self.skipped:
             host = f"{self.host} " if self.job and self.job.hosts > 1 else ""
-            self.say(f"  {host}{step.name}: {state} [{seconds:.1f} s]" + (f": {reason}" if reason else ""))
+            self.say(
+                f"  {host}{step.name}: {state} [{seconds:.1f} s; {count}]" + (f": {reason}" if reason else "")
+            )
         if state == "skipped":
             self.skipped.add(reason)
 
