@@ -41,6 +41,7 @@ _BUILT_IN = {
     "aligners": PACKAGE / "genomics" / "aligners",
     "policies.toml": PACKAGE / "scenarios",
     "causes.toml": PACKAGE / "judge",
+    "metrics.toml": PACKAGE / "systems",
 }
 
 
@@ -115,7 +116,7 @@ def data_files(kind: str, suffix: str) -> dict[str, Path]:
 
 
 def tables_of(name: str) -> tuple[Path, ...]:
-    """Return the existing files *name* (policies.toml, causes.toml): the built-in, the site's and the user's."""
+    """Return the existing files *name*, such as policies.toml: the built-in, the site's and the user's."""
     return tuple(f for f in (_BUILT_IN[name] / name, site() / name, config() / name) if f.is_file())
 
 

@@ -19,7 +19,7 @@ from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
 from firsttouch.judge.causes import Signs, causes
 from firsttouch.judge.fleet_level import Level
 from firsttouch.judge.verdict import ORDER, Finding, HostVerdict
-from firsttouch.systems.facts import PARAMETERS
+from firsttouch.systems.metrics import checks
 from firsttouch.systems.references import Reference
 
 # The sequential test: evidence for fail and for pass, the most evidence of a repetition, the evidence of a change,
@@ -304,8 +304,8 @@ def _absent(fleet, cases):
 
 
 def _case(record):
-    parameters = PARAMETERS.get(record.check)
-    names = record.parameters if parameters is None else (*parameters, *BESIDE)
+    check = checks().get(record.check)
+    names = record.parameters if check is None else (*check.parameters, *BESIDE)
     return {name: record.parameters[name] for name in names if name in record.parameters}
 
 

@@ -20,6 +20,7 @@ from firsttouch.judge import causes
 from firsttouch.records.schema import Record
 from firsttouch.report import openmetrics
 from firsttouch.scenarios import policies
+from firsttouch.systems import metrics
 
 pytestmark = pytest.mark.unit
 
@@ -70,6 +71,11 @@ def test_every_key_of_a_data_file_is_described(heading: str, schema: Mapping[str
     allowed = set(keys(schema))
     assert len(allowed) > 5
     assert allowed - section("data-files.md", heading) == set()
+
+
+def test_every_key_of_the_metrics_is_described() -> None:
+    assert set(keys(metrics.SCHEMA)) == {"metrics", "parameters"}
+    assert {"metrics", "parameters"} <= section("data-files.md", "Metrics")
 
 
 def test_every_placeholder_of_a_cause_is_described() -> None:

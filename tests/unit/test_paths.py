@@ -12,6 +12,7 @@ from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
 from firsttouch.judge import causes
 from firsttouch.scenarios import policies
+from firsttouch.systems import metrics
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +37,7 @@ def own(tmp_path, monkeypatch):
     for folder in folders:
         for kind in ("systems", "aligners", "datasets"):
             (folder / kind).mkdir(parents=True)
-    cached = (aligners.aligner, policies.policies, causes.rules)
+    cached = (aligners.aligner, policies.policies, causes.rules, metrics.checks)
     for function in cached:
         function.cache_clear()
     yield folders
@@ -81,11 +82,25 @@ def test_policies_and_causes_of_site_and_user_are_added_and_replace(own, capsys)
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", ["policies.toml", "causes.toml"])
+def test_metrics_of_site_and_user_are_added_and_change_none(own):
+    user, site = own
+    (site / "metrics.toml").write_text(
+        '[hpcg]\nmetrics = {rate = "GB/s"}\nparameters = ["threads"]\n'
+        '[latency]\nmetrics = {page_latency = "ns", random_latency = "s"}\nparameters = ["bank", "level"]\n'
+    )
+    (user / "metrics.toml").write_text('[hpcg]\nmetrics = {time = "s"}\nparameters = []\n')
+    assert metrics.checks()["hpcg"] == metrics.Check({"rate": "GB/s", "time": "s"}, ("threads",))
+    latency = metrics.checks()["latency"]
+    assert latency.metrics == {"random_latency": "ns", "sequential_latency": "ns", "page_latency": "ns"}
+    assert (latency.parameters[0], latency.parameters[-1]) == ("program", "level")
+    assert latency.parameters.count("bank") == 1
+
+
+@pytest.mark.parametrize("name", ["policies.toml", "causes.toml", "metrics.toml"])
 def test_a_wrong_table_of_the_site_is_reported_and_ignored(own, capsys, name):
     _, site = own
     (site / name).write_text("[x]\nwrong = 1\n")
-    before = len(policies.policies()), len(causes.rules())
+    before = len(policies.policies()), len(causes.rules()), len(metrics.checks())
     assert min(before) > 3
     assert f"firsttouch: this file is ignored: {site / name}:" in capsys.readouterr().err
 

@@ -32,6 +32,7 @@ aligners/NAME.toml   how to run an aligner
 datasets/NAME.toml   where reads and a reference come from
 policies.toml        further memory policies
 causes.toml          further signatures of faults
+metrics.toml         further checks and metrics that systems may have references for
 
 A file here replaces the built-in one of the same name. Files of a user (firsttouch path config) replace both.
 """

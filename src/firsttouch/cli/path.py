@@ -19,7 +19,10 @@ _FOLDERS: dict[str, tuple[Callable[[], Path], str]] = {
     "systems": (lambda: paths.SYSTEMS, "the system files that firsttouch brings along"),
     "templates": (lambda: paths.TEMPLATES, "the sbatch templates and the NHC check"),
     "tables": (lambda: paths.TABLES, "the published tables"),
-    "config": (paths.config, "your own systems/, datasets/, aligners/, policies.toml and causes.toml"),
+    "config": (
+        paths.config,
+        "your own systems/, datasets/, aligners/, and policies.toml, causes.toml, metrics.toml",
+    ),
     "site": (paths.site, "the same files of the site"),
     "data": (paths.data, "datasets and indexes"),
     "cache": (paths.cache, "files that can be made again"),

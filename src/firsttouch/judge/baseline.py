@@ -16,7 +16,7 @@ from firsttouch.judge.samples_table import Case, SamplesTable
 from firsttouch.judge.verdict import case_name
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
-from firsttouch.systems.facts import METRICS, PARAMETERS
+from firsttouch.systems.metrics import checks
 
 #: The lines around learnt references. A later run finds the block by them, and blocks of earlier versions too.
 BEGIN = "  # Learnt by `firsttouch baseline`, which writes these lines anew: do not change them."
@@ -85,7 +85,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
     """Learn as :func:`baseline` does, from a table of samples."""
     alike: dict[str, list[int]] = {}
     for number, case in enumerate(samples.cases):
-        if case.metric in METRICS.get(case.check, ()):
+        if case.check in checks() and case.metric in checks()[case.check].metrics:
             key = json.dumps([case.check, case.metric, _parameters(case)], sort_keys=True)
             alike.setdefault(key, []).append(number)
     references, not_learnt = [], {}
@@ -113,7 +113,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
 
 def _parameters(case: Case) -> dict[str, Any]:
     """Return the parameters of a case that a reference may name."""
-    return {k: case.parameters[k] for k in PARAMETERS[case.check] if k in case.parameters}
+    return {k: case.parameters[k] for k in checks()[case.check].parameters if k in case.parameters}
 
 
 def _ends_of_curves(alike: Sequence[Sequence[int]], cases: Sequence[Case]) -> list[Sequence[int]]:

@@ -21,7 +21,7 @@ from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import case_name
 from firsttouch.records.schema import Better, Record, columns, to_frame
-from firsttouch.systems.facts import PARAMETERS
+from firsttouch.systems.metrics import checks
 
 if TYPE_CHECKING:
     import polars as pl
@@ -200,7 +200,7 @@ class SamplesTable:
 
 def case_of(check: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return those *parameters* of a record that distinguish its case from others of the check."""
-    names = (*PARAMETERS[check], *_BESIDE) if check in PARAMETERS else parameters
+    names = (*checks()[check].parameters, *_BESIDE) if check in checks() else parameters
     return {name: parameters[name] for name in names if name in parameters}
 
 

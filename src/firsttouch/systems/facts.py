@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts of a system: sockets, NUMA nodes, PUs, caches and memory, and the metrics that checks may report."""
+"""The facts of a system: sockets, NUMA nodes, PUs, caches and memory, and figures derived from them."""
 
 from __future__ import annotations
 
@@ -11,48 +11,9 @@ from typing import Any, Literal
 from firsttouch import units
 from firsttouch.documents import Document
 
-# ----------------------------------------------------------------------
-# The checks, metrics and parameters that references may name. A reference with any other name is an error: it
-# could never match a record.
-
 #: How a NUMA node's PUs relate to a memory bank (see :meth:`firsttouch.systems.facts.Facts.relation`).
 Relation = Literal["local", "neighbour", "near", "between", "farthest"]
 RELATIONS: tuple[Relation, ...] = ("local", "neighbour", "near", "between", "farthest")
-
-#: check -> metric -> unit of its records ("1": a plain count).
-METRICS: dict[str, dict[str, str]] = {
-    "topology": {
-        "numa_nodes": "1",
-        "pus": "1",
-        "memory": "GiB",
-        "theoretical_bandwidth": "GB/s",
-        "theoretical_bandwidth_known": "1",
-    },
-    "latency": {"random_latency": "ns", "sequential_latency": "ns"},
-    "bandwidth": {f"{kernel}_bandwidth": "GB/s" for kernel in ("copy", "scale", "add", "triad")},
-    "contention": {"thread_bandwidth": "GB/s", "total_bandwidth": "GB/s"},
-    "scaling": {"alignment_time": "s"},
-    "placement": {"alignment_time": "s"},
-    "weak_scaling": {"throughput": "kreads/s"},
-}
-
-_MEASURED = ("program", "pu_nodes", "bank", "banks", "relation", "threads", "policy", "pages")
-_ALIGNED = ("aligner", "dataset", "scenario", "instances", "threads", "policy")
-
-#: check -> the parameters of its records, and ``relation``, which follows from pu_nodes and bank.
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    "topology": ("source",),
-    "latency": (*_MEASURED, "size_bytes", "stride_bytes", "order"),
-    "bandwidth": (*_MEASURED, "kernel", "instructions", "stores", "array_bytes"),
-    "contention": (*_MEASURED, "kernel", "instructions", "stores", "array_bytes", "access", "mode"),
-    "scaling": _ALIGNED,
-    "placement": _ALIGNED,
-    "weak_scaling": (*_ALIGNED, "reads_per_thread"),
-}
-
-
-# ----------------------------------------------------------------------
-# The facts of a system's hosts, and figures derived from them
 
 #: A DDR channel is 64 bits wide (thesis, formula 3.1: "word size").
 CHANNEL_BYTES = 8

@@ -16,7 +16,8 @@ from firsttouch import units
 from firsttouch.documents import Document, Where
 from firsttouch.errors import BadInput
 from firsttouch.paths import TABLES
-from firsttouch.systems.facts import METRICS, PARAMETERS, RELATIONS, Facts
+from firsttouch.systems.facts import RELATIONS, Facts
+from firsttouch.systems.metrics import checks
 
 # ----------------------------------------------------------------------
 # Tables of published figures: CSV files that references name, so that no figure is written twice
@@ -157,21 +158,22 @@ class _Entry:
 
     def _targets(self) -> Iterator[tuple[str, str, str]]:
         """Yield (check, metric, unit) of the entry's metrics."""
-        for check, at_check in self._items("check"):
-            if check not in METRICS:
-                self.problem(f"unknown check '{check}': known are {', '.join(METRICS)}", *at_check)
+        for name, at_check in self._items("check"):
+            check = checks().get(name)
+            if check is None:
+                self.problem(f"unknown check '{name}': known are {', '.join(checks())}", *at_check)
                 continue
             for metric, at_metric in self._items("metric"):
-                if metric not in METRICS[check]:
-                    metrics = ", ".join(METRICS[check])
-                    self.problem(f"unknown metric '{metric}' of {check}: known are {metrics}", *at_metric)
+                if metric not in check.metrics:
+                    metrics = ", ".join(check.metrics)
+                    self.problem(f"unknown metric '{metric}' of {name}: known are {metrics}", *at_metric)
                 else:
-                    yield check, metric, METRICS[check][metric]
-            for name in self.entry.get("parameters", {}):
-                if name not in PARAMETERS[check]:
-                    parameters = ", ".join(PARAMETERS[check]) or "none"
-                    reason = f"unknown parameter '{name}' of {check}: known are {parameters}"
-                    self.problem(reason, "parameters", name)
+                    yield name, metric, check.metrics[metric]
+            for parameter in self.entry.get("parameters", {}):
+                if parameter not in check.parameters:
+                    parameters = ", ".join(check.parameters) or "none"
+                    reason = f"unknown parameter '{parameter}' of {name}: known are {parameters}"
+                    self.problem(reason, "parameters", parameter)
 
     def _items(self, key: str) -> list[tuple[str, Where]]:
         """Return the names under *key*, one or a list, each with its path."""

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics and parameters of all checks, from metrics.toml; adding one needs an entry there and no code.
+
+References may name no others: they could never match a record. Records may; a report lists them as other metrics.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from firsttouch import documents
+from firsttouch.units import UNITS
+
+#: The form of metrics.toml: check -> its metrics with their units, and its parameters.
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["metrics", "parameters"],
+        "properties": {
+            "metrics": {
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": {"enum": ["1", *UNITS], "description": "the unit of a record"},
+            },
+            "parameters": {"type": "array", "items": {"type": "string"}},
+        },
+    },
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check: the units of its *metrics* by name, and the *parameters* that name a case, in their order."""
+
+    metrics: dict[str, str]
+    parameters: tuple[str, ...]
+
+
+@functools.cache
+def checks() -> dict[str, Check]:
+    """Return the checks by name, in the order of metrics.toml; a site's file adds to them and changes none."""
+    merged: dict[str, Check] = {}
+    for table in documents.tables("metrics.toml", parse):
+        for name, added in table.items():
+            check = merged.get(name, Check({}, ()))
+            parameters = tuple(dict.fromkeys((*check.parameters, *added.parameters)))
+            merged[name] = Check({**added.metrics, **check.metrics}, parameters)
+    return merged
+
+
+def parse(text: str, file: str) -> dict[str, Check]:
+    """Return the checks of a TOML text; raises BadInput naming *file*, the line and the entry."""
+    document = documents.parse_toml(text, file)
+    document.check(SCHEMA)
+    return {name: Check(dict(t["metrics"]), tuple(t["parameters"])) for name, t in document.data.items()}
