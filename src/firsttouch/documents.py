@@ -7,6 +7,7 @@ Both raise BadInput for anything that cannot be read.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import hashlib
 import math
@@ -242,17 +243,15 @@ def _toml_line(text: str, where: Where) -> int:
     on the last line of the shortest beginning that has it.
     """
     lines = text.replace("\r\n", "\n").split("\n")
-    for count in range(len(where), 0, -1):
-        if _has(tomllib.loads(text), where[:count]):
-            # The first *low* lines lack the key and the first *high* lines have it. Both are TOML.
-            low, high = 0, len(lines)
-            while (middle := _statement_end(lines, (low + high) // 2, low, high)) is not None:
-                if _has(_parsed(lines, middle) or {}, where[:count]):
-                    high = middle
-                else:
-                    low = middle
-            return low + 1
-    return 1
+
+    def has(count: int) -> bool:
+        """Return whether the statements that begin on the first *count* lines have the key."""
+        beginnings = (_parsed(lines[:end]) for end in range(count, len(lines) + 1))
+        return _has(next(data for data in beginnings if data is not None), where)
+
+    while where and not _has(tomllib.loads(text), where):
+        where = where[:-1]
+    return bisect.bisect_left(range(len(lines)), True, key=has) if where else 1
 
 
 def _has(data: Any, where: Where) -> bool:
@@ -264,18 +263,12 @@ def _has(data: Any, where: Where) -> bool:
     return True
 
 
-def _parsed(lines: Sequence[str], count: int) -> dict[str, Any] | None:
-    """Return the data of the first *count* lines, None if they end within a statement."""
+def _parsed(lines: Sequence[str]) -> dict[str, Any] | None:
+    """Return the data of some lines, None if they end within a statement."""
     try:
-        return tomllib.loads("\n".join(lines[:count]))
+        return tomllib.loads("\n".join(lines))
     except tomllib.TOMLDecodeError:
         return None
-
-
-def _statement_end(lines: Sequence[str], near: int, low: int, high: int) -> int | None:
-    """Return a number of lines between *low* and *high*, about *near*, that ends with a statement, or None."""
-    counts = (*range(max(near, low + 1), high), *range(near - 1, low, -1))
-    return next((count for count in counts if _parsed(lines, count) is not None), None)
 
 
 # ----------------------------------------------------------------------
