@@ -32,8 +32,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from firsttouch.judge import sprt
-from firsttouch.judge.fleet_level import LOSS, Level, learn
+import numpy as np
+
+from firsttouch.judge import fleet_level, sprt
+from firsttouch.judge.fleet_level import LOSS, Level
 from firsttouch.judge.judging import MOST_REPETITIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -125,7 +127,8 @@ def baseline(metric: Metric) -> tuple[Level, list[list[float]]]:
     """Return the reference level that `baseline` learns of a metric, and the repetitions of each host."""
     repetitions = [[metric.repetition(host) for _ in range(FIRST_REPETITIONS)] for host in range(HOSTS)]
     while True:
-        level = learn({str(host): values for host, values in enumerate(repetitions)}, "higher")
+        samples = sprt.Groups(np.array(repetitions).ravel(), np.full(HOSTS, len(repetitions[0])))
+        level = fleet_level.level(samples, [str(host) for host in range(HOSTS)], "higher")
         if level is None:
             raise SystemExit("the fleet's repetitions give no reference level")
         more = level.more_repetitions
@@ -142,7 +145,8 @@ def ours(metric: Metric, level: Level, most: int) -> tuple[set[int], float]:
         evidence = 0.0
         for _ in range(most):
             repetitions += 1
-            evidence += sprt.weight([1 - metric.repetition(host) / level.value], level.limit, level.error)
+            loss = np.array([1 - metric.repetition(host) / level.value])
+            evidence += float(sprt.weights(loss, level.limit, level.error)[0])
             if not sprt.PASS_AT < evidence < sprt.FAIL_AT:
                 break
         if evidence >= sprt.FAIL_AT:

@@ -3,6 +3,10 @@
 
 import random
 
+import numpy as np
+
+from firsttouch.judge import fleet_level
+from firsttouch.judge.sprt import Groups
 from firsttouch.records.schema import Record
 
 CHECKS = (
@@ -48,3 +52,11 @@ def records_by_host(hosts=60, repetitions=6, day="2026-01-01", slower=0.0, seed=
                         )
                     )
     return by_host
+
+
+def learn(values_by_host, better, loss=fleet_level.LOSS):
+    """Return the level that hosts reach, from the repetitions of each host by name."""
+    lists = {host: values for host, values in values_by_host.items() if values}
+    values = np.array([v for host_values in lists.values() for v in host_values])
+    groups = Groups(values, np.array([len(v) for v in lists.values()]))
+    return fleet_level.level(groups, list(lists), better, loss)

@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_verdict import LIMITS, document_of, system_of
 
+from factories.fleet_records import learn
 from firsttouch import cli
 from firsttouch.cli import validate
 from firsttouch.judge import samples_table
-from firsttouch.judge.fleet_level import learn
 from firsttouch.judge.judging import Undescribed, judge, judged
 from firsttouch.judge.sprt import Groups
 from firsttouch.judge.verdict import ORDER

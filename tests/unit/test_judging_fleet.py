@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_verdict import LIMITS, document_of, rates, system_of
 
+from factories.fleet_records import learn
 from firsttouch.judge import baseline, samples_table, sprt
-from firsttouch.judge.fleet_level import divided, learn
+from firsttouch.judge.fleet_level import divided
 from firsttouch.judge.judging import Undescribed, judge, judged, undecided
 from firsttouch.judge.sprt import Groups
 from firsttouch.records.schema import append
@@ -30,6 +31,16 @@ def repetitions(hosts=40, count=4, error=0.01, spread=0.0, seed=1, **levels):
     rng = random.Random(seed)  # noqa: S311
     own = {f"n{i}": levels.get(f"n{i}", 1 + rng.gauss(0, spread)) for i in range(hosts)}
     return {host: [100 * level * (1 + rng.gauss(0, error)) for _ in range(count)] for host, level in own.items()}
+
+
+def weight(losses, limit, error):
+    """Return the evidence of some repetitions."""
+    return sprt.weights(np.array(losses), limit, error).sum()
+
+
+def baseline_of(records, system):
+    """Return the references that *records* teach about *system*."""
+    return baseline.learnt(samples_table.of_records(records), system)
 
 
 class TestLearn:
@@ -84,16 +95,16 @@ class TestLearn:
 class TestSure:
     def test_one_repetition_never_fails_a_host(self):
         for count in range(1, sprt.FEWEST_TO_FAIL):
-            assert sprt.weight([0.99] * count, 0.025, 0.001) < sprt.FAIL_AT
-        assert sprt.weight([0.99] * sprt.FEWEST_TO_FAIL, 0.025, 0.001) >= sprt.FAIL_AT
+            assert weight([0.99] * count, 0.025, 0.001) < sprt.FAIL_AT
+        assert weight([0.99] * sprt.FEWEST_TO_FAIL, 0.025, 0.001) >= sprt.FAIL_AT
         # One good repetition is enough if repetitions hardly differ.
-        assert sprt.weight([0.0], 0.025, 0.005) <= sprt.PASS_AT
+        assert weight([0.0], 0.025, 0.005) <= sprt.PASS_AT
 
     @settings(deadline=None)
     @given(st.lists(st.floats(-0.5, 0.9), min_size=1), st.floats(0.005, 0.2), st.floats(0.001, 0.3))
     def test_more_loss_is_more_evidence(self, losses, limit, error):
-        worse = sprt.weight([loss + 0.01 for loss in losses], limit, error)
-        assert worse >= sprt.weight(losses, limit, error)
+        worse = weight([loss + 0.01 for loss in losses], limit, error)
+        assert worse >= weight(losses, limit, error)
         assert 0.5 <= sprt.certainty(worse) <= 1
 
     def test_disturbed_repetitions_delay_the_verdict_but_do_not_falsify_it(self):
@@ -109,7 +120,7 @@ class TestSure:
             evidence = 0.0
             while sprt.PASS_AT < evidence < sprt.FAIL_AT:
                 loss = rng.gauss(0, 0.02) + (0.4 if rng.random() < 0.1 else 0) - middle
-                evidence += sprt.weight([loss], 0.025, careful)
+                evidence += weight([loss], 0.025, careful)
             alarms += evidence >= sprt.FAIL_AT
         assert alarms == 0
 
@@ -455,7 +466,7 @@ class TestDivided:
         done = firsttouch("baseline", "--system", "s", tmp_path / "r.jsonl", FIRSTTOUCH_SYSTEMS=str(tmp_path))
         assert done.returncode == 0, done.stderr
         assert re.search(r"1 of 1 references find only a larger loss than 5.0%: up to [67]\.\d%", done.stdout)
-        fleet_baseline = baseline.baseline(fleet(hosts=60, error=0.002, spread=0.03), _without_references())
+        fleet_baseline = baseline_of(fleet(hosts=60, error=0.002, spread=0.03), _without_references())
         assert not fleet_baseline.learnt
         assert "only a loss of 2" in next(iter(fleet_baseline.not_learnt.values()))
 
@@ -496,7 +507,7 @@ class TestBaseline:
         ],
     )
     def test_other_content_of_the_file_stays(self, text):
-        fleet_baseline = baseline.baseline(fleet(), _without_references())
+        fleet_baseline = baseline_of(fleet(), _without_references())
         written = baseline.put(text, fleet_baseline)
         old, new = yaml.safe_load(text), yaml.safe_load(written)
         assert new.pop("references")[1:] == (old.pop("references", None) or [])
@@ -509,7 +520,7 @@ class TestBaseline:
         entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "60 GB/s", "source": "order"}
         same = {"pu_nodes": [0], "bank": 0}
         system = system_of(tmp_path, {**entry, "parameters": same, "tolerance": LIMITS["higher"]})
-        fleet_baseline = baseline.baseline(fleet(), system)
+        fleet_baseline = baseline_of(fleet(), system)
         assert not fleet_baseline.learnt
         assert "already has a reference for it" in next(iter(fleet_baseline.not_learnt.values()))
 
@@ -535,7 +546,7 @@ class TestBaseline:
             for host, values in repetitions(seed=size).items():
                 case = {"pu_nodes": [0], "bank": 0, "size_bytes": size}
                 records += rates(*values, host=host, parameters=case, **fields)
-        fleet_baseline = baseline.baseline(records, _without_references())
+        fleet_baseline = baseline_of(records, _without_references())
         assert sorted(reference.case["size_bytes"] for reference in fleet_baseline.learnt) == [sizes[0], sizes[-1]]
 
     def test_nothing_learnt_is_an_error_that_says_why(self, tmp_path, firsttouch):

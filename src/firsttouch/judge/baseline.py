@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from firsttouch.errors import BadInput
-from firsttouch.judge import samples_table
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Level, divided, level
 from firsttouch.judge.samples_table import Case, SamplesTable
 from firsttouch.judge.verdict import case_name
-from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
 from firsttouch.systems.metrics import checks
 
@@ -73,16 +71,11 @@ class Baseline:
         return {r.name: 2 * r.level.limit for r in self.learnt if 2 * r.level.limit > loss * 1.001}
 
 
-def baseline(records: Iterable[Record], system: System, *, loss: float = LOSS) -> Baseline:
-    """Learn references from *records*: what good hosts reach, with limits that detect *loss* (a fraction).
+def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Baseline:
+    """Learn references from *samples*: what good hosts reach, with limits that detect *loss* (a fraction).
 
     *system* is without earlier learnt references. Its own references stay: no other is learnt for their cases.
     """
-    return learnt(samples_table.of_records(records), system, loss=loss)
-
-
-def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Baseline:
-    """Learn as :func:`baseline` does, from a table of samples."""
     alike: dict[str, list[int]] = {}
     for number, case in enumerate(samples.cases):
         if case.check in checks() and case.metric in checks()[case.check].metrics:

@@ -120,20 +120,12 @@ class Level:
     more_repetitions: int
 
 
-def learn(samples: Mapping[str, Sequence[float]], better: Better, loss: float = LOSS) -> Level | None:
-    """Return the level of a metric from the *samples* of each host, with a limit that detects *loss* (a fraction).
-
-    None for fewer than :data:`FEWEST_HOSTS` hosts, and for values of 0 or less.
-    """
-    of_host = {host: values for host, values in samples.items() if len(values)}
-    if not of_host:
-        return None
-    values = np.concatenate([np.asarray(v, dtype=float) for v in of_host.values()])
-    return level(Groups(values, np.array([len(v) for v in of_host.values()])), list(of_host), better, loss)
-
-
 def level(samples: Groups, hosts: Sequence[str], better: Better, loss: float = LOSS) -> Level | None:
-    """Return what :func:`learn` does, from a group of samples for each of *hosts*, oldest first."""
+    """Return the level of a metric from a group of samples for each of *hosts*, oldest first.
+
+    Its limit detects *loss* (a fraction). None for fewer than :data:`FEWEST_HOSTS` hosts, and for values of 0 or
+    less.
+    """
     if len(samples) < FEWEST_HOSTS or samples.values.min() <= 0:
         return None
     unit = float(np.median(samples.medians()))

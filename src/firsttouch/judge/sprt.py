@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -105,17 +105,12 @@ _MOST = FAIL_AT / FEWEST_TO_FAIL * (1 + 1e-9)
 CHANGED = -PASS_AT / 2
 
 
-def weight(losses: Sequence[float], limit: float, error: float) -> float:
-    """Return the evidence of some repetitions: FAIL_AT or more is a fail, PASS_AT or less a pass.
+def weights(losses: Floats, limit: float, error: float) -> Floats:
+    """Return the evidence of each of some repetitions: a sum of FAIL_AT is a fail, one of PASS_AT a pass.
 
     *losses* and *limit* are fractions of the expected value (above 0: worse). *error* is the relative standard
     deviation of one repetition, or what :func:`fitted` returns in its place.
     """
-    return float(weights(np.asarray(losses, dtype=float), limit, error).sum())
-
-
-def weights(losses: Floats, limit: float, error: float) -> Floats:
-    """Return the evidence of each of some repetitions (see :func:`weight`)."""
     gain = 2 * limit / max(error, _LEAST_ERROR * limit) ** 2
     return _bounded(gain * (losses - limit))
 
