@@ -157,7 +157,7 @@ def gather(paths: Sequence[Path]) -> Gathered:
         try:
             campaigns.append(state(model.read(folder.absolute())))
         except BadInput as error:
-            unread[str(error)] = Unread(error, 1, None)
+            unread[str(error)] = Unread(error)
     return Gathered(paths, sources, campaigns, [t for run in runs for t in reframe_run.read(run)], unread)
 
 

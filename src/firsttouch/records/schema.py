@@ -129,68 +129,50 @@ _FIELDS = [f.name for f in fields(Record)]
 _STATED = ("check", "metric", "unit", "better", "samples", "host", "system", "time")
 _DERIVED = {"schema", "value", "repetitions", "spread"}
 CHOICES = {"better": ("higher", "lower", "neither"), "status": ("valid", "invalid")}
-_OBJECTS = ("parameters", "software")
-_LISTS = ("placement_asked", "placement_found")
-JSON_COLUMNS = (*_OBJECTS, *_LISTS)
+JSON_COLUMNS = ("parameters", "software", "placement_asked", "placement_found")
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _is_list_of_objects(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and all(map(_is_object, value))
-
-
-def _is_list_of_numbers(value: object) -> bool:
-    return isinstance(value, list) and all(type(v) in {int, float} for v in value)
-
-
-#: Field -> whether a value from JSON has the field's type, and the type's name.
-_TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
-    **dict.fromkeys(_FIELDS, (_is_text, "a text")),
-    **dict.fromkeys(_OBJECTS, (_is_object, "a JSON object")),
-    **dict.fromkeys(_LISTS, (_is_list_of_objects, "a list of JSON objects")),
-    "samples": (_is_list_of_numbers, "a list of numbers"),
-}
-
-
-def from_dict(data: object, *, file: str | Path | None = None, line: int | None = None) -> Record:
-    """Return the record of a JSON object; raises BadInput (with *file* and *line*) for anything else."""
-    try:
-        if not isinstance(data, Mapping):
-            raise BadInput("not a record: no JSON object")
-        if (schema := data.get("schema")) != SCHEMA or isinstance(schema, bool):
-            raise BadInput(f"record of schema {reprlib.repr(schema)}, this version reads {SCHEMA}")
-        if unknown := set(data).difference(_FIELDS, _DERIVED):
-            raise BadInput(f"record with unknown keys {reprlib.repr(sorted(unknown))}")
-        if lacking := [name for name in _STATED if name not in data]:
-            raise BadInput(f"not a record: it has no {' and no '.join(lacking)}")
-        values = {k: v for k, v in data.items() if k in _FIELDS}
-        for name, value in values.items():
-            if wrong := wrong_value(name, value):
-                raise BadInput(f"not a record: {name} {wrong}")
-        return Record(**{**values, "samples": tuple(values["samples"])})
-    except BadInput as error:
-        raise BadInput(str(error), file=file, line=line) from error
+def from_dict(data: object) -> Record:
+    """Return the record of a JSON object; raises BadInput for anything else."""
+    if not isinstance(data, Mapping):
+        raise BadInput("not a record: no JSON object")
+    if (schema := data.get("schema")) != SCHEMA or isinstance(schema, bool):
+        raise BadInput(f"record of schema {reprlib.repr(schema)}, this version reads {SCHEMA}")
+    if unknown := set(data).difference(_FIELDS, _DERIVED):
+        raise BadInput(f"record with unknown keys {reprlib.repr(sorted(unknown))}")
+    if lacking := [name for name in _STATED if name not in data]:
+        raise BadInput(f"not a record: it has no {' and no '.join(lacking)}")
+    values = {k: v for k, v in data.items() if k in _FIELDS}
+    for name, value in values.items():
+        if wrong := wrong_value(name, value):
+            raise BadInput(f"not a record: {name} {wrong}")
+    return Record(**{**values, "samples": tuple(values["samples"])})
 
 
 def wrong_value(name: str, value: object) -> str:
     """Return what is wrong with the *value*, from JSON, of the field *name*, or an empty string."""
-    right, kind = _TYPES[name]
-    if not right(value):
+    match name:
+        case "samples":
+            kind, right = "a list of numbers", _is_list(value, lambda v: type(v) in {int, float})
+        case "placement_asked" | "placement_found":
+            kind, right = "a list of JSON objects", _is_list(value, lambda v: isinstance(v, dict))
+        case "parameters" | "software":
+            kind, right = "a JSON object", isinstance(value, dict)
+        case _:
+            kind, right = "a text", isinstance(value, str)
+    if not right:
         return f"is {reprlib.repr(value)}, not {kind}"
     if name in CHOICES and value not in CHOICES[name]:
         return f"is {reprlib.repr(value)}, not {' or '.join(CHOICES[name])}"
     if name == "time" and not _is_time(str(value)):
         return f"is {reprlib.repr(value)}, not a time as 2026-01-31T12:00:00+00:00"
-    if isinstance(value, Mapping) and name == "software" and not all(map(_is_text, value.values())):
+    if isinstance(value, dict) and name == "software" and not all(isinstance(v, str) for v in value.values()):
         return "has a version that is not a text"
     return "" if name == "samples" else _unusable(value)
+
+
+def _is_list(value: object, right: Callable[[object], bool]) -> bool:
+    return isinstance(value, list) and all(map(right, value))
 
 
 def wrong_json(name: str, text: str) -> str:
@@ -237,8 +219,8 @@ class Unread:
     """
 
     error: BadInput
-    count: int
-    hosts: frozenset[str] | None
+    count: int = 1
+    hosts: frozenset[str] | None = None
 
     def __str__(self) -> str:
         return f"{self.error}" + (f" (and {self.count - 1} more in this file)" if self.count > 1 else "")
@@ -272,15 +254,13 @@ def check_appendable(path: Path) -> None:
         raise BadInput("records cannot be appended: it is not writable", file=path)
     with path.open("rb") as file:
         # A line that begins like a record may have any length. Of other lines only a part is read.
-        begin = file.read(len(_BEGIN))
-        if begin.startswith(_BEGIN) or _BEGIN.startswith(begin):
+        begin = file.readline(_LONGEST)
+        if begin.startswith(_BEGIN) and not begin.endswith(b"\n"):
             begin += file.readline()
-        else:
-            begin += file.readline(_LONGEST)
     if not begin.endswith(b"\n") and _BEGIN.startswith(begin[: len(_BEGIN)]):
         return  # empty, or the incomplete first record of a killed writer
     try:
-        from_dict(json.loads(begin), file=path, line=1)
+        from_dict(json.loads(begin))
     except (ValueError, RecursionError, BadInput) as error:
         raise BadInput(
             "records can only be appended to a file of records, and its first line is not a record", file=path
@@ -319,34 +299,31 @@ def read_good(path: Path) -> tuple[list[Record], Unread | None]:
     """
     records: list[Record] = []
     errors: list[BadInput] = []
-    hosts: set[str] = set()
-    unnamed = False
+    hosts: set[str | None] = set()
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         host = None
         try:
             data = json.loads(text.decode("utf-8"))
             host = data.get("host") if isinstance(data, dict) else None
-            records.append(from_dict(data, file=path, line=number))
-        except BadInput as error:
-            errors.append(error)
-        except UnicodeDecodeError as error:
-            errors.append(BadInput(f"not text in UTF-8: {error.reason}", file=path, line=number))
-        except RecursionError:
-            errors.append(BadInput("not a record: nested too deep", file=path, line=number))
-        except ValueError as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error).split(";")[0]
-            errors.append(BadInput(f"not JSON: {reason}", file=path, line=number))
-        else:
+            records.append(from_dict(data))
             continue
-        if isinstance(host, str):
-            hosts.add(host)
-        else:
-            unnamed = True
+        except BadInput as error:
+            reason = str(error)
+        except UnicodeDecodeError as error:
+            reason = f"not text in UTF-8: {error.reason}"
+        except RecursionError:
+            reason = "not a record: nested too deep"
+        except ValueError as error:
+            reason = (
+                f"not JSON: {error.msg if isinstance(error, json.JSONDecodeError) else str(error).split(';')[0]}"
+            )
+        errors.append(BadInput(reason, file=path, line=number))
+        hosts.add(host if isinstance(host, str) else None)
     if not errors:
         return records, None
-    if unnamed:  # it may be a record of any host in the file
+    if None in hosts:  # a record without a host may be of any host in the file
         hosts.update(r.host for r in records)
-    return records, Unread(errors[0], len(errors), frozenset(hosts) or None)
+    return records, Unread(errors[0], len(errors), frozenset(h for h in hosts if h is not None) or None)
 
 
 def collect(paths: Iterable[Path]) -> list[Record]:
@@ -380,15 +357,15 @@ def to_frame(records: Iterable[Record]) -> pl.DataFrame:
     return pl.DataFrame({name: data[name] for name in types}, schema=types)
 
 
-def from_frame(frame: pl.DataFrame, *, file: str | Path | None = None) -> list[Record]:
-    """Return the records of a table of :func:`to_frame`; raises BadInput (with *file*) for any other table."""
+def from_frame(frame: pl.DataFrame) -> list[Record]:
+    """Return the records of a table of :func:`to_frame`; raises BadInput for any other table."""
     records = []
     for row in frame.select(["schema", *(f.name for f in fields(Record))]).iter_rows(named=True):
         try:
             nested = {name: json.loads(row[name]) for name in JSON_COLUMNS}
         except (TypeError, ValueError, RecursionError) as error:
-            raise BadInput(f"not a record: {error}", file=file) from error
-        records.append(from_dict({**row, **nested}, file=file))
+            raise BadInput(f"not a record: {error}") from error
+        records.append(from_dict({**row, **nested}))
     return records
 
 

@@ -112,11 +112,12 @@ def covers(file: Path) -> frozenset[str] | None:
     except FileNotFoundError:
         return None
     except (pl.exceptions.PolarsError, OSError, ValueError, TypeError) as error:
-        raise BadInput(f"not a table of records: {_line(error)}", file=file) from error
+        raise _no_table(error, file) from error
 
 
-def _line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0]
+def _no_table(error: BaseException, file: Path) -> BadInput:
+    reason = str(error).split("\n", 1)[0]
+    return BadInput(f"not a table of records: {reason}", file=file)
 
 
 # ----------------------------------------------------------------------
@@ -163,7 +164,7 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
     piped: list[pl.DataFrame] = []
 
     def failed(error: OSError) -> None:
-        on_unread(Unread(_cannot(error, path), 1, None))
+        on_unread(Unread(_cannot(error, path)))
 
     for path in paths:
         if not path.exists():
@@ -191,9 +192,7 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
                 tables.update(dict.fromkeys(f for f in current if f.name == TABLE or NAME.fullmatch(f.name)))
     for file in [f for f in tables if not _is_utf8(f)]:
         del tables[file]
-        on_unread(
-            Unread(BadInput("a table whose path is not UTF-8 cannot be read: rename it", file=file), 1, None)
-        )
+        on_unread(Unread(BadInput("a table whose path is not UTF-8 cannot be read: rename it", file=file)))
     return Sources(list(tables), list(lines), list(campaigns), piped)
 
 
@@ -233,7 +232,7 @@ def batches(sources: Sources, columns: Sequence[str], on_unread: OnUnread = refu
         try:
             good, unread = schema.read_good(file)
         except OSError as error:
-            good, unread = [], Unread(_cannot(error, file), 1, None)
+            good, unread = [], Unread(_cannot(error, file))
         if unread is not None:
             on_unread(unread)
         yield schema.to_frame(good).select(columns)
@@ -260,32 +259,28 @@ def _all_good(files: Sequence[Path], columns: Sequence[str], judge: _Judge) -> p
 def _of_table(file: Path, columns: Sequence[str], judge: _Judge, on_unread: OnUnread) -> Iterator[pl.DataFrame]:
     """Yield the good rows of a table, and call *on_unread* for the others."""
     wanted = _looked_at(columns)
-    bad, hosts, reason, unnamed = 0, set[str](), "", False
-    begin = 0
+    bad, reason, hosts = 0, "", set[str | None]()
+    begin, last = 0, False
     try:
         check_columns(file, wanted)
-        while True:
+        while not last:
             rows = tables([file]).slice(begin, ROWS).select(wanted).collect()
-            begin += ROWS
-            last = len(rows) < ROWS
+            begin, last = begin + ROWS, len(rows) < ROWS
             if (wrong := judge.of(rows)) is not None:
                 mask, first = wrong
                 named = rows.filter(mask)["host"]
-                hosts.update(named.drop_nulls())
-                unnamed = unnamed or named.null_count() > 0
                 bad, reason = bad + len(named), reason or first
+                hosts.update(named)
                 rows = rows.filter(~mask)
             if len(rows):
                 yield rows.select(columns)
-            if last:
-                break
     except BadInput as error:
-        on_unread(Unread(error, 1, None))
+        on_unread(Unread(error))
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).split("\n", 1)[0]
-        on_unread(Unread(BadInput(f"not a table of records: {reason}", file=file), 1, None))
+        on_unread(Unread(_no_table(error, file)))
     if bad:
-        on_unread(Unread(BadInput(reason, file=file), bad, None if unnamed else frozenset(hosts)))
+        of_hosts = None if None in hosts else frozenset(h for h in hosts if h is not None)
+        on_unread(Unread(BadInput(reason, file=file), bad, of_hosts))
 
 
 def check_columns(file: Path, columns: Iterable[str]) -> None:
@@ -293,8 +288,7 @@ def check_columns(file: Path, columns: Iterable[str]) -> None:
     try:
         there = pl.read_parquet_schema(file)
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).split("\n", 1)[0]
-        raise BadInput(f"not a table of records: {reason}", file=file) from error
+        raise _no_table(error, file) from error
     for name in columns:
         if there.get(name) != (kind := schema.columns()[name]):
             actual = there.get(name, "not there")
