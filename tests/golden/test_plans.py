@@ -164,14 +164,16 @@ def test_the_text_is_as_wide_as_a_terminal(capsys, request, name):
     argv = ["plan", "--aligner", "bwa-mem", "--index-size", "5.1GB", "--xml", str(file)]
     assert main(argv) == 0
     text = capsys.readouterr().out
-    joined = "".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
     assert main([*argv, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert list(document) == ["topology", "scenarios", "infeasible"]
+    assert list(document) == ["topology", "scenarios", "infeasible", "predicted"]
     for scenario in document["scenarios"]:
         assert list(scenario) == ["name", "alias", "instances", "threads", "policy", "placements"]
         assert {"pus", "numa_nodes", "numactl"} <= set(scenario["placements"][0])
-        assert f"{scenario['name']} " in text
-        if scenario["instances"] <= 8:
-            assert all("".join(p["numactl"]) in joined for p in scenario["placements"])
+        assert f"{scenario['alias']} ({scenario['name']})" in text
+        assert main([*argv, scenario["name"]]) == 0
+        commands = capsys.readouterr().out.splitlines()[1:]
+        assert len(commands) == scenario["instances"]
+        for command, placement in zip(commands, scenario["placements"], strict=True):
+            assert " ".join(placement["numactl"]) in command

@@ -262,7 +262,9 @@ def test_plan_as_text_and_json(run_cli):
     argv = ("plan", "--aligner", "bwa-mem", "--xml", XML, "--index-size", "0.5 GiB")
     status, out, err = run_cli(*argv)
     assert (status, err) == (0, "")
-    assert "cannot be run: 16Inst_Original: instance 0 needs" in out
+    assert "cannot be run: 16Inst_Original, 16Inst_Localalloc, 16Inst_Interleave: instance 0 needs" in " ".join(
+        out.split()
+    )
     text = out
     status, out, _ = run_cli(*argv, "--json")
     assert status == 0
@@ -272,7 +274,15 @@ def test_plan_as_text_and_json(run_cli):
     assert names.isdisjoint(s["name"] for s in document["infeasible"])
     for scenario in document["scenarios"]:
         assert len(scenario["placements"]) == scenario["instances"]
-        assert all(" ".join(p["numactl"]) in text for p in scenario["placements"])
+        assert f"{scenario['alias']} ({scenario['name']})" in text
+        for name in (scenario["name"], scenario["alias"]):
+            status, out, err = run_cli(*argv, name)
+            assert (status, err) == (0, "")
+            title, *commands = out.splitlines()
+            assert title.startswith(f"# {scenario['alias']} ({scenario['name']}): {scenario['instances']} x ")
+            numactl = [["numactl", *p["numactl"], "--"] if p["numactl"] else [] for p in scenario["placements"]]
+            assert list(map(shlex.split, commands)) == [[*words, "PROGRAM"] for words in numactl]
+        assert json.loads(run_cli(*argv, scenario["alias"], "--json")[1]) == scenario
 
 
 @pytest.mark.parametrize(

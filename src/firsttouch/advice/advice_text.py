@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import firsttouch
+from firsttouch.advice.costs import interval
 from firsttouch.advice.posterior import Belief
 from firsttouch.advice.trials import Advice
 from firsttouch.errors import BadInput
@@ -24,8 +25,6 @@ from firsttouch.records.schema import Record
 DOCUMENT = "firsttouch advice"
 SCHEMA = 1
 
-#: Half the width of a 90 % interval of a normal distribution, in standard deviations.
-Z90 = 1.645
 #: Why the trials ended.
 STOPS = {
     "settled": "no further trial is worth its cost",
@@ -33,12 +32,6 @@ STOPS = {
     "alone": "one scenario is left",
     "short": "the reads are too few for a trial: only the rule of thumb was used",
 }
-
-
-def interval(mean: float, sd: float) -> dict[str, float]:
-    """Return median and 90 % interval of exp(x), x normal with *mean* and *sd*."""
-    low, high = math.exp(mean - Z90 * sd), math.exp(mean + Z90 * sd)
-    return {"expected": math.exp(mean), "low": low, "high": high}
 
 
 def seconds(belief: Belief, number: int) -> dict[str, float]:

@@ -21,12 +21,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from firsttouch.advice.costs import Aspects, Candidate, features_of, weights_of
+from firsttouch.advice.costs import (
+    OWN,
+    SAME_INSTANCES,
+    SAME_POLICY,
+    Aspects,
+    Candidate,
+    features_of,
+    weights_of,
+)
 
 Floats = NDArray[np.float64]
 
-#: Standard deviations of the policy, instance and own effects.
-SAME_POLICY, SAME_INSTANCES, OWN = 0.20, 0.20, 0.35
 #: Relative standard deviation of a trial before any is repeated, and how many repeats this guess is worth. It is
 #: high so that one lucky trial does not decide.
 NOISE, NOISE_WORTH = 0.18, 4.0

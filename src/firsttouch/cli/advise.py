@@ -12,7 +12,7 @@ from typing import Any
 from tabulate import tabulate
 
 from firsttouch.advice import advice_text
-from firsttouch.advice.costs import aspects, candidates, default, index_banks
+from firsttouch.advice.costs import aspects, candidates, default, index_banks, interval
 from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.replay import read, replay
 from firsttouch.advice.trials import advise, compare
@@ -185,7 +185,7 @@ def _program(args: argparse.Namespace) -> int:
     best = times.belief.best
     for i, scenario in enumerate(scenarios):
         own = times.seconds[i]
-        faster = advice_text.interval(*times.belief.ratio(usual, i)) if own and times.seconds[usual] else None
+        faster = interval(*times.belief.ratio(usual, i)) if own and times.seconds[usual] else None
         rows.append(
             {
                 "policy": scenario.policy,

@@ -1,84 +1,187 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch plan``: all scenarios of a host with their numactl options, or why they cannot be run."""
+"""``firsttouch plan``: the scenarios of a host in words, which one is predicted to be best, and one's commands."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import textwrap
+from collections.abc import Iterator
+from pathlib import Path
 
+from firsttouch import paths
+from firsttouch.advice.costs import Prediction, predict
 from firsttouch.cli import options
-from firsttouch.genomics.aligners import aligner
+from firsttouch.errors import CannotHere, Missing
+from firsttouch.genomics import aligners
+from firsttouch.genomics.aligners import Aligner, aligner
+from firsttouch.host.topology import Topology
+from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Plan, Scenario, plan
+from firsttouch.scenarios.policies import policy
+from firsttouch.units import format_bytes
 
 EXAMPLES = """\
   firsttouch plan --aligner bwa-mem --index-size 5.1GB
-  firsttouch plan --aligner bwa-mem --index-size 5.1GB --threads 32 --json
+  firsttouch plan --aligner bwa-mem --index idx/hg --threads 32 --json
+  firsttouch plan --aligner bwa-mem --dataset lambda 2x1-bound       the commands of one scenario
   firsttouch plan --aligner bwa-mem --policies original,preferred-many
   firsttouch plan --aligner bwa-mem --index-size 5.1GB --xml host.xml
   firsttouch plan --aligner bwa-mem --fsroot 64amd64-4s2n4ca2co.tar.bz2
 
-names: 8Inst_Original uses all PUs. 2Inst_Original_16t uses fewer: each of its two
-instances has 16 threads. `firsttouch run` takes any number of instances and
+names: 8x16-bound is 8 instances of 16 threads, each bound to its own CPUs and
+memory. The thesis calls it 8Inst_Original, and 2x16-bound on the same host
+2Inst_Original_16t. Commands take both names, and any number of instances and
 threads that the host can carry, listed here or not."""
 
-#: Up to this number of instances, all are listed; otherwise the first two and the last.
-_LISTED = 8
 _WIDTH = 80
+#: Marks the scenario that is predicted to be the fastest.
+_BEST = " *"
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "plan", EXAMPLES)
     options.add(parser, "--aligner", required=True, help="plan for the memory that this aligner needs")
-    parser.add_argument(
-        "--index-size",
-        type=options.size,
-        default=0,
-        metavar="SIZE",
-        help="size of one replica of the index, such as 5.1GB (default: 0)",
+    index = parser.add_mutually_exclusive_group()
+    index.add_argument(
+        "--index-size", type=options.size, metavar="SIZE", help="size of one replica of the index, such as 5.1GB"
     )
+    index.add_argument("--index", type=Path, metavar="PREFIX", help="take the size from the files of this index")
+    index.add_argument("--dataset", metavar="DATASET", help="take the size from the index of this dataset")
     options.add(parser, "--threads", "--policies")
     parser.add_argument(
         "--all-memory", action="store_true", help="place data on high-bandwidth, persistent and CXL memory, too"
     )
     options.add_topology(parser)
+    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="print the commands of this scenario")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan."""
-    need = aligner(args.aligner).need(args.index_size)
+    """Print the plan, or the commands of one scenario; raises CannotHere if nothing fits."""
+    program = aligner(args.aligner)
+    size = _index_bytes(args, program)
+    need = program.need(size or 0)
     host = options.topology(args)
     planned = plan(host, need, threads=args.threads, policies=args.policies, all_memory=args.all_memory)
+    memory = sum(host.node(n).memory_bytes for n in (host.memory_nodes if args.all_memory else host.data_nodes))
+    if args.scenario:
+        scenario = planned.scenario(args.scenario)
+        if args.json:
+            options.print_json(scenario.to_dict())
+        else:
+            print("\n".join(_commands(scenario, "  ".join(_words(scenario, host, need, memory)))))
+        return 0
+    predicted = predict(host, planned.scenarios, size or 0) if planned.scenarios else None
     if args.json:
         options.print_json(
             {
                 "topology": host.to_dict(),
                 "scenarios": [s.to_dict() for s in planned.scenarios],
                 "infeasible": [{"name": n, "reason": r} for n, r in planned.infeasible],
+                "predicted": predicted and {"name": predicted.best.name, "gain": predicted.gain or None},
             }
         )
-    else:
-        print(_text(planned, host.remarks()))
+    elif predicted:
+        lines = [*_prediction(predicted, planned), "", *_groups(planned, predicted.best, host, need, memory)]
+        if size is None:
+            lines.append("note: without --index, --dataset or --index-size the index takes no memory")
+        print("\n".join([*lines, *(_wrapped(note, "  ") for note in _notes(planned, host))]))
+    if not planned.scenarios:
+        name, reason = planned.infeasible[0]
+        raise CannotHere(f"no scenario can be run: {name}: {reason}")
     return 0
 
 
-def _text(planned: Plan, remarks: list[str]) -> str:
-    """Return the plan as a table, and below it the *remarks* and each scenario that cannot be run."""
-    from tabulate import tabulate  # noqa: PLC0415 - see the package
+def _index_bytes(args: argparse.Namespace, program: Aligner) -> int | None:
+    """Return the size of the index, None if no option states it; raises BadInput or Missing if there is none."""
+    if args.index:
+        return program.index_bytes(args.index)
+    if args.dataset:
+        from firsttouch.datasets import fetch, manifest  # noqa: PLC0415 - see the package
 
-    rows = [row for scenario in planned.scenarios for row in _rows(scenario)]
-    width = _WIDTH - 2 - max((len(r[0]) for r in rows), default=0) - 2 - len("instance") - 2
-    wrapped = [(*r[:2], "\n".join(textwrap.wrap(r[2], width, break_on_hyphens=False))) for r in rows]
-    table = tabulate(wrapped, ("scenario", "instance", "numactl"), disable_numparse=True)
-    notes = [f"note: {remark}" for remark in remarks]
-    notes += [f"cannot be run: {name}: {reason}" for name, reason in planned.infeasible]
-    wrapped_notes = (textwrap.fill(n, _WIDTH, subsequent_indent="  ", break_on_hyphens=False) for n in notes)
-    return "\n".join([table, *wrapped_notes])
+        # A plan takes seconds: it neither downloads a genome nor builds an index.
+        dataset = manifest.load(args.dataset)
+        for part in (dataset, *([manifest.load(dataset.reference)] if dataset.reference else [])):
+            if fetch.state(part) in {"absent", "partial"}:
+                raise Missing(f"{part.name} is not in the store: get it with `firsttouch data get {args.dataset}`")
+        prefix = aligners.index_prefix(program, fetch.get(args.dataset).reference, paths.data() / "index")
+        return program.index_bytes(prefix)
+    size: int | None = args.index_size
+    return size
 
 
-def _rows(scenario: Scenario) -> list[tuple[str, str, str]]:
-    rows = [(str(i), " ".join(p.numactl) or "(no numactl)") for i, p in enumerate(scenario.placements)]
-    if len(rows) > _LISTED:
-        rows = [*rows[:2], ("...", "(--json has them all)"), rows[-1]]
-    return [(scenario.name if i == 0 else "", *row) for i, row in enumerate(rows)]
+def _prediction(predicted: Prediction, planned: Plan) -> Iterator[str]:
+    """Yield what is predicted to be best, and why."""
+    best, gain = predicted.best, predicted.gain
+    usual = next((s for s in planned.scenarios if s.instances == 1 and not s.placements[0].numactl), None)
+    if not gain or not usual or not predicted.reasons:
+        yield _wrapped(f"predicted best (*): {best.alias}, by a rule of thumb without any trial.", "  ")
+    else:
+        yield _wrapped(
+            f"predicted best (*): {best.alias}, {gain['expected']:.2g} times as fast as one instance without a "
+            f"policy (90 %: {gain['low']:.2g} to {gain['high']:.2g} times), because "
+            f"{' and '.join(predicted.reasons)}. This is a rule of thumb without any trial.",
+            "  ",
+        )
+    yield "`firsttouch advise` tries scenarios on your reads."
+
+
+def _groups(planned: Plan, best: Scenario, host: Topology, need: Need, memory: int) -> Iterator[str]:
+    """Yield a line in words for each number of instances and threads, and below it the names by policy."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for scenario in planned.scenarios:
+        name = f"{scenario.alias} ({scenario.name})" + (_BEST if scenario is best else "")
+        groups.setdefault(_words(scenario, host, need, memory), []).append(name)
+    widths = [max(map(len, column)) for column in zip(*groups, strict=True)]
+    for words, names in groups.items():
+        yield "  ".join(word.ljust(width) for word, width in zip(words, widths, strict=True)).rstrip()
+        # Blanks inside of a name must not be broken.
+        text = _wrapped("    " + ", ".join(name.replace(" ", "\0") for name in names), "    ")
+        yield text.replace("\0", " ")
+
+
+def _words(scenario: Scenario, host: Topology, need: Need, memory: int) -> tuple[str, ...]:
+    """Return threads, CPUs and memory of a scenario in words."""
+    n, threads = scenario.instances, scenario.threads
+    return (
+        f"{n} x {threads} thread" + "s" * (threads > 1),
+        _bound(scenario, host),
+        f"{n} x {format_bytes(need.of(threads))} of {format_bytes(memory)}",
+    )
+
+
+def _bound(scenario: Scenario, host: Topology) -> str:
+    if scenario.instances == 1 or not policy(scenario.policy).binds:
+        return "not bound to CPUs"
+    counts = set()
+    whole = True
+    for placement in scenario.placements:
+        nodes = [n for n in host.cpu_nodes if not set(placement.pus).isdisjoint(host.usable_pus(n))]
+        counts.add(len(nodes))
+        whole = whole and len(placement.pus) == sum(len(host.usable_pus(n)) for n in nodes)
+    most = max(counts)
+    number = f"{min(counts)} to {most}" if len(counts) > 1 else str(most)
+    cpus = "" if whole else f"{scenario.threads} CPU{'s' * (scenario.threads > 1)} of "
+    return f"bound to {cpus}{number} NUMA node{'s' * (most > 1)} each"
+
+
+def _commands(scenario: Scenario, words: str) -> Iterator[str]:
+    """Yield the commands of a scenario's instances, to be pasted into a shell."""
+    yield f"# {scenario.alias} ({scenario.name}): {words}"
+    for placement in scenario.placements:
+        yield shlex.join(["numactl", *placement.numactl, "--", "PROGRAM"]) if placement.numactl else "PROGRAM"
+
+
+def _notes(planned: Plan, host: Topology) -> Iterator[str]:
+    """Yield the remarks about the host, and the scenarios that cannot be run by their reasons."""
+    yield from (f"note: {remark}" for remark in host.remarks())
+    names: dict[str, list[str]] = {}
+    for name, reason in planned.infeasible:
+        names.setdefault(reason, []).append(name)
+    yield from (f"cannot be run: {', '.join(names[reason])}: {reason}" for reason in names)
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)

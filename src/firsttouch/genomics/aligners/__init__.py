@@ -331,18 +331,25 @@ def aligners() -> dict[str, Aligner]:
 # Indexes, built once for each aligner, version and reference
 
 
+def index_prefix(aligner: Aligner, reference: Path, store: Path) -> Path:
+    """Return the prefix that *aligner*'s index of the FASTA file *reference* has in *store*, built or not.
+
+    The folder's name has the aligner's version and the reference's checksum, which excludes an index of another
+    genome or program. Raises Missing or RunFailed for the aligner.
+    """
+    return store / f"{aligner.name}-{aligner.version()}-{atomic_files.digest(reference)[:16]}" / "index"
+
+
 def built(aligner: Aligner, reference: Path, store: Path, *, say: Callable[[str], None] = print) -> Path:
     """Return the prefix of *aligner*'s index of the FASTA file *reference* in *store*, and build it if needed.
 
-    The folder's name has the aligner's version and the reference's checksum, which excludes an index of another
-    genome or program. A lock prevents concurrent builds, and a killed build leaves no index. An index that lacks a
-    file is built again. *say* gets progress messages. Raises Missing or RunFailed.
+    A lock prevents concurrent builds, and a killed build leaves no index. An index that lacks a file is built
+    again. *say* gets progress messages. Raises Missing or RunFailed.
     """
-    name = f"{aligner.name}-{aligner.version()}-{atomic_files.digest(reference)[:16]}"
-    folder = store / name
-    prefix = folder / "index"
+    prefix = index_prefix(aligner, reference, store)
+    folder = prefix.parent
     store.mkdir(parents=True, exist_ok=True)
-    with locked(store / f".{name}.lock"):
+    with locked(store / f".{folder.name}.lock"):
         if folder.is_dir():
             try:
                 aligner.index_bytes(prefix)
