@@ -107,44 +107,46 @@ class Comparison:
 
 def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
     """Compare the valid samples of two campaigns."""
-    second = {_key(case): number for number, case in enumerate(after.cases)}
-    numbers = {name: i for i, name in enumerate(after.hosts)}
-    to_after = np.array([numbers.get(name, -1) for name in before.hosts], dtype=np.int64)
-    shared = set(before.hosts) & set(after.hosts)
+    shared = sorted({*before.hosts} & {*after.hosts})
+    first, second = (np.searchsorted(samples.hosts, shared) for samples in (before, after))
+    numbers = {_key(case): number for number, case in enumerate(after.cases)}
     lost: dict[str, list[Case]] = {}
     new: dict[str, list[Case]] = {}
     changes, alone = [], []
     for number, case in enumerate(before.cases):
-        other = second.pop(_key(case), None)
+        other = numbers.pop(_key(case), None)
         if other is None:
             alone.append(case.name)
             continue
-        (old_hosts, old), (new_hosts, values) = _levels(before, number), _levels(after, other)
-        later = np.full(len(after.hosts) + 1, np.nan)  # by host; index -1 (no such host) stays NaN
-        later[new_hosts] = values
-        values = later[to_after[old_hosts]]
-        both = np.isfinite(values) & (old != 0)
-        if np.isfinite(values).any():
-            had = {before.hosts[i] for i in old_hosts} & shared
-            has = {after.hosts[i] for i in new_hosts} & shared
-            for host in had - has:
-                lost.setdefault(host, []).append(case)
-            for host in has - had:
-                new.setdefault(host, []).append(case)
+        old, values = _levels(before, number)[first], _levels(after, other)[second]
+        had, has = np.isfinite(old), np.isfinite(values)
+        if (had & has).any():
+            for by_host, changed in ((lost, had & ~has), (new, has & ~had)):
+                for host in np.flatnonzero(changed).tolist():
+                    by_host.setdefault(shared[host], []).append(case)
+        both = had & has & (old != 0)
         if both.any():
-            hosts = [before.hosts[i] for i in old_hosts[both]]
+            hosts = [shared[host] for host in np.flatnonzero(both).tolist()]
             changes.append(_change(case, hosts, old[both], values[both]))
         else:
             alone.append(case.name)
     return Comparison(
         changes=sorted(_decided(changes), key=lambda c: (ORDER.index(c.word), -abs(c.size), c.case.name)),
-        hosts=int((to_after >= 0).sum()),
+        hosts=len(shared),
         changed=_hosts(changes, lost, new),
-        only_before=sorted(set(before.hosts) - set(after.hosts)),
-        only_after=sorted(set(after.hosts) - set(before.hosts)),
+        only_before=sorted({*before.hosts} - {*shared}),
+        only_after=sorted({*after.hosts} - {*shared}),
         cases_before=alone,
-        cases_after=[after.cases[number].name for number in second.values()],
+        cases_after=[after.cases[number].name for number in numbers.values()],
     )
+
+
+def _levels(samples: SamplesTable, case: int) -> Floats:
+    """Return the median of the valid samples of each host in a case, NaN for a host without any."""
+    groups, hosts = samples.good([case])
+    levels = np.full(len(samples.hosts), np.nan)
+    levels[hosts] = groups.medians()
+    return levels
 
 
 def _hosts(
@@ -173,23 +175,16 @@ def _key(case: Case) -> str:
     )
 
 
-def _levels(samples: SamplesTable, case: int) -> tuple[np.ndarray, Floats]:
-    """Return the hosts of a case and the median of the valid samples of each."""
-    groups, hosts = samples.good([case])
-    return hosts, groups.medians()
-
-
 def _change(case: Case, hosts: Sequence[str], before: Floats, after: Floats) -> Change:
     changes = after / before - 1
     size = float(np.median(changes))
     low, high = interval(changes)
-    deviation = float(np.median(np.abs(changes - size))) / 0.6745
     far = np.abs(changes - size)
-    beyond = np.flatnonzero(far > max(_UNLIKE * deviation, WITHIN)) if len(hosts) >= FEWEST else np.array([], int)
-    order = beyond[np.argsort(-far[beyond], kind="stable")]
-    unlike = [(hosts[i], float(changes[i])) for i in order.tolist()]
-    middles = float(np.median(before)), float(np.median(after))
-    return Change(case, len(hosts), *middles, size, low, high, sign_test(changes), unlike)
+    limit = max(_UNLIKE * float(np.median(far)) / 0.6745, WITHIN)
+    beyond = np.flatnonzero(far > limit).tolist() if len(hosts) >= FEWEST else []
+    unlike = [(hosts[i], float(changes[i])) for i in sorted(beyond, key=lambda i: -far[i])]
+    medians = float(np.median(before)), float(np.median(after))
+    return Change(case, len(hosts), *medians, size, low, high, sign_test(changes), unlike)
 
 
 def interval(changes: Floats) -> tuple[float, float] | tuple[None, None]:
@@ -501,12 +496,13 @@ def _change_entry(change: Change) -> dict[str, Any]:
 def _lost(comparison: Comparison, names: tuple[str, str]) -> list[tuple[str, str]]:
     """Return what only one of the campaigns has, hosts first."""
     lost = []
-    for hosts, there, other in ((comparison.only_before, *names), (comparison.only_after, *reversed(names))):
-        lost += [(host, f"in {there}, not in {other}") for host in hosts[:_LOST]]
-        if len(hosts) > _LOST:
-            lost.append((count(len(hosts) - _LOST, "more host"), f"in {there}, not in {other}"))
-    for cases, there, other in ((comparison.cases_before, *names), (comparison.cases_after, *reversed(names))):
-        lost += [(case, f"no host has it in both: in {there}, not in {other}") for case in cases[:_LOST]]
-        if len(cases) > _LOST:
-            lost.append((count(len(cases) - _LOST, "more metric"), f"in {there}, not in {other}"))
+    for of_campaigns, noun, why in (
+        ((comparison.only_before, comparison.only_after), "host", ""),
+        ((comparison.cases_before, comparison.cases_after), "metric", "no host has it in both: "),
+    ):
+        for items, (there, other) in zip(of_campaigns, (names, names[::-1]), strict=True):
+            reason = f"{why}in {there}, not in {other}"
+            lost += [(item, reason) for item in items[:_LOST]]
+            if len(items) > _LOST:
+                lost.append((count(len(items) - _LOST, f"more {noun}"), reason))
     return lost
