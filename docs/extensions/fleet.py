@@ -10,7 +10,8 @@ import simulated
 
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
-from firsttouch.report.fleet import comparison, figures, fleet_pages
+from firsttouch.report import pages
+from firsttouch.report.fleet import comparison, figures
 from firsttouch.report.fleet.ranks import Ranks
 
 #: How many drawings of a kind are shown.
@@ -20,7 +21,7 @@ _SHOWN = 3
 def html(name: str) -> str:
     """Return a part of a fleet report."""
     template, values = {"map": _map, "spread": _spread, "history": _history, "changes": _changes}[name]()
-    return f'<div class="drawn fleet">{fleet_pages.part(template, values)}</div>'.replace("\n", " ")
+    return f'<div class="drawn fleet">{pages.html(values, template)}</div>'.replace("\n", " ")
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import firsttouch
@@ -29,30 +29,25 @@ from firsttouch.units import UNITS
 
 _BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:%|{'|'.join(map(re.escape, UNITS))})(?![\w/]))")
 
-_LOADER = PackageLoader("firsttouch.report")
-
 
 def html(facts: Mapping[str, Any], template: str = "report.html.j2") -> str:
-    """Return index.html from *template*."""
-    templates = environment(_LOADER, html=True)
-    source, _, _ = _LOADER.get_source(templates, "report.css")
-    # The style sheet belongs to the package and holds nothing of the records.
-    return templates.get_template(template).render(**facts, css=Markup(source))  # noqa: S704
+    """Return a page, or a part of one, which needs the style sheets that the page includes."""
+    return _environment(html=True).get_template(template).render(**facts)
 
 
-def ticket(facts: Mapping[str, Any]) -> str:
-    """Return summary.md."""
-    return environment(_LOADER, html=False).get_template("summary.md.j2").render(**facts)
+def ticket(facts: Mapping[str, Any], template: str = "summary.md.j2") -> str:
+    """Return a Markdown text."""
+    return _environment(html=False).get_template(template).render(**facts)
 
 
-def environment(loader: BaseLoader, *, html: bool) -> Environment:
-    """Return the Jinja environment for the templates of *loader*: pages (*html*) or Markdown.
+def _environment(*, html: bool) -> Environment:
+    """Return the Jinja environment for pages (*html*) or Markdown.
 
     It escapes each value and removes unprintable characters. On a page, no line breaks between a number and its
     unit.
     """
     templates = Environment(
-        loader=loader,
+        loader=PackageLoader("firsttouch.report"),
         autoescape=html,  # noqa: S701 - _in_markdown escapes Markdown
         finalize=_on_page if html else _in_markdown,
         undefined=StrictUndefined,

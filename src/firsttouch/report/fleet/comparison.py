@@ -22,8 +22,8 @@ from firsttouch.judge.fleet_level import LOSS
 from firsttouch.judge.samples_table import Case, SamplesTable
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import natural
+from firsttouch.report import pages
 from firsttouch.report.document import DOCUMENT, SCHEMA
-from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.ranks import names, worse
 from firsttouch.report.text import clean, count, listed, quantity
 
@@ -428,8 +428,8 @@ def build(
         **shown(comparison.changes),
     }
     rows = [row.cells for row in facts["rows"]]
-    (out / "index.html").write_text(fleet_pages.html("compare.html.j2", facts), encoding="utf-8")
-    (out / "summary.md").write_text(fleet_pages.ticket("compare.md.j2", facts), encoding="utf-8")
+    (out / "index.html").write_text(pages.html(facts, "compare.html.j2"), encoding="utf-8")
+    (out / "summary.md").write_text(pages.ticket(facts, "compare.md.j2"), encoding="utf-8")
     text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
     (out / "summary.json").write_text(text, encoding="utf-8")
     return Compared(document, rows, hosts)

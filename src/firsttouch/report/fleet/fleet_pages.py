@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import ChoiceLoader, PackageLoader
-from markupsafe import Markup
 from tabulate import tabulate
 
 import firsttouch
 from firsttouch.judge.judging import Judged, Undescribed
 from firsttouch.judge.verdict import ORDER, HostVerdict, natural
-from firsttouch.report import junit, openmetrics
-from firsttouch.report import pages as report_pages
+from firsttouch.report import junit, openmetrics, pages
 from firsttouch.report.document import DOCUMENT, SCHEMA
 from firsttouch.report.fleet import figures, ranks
 from firsttouch.report.fleet.ranks import Names, Ranks, names
@@ -93,34 +90,6 @@ def _absent(judged: Judged, host: str, short: Names) -> str:
 
 def _why(problems: Sequence[Problem], key: tuple[str, str]) -> str:
     return "; ".join(dict.fromkeys(f"{p.kind}: {p.reason}" for p in problems if (p.host, p.name) == key))
-
-
-# ----------------------------------------------------------------------
-# Templates: those of this package, with the style and macros of all reports.
-
-_LOADER = ChoiceLoader([PackageLoader("firsttouch.report.fleet"), PackageLoader("firsttouch.report")])
-
-
-def html(template: str, facts: Mapping[str, Any]) -> str:
-    """Return a page."""
-    # The style sheets belong to the package and hold nothing of the records.
-    return part(template, {**facts, "css": Markup(style())})  # noqa: S704
-
-
-def part(template: str, facts: Mapping[str, Any]) -> str:
-    """Return a part of a page; it needs the page's :func:`style`."""
-    return report_pages.environment(_LOADER, html=True).get_template(template).render(**facts)
-
-
-def style() -> str:
-    """Return the style sheet of these pages, which includes that of all reports."""
-    environment = report_pages.environment(_LOADER, html=True)
-    return "\n".join(_LOADER.get_source(environment, name)[0] for name in ("report.css", "fleet.css"))
-
-
-def ticket(template: str, facts: Mapping[str, Any]) -> str:
-    """Return a Markdown text."""
-    return report_pages.environment(_LOADER, html=False).get_template(template).render(**facts)
 
 
 # ----------------------------------------------------------------------
@@ -208,8 +177,8 @@ def _pages(
     facts = {"title": title, "generated": stated, "version": firsttouch.__version__, "line": document["line"]}
     facts |= {"missing": lost, "sections": sections, "guidelines": guided, **figures.legend()}
     facts["each"] = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
-    (out / "index.html").write_text(html("fleet.html.j2", facts), encoding="utf-8")
-    (out / "summary.md").write_text(ticket("fleet.md.j2", facts), encoding="utf-8")
+    (out / "index.html").write_text(pages.html(facts, "fleet.html.j2"), encoding="utf-8")
+    (out / "summary.md").write_text(pages.ticket(facts, "fleet.md.j2"), encoding="utf-8")
     if facts["each"]:
         verdicts = [fleet.of(host) for fleet in judged for host in fleet.hosts]
         metrics = openmetrics.text((), verdicts, version=firsttouch.__version__, generated=generated.timestamp())
