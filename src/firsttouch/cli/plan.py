@@ -83,11 +83,16 @@ def run(args: argparse.Namespace) -> int:
                 "predicted": predicted and {"name": predicted.best.name, "gain": predicted.gain or None},
             }
         )
-    elif predicted:
-        lines = [*_prediction(predicted, planned), "", *_groups(planned, predicted.best, host, need, memory)]
+    else:
+        notes = [f"note: {remark}" for remark in host.remarks()]
+        if predicted:
+            print("\n".join([*_prediction(predicted, planned), ""]))
+            print("\n".join(_groups(planned, predicted.best, host, need, memory)))
+            notes += _reasons(planned)
         if size is None:
-            lines.append("note: without --index, --dataset or --index-size the index takes no memory")
-        print("\n".join([*lines, *(_wrapped(note, "  ") for note in _notes(planned, host))]))
+            notes.insert(0, "note: without --index, --dataset or --index-size the index takes no memory")
+        for note in notes:
+            print(_wrapped(note, "  "))
     if not planned.scenarios:
         name, reason = planned.infeasible[0]
         raise CannotHere(f"no scenario can be run: {name}: {reason}")
@@ -174,9 +179,8 @@ def _commands(scenario: Scenario, words: str) -> Iterator[str]:
         yield shlex.join(["numactl", *placement.numactl, "--", "PROGRAM"]) if placement.numactl else "PROGRAM"
 
 
-def _notes(planned: Plan, host: Topology) -> Iterator[str]:
-    """Yield the remarks about the host, and the scenarios that cannot be run by their reasons."""
-    yield from (f"note: {remark}" for remark in host.remarks())
+def _reasons(planned: Plan) -> Iterator[str]:
+    """Yield each reason why scenarios cannot be run, with their names."""
     names: dict[str, list[str]] = {}
     for name, reason in planned.infeasible:
         names.setdefault(reason, []).append(name)
