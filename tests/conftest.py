@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -121,6 +122,26 @@ def run_cli(capsys):
 def native_probe():
     """Returns the probe, built from this checkout."""
     return probe.build(paths.ROOT / ".cache" / "probe")
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory):
+    """A virtual environment with the wheel of this checkout; its dependencies are those of this environment."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(paths.ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    (wheel,) = folder.glob("*.whl")
+    python = folder / "venv" / "bin" / "python"
+    subprocess.run([*pip, "--python", str(python), "install", "--no-deps", wheel], check=True, capture_output=True)
+    packages = next((folder / "venv" / "lib").glob("python*/site-packages"))
+    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    # A script that starts with another interpreter would import another copy.
+    text = Path(sys.executable).with_name("reframe").read_text().split("\n", 1)[1]
+    (folder / "venv" / "bin" / "reframe").write_text(f"#!{python}\n{text}")
+    (folder / "venv" / "bin" / "reframe").chmod(0o755)
+    return folder / "venv"
 
 
 @pytest.fixture(scope="session")

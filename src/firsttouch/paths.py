@@ -136,4 +136,6 @@ def configure_reframe() -> None:
     if ":" in str(SETTINGS):  # RFM_CONFIG_FILES is a colon-separated list
         print(f"firsttouch: {SETTINGS}: for ReFrame a colon ends a path: move the folder", file=sys.stderr)
     elif SETTINGS.is_file():
-        os.environ.setdefault("RFM_CONFIG_FILES", str(SETTINGS))
+        # ReFrame reads its configuration in the folder of that file.
+        for name, value in {"RFM_CONFIG_FILES": str(SETTINGS), **for_jobs()}.items():
+            os.environ.setdefault(name, value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command in README.md and the manual is run in a copy of the checkout, or by another test.
+"""Every command in README.md and the manual is run by an installed copy, or by another test.
 
 COVERED names the tests of commands that need Slurm, an image, Spack or an emulated machine. A page states why no
 test runs a command.
@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -95,11 +94,8 @@ COVERED = {
 CANNOT = "firsttouch: cannot be done here: "
 #: Folders of the checkout that examples use.
 PARTS = (
-    "src",
     "reframe",
-    "datasets",
     "reports/published",
-    "setup",
     "containers",
     "spack-env",
     "tests/golden",
@@ -126,7 +122,7 @@ def _unneeded(folder: str, names: list[str]) -> set[str]:
 
 @pytest.fixture
 def copy(tmp_path: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]) -> Path:
-    """A copy of the checkout, which the examples may change, with the reads and indexes that they name."""
+    """A folder with the parts of the checkout that examples name, with the reads and indexes that they name."""
     work = tmp_path / "firsttouch"
     for part in PARTS:
         shutil.copytree(ROOT / part, work / part, ignore=_unneeded)
@@ -147,13 +143,15 @@ def copy(tmp_path: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]) -> Pa
 
 
 @pytest.fixture
-def shell(copy: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]):
-    """Returns a function that runs a command line in the copy, with the copy's own package."""
+def shell(copy: Path, lambda_work: tuple[Path, tuple[Path, ...], Path], installed: Path, native_probe: Path):
+    """Returns a function that runs a command line in the folder of the examples, with an installed copy."""
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(copy / "src"),
-        "RFM_CONFIG_FILES": str(copy / "reframe" / "settings.py"),
+        "PATH": f"{installed / 'bin'}:{os.environ['PATH']}",
+        "FIRSTTOUCH_PROBE": str(native_probe),
+        # As in a checkout, drafts of systems go to reframe/systems.
+        "FIRSTTOUCH_HOME": str(copy / "reframe"),
+        "FIRSTTOUCH_SITE": str(copy / "site"),
         "FIRSTTOUCH_DATA": str(lambda_work[0].parents[2]),
         "FIRSTTOUCH_OUT": str(copy / "reports" / "out"),
         "FIRSTTOUCH_EFFORT": "smoke",
@@ -181,6 +179,7 @@ def shell(copy: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]):
 def test_the_commands_of_a_page(page: Path, copy: Path, shell, capsys: pytest.CaptureFixture[str]) -> None:
     for shown in documented.read(page):
         if isinstance(shown, documented.Written):
+            (copy / shown.path).parent.mkdir(parents=True, exist_ok=True)
             with (copy / shown.path).open("a" if shown.behind else "w") as file:
                 file.write("\n" + shown.text if shown.behind else shown.text)
         elif is_run(shown):
