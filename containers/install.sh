@@ -19,11 +19,6 @@ mkdir -p "$share" "$prefix/bin"
 tar -C "$root" -cf - --exclude=__pycache__ --exclude=reports/out --exclude=datasets/store --exclude=local.yaml \
     pyproject.toml README.md LICENSE setup src reframe datasets reports | tar -xf - -C "$share" --no-same-owner
 
-{
-    cmake -S "$root/probe" -B "$work/probe" -DCMAKE_INSTALL_PREFIX="$prefix" &&
-        cmake --build "$work/probe" && cmake --install "$work/probe"
-} >"$work/log" 2>&1 || fail "the probe cannot be built"
-
 "$python" -m venv "$prefix/venv" >"$work/log" 2>&1 || fail "$python cannot make a virtual environment"
 pip=("$prefix/venv/bin/python" -m pip --disable-pip-version-check --no-cache-dir -q)
 wheels=$root/wheels
@@ -33,14 +28,13 @@ if [[ ! -d $wheels ]]; then
         -d "$wheels" >"$work/log" 2>&1 || fail "the Python packages cannot be downloaded: no network, and no folder wheels/"
 fi
 # Install the run-time packages only, not all that are locked.
-for what in "hatchling editables" "-e $share"; do
+for what in "editables hatch-vcs hatchling scikit-build-core" "$root/probe" "-e $share"; do
     # shellcheck disable=SC2086  # words
     "${pip[@]}" install --no-index --find-links "$wheels" --no-build-isolation $what >"$work/log" 2>&1 ||
         fail "firsttouch cannot be installed from $wheels"
 done
 "$prefix/venv/bin/python" -m firsttouch.execution.build_info "$root" "$share/origin.json" "$target"
 "${pip[@]}" uninstall -y pip setuptools >"$work/log" 2>&1 || fail "pip cannot be uninstalled"
-for program in firsttouch reframe; do
+for program in firsttouch firsttouch-probe reframe; do
     ln -sf "../venv/bin/$program" "$prefix/bin/$program"
 done
-ln -sf "../../bin/firsttouch-probe" "$prefix/venv/bin/firsttouch-probe"

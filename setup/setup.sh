@@ -137,13 +137,14 @@ probe_recipe() { # includes the recipe of .venv: a new .venv lacks the probe
 }
 build_probe() {
     say "building the native probe (firsttouch-probe)"
-    if ! cmake -S probe -B .cache/probe -DWERROR=ON &>"$log"; then
+    local pip=(.venv/bin/python -m pip --disable-pip-version-check -q install --force-reinstall --no-deps
+        --no-build-isolation --config-settings="build-dir=$PWD/.cache/probe"
+        --config-settings=cmake.define.WERROR=ON ./probe)
+    if ! "${pip[@]}" &>"$log"; then
         # Files of an earlier checkout or compiler may be the cause: try again without them.
         rm -rf .cache/probe
-        cmake -S probe -B .cache/probe -DWERROR=ON &>"$log" || fail_with_log "cmake cannot configure probe/"
+        "${pip[@]}" &>"$log" || fail_with_log "the native probe cannot be built"
     fi
-    cmake --build .cache/probe &>"$log" || fail_with_log "the native probe cannot be built"
-    cmake --install .cache/probe --prefix .venv &>"$log" || fail_with_log "the native probe cannot be installed"
     probe_recipe >.venv/probe-recipe
 }
 
