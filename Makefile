@@ -12,7 +12,7 @@ SUITE ?=
 BENCH ?=
 export CMD
 
-.PHONY: help setup run images test lint bench docs paper emulate lock clean
+.PHONY: help setup run images test lint bench docs paper dist emulate lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -63,13 +63,22 @@ docs: setup ## the manual: reports/out/docs/index.html, which opens from disk, a
 	@$(BIN)/python -m sphinx -qW --keep-going -d .cache/docs -b man docs reports/out/man
 	@echo "docs: reports/out/docs/index.html, man -M reports/out/man firsttouch"
 
+# The wheel of the static probe runs with any C library, which its platform tags state.
+dist: setup ## wheels and source archives of firsttouch and of its probe, in dist/ (OUT=dist)
+	@$(BIN)/python -m build -n --outdir $(or $(OUT),dist) . >.cache/dist.log 2>&1 && \
+	    $(BIN)/python -m build -n -C cmake.define.STATIC=ON --outdir $(or $(OUT),dist) probe >.cache/dist.log 2>&1 && \
+	    $(BIN)/python -m wheel tags --remove --platform-tag \
+	    manylinux_2_17_$$(uname -m).musllinux_1_1_$$(uname -m) $(or $(OUT),dist)/firsttouch_probe-*-linux_*.whl || \
+	    { cat .cache/dist.log; exit 1; }
+
 emulate: ## a shell (or CMD=…) on an emulated NUMA machine (SYSTEM=amd-opteron)
 	@setup/setup.sh test
 	@$(BIN)/python tests/emulated/emulate.py --machine $(SYSTEM) $(if $(CMD),-- sh -c "$$CMD")
 
 lock: setup ## pin the newest Python packages that fit pyproject.toml (needs uv on PATH)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	    --no-header --no-annotate --all-extras pyproject.toml -o setup/requirements.lock --upgrade
+	    --no-header --no-annotate --all-extras --no-emit-package firsttouch-probe \
+	    pyproject.toml -o setup/requirements.lock --upgrade
 
 clean: ## remove .venv and caches (datasets, indexes and reports stay)
 	rm -rf .venv .venv.new .venv.old .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wheels that `make dist` builds, in an environment and on a host that have nothing else."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from firsttouch.paths import ROOT
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+def output(*argv, **options):
+    """Run a program to its end and return its standard output."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    """The folder of what `make dist` builds; the environment that it would set up is the one of these tests."""
+    folder = tmp_path_factory.mktemp("dist")
+    output("make", "-o", "setup", "dist", f"BIN={Path(sys.executable).parent}", f"OUT={folder}", cwd=ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(dist, tmp_path_factory):
+    """A virtual environment with both wheels. Their dependencies are read from the environment of these tests."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True, with_pip=False)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "--python", folder / "bin/python"]
+    output(*pip, "install", "--no-index", "--no-deps", "--force-reinstall", *dist.glob("*.whl"))
+    return folder
+
+
+def test_source_archives_have_all_that_a_build_needs(dist):
+    # `make dist` builds each wheel of its archive.
+    names = {path.name.partition("-")[0]: path for path in dist.glob("*.tar.gz")}
+    assert set(names) == {"firsttouch", "firsttouch_probe"}
+    for path in names.values():
+        with tarfile.open(path) as archive:
+            members = {member.name.partition("/")[2]: member for member in archive}
+        assert {"LICENSE", "README.md", "pyproject.toml"} <= set(members)
+        assert all(member.isfile() or member.isdir() for member in members.values())
+
+
+def test_the_licence_of_the_probe_is_that_of_the_project():
+    assert (ROOT / "probe/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+def test_wheel_of_the_probe_has_one_static_program(dist):
+    (wheel,) = dist.glob("firsttouch_probe-*.whl")
+    assert "-py3-none-manylinux_2_17_" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        (program,) = (name for name in archive.namelist() if "/scripts/" in name)
+        assert Path(program).name == "firsttouch-probe"
+        assert {"LICENSE", "hwloc.txt"} <= {Path(name).name for name in archive.namelist()}
+        file = dist / "probe"
+        file.write_bytes(archive.read(program))
+    # A program that needs shared libraries names an interpreter that loads them.
+    assert "INTERP" not in output("readelf", "--wide", "--program-headers", file)
+
+
+def test_probe_measures_where_nothing_else_is(environment, tmp_path):
+    """A root file system with the program, /proc and /sys: no library, no hwloc, no shell."""
+    for folder in ("proc", "sys"):
+        (tmp_path / folder).mkdir()
+    shutil.copy2(environment / "bin/firsttouch-probe", tmp_path)
+    inside = (
+        'mount --rbind /proc "$0/proc" && mount --rbind /sys "$0/sys" && exec chroot "$0" /firsttouch-probe "$@"'
+    )
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside, tmp_path]
+    if subprocess.run([*argv[:-4], "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this host allows no user namespace")
+    document = json.loads(output(*argv, "bandwidth", "--sanity"))
+    assert document["status"] == "complete"
+    assert document["results"]
+
+
+def test_probe_is_used_without_activating_the_environment(environment, tmp_path):
+    program = "from firsttouch.benchmarks import probe; print(probe.program())"
+    clean = {"PATH": os.defpath, "HOME": str(tmp_path)}
+    program_path = output(environment / "bin/python", "-I", "-c", program, cwd=tmp_path, env=clean)
+    assert program_path.strip() == str(environment / "bin/firsttouch-probe")
