@@ -65,7 +65,9 @@ def test_advice_is_applied_and_what_was_said_holds_together(firsttouch, many, tm
     assert document["budget"]["spent_s"] > 0
     assert document["applied"]["status"] == "valid"
     assert document["applied"]["measured_over_predicted"] == pytest.approx(document["applied"]["seconds"] / middle)
-    assert f"use {document['recommended']}" in done.stderr
+    (best,) = [row for row in document["scenarios"] if row["state"] == "recommended"]
+    assert best["name"] == document["recommended"]
+    assert f"use {best['name']} ({best['alias']})" in done.stderr
     plain = tmp_path / "plain.sam"
     assert firsttouch("run", "1Inst_Original", *many, "-o", plain).returncode == 0
     assert alignments(out) == alignments(plain)

@@ -73,6 +73,7 @@ def document(advice: Advice, default: int, infeasible: tuple[tuple[str, str], ..
         rows.append(
             {
                 "name": scenario.name,
+                "alias": scenario.alias,
                 "instances": scenario.instances,
                 "threads": scenario.threads,
                 "policy": scenario.policy,
@@ -103,7 +104,8 @@ def document(advice: Advice, default: int, infeasible: tuple[tuple[str, str], ..
 def lines(document: dict[str, Any]) -> list[str]:
     """Return the advice of a :func:`document` as lines of text."""
     gain, predicted, budget = document["gain"], document["predicted_s"], document["budget"]
-    text = [f"use {document['recommended']}"]
+    best = next(row for row in document["scenarios"] if row["state"] == "recommended")
+    text = [f"use {best['name']} ({best['alias']})"]
     if predicted:
         text.append(f"predicted: {_spread(predicted, ' s')}")
     if gain and document["recommended"] != document["default"]:
