@@ -66,9 +66,7 @@ static void add_level(Cgroup *least, const char *folder, const Names *names)
 // Takes the limits of a cgroup and of all above it, up to the mount point.
 static void add_levels(Cgroup *least, const char *mount, const char *group, const Names *names)
 {
-    char *folder;
-    if (asprintf(&folder, "%s%s", mount, group) < 0)
-        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
+    char *folder = must_print("%s%s", mount, group);
     while (strlen(folder) >= strlen(mount)) {
         add_level(least, folder, names);
         char *slash = strrchr(folder, '/');

@@ -22,10 +22,24 @@ _Noreturn void fail(int status, const char *format, ...)
     exit(status);
 }
 
+void *must(void *pointer)
+{
+    if (!pointer)
+        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
+    return pointer;
+}
+
 void *must_allocate(unsigned long count, unsigned long size)
 {
-    void *memory = calloc(count ? count : 1, size);
-    if (!memory)
-        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
-    return memory;
+    return must(calloc(count ? count : 1, size));
+}
+
+char *must_print(const char *format, ...)
+{
+    char *text;
+    va_list arguments;
+    va_start(arguments, format);
+    const int written = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    return must(written < 0 ? NULL : text);
 }

@@ -14,6 +14,9 @@ _Noreturn void fail(int status, const char *format, ...) __attribute__((format(p
 // fail() calls it first, to end a document that has begun, with the reason.
 extern void (*fail_hook)(const char *reason);
 
+// These fail if there is no memory left for the probe's own tables. must() returns the pointer of an allocation.
+void *must(void *pointer);
 void *must_allocate(unsigned long count, unsigned long size);
+char *must_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

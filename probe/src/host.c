@@ -3,7 +3,6 @@
 
 #include <hwloc.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,13 +69,6 @@ const List *host_nearest_pus(const Host *host, int bank)
     return &nearest->pus;
 }
 
-static hwloc_bitmap_t must_have(hwloc_bitmap_t set)
-{
-    if (!set)
-        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
-    return set;
-}
-
 // The members of the kernel's list that follows a key in a text.
 static hwloc_bitmap_t list_after(const char *text, const char *key)
 {
@@ -85,8 +77,8 @@ static hwloc_bitmap_t list_after(const char *text, const char *key)
         return NULL;
     line += strlen(key);
     line += strspn(line, " \t");
-    char *list = strndup(line, strcspn(line, "\n"));
-    hwloc_bitmap_t set = must_have(list ? hwloc_bitmap_alloc() : NULL);
+    char *list = must(strndup(line, strcspn(line, "\n")));
+    hwloc_bitmap_t set = must(hwloc_bitmap_alloc());
     hwloc_bitmap_list_sscanf(set, list);
     free(list);
     return set;
@@ -152,7 +144,7 @@ static List online_nodes(void)
 static void add_pus(Node *node, hwloc_topology_t topology, hwloc_bitmap_t usable)
 {
     while (!hwloc_bitmap_iszero(usable)) {
-        hwloc_bitmap_t firsts = must_have(hwloc_bitmap_dup(usable));
+        hwloc_bitmap_t firsts = must(hwloc_bitmap_dup(usable));
         hwloc_bitmap_singlify_per_core(topology, firsts, 0);
         for (int pu = hwloc_bitmap_first(firsts); pu >= 0; pu = hwloc_bitmap_next(firsts, pu))
             list_add(&node->pus, pu);
@@ -165,7 +157,7 @@ static void add_pus(Node *node, hwloc_topology_t topology, hwloc_bitmap_t usable
 
 static void add_caches(Host *host, hwloc_topology_t topology)
 {
-    hwloc_bitmap_t rest = must_have(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology)));
+    hwloc_bitmap_t rest = must(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology)));
     for (int pu; (pu = hwloc_bitmap_first(rest)) >= 0;) {
         hwloc_obj_t object = hwloc_get_pu_obj_by_os_index(topology, (unsigned)pu), last = object;
         for (; object; object = object->parent)
@@ -212,8 +204,7 @@ static void add_node(Host *host, hwloc_topology_t topology, int number)
     node->number = number;
     char *text = file_text("/sys/devices/system/node/node%d/cpulist", number);
     hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topology);
-    hwloc_bitmap_t usable =
-        text ? list_after(text, "") : must_have(hwloc_bitmap_dup(allowed)); // a kernel without NUMA
+    hwloc_bitmap_t usable = text ? list_after(text, "") : must(hwloc_bitmap_dup(allowed)); // a kernel without NUMA
     free(text);
     hwloc_bitmap_and(usable, usable, allowed);
     add_pus(node, topology, usable);
@@ -254,17 +245,12 @@ Host *host_load(void)
     return host;
 }
 
-static void add_info(hwloc_obj_t object, const char *name, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void add_info(hwloc_obj_t object, const char *name, const char *format, ...)
+// Takes the text.
+static void add_info(hwloc_obj_t object, const char *name, char *text)
 {
-    char value[4096];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(value, sizeof value, format, arguments);
-    va_end(arguments);
-    if (hwloc_obj_add_info(object, name, value))
-        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
+    if (hwloc_obj_add_info(object, name, text))
+        must(NULL);
+    free(text);
 }
 
 // Adds what decides, for every process of the host, where pages lie or how large they are.
@@ -277,10 +263,9 @@ static void add_settings(hwloc_obj_t machine)
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         char *text = file_text("%s", settings[i][1]);
-        const char *chosen = text ? strchr(text, '[') : NULL; // always [madvise] never
+        const char *chosen = text && strchr(text, '[') ? strchr(text, '[') + 1 : text; // always [madvise] never
         if (text)
-            add_info(machine, settings[i][0], "%.*s", (int)strcspn(chosen ? chosen + 1 : text, "]\n"),
-                     chosen ? chosen + 1 : text);
+            add_info(machine, settings[i][0], must(strndup(chosen, strcspn(chosen, "]\n"))));
         free(text);
     }
 }
@@ -296,15 +281,15 @@ void host_print_xml(void)
         char *text = file_text("/sys/devices/system/node/node%d/%s", number, node ? "cpulist" : "meminfo");
         const int64_t kib = node ? 0 : text_number(text, "MemTotal:");
         if (node && text)
-            add_info(node, "cpulist", "%s", text);
+            add_info(node, "cpulist", must_print("%s", text));
         else if (kib > 0)
-            add_info(machine, "LeftOutNUMANode", "%d:%" PRId64, number, kib << 10);
+            add_info(machine, "LeftOutNUMANode", must_print("%d:%" PRId64, number, kib << 10));
         free(text);
     }
     free(online.values);
     const uint64_t limit = cgroup_memory().limit;
     if (limit != UINT64_MAX)
-        add_info(machine, "MemoryLimit", "%" PRIu64, limit);
+        add_info(machine, "MemoryLimit", must_print("%" PRIu64, limit));
     add_settings(machine);
     char *xml;
     int length;

@@ -23,12 +23,8 @@ bool list_has(const List *list, int value)
 
 void list_add(List *list, int value)
 {
-    int *grown = must_allocate((unsigned long)list->count + 1, sizeof *grown);
-    if (list->count)
-        memcpy(grown, list->values, sizeof *grown * (size_t)list->count);
-    free(list->values);
-    grown[list->count++] = value;
-    list->values = grown;
+    list->values = must(realloc(list->values, sizeof value * ((size_t)list->count + 1)));
+    list->values[list->count++] = value;
 }
 
 static bool number(const char **text, long *value)
@@ -68,6 +64,14 @@ bool list_parse(const char *text, List *list)
     return true;
 }
 
+List list_copy(const List *list)
+{
+    List copy = {list->count, must_allocate((unsigned long)list->count, sizeof(int))};
+    if (list->count)
+        memcpy(copy.values, list->values, sizeof(int) * (size_t)list->count);
+    return copy;
+}
+
 char *list_text(const List *list, char *text, unsigned long size)
 {
     unsigned long used = 0;
@@ -86,10 +90,9 @@ char *file_text(const char *format, ...)
     char *name, *path;
     va_list arguments;
     va_start(arguments, format);
-    const int written = vasprintf(&name, format, arguments);
+    must(vasprintf(&name, format, arguments) < 0 ? NULL : name);
     va_end(arguments);
-    if (written < 0 || asprintf(&path, "%s%s", file_root, name) < 0)
-        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
+    path = must_print("%s%s", file_root, name);
     FILE *file = fopen(path, "re");
     free(name);
     free(path);

@@ -15,6 +15,7 @@ typedef struct {
 bool list_parse(const char *text, List *list);
 bool list_has(const List *list, int value);
 void list_add(List *list, int value);
+List list_copy(const List *list);
 char *list_text(const List *list, char *text, unsigned long size);
 
 // The folder that holds the kernel's files: that of a stored host, or empty for this one.

@@ -116,9 +116,7 @@ static void measure(const Options *options, const Host *host, const Walk *walk, 
 {
     Run run = {.options = options, .walk = walk, .arrays = arrays, .loaders = loaders};
     run.copy = kernel_code(COPY, kernel_preferred(), REGULAR);
-    run.counters = aligned_alloc(128, sizeof(Counter) * ((size_t)loaders + 1));
-    if (!run.counters)
-        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
+    run.counters = must(aligned_alloc(128, sizeof(Counter) * ((size_t)loaders + 1)));
     for (int i = 0; i <= loaders; i++)
         atomic_init(&run.counters[i].bytes, 0);
     const List nodes = {1, &node}, pus = crew(options, host, node, cycle->banks.values[0], loaders);

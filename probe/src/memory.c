@@ -165,8 +165,7 @@ Memory memory_take(const Host *host, const List *banks, Pages pages, uint64_t by
 {
     Memory memory = {.host = host, .interleave = banks->count > 1, .pages = pages};
     memory.bytes = memory_require(host, banks, pages, bytes);
-    for (int i = 0; i < banks->count; i++)
-        list_add(&memory.banks, banks->values[i]);
+    memory.banks = list_copy(banks);
     memory.base = pages_map(host, pages, memory.bytes);
     memory.found = must_allocate((size_t)host->count, sizeof *memory.found);
     bind(&memory);

@@ -49,20 +49,6 @@ static int by_number(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-static FILE *must_open(char **text, size_t *size)
-{
-    FILE *file = open_memstream(text, size);
-    if (!file)
-        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
-    return file;
-}
-
-static void must_close(FILE *file)
-{
-    if (ferror(file) || fclose(file))
-        fail(EXIT_CANNOT, "no memory left for the probe's own tables");
-}
-
 // The properties that decide a placement's performance by the firmware's distances: for each working NUMA node its
 // PUs and its distances to the banks, for each bank its kind. Sorted, so that node numbers do not matter.
 static char *signature(const Host *host, const List *set, const List *banks)
@@ -75,21 +61,21 @@ static char *signature(const Host *host, const List *set, const List *banks)
         for (int j = 0; j < banks->count; j++)
             distances[j] = host_distance(host, node->number, banks->values[j]);
         qsort(distances, (size_t)banks->count, sizeof *distances, by_number);
-        FILE *part = must_open(&parts[i], &size);
+        FILE *part = must(open_memstream(&parts[i], &size));
         fprintf(part, "%d/%d:", node->pus.count, node->cores);
         for (int j = 0; j < banks->count; j++)
             fprintf(part, "%d,", distances[j]);
-        must_close(part);
+        must(ferror(part) || fclose(part) ? NULL : parts[i]);
     }
     qsort(parts, (size_t)set->count, sizeof *parts, by_text);
-    FILE *whole = must_open(&text, &size);
+    FILE *whole = must(open_memstream(&text, &size));
     for (int i = 0; i < set->count; i++) {
         fprintf(whole, "%s ", parts[i]);
         free(parts[i]);
     }
     for (int j = 0; j < banks->count; j++)
         fprintf(whole, "%s;", host_node(host, banks->values[j])->subtype);
-    must_close(whole);
+    must(ferror(whole) || fclose(whole) ? NULL : text);
     free(parts);
     free(distances);
     return text;
@@ -138,8 +124,7 @@ Plan plan_make(const Options *options, const Host *host, const List *set_sizes)
     for (int i = 0; i < banks; i++)
         list_add(&plan.targets[i], options->banks.values[i]);
     for (int i = 0; i < options->interleaves; i++)
-        for (int j = 0; j < options->interleave[i].count; j++)
-            list_add(&plan.targets[banks + i], options->interleave[i].values[j]);
+        plan.targets[banks + i] = list_copy(&options->interleave[i]);
     plan.placements = must_allocate((size_t)all, sizeof *plan.placements);
     for (int target = 0; target < plan.target_count; target++)
         for (int set = 0; set < plan.set_count; set++)

@@ -9,14 +9,6 @@
 #include "options.h"
 #include "report.h"
 
-static List copy(const List *list)
-{
-    List made = {0};
-    for (int i = 0; i < list->count; i++)
-        list_add(&made, list->values[i]);
-    return made;
-}
-
 // Refuses members of a list that may not be used.
 static void must_be_among(const char *option, const List *list, const List *may, const Host *host,
                           const char *what)
@@ -53,7 +45,7 @@ List options_pus(const Options *options, const Host *host, const List *nodes)
 
 List options_near(const Options *options, const Host *host, int bank)
 {
-    List near = copy(&options->pu_nodes);
+    List near = list_copy(&options->pu_nodes);
     for (int i = 1; i < near.count; i++) // insertion sort is stable, and the list is short
         for (int j = i;
              j > 0 && host_distance(host, near.values[j], bank) < host_distance(host, near.values[j - 1], bank);
@@ -90,7 +82,7 @@ static void settle_interleave(Options *options, const Host *host)
         } else if (!strcmp(word, "all")) {
             // With two banks, "first" already contains this set.
             if (banks->count > 2 || (banks->count == 2 && !options->interleaves))
-                add_interleave(options, copy(banks));
+                add_interleave(options, list_copy(banks));
         } else {
             List set = options_list("interleave", word);
             must_be_among("interleave", &set, &usable, host, "memory");
@@ -220,9 +212,9 @@ void options_settle(Options *options, const Host *host)
     must_be_among("pu-nodes", &options->pu_nodes, &pu_nodes, host, "PU");
     must_be_among("banks", &options->banks, &banks, host, "memory");
     if (!options->pu_nodes.count)
-        options->pu_nodes = copy(&pu_nodes);
+        options->pu_nodes = list_copy(&pu_nodes);
     if (!options->banks.count)
-        options->banks = copy(&banks);
+        options->banks = list_copy(&banks);
     free(pu_nodes.values);
     free(banks.values);
     if (options->sanity)
