@@ -97,14 +97,14 @@ static void print(const Run *run, const Result *common, const Plan *plan, int pl
         if (!one->samples.count)
             continue;
         char metric[32];
-        snprintf(metric, sizeof metric, "%s_bandwidth", kernel_facts(one->kernel)->name);
+        snprintf(metric, sizeof metric, "%s_bandwidth", kernel_names[one->kernel]);
         Result result = *common;
         result.metric = metric;
         result.samples = &one->samples;
         report_open(&result);
-        json_string("kernel", kernel_facts(one->kernel)->name);
-        json_string("stores", kernel_stores(one->stores));
-        json_string("instructions", kernel_instructions(one->instructions));
+        json_string("kernel", kernel_names[one->kernel]);
+        json_string("stores", store_names[one->stores]);
+        json_string("instructions", instruction_names[one->instructions]);
         json_integer("array_bytes", (int64_t)run->arrays->bytes);
         plan_stands_for(plan, placement);
         report_close();
@@ -117,9 +117,8 @@ static void show(const Run *run, const List *set, const Memory *memory, int numb
     size_t used = 0;
     for (int i = 0; i < run->count && used < sizeof rates; i++)
         if (run->cases[i].samples.count)
-            used +=
-                (size_t)snprintf(rates + used, sizeof rates - used, "%s%s %.2f", i ? ", " : "",
-                                 kernel_facts(run->cases[i].kernel)->name, samples_median(&run->cases[i].samples));
+            used += (size_t)snprintf(rates + used, sizeof rates - used, "%s%s %.2f", i ? ", " : "",
+                                     kernel_names[run->cases[i].kernel], samples_median(&run->cases[i].samples));
     report_say("%d/%d bandwidth PU-set %s, %s %s: %s GB/s", number, of, list_text(set, nodes, sizeof nodes),
                memory->interleave ? "interleaved over" : "bank", list_text(&memory->banks, banks, sizeof banks),
                rates);

@@ -5,11 +5,7 @@
 
 #include "fail.h"
 
-const char *order_name(Order order)
-{
-    static const char *const names[ORDERS] = {"random", "paged"};
-    return names[order];
-}
+const char *const order_names[ORDERS] = {"random", "paged"};
 
 // splitmix64 is good enough for a shuffle.
 static uint64_t random_below(uint64_t *state, uint64_t limit)

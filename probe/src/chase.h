@@ -12,7 +12,7 @@ typedef enum { RANDOM, PAGED, ORDERS } Order;
 
 enum { GROUP_BYTES = 64 * 4096 };
 
-const char *order_name(Order order);
+extern const char *const order_names[ORDERS];
 
 // Writes one pointer into each line, which form one cycle over all lines, and returns the first.
 void **chase_build(char *base, uint64_t bytes, uint64_t line_bytes, Order order, uint64_t seed);

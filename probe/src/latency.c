@@ -24,7 +24,7 @@ typedef struct {
 static void print(const Curve *curve, const Result *result, int placement)
 {
     report_open(result);
-    json_string("order", order_name(curve->order));
+    json_string("order", order_names[curve->order]);
     json_integer("size_bytes", (int64_t)curve->bytes);
     json_integer("stride_bytes", (int64_t)curve->host->line_bytes);
     plan_stands_for(curve->plan, placement);
@@ -56,7 +56,7 @@ static void point(const Curve *curve)
         if (samples.count) {
             report_say("latency NUMA node %d, bank %d, %llu KiB, %s, %s pages: %.1f ns", set->values[0],
                        curve->memory->banks.values[0], (unsigned long long)curve->bytes >> 10,
-                       order_name(curve->order), pages_name(curve->memory->pages), samples_median(&samples));
+                       order_names[curve->order], page_names[curve->memory->pages], samples_median(&samples));
             print(curve, &result, i);
         }
         placed_free(&placed);

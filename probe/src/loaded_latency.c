@@ -103,8 +103,8 @@ static void print(const Run *run, const Result *common, const Memory *memory)
         report_open(&result);
         json_integer("loaders", run->loaders);
         json_string("kernel", "copy");
-        json_string("stores", kernel_stores(REGULAR));
-        json_string("instructions", kernel_instructions(kernel_preferred()));
+        json_string("stores", store_names[REGULAR]);
+        json_string("instructions", instruction_names[kernel_preferred()]);
         json_integer("array_bytes", (int64_t)run->arrays->bytes);
         json_integer("size_bytes", (int64_t)memory->bytes);
         report_close();

@@ -157,7 +157,7 @@ uint64_t memory_require(const Host *host, const List *banks, Pages pages, uint64
     if (whole > available)
         fail(EXIT_CANNOT, "%.0f MiB are needed on NUMA node %s, where %.0f MiB can be had (%s pages)",
              (double)whole / 1048576, list_text(banks, text, sizeof text), (double)available / 1048576,
-             pages_name(pages));
+             page_names[pages]);
     return whole;
 }
 

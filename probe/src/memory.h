@@ -20,7 +20,7 @@ typedef struct {
     char reason[200];  // why the placement did not hold, or empty
 } Memory;
 
-const char *pages_name(Pages pages);
+extern const char *const page_names[PAGE_KINDS];
 const char *memory_policy(const Memory *memory); // bind or interleave
 
 // Fails if this host does not have such pages.

@@ -2,7 +2,7 @@
 #include "options.h"
 
 #include <getopt.h>
-#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,34 +21,42 @@ const char *aspect_name(Aspect aspect)
 enum { L = 1 << LATENCY, B = 1 << BANDWIDTH, C = 1 << CONTENTION, O = 1 << LOADED_LATENCY, T = 1 << TOPOLOGY };
 enum { MEASURED = L | B | C | O, EVERY = MEASURED | T };
 
-// All options, and the aspects that accept them.
+typedef enum { CLEAR, SET, XML, LIST, TEXT, SIZE, COUNT, FRACTION, NAMES } Kind;
+
+// All options: the aspects that accept them, the kind of their value, and the member of Options that it sets.
+#define MEMBER(kind, member) kind, offsetof(Options, member), NULL, 0
+#define CHOICE(member, names) NAMES, offsetof(Options, member), names, sizeof names / sizeof *names
 static const struct {
     const char *name;
-    int argument, aspects;
+    int aspects;
+    Kind kind;
+    size_t member;
+    const char *const *names; // the values that it can list
+    int count;
 } known[] = {
-    {"json", no_argument, EVERY},
-    {"jsonl", no_argument, EVERY},
-    {"quiet", no_argument, EVERY},
-    {"xml", optional_argument, T},
-    {"sanity", no_argument, MEASURED},
-    {"prune", no_argument, L | B},
-    {"one-pu-per-core", no_argument, B | C | O},
-    {"pu-nodes", required_argument, L | B | C | O},
-    {"banks", required_argument, MEASURED},
-    {"set-sizes", required_argument, B},
-    {"interleave", required_argument, B},
-    {"threads", required_argument, C | O},
-    {"array-bytes", required_argument, B | C | O},
-    {"sizes", required_argument, L | O},
-    {"order", required_argument, L | O},
-    {"kernels", required_argument, B},
-    {"stores", required_argument, B},
-    {"instructions", required_argument, B},
-    {"pages", required_argument, MEASURED},
-    {"min-repetitions", required_argument, MEASURED},
-    {"max-repetitions", required_argument, MEASURED},
-    {"confidence", required_argument, MEASURED},
-    {"help", no_argument, EVERY},
+    {"json", EVERY, MEMBER(CLEAR, lines)},
+    {"jsonl", EVERY, MEMBER(SET, lines)},
+    {"quiet", EVERY, MEMBER(SET, quiet)},
+    {"help", EVERY, MEMBER(SET, help)},
+    {"xml", T, MEMBER(XML, xml)},
+    {"sanity", MEASURED, MEMBER(SET, sanity)},
+    {"prune", L | B, MEMBER(SET, prune)},
+    {"one-pu-per-core", B | C | O, MEMBER(SET, cores)},
+    {"pu-nodes", MEASURED, MEMBER(LIST, pu_nodes)},
+    {"banks", MEASURED, MEMBER(LIST, banks)},
+    {"set-sizes", B, MEMBER(LIST, set_sizes)},
+    {"interleave", B, MEMBER(TEXT, interleave_text)},
+    {"threads", C | O, MEMBER(LIST, threads)},
+    {"array-bytes", B | C | O, MEMBER(SIZE, array_bytes)},
+    {"sizes", L | O, MEMBER(TEXT, sizes_text)},
+    {"order", L | O, CHOICE(order, order_names)},
+    {"kernels", B, CHOICE(kernel, kernel_names)},
+    {"stores", B, CHOICE(stores, store_names)},
+    {"instructions", B, CHOICE(instructions, instruction_names)},
+    {"pages", MEASURED, CHOICE(pages, page_names)},
+    {"min-repetitions", MEASURED, MEMBER(COUNT, repetitions.least)},
+    {"max-repetitions", MEASURED, MEMBER(COUNT, repetitions.most)},
+    {"confidence", MEASURED, MEMBER(FRACTION, repetitions.confidence)},
 };
 enum { KNOWN = sizeof known / sizeof *known };
 
@@ -94,110 +102,66 @@ static double fraction_option(const char *option, const char *text)
     return value;
 }
 
-typedef const char *Namer(int index);
-
 // Sets chosen[i] for each name in a comma-separated list; clears the others.
-static void names_option(const char *option, const char *text, bool *chosen, int count, Namer *name)
+static void names_option(const char *option, const char *text, bool *chosen, const char *const *names, int count)
 {
-    char *copy = strdup(text), *rest = copy, *word;
+    char *copy = must(strdup(text)), *rest = copy;
+    const char *word;
     memset(chosen, 0, sizeof *chosen * (size_t)count);
     while ((word = strsep(&rest, ","))) {
+        if (names == page_names && !strcmp(word, "4k")) {
+            if (sysconf(_SC_PAGESIZE) != 4096)
+                fail(EXIT_CANNOT, "--pages: base pages have %ld bytes here, not 4k", sysconf(_SC_PAGESIZE));
+            word = page_names[PAGES_BASE];
+        }
         int i = 0;
-        while (i < count && strcmp(word, name(i)))
+        while (i < count && strcmp(word, names[i]))
             i++;
         if (i == count) {
-            char names[100] = "";
+            char all[100] = "";
             for (int j = 0; j < count; j++)
-                snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", j ? ", " : "", name(j));
-            fail(EXIT_USAGE, "--%s: '%s' is not one of %s", option, word, names);
+                snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", j ? ", " : "", names[j]);
+            fail(EXIT_USAGE, "--%s: '%s' is not one of %s", option, word, all);
         }
         chosen[i] = true;
     }
     free(copy);
 }
 
-static const char *kernel_of(int i)
+// Sets the member of an option; the text is its value, or NULL.
+static void set_option(Options *options, int option, const char *text)
 {
-    return kernel_facts((Kernel)i)->name;
-}
-static const char *stores_of(int i)
-{
-    return kernel_stores((Stores)i);
-}
-static const char *instructions_of(int i)
-{
-    return kernel_instructions((InstructionSet)i);
-}
-static const char *pages_of(int i)
-{
-    return pages_name((Pages)i);
-}
-static const char *order_of(int i)
-{
-    return order_name((Order)i);
-}
-
-// 4k is an alias of base on hosts with 4 KiB pages.
-static void pages_option(Options *options, const char *text)
-{
-    char *copy = strdup(text), names[64] = "", *rest = copy, *word;
-    while ((word = strsep(&rest, ","))) {
-        if (!strcmp(word, "4k") && sysconf(_SC_PAGESIZE) != 4096)
-            fail(EXIT_CANNOT, "--pages: base pages have %ld bytes here, not 4k", sysconf(_SC_PAGESIZE));
-        const size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s", used ? "," : "", strcmp(word, "4k") ? word : "base");
-    }
-    free(copy);
-    names_option("pages", names, options->pages, PAGE_KINDS, pages_of);
-}
-
-static void read_one(Options *options, const char *name, const char *text)
-{
-#define IS(option) (!strcmp(name, option))
-    if (IS("json") || IS("jsonl"))
-        options->lines = IS("jsonl");
-    else if (IS("quiet"))
-        options->quiet = true;
-    else if (IS("xml")) {
-        options->xml = true;
+    const char *name = known[option].name;
+    void *member = (char *)options + known[option].member;
+    switch (known[option].kind) {
+    case CLEAR:
+    case SET:
+        *(bool *)member = known[option].kind == SET;
+        break;
+    case XML:
+        *(bool *)member = true;
         file_root = text ? text : file_root;
-    } else if (IS("sanity"))
-        options->sanity = true;
-    else if (IS("prune"))
-        options->prune = true;
-    else if (IS("one-pu-per-core"))
-        options->cores = true;
-    else if (IS("pu-nodes"))
-        options->pu_nodes = options_list(name, text);
-    else if (IS("banks"))
-        options->banks = options_list(name, text);
-    else if (IS("set-sizes"))
-        options->set_sizes = options_list(name, text);
-    else if (IS("threads"))
-        options->threads = options_list(name, text);
-    else if (IS("array-bytes"))
-        options->array_bytes = options_size(name, text);
-    else if (IS("interleave"))
-        options->interleave_text = text;
-    else if (IS("sizes"))
-        options->sizes_text = text;
-    else if (IS("order"))
-        names_option(name, text, options->order, ORDERS, order_of);
-    else if (IS("kernels"))
-        names_option(name, text, options->kernel, KERNELS, kernel_of);
-    else if (IS("stores"))
-        names_option(name, strcmp(text, "both") ? text : "regular,streaming", options->stores, STORES, stores_of);
-    else if (IS("instructions"))
-        names_option(name, text, options->instructions, INSTRUCTION_SETS, instructions_of);
-    else if (IS("pages"))
-        pages_option(options, text);
-    else if (IS("min-repetitions"))
-        options->repetitions.least = count_option(name, text);
-    else if (IS("max-repetitions"))
-        options->repetitions.most = count_option(name, text);
-    else if (IS("confidence"))
-        options->repetitions.confidence = fraction_option(name, text);
-#undef IS
+        break;
+    case LIST:
+        *(List *)member = options_list(name, text);
+        break;
+    case TEXT:
+        *(const char **)member = text;
+        break;
+    case SIZE:
+        *(uint64_t *)member = options_size(name, text);
+        break;
+    case COUNT:
+        *(int *)member = count_option(name, text);
+        break;
+    case FRACTION:
+        *(double *)member = fraction_option(name, text);
+        break;
+    case NAMES:
+        if (known[option].names == store_names && !strcmp(text, "both"))
+            text = "regular,streaming";
+        names_option(name, text, member, known[option].names, known[option].count);
+    }
 }
 
 static Aspect aspect_of(const char *text)
@@ -227,8 +191,11 @@ Options *options_read(int argc, char **argv)
     for (int i = 0; i < KERNELS; i++)
         options->kernel[i] = true;
     struct option table[KNOWN + 1] = {0};
-    for (int i = 0; i < KNOWN; i++)
-        table[i] = (struct option){known[i].name, known[i].argument, NULL, i};
+    for (int i = 0; i < KNOWN; i++) {
+        const Kind kind = known[i].kind;
+        const int argument = kind == XML ? optional_argument : kind > XML ? required_argument : no_argument;
+        table[i] = (struct option){known[i].name, argument, NULL, i};
+    }
     opterr = 0;
     for (int got; (got = getopt_long(argc - 1, argv + 1, ":", table, NULL)) != -1;) {
         const char *word = argv[optind]; // getopt's argv begins one word later, so this is the current word
@@ -236,13 +203,13 @@ Options *options_read(int argc, char **argv)
             fail(EXIT_USAGE, "%s needs a value", word);
         if (got == '?')
             fail(EXIT_USAGE, "%s: no such option, or a value too many (--help lists them)", word);
-        if (!strcmp(known[got].name, "help")) {
+        if (!(known[got].aspects & 1 << options->aspect))
+            fail(EXIT_USAGE, "--%s is not an option of %s", known[got].name, aspect_name(options->aspect));
+        set_option(options, got, optarg);
+        if (options->help) {
             help_print();
             exit(0);
         }
-        if (!(known[got].aspects & 1 << options->aspect))
-            fail(EXIT_USAGE, "--%s is not an option of %s", known[got].name, aspect_name(options->aspect));
-        read_one(options, known[got].name, optarg);
     }
     if (optind < argc - 1)
         fail(EXIT_USAGE, "'%s' is one word too many", argv[optind + 1]);

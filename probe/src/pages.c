@@ -10,11 +10,7 @@
 
 #include "fail.h"
 
-const char *pages_name(Pages pages)
-{
-    static const char *const names[PAGE_KINDS] = {"base", "thp", "huge"};
-    return names[pages];
-}
+const char *const page_names[PAGE_KINDS] = {"base", "thp", "huge"};
 
 uint64_t pages_free(const Host *host, int bank)
 {

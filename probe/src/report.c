@@ -46,7 +46,7 @@ static void host_document(void)
     json_begin("instructions", '[');
     for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++)
         if (kernel_available(set))
-            json_string(NULL, kernel_instructions(set));
+            json_string(NULL, instruction_names[set]);
     json_end(']');
     json_end('}');
 }
@@ -103,7 +103,7 @@ static void placement_document(const Result *result)
 {
     const Memory *memory = result->memory;
     json_begin("pages", '{');
-    json_string("asked", pages_name(memory->pages));
+    json_string("asked", page_names[memory->pages]);
     json_number("huge_share", memory->huge_share);
     json_bool("verified", memory->verified);
     json_begin("found", '{');

@@ -101,7 +101,7 @@ static void settle_instructions(Options *options)
     for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++) {
         any = any || options->instructions[set];
         if (options->instructions[set] && !kernel_available(set))
-            fail(EXIT_CANNOT, "this processor, or this build, has no %s", kernel_instructions(set));
+            fail(EXIT_CANNOT, "this processor, or this build, has no %s", instruction_names[set]);
     }
     for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++)
         if (!any)
@@ -109,7 +109,7 @@ static void settle_instructions(Options *options)
     for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++)
         if (options->instructions[set] && options->stores[STREAMING] && !kernel_code(COPY, set, STREAMING)) {
             if (!options->sanity && !options->stores[REGULAR])
-                fail(EXIT_CANNOT, "there are no streaming stores in %s", kernel_instructions(set));
+                fail(EXIT_CANNOT, "there are no streaming stores in %s", instruction_names[set]);
         }
 }
 

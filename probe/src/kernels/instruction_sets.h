@@ -4,8 +4,6 @@
 
 #define JOIN2(a, b) a##_##b
 #define JOIN(a, b) JOIN2(a, b)
-#define TEXT2(a) #a
-#define TEXT(a) TEXT2(a)
 
 #define SET plain
 #define TARGET
@@ -63,7 +61,6 @@
 #endif
 
 const KernelFacts JOIN(KERNEL, kernel) = {
-    .name = TEXT(KERNEL),
     .arrays = ARRAYS,
     .code[PLAIN] = {[REGULAR] = plain_regular},
 #if defined(__x86_64__)

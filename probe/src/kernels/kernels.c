@@ -9,17 +9,9 @@ const KernelFacts *kernel_facts(Kernel kernel)
     return kernels[kernel];
 }
 
-const char *kernel_instructions(InstructionSet set)
-{
-    static const char *const names[INSTRUCTION_SETS] = {"plain", "sse2", "avx2", "avx512"};
-    return names[set];
-}
-
-const char *kernel_stores(Stores stores)
-{
-    static const char *const names[STORES] = {"regular", "streaming"};
-    return names[stores];
-}
+const char *const kernel_names[KERNELS] = {"copy", "scale", "add", "triad"};
+const char *const instruction_names[INSTRUCTION_SETS] = {"plain", "sse2", "avx2", "avx512"};
+const char *const store_names[STORES] = {"regular", "streaming"};
 
 bool kernel_available(InstructionSet set)
 {

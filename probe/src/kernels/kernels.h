@@ -17,7 +17,6 @@ enum { LINE = 8, KERNEL_STEP = 64 }; // elements of a line; array parts are mult
 typedef void KernelCode(double *restrict a, const double *b, const double *c, double q, size_t count);
 
 typedef struct {
-    const char *name;
     int arrays; // arrays that the kernel reads or writes, as STREAM counts bytes
     KernelCode *code[INSTRUCTION_SETS][STORES];
 } KernelFacts;
@@ -25,8 +24,8 @@ typedef struct {
 extern const KernelFacts copy_kernel, scale_kernel, add_kernel, triad_kernel;
 
 const KernelFacts *kernel_facts(Kernel kernel);
-const char *kernel_instructions(InstructionSet set);
-const char *kernel_stores(Stores stores);
+extern const char *const kernel_names[KERNELS], *const instruction_names[INSTRUCTION_SETS],
+                                                    *const store_names[STORES];
 
 // True if this processor and this build have the instruction set.
 bool kernel_available(InstructionSet set);
