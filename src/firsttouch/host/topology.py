@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import lzma
 import os
 import re
@@ -15,7 +16,7 @@ import tempfile
 import xml.etree.ElementTree as ET
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -298,80 +299,80 @@ def parse_xml(text: str, *, file: str | Path | None = None) -> Topology:
 
 
 def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
-    reader = _Reader()
-    reader.walk(machine, package=-1, core=-1, depth=0)
-    if not reader.nodes or not reader.pus:
-        raise BadInput("it has no NUMA nodes or no PUs")
-    for kind, numbers in (("PU", [p[0] for p in reader.pus]), ("NUMANode", [n[0] for n in reader.nodes])):
-        if repeated := sorted(n for n, count in Counter(numbers).items() if count > 1):
-            raise BadInput(f"{kind} {repeated[0]} occurs more than once")
-    infos = [(i.get("name", ""), i.get("value", "")) for i in (*machine.findall("info"), *root.findall("info"))]
-    limits = [_count(info, "value") for info in machine.findall(f"info[@name='{_LIMIT}']")]
-    online = frozenset(pu for pu, _, _ in reader.pus)
-    owner = reader.owners()
-    return Topology(
-        numa_nodes=tuple(
-            NumaNode(i, tuple(sorted(p for p in cpuset & online if owner.get(p) == i)), memory, subtype, huge)
-            for i, cpuset, memory, subtype, huge in sorted(reader.nodes)
-        ),
-        pus=tuple(sorted((Pu(p, c, k, owner.get(p)) for p, c, k in reader.pus), key=lambda pu: pu.index)),
-        caches=tuple(reader.caches),
-        distances=_distances(root),
-        allowed_pus=_allowed(machine, "cpuset") & online,
-        allowed_nodes=_allowed(machine, "nodeset"),
-        memory_limit_bytes=min(limits, default=None),
-        info={name: value for name, value in infos if name not in {_LIMIT, _LEFT_OUT}},
-        left_out={
-            int(n): int(size) for n, _, size in (v.partition(":") for name, v in infos if name == _LEFT_OUT)
-        },
-    )
-
-
-class _Reader:
-    """Collects the objects of an hwloc XML tree."""
-
-    def __init__(self) -> None:
-        self.nodes: list[tuple[int, frozenset[int], int, str, int]] = []
-        self.pus: list[tuple[int, int, int]] = []
-        self.caches: list[Cache] = []
-        self.groups = 0
-
-    def walk(self, element: ET.Element, package: int, core: int, depth: int) -> None:
-        if depth > _DEEPEST:
-            raise BadInput(f"its objects are nested more than {_DEEPEST} deep")
+    pus: list[Pu] = []
+    nodes: list[NumaNode] = []
+    caches: list[Cache] = []
+    for element, package, core in _objects(machine, itertools.count()):
         kind = element.get("type", "")
         cpuset = parse_hwloc(element.get("cpuset") or "0x0")
         if kind == "PU":
             # A hypervisor may hide the Core objects: then each PU counts as a core.
             index = _number(element)
-            self.pus.append((index, core if core >= 0 else 1_000_000 + index, package))
+            pus.append(Pu(index, core if core >= 0 else 1_000_000 + index, package, None))
         elif kind == "NUMANode":
-            memory = _count(element, "local_memory")
             if (listed := element.find(f"info[@name='{_PUS}']")) is not None:
                 cpuset = parse_list(listed.get("value", ""))
-            self.nodes.append((_number(element), cpuset, memory, element.get("subtype", ""), _huge(element)))
+            memory, subtype = _count(element, "local_memory"), element.get("subtype", "")
+            nodes.append(NumaNode(_number(element), tuple(sorted(cpuset)), memory, subtype, _huge(element)))
         elif kind in _CACHES and element.get("cache_type") in {"0", "1"}:
-            self.caches.append(Cache(_count(element, "depth"), _count(element, "cache_size"), cpuset))
-        if kind in {"Package", "Core"}:
-            # The kernel's core numbers repeat between packages, so cores are numbered here.
-            self.groups += 1
-            package, core = (self.groups, core) if kind == "Package" else (package, self.groups)
-        for child in element.findall("object"):
-            self.walk(child, package, core, depth + 1)
+            caches.append(Cache(_count(element, "depth"), _count(element, "cache_size"), cpuset))
+    if not nodes or not pus:
+        raise BadInput("it has no NUMA nodes or no PUs")
+    for kind, numbers in (("PU", [p.index for p in pus]), ("NUMANode", [n.index for n in nodes])):
+        if repeated := sorted(n for n, count in Counter(numbers).items() if count > 1):
+            raise BadInput(f"{kind} {repeated[0]} occurs more than once")
+    infos = [*machine.findall("info"), *root.findall("info")]
+    named = [(info.get("name", ""), info.get("value", "")) for info in infos]
+    online = frozenset(pu.index for pu in pus)
+    owner = _owners(nodes)
+    return Topology(
+        numa_nodes=tuple(
+            replace(n, pus=tuple(p for p in n.pus if p in online and owner.get(p) == n.index))
+            for n in sorted(nodes, key=lambda node: node.index)
+        ),
+        pus=tuple(replace(p, numa_node=owner.get(p.index)) for p in sorted(pus, key=lambda pu: pu.index)),
+        caches=tuple(caches),
+        distances=_distances(root),
+        allowed_pus=_allowed(machine, "cpuset") & online,
+        allowed_nodes=_allowed(machine, "nodeset"),
+        memory_limit_bytes=min((_count(i, "value") for i in infos if i.get("name") == _LIMIT), default=None),
+        info={name: value for name, value in named if name not in {_LIMIT, _LEFT_OUT}},
+        left_out={
+            int(n): int(size) for n, _, size in (v.partition(":") for name, v in named if name == _LEFT_OUT)
+        },
+    )
 
-    def owners(self) -> dict[int, int]:
-        """Return the one NUMA node that the kernel assigns to each PU.
 
-        Without the kernel's lists they are inferred: hwloc also attaches high-bandwidth, CXL and device memory to
-        nearby PUs. Ordinary memory (DRAM) comes first, then the node with fewest PUs, then the lowest number.
-        """
-        ranked = sorted(self.nodes, key=lambda n: (n[3] not in ORDINARY_MEMORY, len(n[1]), n[0]))
-        owner: dict[int, int] = {}
-        for index, cpuset, _, subtype, _ in ranked:
-            if subtype not in DEVICE_MEMORY:
-                for pu in cpuset:
-                    owner.setdefault(pu, index)
-        return owner
+def _objects(
+    element: ET.Element, numbers: Iterator[int], package: int = -1, core: int = -1, depth: int = 0
+) -> Iterator[tuple[ET.Element, int, int]]:
+    """Yield the objects of a tree with their package and core (-1 for none), which take the next of *numbers*.
+
+    The kernel's own numbers of cores repeat between packages.
+    """
+    if depth > _DEEPEST:
+        raise BadInput(f"its objects are nested more than {_DEEPEST} deep")
+    kind = element.get("type")
+    package = next(numbers) if kind == "Package" else package
+    core = next(numbers) if kind == "Core" else core
+    yield element, package, core
+    for child in element.findall("object"):
+        yield from _objects(child, numbers, package, core, depth + 1)
+
+
+def _owners(nodes: Sequence[NumaNode]) -> dict[int, int]:
+    """Return the one NUMA node that the kernel assigns to each PU.
+
+    Without the kernel's lists they are inferred: hwloc also attaches high-bandwidth, CXL and device memory to
+    nearby PUs. Ordinary memory (DRAM) comes first, then the node with fewest PUs, then the lowest number.
+    """
+    ranked = sorted(nodes, key=lambda n: (n.subtype not in ORDINARY_MEMORY, len(n.pus), n.index))
+    owner: dict[int, int] = {}
+    for node in ranked:
+        if node.subtype not in DEVICE_MEMORY:
+            for pu in node.pus:
+                owner.setdefault(pu, node.index)
+    return owner
 
 
 def _huge(element: ET.Element) -> int:
