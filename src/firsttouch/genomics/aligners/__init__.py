@@ -245,21 +245,15 @@ class Aligner:
 
     def version(self) -> str:
         """Return the installed program's version; raises Missing, or RunFailed if it does not print one."""
-        self._require(self.program)
-        try:
-            done = run_tool(self.version_argv)
-        except RunFailed as error:
-            raise RunFailed(f"{' '.join(self.version_argv)} does not print its version: {error}") from error
-        match = re.search(self.version_pattern, done.stdout + done.stderr)
-        if not match:
-            raise RunFailed(f"{' '.join(self.version_argv)} does not print its version")
-        return match[1]
+        return _version(self.version_argv, self.version_pattern, *map(_identity, self._require(self.program)))
 
-    def _require(self, *programs: str) -> None:
-        """Raise Missing, with the aligner's origin, for the first of *programs* that is not on PATH."""
-        for program in programs:
-            if shutil.which(program) is None:
+    def _require(self, *programs: str) -> list[str]:
+        """Return the files of *programs*; raises Missing, with the aligner's origin, for one not on PATH."""
+        files = [shutil.which(program) for program in programs]
+        for program, file in zip(programs, files, strict=True):
+            if file is None:
                 raise Missing(f"'{program}' is not on PATH: {self.origin}")
+        return list(filter(None, files))
 
     def build_index(self, reference: Path, index: Path, log: Path) -> None:
         """Build the index with prefix *index* from a FASTA file; raises RunFailed with the log's end."""
@@ -269,6 +263,24 @@ class Aligner:
             status = process.wait()
         if status:
             raise RunFailed(f"{' '.join(argv)} ended with status {status}: {last_lines(log)}")
+
+
+def _identity(file: str) -> tuple[str, int, int]:
+    state = Path(file).stat()
+    return file, state.st_size, state.st_mtime_ns
+
+
+@functools.cache
+def _version(argv: Sequence[str], pattern: str, _program: tuple[str, int, int]) -> str:
+    """Return the version that *argv* prints; it is asked once, unless the program's file has changed."""
+    try:
+        done = run_tool(argv)
+    except RunFailed as error:
+        raise RunFailed(f"{' '.join(argv)} does not print its version: {error}") from error
+    match = re.search(pattern, done.stdout + done.stderr)
+    if not match:
+        raise RunFailed(f"{' '.join(argv)} does not print its version")
+    return match[1]
 
 
 def _origin(data: Mapping[str, Any]) -> str:
