@@ -10,6 +10,7 @@ from firsttouch import paths
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.genomics import aligners
 from firsttouch.paths import ROOT
+from firsttouch.records import atomic_files
 
 pytestmark = pytest.mark.unit
 
@@ -171,6 +172,8 @@ def test_an_index_that_lacks_a_file_is_built_again(aln, stand_in, tmp_path):
     messages = []
     prefix = aligners.built(aln, reference, tmp_path / "store", say=messages.append)
     assert aligners.built(aln, reference, tmp_path / "store", say=messages.append) == prefix
+    sha256 = atomic_files.digest(reference)
+    assert aligners.built(aln, reference, tmp_path / "store", sha256=sha256, say=messages.append) == prefix
     Path(f"{prefix}.b").unlink()
     assert aligners.built(aln, reference, tmp_path / "store", say=messages.append) == prefix
     assert aln.index_bytes(prefix) == 0

@@ -95,6 +95,7 @@ def test_a_package_is_unpacked_and_checked(data: Path, tmp_path: Path) -> None:
     assert local.reference.read_bytes() == FASTA
     assert [path.read_bytes() for path in local.reads] == [READS]
     assert local.expect["mapped_fraction_min"] == 0.5
+    assert f"sha256:{local.sha256}" == sha(FASTA)
     assert (local.name, local.notes, local.reference.parent) == ("pack", (), data / "pack")
     assert verify("pack") == get("pack") == local
     assert leftovers(data / "pack") == ["a.fa", "a.fq"]

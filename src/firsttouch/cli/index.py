@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the index's prefix, with --json also its size."""
     program = aligner(args.aligner)
     data = fetch.get(args.dataset)
-    prefix = aligners.built(program, data.reference, paths.data() / "index", say=say)
+    prefix = aligners.built(program, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
     size = program.index_bytes(prefix)
     if args.json:
         options.print_json({"aligner": program.name, "dataset": args.dataset, "index": str(prefix), "bytes": size})

@@ -111,7 +111,8 @@ def _index_bytes(args: argparse.Namespace, program: Aligner) -> int | None:
         for part in (dataset, *([manifest.load(dataset.reference)] if dataset.reference else [])):
             if fetch.state(part) in {"absent", "partial"}:
                 raise Missing(f"{part.name} is not in the store: get it with `firsttouch data get {args.dataset}`")
-        prefix = aligners.index_prefix(program, fetch.get(args.dataset).reference, paths.data() / "index")
+        data = fetch.get(args.dataset)
+        prefix = aligners.index_prefix(program, data.reference, paths.data() / "index", data.sha256)
         return program.index_bytes(prefix)
     size: int | None = args.index_size
     return size

@@ -66,6 +66,6 @@ def chosen(args: argparse.Namespace, aligner: Aligner) -> Inputs:
     data = fetch.get(args.dataset)
     if not data.reads:
         raise BadInput(f"dataset '{data.name}' is a reference without reads")
-    prefix = aligners.built(aligner, data.reference, paths.data() / "index", say=say)
+    prefix = aligners.built(aligner, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
     least = manifest.mapped_fraction_min(data.expect, aligner.name)
     return Inputs(prefix, data.reads, size or data.expect.get("batch_bases"), least)

@@ -242,6 +242,7 @@ class LocalDataset:
     reference: Path  #: FASTA, decompressed
     reads: tuple[Path, ...]  #: FASTQ, decompressed: one file single-end, two paired, none for a reference alone
     expect: dict[str, Any]  #: reads (per file), read_length, mapped_fraction_min, …
+    sha256: str = ""  #: of the reference
     notes: tuple[str, ...] = ()  #: one line for each file without a published checksum
 
 
@@ -453,11 +454,13 @@ def _local(request: _Request, reference: LocalDataset | None) -> LocalDataset:
     paths: dict[str, list[Path]] = {"reference": [], "reads": []}
     for file in files:
         paths[file.role].append(place.path(file.name))
+    sums = [place.record(file.name)["sha256"] for file in files if file.role == "reference"]
     return LocalDataset(
         name=request.dataset.name,
         reference=reference.reference if reference else paths["reference"][0],
         reads=tuple(paths["reads"]),
         expect=request.expect,
+        sha256=reference.sha256 if reference else sums[0],
         notes=(*notes, *(reference.notes if reference else ())),
     )
 

@@ -343,22 +343,24 @@ def aligners() -> dict[str, Aligner]:
 # Indexes, built once for each aligner, version and reference
 
 
-def index_prefix(aligner: Aligner, reference: Path, store: Path) -> Path:
+def index_prefix(aligner: Aligner, reference: Path, store: Path, sha256: str = "") -> Path:
     """Return the prefix that *aligner*'s index of the FASTA file *reference* has in *store*, built or not.
 
-    The folder's name has the aligner's version and the reference's checksum, which excludes an index of another
-    genome or program. Raises Missing or RunFailed for the aligner.
+    The folder's name has the aligner's version and the reference's *sha256* (computed if empty), which excludes an
+    index of another genome or program. Raises Missing or RunFailed for the aligner.
     """
-    return store / f"{aligner.name}-{aligner.version()}-{atomic_files.digest(reference)[:16]}" / "index"
+    return store / f"{aligner.name}-{aligner.version()}-{(sha256 or atomic_files.digest(reference))[:16]}" / "index"
 
 
-def built(aligner: Aligner, reference: Path, store: Path, *, say: Callable[[str], None] = print) -> Path:
+def built(
+    aligner: Aligner, reference: Path, store: Path, *, sha256: str = "", say: Callable[[str], None] = print
+) -> Path:
     """Return the prefix of *aligner*'s index of the FASTA file *reference* in *store*, and build it if needed.
 
     A lock prevents concurrent builds, and a killed build leaves no index. An index that lacks a file is built
     again. *say* gets progress messages. Raises Missing or RunFailed.
     """
-    prefix = index_prefix(aligner, reference, store)
+    prefix = index_prefix(aligner, reference, store, sha256)
     folder = prefix.parent
     store.mkdir(parents=True, exist_ok=True)
     with locked(store / f".{folder.name}.lock"):
