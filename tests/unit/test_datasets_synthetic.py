@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch.datasets import synthetic as module
-from firsttouch.datasets.synthetic import fasta
+from firsttouch.datasets import genome
+from firsttouch.datasets.genome import fasta
 
 pytestmark = pytest.mark.unit
 
@@ -60,7 +60,7 @@ def test_repeats_are_as_many_as_asked_for() -> None:
 
 
 def test_a_large_genome_has_even_contigs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CONTIG", 300_000)
+    monkeypatch.setattr(genome, "_CONTIG", 300_000)
     sizes = {name: len(sequence) for name, sequence in contigs(b"".join(fasta(1_000_001, 0.4, 1))).items()}
     assert sizes == {b"chr1": 250_001, b"chr2": 250_000, b"chr3": 250_000, b"chr4": 250_000}
 

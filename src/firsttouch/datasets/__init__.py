@@ -2,8 +2,8 @@
 """Gets datasets: reference genomes and reads, each described by one TOML file in datasets/.
 
 In: the name of a dataset. Out: verified, decompressed FASTA and FASTQ files in the store (FIRSTTOUCH_DATA).
-``manifest`` validates the TOML files, ``fetch`` downloads and verifies, ``synthetic`` generates a genome and
-simulates reads, ``store`` keeps the files with their digests.
+``manifest`` validates the TOML files, ``fetch`` downloads and verifies, ``synthetic`` generates a genome
+(``genome``) and simulates reads, ``store`` keeps the files with their digests.
 
 Public: ``fetch.get``, ``fetch.verify``, ``fetch.state`` and ``fetch.LocalDataset``; ``manifest.load``,
 ``manifest.available`` and ``manifest.mapped_fraction_min``; ``paths.data`` is the store.

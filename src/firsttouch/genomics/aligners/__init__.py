@@ -349,7 +349,8 @@ def index_prefix(aligner: Aligner, reference: Path, store: Path, sha256: str = "
     The folder's name has the aligner's version and the reference's *sha256* (computed if empty), which excludes an
     index of another genome or program. Raises Missing or RunFailed for the aligner.
     """
-    return store / f"{aligner.name}-{aligner.version()}-{(sha256 or atomic_files.digest(reference))[:16]}" / "index"
+    checksum = sha256 or atomic_files.digest(reference)
+    return store / f"{aligner.name}-{aligner.version()}-{checksum[:16]}" / "index"
 
 
 def built(
