@@ -37,8 +37,9 @@ from pathlib import Path
 
 import numpy as np
 
-from firsttouch.genomics.fastq import Reads, inspect
+from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder
+from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.units import parse_bytes
 
 #: The gzip file holds this fraction (1/PACKED_PART) of the plain file, because compression is slow.
@@ -134,7 +135,7 @@ def one_round(folder: Path, table: Table) -> None:
         size = sum(f.stat().st_size for f in chosen)
         base = table.add(f"{title}: cat | cat", size, seconds(lambda f=chosen: through_cat(["cat", *f])))
         inspected: list[Reads] = []
-        inspection = seconds(lambda f=chosen, r=inspected: r.append(inspect(f, batch_bases=10_000_000)))
+        inspection = seconds(lambda f=chosen, r=inspected: r.append(inspect(f, BatchRule(10_000_000))))
         table.add(f"{title}: inspection", size, inspection, base)
         for kind in (StaticFeeder, DynamicFeeder):
             for instances in (1, 2, 4):

@@ -172,7 +172,7 @@ def pairs(tmp_path):
 @pytest.mark.parametrize("batch", [0, 20_000])
 @pytest.mark.parametrize("fraction", [0.0002, 0.003, 0.05, 0.9, 1.0])
 def test_samples_are_spread_and_keep_pairs_together(pairs, tmp_path, fraction, batch):
-    whole = fastq.inspect(pairs, batch_bases=batch)
+    whole = fastq.inspect(pairs, fastq.BatchRule(batch))
     folder = tmp_path / "s"
     folder.mkdir()
     sample = trials.write_sample(whole, fraction, folder)

@@ -38,7 +38,7 @@ def host(tmp_path, monkeypatch, golden):
     file.write_text("".join(f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n" for i in range(100_000)))
     (tmp_path / "host.xml").write_text(golden("lstopo_synthetic.xml"))
     scenarios = plan(load(xml=tmp_path / "host.xml")).scenarios
-    whole = fastq.inspect([file], batch_bases=100_000)
+    whole = fastq.inspect([file], fastq.BatchRule(100_000))
     clock, messages, limits = Clock(), [], []
     monkeypatch.setattr(trials, "time", clock)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from factories.fastq_files import GOOD, common, fastq, layout, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.genomics import fastq as module
-from firsttouch.genomics import feed, sources
+from firsttouch.genomics import feed
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import dynamic_parts, static_parts
 
@@ -28,8 +28,7 @@ def blocks_of(monkeypatch):
     """Returns a function that sets how large blocks are, and the room before them."""
 
     def change(size):
-        monkeypatch.setattr(sources, "BLOCK", size[0])
-        monkeypatch.setattr(sources, "HEAD", size[1])
+        monkeypatch.setattr(module, "BLOCK", size[0])
         monkeypatch.setattr(module, "HEAD", size[1])
 
     return change
@@ -85,13 +84,7 @@ def test_parts_begin_where_batches_begin(
         files = [write(tmp_path / "i.fq", text(alternating, newline))]
     else:
         files = [write(tmp_path / f"{n}.fq", text(r, newline)) for n, r in enumerate(records)]
-    reads = inspect(
-        files,
-        batch_bases=batch.bases,
-        batch_records=batch.records,
-        batch_bytes=batch.text,
-        interleaved=interleaved,
-    )
+    reads = inspect(files, batch, interleaved=interleaved)
     sizes = [len(a[1]) + len(b[1]) for a, b in zip(*records, strict=True)]
     starts = batch_starts([(s, len(text([r]))) for s, r in zip(sizes, records[0], strict=True)], batch)
     assert (reads.records, reads.bases, reads.paired, reads.mates) == (len(sizes), sum(sizes), True, 2)
@@ -137,7 +130,9 @@ def test_marks_stay_few(monkeypatch, batch):
 
 
 def test_parts_are_as_equal_as_batches_allow(tmp_path):
-    reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 10, "+", "I" * 10]] * 1000))], batch_bases=100)
+    reads = inspect(
+        [write(tmp_path / "r.fq", text([["@r", "A" * 10, "+", "I" * 10]] * 1000))], module.BatchRule(100)
+    )
     assert {p.records for p in static_parts(reads, 4)} == {250}
     assert {p.records for p in static_parts(reads, 8)} == {120, 130}
     assert len(static_parts(reads, 100)) == 100

@@ -20,6 +20,7 @@ from firsttouch.errors import BadInput, CannotHere
 from firsttouch.genomics import feed, pipe_writer, sources
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder, WeakScalingFeeder
+from firsttouch.genomics.reads import BatchRule
 
 pytestmark = pytest.mark.unit
 
@@ -48,7 +49,7 @@ def test_all_is_fed_once_in_step(tmp_path, small, *, records, layouts, form, bat
         data = [written(r) for written, r in zip(layouts, records, strict=True)]
     files = [write(tmp_path / f"{n}.fq", packed(d, 3) if gz else d) for n, d in enumerate(data)]
     files, mates = (files[:1], 1) if form == "single" else (files, 2)
-    reads = inspect(files, batch_bases=batch, interleaved=form == "interleaved")
+    reads = inspect(files, BatchRule(batch), interleaved=form == "interleaved")
     instances = min(instances, reads.batches.count)
     with nothing_stays():
         feeder = kind(reads, instances)
@@ -85,7 +86,7 @@ def test_all_is_fed_once_in_step(tmp_path, small, *, records, layouts, form, bat
 def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each, gz):
     """Each instance gets as many as batches allow, and goes on where the one before it ended."""
     files = [write(tmp_path / f"{n}.fq", packed(text(r), 2) if gz else text(r)) for n, r in enumerate(records)]
-    reads = inspect(files, batch_bases=batch)
+    reads = inspect(files, BatchRule(batch))
     largest = max(b - a for a, b in itertools.pairwise(reads.batches.records.tolist()))
     try:
         feeder = WeakScalingFeeder(reads, instances, each)

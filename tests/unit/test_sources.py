@@ -13,7 +13,7 @@ from firsttouch.errors import BadInput
 from firsttouch.genomics import sources as module
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder
-from firsttouch.genomics.sources import ReadFile
+from firsttouch.genomics.reads import BatchRule, ReadFile
 
 pytestmark = pytest.mark.unit
 
@@ -56,7 +56,7 @@ def test_parts_of_the_unpacked(tmp_path, kind):
     data = text(records(2000)) * 60
     # By what is in it, not by its name.
     file = write(tmp_path / "r.fq", KINDS[kind](data))
-    reads = inspect([file], batch_bases=100_000)
+    reads = inspect([file], BatchRule(100_000))
     assert (reads.records, reads.as_is) == (120_000, False)
     for feeder in (StaticFeeder(reads, 3), DynamicFeeder(reads, 3)):
         with nothing_stays():

@@ -26,9 +26,9 @@ from firsttouch.errors import RunFailed
 from firsttouch.execution.process_runner import Job, run_together
 from firsttouch.execution.progress import Steps, live
 from firsttouch.genomics import fastq, feed, launch
-from firsttouch.genomics.fastq import Reads
 from firsttouch.genomics.feed import Part
 from firsttouch.genomics.launch import Work
+from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.scenarios.placement import Scenario
 
 # ----------------------------------------------------------------------
@@ -67,7 +67,7 @@ def _sample_work(whole: Work, sample: Sample, instances: int) -> Work:
     """Return the work of a trial on *sample*; if it has too few batches for all *instances*, they are smaller."""
     batch = min(whole.reads.batch_bases, max(1, sample.bases // (_BATCHES * instances)))
     # Smaller batches change the output of some aligners, but a trial's output is not kept.
-    return replace(whole, reads=fastq.inspect(sample.files, batch_bases=batch), summed=False, counted=False)
+    return replace(whole, reads=fastq.inspect(sample.files, BatchRule(batch)), summed=False, counted=False)
 
 
 def _writing(name: Path, *, packed: bool) -> io.BufferedIOBase:

@@ -11,8 +11,9 @@ from tabulate import tabulate
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
-from firsttouch.genomics.fastq import Reads, inspect
+from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.padded_fastq import BLOCK_BYTES, block
+from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.records import atomic_files
 
 EXAMPLES = """\
@@ -56,7 +57,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 def _check(args: argparse.Namespace) -> int:
     """Print what the files hold."""
-    reads = inspect(args.files, batch_bases=args.batch_bases, interleaved=args.interleaved, say=say)
+    reads = inspect(args.files, BatchRule(args.batch_bases), interleaved=args.interleaved, say=say)
     if args.json:
         options.print_json(_document(reads))
         return 0

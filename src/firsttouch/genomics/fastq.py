@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import itertools
 import os
 import re
 import tempfile
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -17,22 +21,104 @@ import numpy as np
 import numpy.typing as npt
 
 from firsttouch.errors import BadInput
-from firsttouch.genomics.sources import (
-    HEAD,
-    NEWLINE,
-    RETURN,
-    SLACK,
-    Block,
-    Bytes,
-    DamagedGzip,
-    Ints,
-    Layout,
-    ReadFile,
-    read_blocks,
-)
+from firsttouch.genomics.reads import BatchIndex, BatchRule, Layout, ReadFile, Reads, template_name
+from firsttouch.genomics.sources import DamagedGzip, Rapidgzip, is_complete_gzip
 from firsttouch.units import format_bytes
 
 Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+# ----------------------------------------------------------------------
+# Whole files in blocks, read ahead by threads
+
+#: Bytes of a block: small enough for the CPU's caches, large enough to make numpy's calls cheap.
+BLOCK = 1 << 21
+#: Room before a block for the incomplete record of the block before, and after it for vectorised look-ahead.
+HEAD, SLACK = 1 << 14, 1 << 8
+NEWLINE, RETURN = 10, 13
+
+
+class Block:
+    """Bytes ``data[HEAD : HEAD + size]`` of a file, the offsets of the newlines in them, and whether a CR occurs.
+
+    The next block reuses *data*.
+    """
+
+    def __init__(self) -> None:
+        self._raw = bytearray(HEAD + BLOCK + SLACK)
+        self._mask = np.empty(BLOCK, np.bool_)
+        self.data: Bytes = np.frombuffer(self._raw, np.uint8)
+        self.size = 0
+        self.ends: Ints = np.empty(0, np.int64)
+        self.returns = False
+
+    def fill(self, fd: int, offset: int | None) -> Block:
+        """Read the next block of a pipe (*offset* None) or the block at *offset* of a file."""
+        room, size = memoryview(self._raw)[HEAD : HEAD + BLOCK], 0
+        while size < BLOCK:
+            rest = [room[size:]]
+            count = os.readv(fd, rest) if offset is None else os.preadv(fd, rest, offset + size)
+            if not count:
+                break
+            size += count
+        self.size, mask = size, self._mask[:size]
+        np.equal(self.data[HEAD : HEAD + size], NEWLINE, out=mask)
+        self.ends = np.flatnonzero(mask)
+        self.returns = self._raw.find(RETURN, HEAD, HEAD + size) >= 0
+        return self
+
+
+@contextlib.contextmanager
+def read_blocks(file: ReadFile, threads: int, index: IO[bytes] | None) -> Iterator[Iterator[Block]]:
+    """Open *file* and yield an iterator of its blocks; all but the last have BLOCK bytes.
+
+    *threads* threads read ahead. A gzip file is decompressed, and its seek index is written to *index*. The
+    iterator raises DamagedGzip.
+    """
+    with contextlib.ExitStack() as stack:
+        rapidgzip = None
+        if index is None:
+            fd = file.open()
+            stack.callback(os.close, fd)
+        else:
+            rapidgzip = Rapidgzip.whole(file, index)
+            stack.callback(rapidgzip.close)
+            fd, threads = rapidgzip.stream, 1
+        pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="reads"))
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        if rapidgzip is None:
+            yield _read_ahead(pool, fd, threads, seekable=True)
+        else:
+            stack.callback(rapidgzip.process.kill)  # ends the read in which a thread may wait
+            yield _check_gzip(_read_ahead(pool, fd, threads, seekable=False), rapidgzip, file)
+
+
+def _read_ahead(pool: ThreadPoolExecutor, fd: int, threads: int, *, seekable: bool) -> Iterator[Block]:
+    offsets = itertools.count(0, BLOCK)
+
+    def submit(block: Block) -> Future[Block]:
+        return pool.submit(block.fill, fd, next(offsets) if seekable else None)
+
+    pending = collections.deque(submit(Block()) for _ in range(threads + 1))
+    while True:
+        block = pending.popleft().result()
+        if block.size:
+            yield block
+        if block.size < BLOCK:
+            return
+        pending.append(submit(block))
+
+
+def _check_gzip(blocks: Iterator[Block], rapidgzip: Rapidgzip, file: ReadFile) -> Iterator[Block]:
+    size = 0
+    for block in blocks:
+        size += block.size
+        yield block
+    reason = rapidgzip.failure()
+    if reason or not is_complete_gzip(file, size):
+        raise DamagedGzip("the gzip data are truncated or damaged" + (f" ({reason})" if reason else ""))
+
 
 # ----------------------------------------------------------------------
 # Names. The mates of a pair have the same name, apart from comments and from /1 and /2 at the end.
@@ -41,11 +127,6 @@ _SPACE = ord(" ")
 #: A name ends at a space or any control character.
 _NAME_END = re.compile(rb"[\x00-\x20]")
 _SLASH, _ONE, _TWO = b"/12"
-
-
-def template_name(name: bytes) -> bytes:
-    """Return the name of a read's template: the name without the /1 or /2 of its mate."""
-    return name[:-2] if name[-2:] in {b"/1", b"/2"} else name
 
 
 class ReadNames:
@@ -326,34 +407,6 @@ def _shown(byte: bytes) -> str:
 ENOUGH_MARKS = 1 << 16
 
 
-@dataclass(frozen=True)
-class BatchRule:
-    """When a batch ends: with the first record (pair) at which all conditions hold (0: no condition).
-
-    The batch has at least *bases* bases in all mates and *text* bytes of text of mate 1, and its number of records
-    is a multiple of *records*.
-    """
-
-    bases: int = 0
-    records: int = 0
-    text: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class BatchIndex:
-    """Where batches begin: marks at every *stride*-th of *count* batches, and a last one at the end of the input.
-
-    *records* (m + 1) are the marks' numbers of records (pairs), *offsets* (m + 1 for each file) their offsets in
-    the decompressed files.
-    """
-
-    records: Ints
-    offsets: tuple[Ints, ...]
-    count: int
-    stride: int
-    rule: BatchRule
-
-
 class BatchIndexer:
     """Builds a BatchIndex from the records of *files* files, in bounded memory."""
 
@@ -414,7 +467,8 @@ class BatchIndexer:
     def index(self, ends: list[int]) -> BatchIndex:
         """Return the index; *ends* are the offsets at which the files' records end."""
         kept = np.concatenate([*self._kept, np.array([[self.records], *([end] for end in ends)])], axis=1)
-        return BatchIndex(kept[0], tuple(kept[1:]), self.batches, self._stride, self._rule)
+        marks = [array("q", row.tobytes()) for row in kept]
+        return BatchIndex(marks[0], tuple(marks[1:]), self.batches, self._stride, self._rule)
 
 
 # ----------------------------------------------------------------------
@@ -424,52 +478,17 @@ class BatchIndexer:
 _MESSAGE_INTERVAL = 10.0
 
 
-@dataclass(frozen=True)
-class Reads:
-    """Checked reads: *records* (pairs if they are paired) with *bases* bases in all mates.
-
-    *files* are one file, or the two of a pair; *interleaved*: one file holds the pairs. *batches* is the index of
-    where a part may begin.
-    """
-
-    files: tuple[Path, ...]
-    interleaved: bool
-    batch_bases: int
-    records: int
-    bases: int
-    batches: BatchIndex = field(repr=False)
-    layouts: tuple[Layout, ...] = field(repr=False)
-
-    @property
-    def paired(self) -> bool:
-        """Whether a record is a pair."""
-        return self.interleaved or len(self.files) == 2
-
-    @property
-    def mates(self) -> int:
-        """Number of mates: 2 if the reads are paired, else 1."""
-        return 2 if self.paired else 1
-
-    @property
-    def as_is(self) -> bool:
-        """Whether every aligner can read the files themselves."""
-        return not self.interleaved and all(layout.as_is for layout in self.layouts)
-
-
 def inspect(
     files: Sequence[Path],
+    rule: BatchRule = BatchRule(),  # noqa: B008 (it is frozen)
     *,
-    batch_bases: int = 0,
-    batch_records: int = 0,
-    batch_bytes: int = 0,
     interleaved: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Reads:
     """Read *files* (one, or two of a pair) once: check and count the records, and index the batches.
 
-    The batch arguments are those of BatchRule; without any, every record (pair) is a batch. *say* gets progress
-    messages. Raises BadInput, naming file, record and line, for anything but FASTQ, for a file without reads, and
-    for mates that do not match.
+    Without conditions in *rule*, every record (pair) is a batch. *say* gets progress messages. Raises BadInput,
+    naming file, record and line, for anything but FASTQ, for a file without reads, and for mates that differ.
     """
     if len(files) not in {1, 2} or (interleaved and len(files) == 2):
         raise BadInput(f"{len(files)} read files: one, or two of a pair that is not interleaved, are needed")
@@ -477,7 +496,7 @@ def inspect(
     if len(files) == 2 and files[0].samefile(files[1]):
         raise BadInput("this is the file of mate 1 again: name the file of mate 2", file=files[1])
     indexes = [_unnamed_file() if file.gzipped else None for file in identified]
-    indexer = BatchIndexer(BatchRule(batch_bases, batch_records, batch_bytes), len(files))
+    indexer = BatchIndexer(rule, len(files))
     threads = max(1, min(4, len(os.sched_getaffinity(0))) // len(files))
     last_message = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -501,7 +520,7 @@ def inspect(
         for file, parser, index in zip(identified, parsers, indexes, strict=True)
     )
     batches = indexer.index([parser.end for parser in parsers])
-    return Reads(tuple(files), interleaved, batch_bases, indexer.records, indexer.bases, batches, layouts)
+    return Reads(tuple(files), interleaved, indexer.records, indexer.bases, batches, layouts)
 
 
 def _unnamed_file() -> IO[bytes]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import os
@@ -11,12 +12,10 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-import numpy as np
-
 from firsttouch.errors import CannotHere
-from firsttouch.genomics.fastq import Reads, template_name
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
-from firsttouch.genomics.sources import Bytes, ByteSource, Ints, PlainFile, SeekableGzip, SharedGzip
+from firsttouch.genomics.reads import Reads, template_name
+from firsttouch.genomics.sources import ByteSource, PlainFile, SeekableGzip, SharedGzip
 
 # ----------------------------------------------------------------------
 # Changes to FASTQ on its way: line ends, and interleaved or separate mates
@@ -34,45 +33,38 @@ def crlf_to_lf(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 def deinterleave(blocks: Iterable[bytes], mate: int) -> Iterator[bytes]:
     """Yield the records of *mate* (0 or 1) from *blocks* of interleaved pairs."""
-    pairs = _Records(blocks, multiple_of=2)
-    while count := pairs.count():
-        data, sizes = pairs.take(count)
-        yield data[np.repeat(np.arange(count) % 2 == mate, sizes)].tobytes()
+    for pairs in _lines_of_records(blocks, multiple_of=2):
+        lines = [b""] * (len(pairs) // 2)
+        for line in range(4):
+            lines[line::4] = pairs[4 * mate + line :: 8]
+        yield b"\n".join([*lines, b""])
 
 
 def interleave(blocks_1: Iterable[bytes], blocks_2: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the records of two mates, equally many, as interleaved pairs."""
-    mates = _Records(blocks_1), _Records(blocks_2)
-    while count := min(mate.count() for mate in mates):
-        (data_1, sizes_1), (data_2, sizes_2) = (mate.take(count) for mate in mates)
-        is_first = np.repeat(np.arange(2 * count) % 2 == 0, np.stack((sizes_1, sizes_2), axis=1).reshape(-1))
-        pairs = np.empty(len(is_first), np.uint8)
-        pairs[is_first], pairs[~is_first] = data_1, data_2
-        yield pairs.tobytes()
+    mates = [_lines_of_records(blocks) for blocks in (blocks_1, blocks_2)]
+    held: list[list[bytes]] = [[], []]
+    while count := min(
+        map(len, held := [lines or next(mate, []) for lines, mate in zip(held, mates, strict=True)])
+    ):
+        pairs = [b""] * (2 * count)
+        for line in range(4):
+            pairs[line::8], pairs[4 + line :: 8] = (lines[line:count:4] for lines in held)
+        held = [lines[count:] for lines in held]
+        yield b"\n".join([*pairs, b""])
 
 
-class _Records:
-    """The records in blocks of FASTQ, in multiples of *multiple_of*."""
-
-    def __init__(self, blocks: Iterable[bytes], *, multiple_of: int = 1) -> None:
-        self._blocks, self._lines = iter(blocks), 4 * multiple_of
-        self._data = np.empty(0, np.uint8)
-        self._ends = np.empty(0, np.int64)
-
-    def count(self) -> int:
-        """Return the number of available records; 0 means the end of the blocks."""
-        while not len(self._ends) and (block := next(self._blocks, None)) is not None:
-            self._data = np.frombuffer(self._data.tobytes() + block, np.uint8)
-            ends = np.flatnonzero(self._data == ord("\n")) + 1
-            self._ends = ends[: len(ends) // self._lines * self._lines].reshape(-1, 4)[:, 3]
-        return len(self._ends)
-
-    def take(self, count: int) -> tuple[Bytes, Ints]:
-        """Remove the first *count* records; return their bytes and the size of each."""
-        used = int(self._ends[count - 1])
-        data, sizes = self._data[:used], np.diff(self._ends[:count], prepend=0)
-        self._data, self._ends = self._data[used:], self._ends[count:] - used
-        return data, sizes
+def _lines_of_records(blocks: Iterable[bytes], *, multiple_of: int = 1) -> Iterator[list[bytes]]:
+    """Yield the lines of the records in *blocks*, a multiple of *multiple_of* records at once."""
+    rest = [b""]
+    for block in blocks:
+        first, *lines = block.split(b"\n")
+        rest = [*rest[:-1], rest[-1] + first, *lines]
+        # What follows the last newline begins a line.
+        complete = (len(rest) - 1) // (4 * multiple_of) * 4 * multiple_of
+        if complete:
+            yield rest[:complete]
+        rest = rest[complete:]
 
 
 # ----------------------------------------------------------------------
@@ -105,15 +97,8 @@ class Part:
 def parts_between(reads: Reads, marks: Iterable[int]) -> list[Part]:
     """Return the parts between neighbours of *marks*, positions in the batch index of *reads*."""
     index = reads.batches
-    return [
-        Part(
-            int(index.records[a]),
-            int(index.records[b]),
-            tuple(int(offsets[a]) for offsets in index.offsets),
-            tuple(int(offsets[b]) for offsets in index.offsets),
-        )
-        for a, b in itertools.pairwise(marks)
-    ]
+    places = [(index.records[mark], tuple(offsets[mark] for offsets in index.offsets)) for mark in marks]
+    return [Part(first, end, begins, ends) for (first, begins), (end, ends) in itertools.pairwise(places)]
 
 
 def static_parts(reads: Reads, count: int) -> list[Part]:
@@ -148,7 +133,7 @@ def dynamic_parts(reads: Reads, instances: int) -> list[Part]:
 
     Raises CannotHere if there are fewer batches than instances.
     """
-    total = int(reads.batches.offsets[0][-1])
+    total = reads.batches.offsets[0][-1]
     size = min(PART_BYTES, max(_LEAST_BYTES, total // (_PARTS_EACH * instances)))
     return static_parts(reads, max(instances, min(total // size, len(reads.batches.records) - 1)))
 
@@ -165,7 +150,9 @@ def weak_scaling_parts(reads: Reads, instances: int, records: int) -> list[list[
     marks = []
     for at in range(0, (instances + 1) * records, records):
         repetition, rest = divmod(at, reads.records)
-        marks.append(repetition * last + int(np.abs(starts - rest).argmin()))
+        after = bisect.bisect_left(starts, rest)
+        nearest = min(range(max(after - 1, 0), after + 1), key=lambda mark: abs(starts[mark] - rest))
+        marks.append(repetition * last + nearest)
     if any(a == b for a, b in itertools.pairwise(marks)):
         batch = reads.records / reads.batches.count
         raise CannotHere(

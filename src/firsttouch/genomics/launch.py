@@ -19,10 +19,10 @@ from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import counters, placement_check
 from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together
-from firsttouch.genomics import fastq, feed, sam
+from firsttouch.genomics import feed, sam
 from firsttouch.genomics.aligners import Aligner
-from firsttouch.genomics.fastq import Reads
 from firsttouch.genomics.outputs import Output
+from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.placement import Scenario
@@ -143,15 +143,11 @@ def prepare(
     """
     aligner.version()
     aligner.index_bytes(index)
-    reads = fastq.inspect(
-        files,
-        batch_bases=batch_bases if batch_bases is not None and aligner.batch_bases else aligner.batch_bases,
-        batch_records=aligner.batch_reads,
-        batch_bytes=aligner.batch_bytes,
-        interleaved=interleaved,
-        say=say,
-    )
-    return Work(aligner, index, reads)
+    from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
+
+    bases = batch_bases if batch_bases is not None and aligner.batch_bases else aligner.batch_bases
+    rule = BatchRule(bases, aligner.batch_reads, aligner.batch_bytes)
+    return Work(aligner, index, inspect(files, rule, interleaved=interleaved, say=say))
 
 
 def check_dynamic(aligner: Aligner, mates: int) -> None:
@@ -260,18 +256,20 @@ def _survey(work: Work, number: int, file: Path, share: Iterable[feed.Part]) -> 
 
     Raises RunFailed if reads of its *share* are missing.
     """
+    from firsttouch.genomics.sam_survey import survey  # noqa: PLC0415 (slow to import, as it needs NumPy)
+
     share = list(share)
     wanted = [part.records * work.reads.mates for part in share]
-    survey = sam.survey(file, wanted)
-    if survey.primary != sum(wanted):
-        raise RunFailed(f"instance {number}: {work.aligner.name} aligned {survey.primary} of {sum(wanted)} reads")
+    result = survey(file, wanted)
+    if result.primary != sum(wanted):
+        raise RunFailed(f"instance {number}: {work.aligner.name} aligned {result.primary} of {sum(wanted)} reads")
     if work.aligner.in_order:
-        return survey
+        return result
     restored = file.with_suffix(".restored")
     with contextlib.closing(feed.read_names(work.reads, share)) as names:
-        sam.restore_order(file, survey.header_bytes, names, work.reads.mates, restored)
+        sam.restore_order(file, result.header_bytes, names, work.reads.mates, restored)
     restored.replace(file)
-    return sam.survey(file, wanted)
+    return survey(file, wanted)
 
 
 def _describe(work: Work, scenario: Scenario, command: str, header: sam.ByteRange, target: Path) -> sam.ByteRange:

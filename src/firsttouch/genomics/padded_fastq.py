@@ -16,8 +16,8 @@ from typing import IO
 import numpy as np
 
 from firsttouch.errors import BadInput
-from firsttouch.genomics.fastq import Reads
 from firsttouch.genomics.feed import open_mates, static_parts
+from firsttouch.genomics.reads import Reads
 from firsttouch.records import atomic_files
 from firsttouch.units import format_bytes
 

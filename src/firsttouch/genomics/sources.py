@@ -1,123 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte sources of reads: plain and gzip files, read in blocks to check them and in ranges to feed them."""
+"""Byte sources of reads: plain and gzip files, read in ranges to feed them; rapidgzip decompresses."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
 import importlib.util
-import itertools
 import os
 import re
-import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
-
-import numpy as np
-import numpy.typing as npt
 
 from firsttouch.errors import BadInput, Missing
 from firsttouch.execution.process_runner import child
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest, enlarge_pipe
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-
-# ----------------------------------------------------------------------
-# Files
-
-_GZIP = b"\x1f\x8b"
-#: Compressions that are not supported: how their files begin, and the program that decompresses them.
-_UNSUPPORTED = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "unzip"}
-
-
-@dataclass(frozen=True)
-class ReadFile:
-    """A file of reads, plain or gzip; *size* (bytes) and *modified* (ns) reveal later changes."""
-
-    path: Path
-    gzipped: bool
-    size: int
-    modified: int
-
-    @classmethod
-    def identify(cls, path: Path) -> ReadFile:
-        """Identify a file by its content; raises BadInput if it is not a regular file, plain or gzip."""
-        fd = _open(path)
-        try:
-            state = os.fstat(fd)
-            if stat.S_ISDIR(state.st_mode):
-                raise BadInput("cannot be read: Is a directory", file=path)
-            if not stat.S_ISREG(state.st_mode):
-                reason = "is not a regular file: reads are read more than once, save them in a file"
-                raise BadInput(reason, file=path)
-            magic = os.pread(fd, 6, 0)
-        finally:
-            os.close(fd)
-        for begin, program in _UNSUPPORTED.items():
-            if magic.startswith(begin):
-                raise BadInput(f"is compressed, but not with gzip: decompress it with {program}", file=path)
-        return cls(path, magic.startswith(_GZIP), state.st_size, state.st_mtime_ns)
-
-    def open(self) -> int:
-        """Return a descriptor of the file; raises BadInput if the file is gone or has changed."""
-        fd = _open(self.path)
-        state = os.fstat(fd)
-        if (state.st_size, state.st_mtime_ns) != (self.size, self.modified):
-            os.close(fd)
-            raise BadInput("was changed after it had been checked", file=self.path)
-        return fd
-
-
-def _open(path: Path) -> int:
-    if str(path) == "-":
-        raise BadInput("reads cannot come from standard input: they are read more than once, save them in a file")
-    try:
-        # O_NONBLOCK: a FIFO without a writer is refused instead of waited for.
-        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", file=path) from error
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """How a checked file is written.
-
-    *crlf*: a line ends with CR LF. *unended*: the last line has no newline. *blank*: blank lines follow the last
-    record. *longest*: bytes of the longest record. *index*: rapidgzip's seek index of a gzip file.
-    """
-
-    file: ReadFile
-    crlf: bool
-    unended: bool
-    blank: bool
-    longest: int
-    index: IO[bytes] | None
-
-    @property
-    def notes(self) -> list[str]:
-        """How the file differs from plain FASTQ."""
-        differences = {
-            "gzip": self.file.gzipped,
-            "CR LF": self.crlf,
-            "no newline at the end": self.unended,
-            "blank lines at the end": self.blank,
-        }
-        return [note for note, applies in differences.items() if applies]
-
-    @property
-    def as_is(self) -> bool:
-        """Whether every aligner can read the file itself (not all of them decompress gzip)."""
-        return not self.notes
-
+from firsttouch.genomics.reads import Layout, ReadFile
 
 # ----------------------------------------------------------------------
 # Gzip files, decompressed by rapidgzip in a separate process, which ends with all its memory and threads
@@ -238,97 +140,6 @@ def _ends_file(fd: int, begin: int, size: int) -> bool | None:
     except zlib.error:
         return None
     return at == size and not decompressor.unused_data.strip(b"\0")
-
-
-# ----------------------------------------------------------------------
-# Whole files in blocks, read ahead by threads
-
-#: Bytes of a block: small enough for the CPU's caches, large enough to make numpy's calls cheap.
-BLOCK = 1 << 21
-#: Room before a block for the incomplete record of the block before, and after it for vectorised look-ahead.
-HEAD, SLACK = 1 << 14, 1 << 8
-NEWLINE, RETURN = 10, 13
-
-
-class Block:
-    """Bytes ``data[HEAD : HEAD + size]`` of a file, the offsets of the newlines in them, and whether a CR occurs.
-
-    The next block reuses *data*.
-    """
-
-    def __init__(self) -> None:
-        self._raw = bytearray(HEAD + BLOCK + SLACK)
-        self._mask = np.empty(BLOCK, np.bool_)
-        self.data: Bytes = np.frombuffer(self._raw, np.uint8)
-        self.size = 0
-        self.ends: Ints = np.empty(0, np.int64)
-        self.returns = False
-
-    def fill(self, fd: int, offset: int | None) -> Block:
-        """Read the next block of a pipe (*offset* None) or the block at *offset* of a file."""
-        room, size = memoryview(self._raw)[HEAD : HEAD + BLOCK], 0
-        while size < BLOCK:
-            rest = [room[size:]]
-            count = os.readv(fd, rest) if offset is None else os.preadv(fd, rest, offset + size)
-            if not count:
-                break
-            size += count
-        self.size, mask = size, self._mask[:size]
-        np.equal(self.data[HEAD : HEAD + size], NEWLINE, out=mask)
-        self.ends = np.flatnonzero(mask)
-        self.returns = self._raw.find(RETURN, HEAD, HEAD + size) >= 0
-        return self
-
-
-@contextlib.contextmanager
-def read_blocks(file: ReadFile, threads: int, index: IO[bytes] | None) -> Iterator[Iterator[Block]]:
-    """Open *file* and yield an iterator of its blocks; all but the last have BLOCK bytes.
-
-    *threads* threads read ahead. A gzip file is decompressed, and its seek index is written to *index*. The
-    iterator raises DamagedGzip.
-    """
-    with contextlib.ExitStack() as stack:
-        rapidgzip = None
-        if index is None:
-            fd = file.open()
-            stack.callback(os.close, fd)
-        else:
-            rapidgzip = Rapidgzip.whole(file, index)
-            stack.callback(rapidgzip.close)
-            fd, threads = rapidgzip.stream, 1
-        pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="reads"))
-        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-        if rapidgzip is None:
-            yield _read_ahead(pool, fd, threads, seekable=True)
-        else:
-            stack.callback(rapidgzip.process.kill)  # ends the read in which a thread may wait
-            yield _check_gzip(_read_ahead(pool, fd, threads, seekable=False), rapidgzip, file)
-
-
-def _read_ahead(pool: ThreadPoolExecutor, fd: int, threads: int, *, seekable: bool) -> Iterator[Block]:
-    offsets = itertools.count(0, BLOCK)
-
-    def submit(block: Block) -> Future[Block]:
-        return pool.submit(block.fill, fd, next(offsets) if seekable else None)
-
-    pending = collections.deque(submit(Block()) for _ in range(threads + 1))
-    while True:
-        block = pending.popleft().result()
-        if block.size:
-            yield block
-        if block.size < BLOCK:
-            return
-        pending.append(submit(block))
-
-
-def _check_gzip(blocks: Iterator[Block], rapidgzip: Rapidgzip, file: ReadFile) -> Iterator[Block]:
-    size = 0
-    for block in blocks:
-        size += block.size
-        yield block
-    reason = rapidgzip.failure()
-    if reason or not is_complete_gzip(file, size):
-        raise DamagedGzip("the gzip data are truncated or damaged" + (f" ({reason})" if reason else ""))
 
 
 # ----------------------------------------------------------------------
