@@ -143,7 +143,13 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     )
     _output(args, scenario, [*given.files, *program.index_paths(given.index)])
     work = launch.prepare(
-        program, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say
+        program,
+        given.index,
+        given.files,
+        given.batch_bases,
+        interleaved=args.interleaved,
+        remembered=bool(args.dataset),
+        say=say,
     )
     summed = bool(args.checksum or args.expect_sha256)
     per_thread = args.reads_per_thread or 0

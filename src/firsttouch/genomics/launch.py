@@ -22,7 +22,7 @@ from firsttouch.execution.process_runner import Job, Outcome, Watching, run_toge
 from firsttouch.genomics import feed, sam
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.outputs import Output
-from firsttouch.genomics.reads import BatchRule, Reads
+from firsttouch.genomics.reads import BatchRule, Reads, recall, remember
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.placement import Scenario
@@ -135,19 +135,26 @@ def prepare(
     batch_bases: int | None = None,
     *,
     interleaved: bool = False,
+    remembered: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Work:
     """Check the aligner, its index and the reads before a run; raises BadInput or Missing.
 
-    *batch_bases* replaces the aligner's own batch size, if the aligner has one. *say* gets progress messages.
+    *batch_bases* replaces the aligner's own batch size, if the aligner has one. *remembered*: the reads are a
+    dataset's, which are checked once. *say* gets progress messages.
     """
     aligner.version()
     aligner.index_bytes(index)
-    from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
-
     bases = batch_bases if batch_bases is not None and aligner.batch_bases else aligner.batch_bases
     rule = BatchRule(bases, aligner.batch_reads, aligner.batch_bytes)
-    return Work(aligner, index, inspect(files, rule, interleaved=interleaved, say=say))
+    checked = recall(files, rule) if remembered else None
+    if checked is None:
+        from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
+
+        checked = inspect(files, rule, interleaved=interleaved, say=say)
+        if remembered:
+            remember(checked)
+    return Work(aligner, index, checked)
 
 
 def check_dynamic(aligner: Aligner, mates: int) -> None:
