@@ -72,6 +72,19 @@ def test_the_output_does_not_depend_on_instances(few, tmp_path, paired):
     assert [f.suffix for f in tmp_path.iterdir()] == [".sam"] * 5
 
 
+def test_alignments_of_the_reference_are_recognized(few, monkeypatch):
+    prefix, files = few
+    work = prepare(prefix, files, BATCH)
+    reference = launch.run(work, scenario(1), None, timeout=100).alignments
+    longer = replace(reference, primary=reference.primary + 1)
+    other = replace(reference, mapped=0, sums=replace(reference.sums, exact="0"))
+    for wrong in (longer, other):
+        assert launch.run(replace(work, reference=wrong), scenario(1), None, timeout=100).alignments == reference
+    monkeypatch.setattr(launch, "_surveyed", None)
+    work = replace(work, reference=reference)
+    assert launch.run(work, scenario(1), None, timeout=100).alignments == reference
+
+
 def repacked(kind, file, folder):
     data = file.read_bytes()
     target = folder / f"{kind}-{file.name}"

@@ -68,17 +68,17 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
     parser.add_argument(
         "--expect-sha256",
-        type=_checksums,
-        metavar="SUM[,SUM]",
-        help="common_sha256 that the alignments must have; with alignments_sha256 of a run that had it, "
-        "equal alignments are recognized faster",
+        type=_reference,
+        metavar="SUM[,SUM,READS,MAPPED]",
+        help="common_sha256 that the alignments must have; with alignments_sha256 and the numbers of reads and "
+        "mapped reads of a run that had it, equal alignments are recognized faster",
     )
     parser.set_defaults(run=run)
 
 
-def _checksums(text: str) -> Checksums:
-    common, _, exact = text.partition(",")
-    return Checksums(exact, common)
+def _reference(text: str) -> launch.Alignments:
+    common, exact, reads, mapped = [*text.split(","), "0", "0", "0"][:4]
+    return launch.Alignments(int(reads), int(mapped), Checksums(exact, common))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
             result = launch.run(work, scenario, output, timeout=args.timeout)
             steps.end()
             results.append(result)
-            work = replace(work, reference=result.alignments.sums or work.reference)
+            work = replace(work, reference=result.alignments if work.summed else None)
             state = options.state(result, production=production)
             say(f"{scenario.name} ({number + 1}/{args.repetitions}): {result.seconds:.3f} s, {state}")
     records = launch.records(
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         results,
         dataset=args.dataset or "",
         least_mapped=least_mapped,
-        wanted=args.expect_sha256.common if args.expect_sha256 else None,
+        wanted=args.expect_sha256.sums.common if args.expect_sha256 else None,
     )
     if args.records:
         append(args.records, records)

@@ -39,7 +39,7 @@ class Work:
 
     *dynamic*: dynamic load balancing instead of a static division. *per_thread*: reads (pairs) for each thread,
     repeated if there are too few; 0: all reads are aligned once. *counted*: every instance runs under perf stat.
-    *summed*: the alignments' checksums are computed; if they are those of *reference*, faster.
+    *summed*: the alignments' checksums are computed; those equal to *reference* are recognized faster.
     """
 
     aligner: Aligner
@@ -49,7 +49,7 @@ class Work:
     per_thread: int = 0
     counted: bool = False
     summed: bool = False
-    reference: sam.Checksums | None = None
+    reference: Alignments | None = None
 
     def argv(self, template: Sequence[str], threads: int, files: Sequence[str | None], scratch: Path) -> list[str]:
         """Return the argv of one step that reads *files* (by mate)."""
@@ -75,6 +75,10 @@ class Alignments:
     def mapped_fraction(self) -> float:
         """Fraction of the primary records that are mapped."""
         return self.mapped / self.primary if self.primary else 0.0
+
+
+#: What an output holds, its header, and its alignments in input order.
+Gathered = tuple[Alignments, sam.ByteRange, list[sam.ByteRange]]
 
 
 @dataclass(frozen=True)
@@ -239,22 +243,39 @@ def _align(
     return steps, aligning, [[(number, feeder.parts[number]) for number in share] for share in feeder.shares]
 
 
-def _gather(
-    work: Work, parts: Sequence[Path], shares: Shares
-) -> tuple[Alignments, sam.ByteRange, list[sam.ByteRange]]:
-    """Survey the instances' outputs; return what they hold, the header, and the alignments in input order."""
+def _gather(work: Work, parts: Sequence[Path], shares: Shares) -> Gathered:
+    """Check the instances' outputs; return what they hold, the header, and the alignments in input order."""
+    alignments, header, ranges = _recognized(work, parts, shares) or _surveyed(work, parts, shares)
+    if alignments.mapped_fraction < HARDLY_ANY:
+        reason = f"{alignments.mapped} of {alignments.primary} reads map: is this the index of another genome?"
+        raise BadInput(reason, file=work.index)
+    if work.summed and not alignments.sums:
+        settle = work.reads.mates if work.aligner.same == "settled" else None
+        reference = work.reference.sums if work.reference else None
+        alignments = replace(alignments, sums=sam.checksums(ranges, settle=settle, reference=reference))
+    return alignments, header, ranges
+
+
+def _recognized(work: Work, parts: Sequence[Path], shares: Shares) -> Gathered | None:
+    """Return the alignments of the only instance if they are those of the reference: their lines were checked."""
+    reference, wanted = work.reference, sum(part.records for share in shares for _, part in share)
+    if reference is None or reference.sums is None or len(parts) > 1 or not work.aligner.in_order:
+        return None
+    with parts[0].open("rb") as stream:
+        _, header_bytes, _ = sam.read_header(stream)
+    alignments = sam.ByteRange(parts[0], header_bytes, parts[0].stat().st_size)
+    if reference.primary != wanted * work.reads.mates or sam.exact_sum([alignments]) != reference.sums.exact:
+        return None
+    return reference, sam.ByteRange(parts[0], 0, header_bytes), [alignments]
+
+
+def _surveyed(work: Work, parts: Sequence[Path], shares: Shares) -> Gathered:
     surveys = [
         _survey(work, number, file, [part for _, part in share])
         for number, (file, share) in enumerate(zip(parts, shares, strict=True))
     ]
     alignments = Alignments(sum(s.primary for s in surveys), sum(s.mapped for s in surveys))
-    if alignments.mapped_fraction < HARDLY_ANY:
-        reason = f"{alignments.mapped} of {alignments.primary} reads map: is this the index of another genome?"
-        raise BadInput(reason, file=work.index)
     ranges = sam.in_input_order(parts, surveys, [[number for number, _ in share] for share in shares])
-    if work.summed:
-        settle = work.reads.mates if work.aligner.same == "settled" else None
-        alignments = replace(alignments, sums=sam.checksums(ranges, settle=settle, reference=work.reference))
     return alignments, sam.ByteRange(parts[0], 0, surveys[0].header_bytes), ranges
 
 
