@@ -3,13 +3,14 @@
 
 In: an aligner (a TOML file in aligners/), an index, FASTQ files and a scenario. Out: SAM or BAM files and records.
 
-The path of a read: ``fastq.inspect`` checks the files once and indexes where batches begin. ``feed`` divides
-the batches among the instances (StaticFeeder, DynamicFeeder, WeakScalingFeeder). One thread for each pipe gets
-the bytes of its parts from ``sources`` (plain or gzip files) and moves them with ``pipe_writer`` (splice) into
-the pipe that the aligner reads. ``launch.run`` starts the instances; ``sam`` surveys their SAM files, puts the
-alignments in input order under one header and computes checksums; ``outputs.Output`` delivers the result.
+The path of a read: ``fastq.inspect`` checks the files once and indexes where batches begin (``reads.Reads``).
+``feed`` divides the batches among the instances (StaticFeeder, DynamicFeeder, WeakScalingFeeder). One thread for
+each pipe gets the bytes of its parts from ``sources`` (plain or gzip files) and moves them with ``pipe_writer``
+(splice) into the pipe that the aligner reads. ``launch.run`` starts the instances; ``sam_survey`` checks their SAM
+files; ``sam`` puts the alignments in input order under one header and computes checksums; ``outputs.Output``
+delivers the result. ``fastq`` and ``sam_survey`` import NumPy, and are imported where they are needed.
 
-Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.built``; ``fastq.inspect`` and ``fastq.Reads``;
-``launch.prepare``, ``launch.run``, ``launch.records``, ``launch.Work`` and ``launch.Result``; ``outputs.Output``;
-``feed.open_mates`` and ``feed.parts_between``; ``padded_fastq.block``; ``sam.survey`` and ``sam.settled``.
+Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.built``; ``fastq.inspect``; ``reads.Reads`` and
+``reads.BatchRule``; ``launch.prepare``, ``launch.run``, ``launch.records``, ``launch.Work`` and ``launch.Result``;
+``outputs.Output``; ``feed.open_mates`` and ``feed.parts_between``; ``padded_fastq.block``; ``sam_survey.survey``; ``sam.settled``.
 """

@@ -164,7 +164,7 @@ class Aligner:
 
     *in_order*: the output keeps the order of the input with any number of threads. *same* is one of SAME. The
     output depends on where batches begin, by the conditions *batch_bases*, *batch_reads* and *batch_bytes* (see
-    :class:`firsttouch.genomics.fastq.BatchRule`; all 0: it does not). *instance_bytes* and *thread_bytes* are the
+    :class:`firsttouch.genomics.reads.BatchRule`; all 0: it does not). *instance_bytes* and *thread_bytes* are the
     memory of an instance and of each of its threads in addition to the index.
     """
 
