@@ -12,5 +12,6 @@ delivers the result. ``fastq`` and ``sam_survey`` import NumPy, and are imported
 
 Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.built``; ``fastq.inspect``; ``reads.Reads`` and
 ``reads.BatchRule``; ``launch.prepare``, ``launch.run``, ``launch.records``, ``launch.Work`` and ``launch.Result``;
-``outputs.Output``; ``feed.open_mates`` and ``feed.parts_between``; ``padded_fastq.block``; ``sam_survey.survey``; ``sam.settled``.
+``outputs.Output``; ``feed.open_mates`` and ``feed.parts_between``; ``padded_fastq.block``; ``sam_survey.survey``;
+``sam.settled``.
 """

@@ -231,16 +231,20 @@ def settled(lines: Iterable[bytes], mates: int) -> Iterator[bytes]:
     mate and for lists of other positions (XA, SA). Otherwise the choice of one mate may have led to that of the
     other, and only each mate's mapped state and the pair's total score (AS) count.
     """
-    for template in _templates(lines, mates):
-        name = template[0][0]
-        primary = [fields for fields in template if is_primary(fields[1])]
-        if all(map(_quality, primary)):
-            kept = [(int(f[1]) & ~_MATE_FLAGS, *f[2:6], *_own_fields(f)) for f in template if _quality(f)]
+    for records in _templates(lines, mates):
+        name = records[0][1][0]
+        qualities = [_quality(fields) for _, fields in records]
+        primary = [not flag & SECONDARY_OR_SUPPLEMENTARY for flag, _ in records]
+        if all(itertools.compress(qualities, primary)):
+            kept = [
+                (flag & ~_MATE_FLAGS, *fields[2:6], *_own_fields(fields))
+                for flag, fields in itertools.compress(records, qualities)
+            ]
             yield b"%b\t%b\n" % (name, repr(kept).encode())
         else:
-            flags = [int(fields[1]) & _READ_FLAGS for fields in primary]
-            score = sum(int(match[1]) for fields in primary if (match := _SCORE.search(fields[6])))
-            yield b"%b\t%b\t%d\n" % (name, repr(flags).encode(), score)
+            flags = [flag & _READ_FLAGS for flag, _ in itertools.compress(records, primary)]
+            scores = (_SCORE.search(fields[6]) for _, fields in itertools.compress(records, primary))
+            yield b"%b\t%b\t%d\n" % (name, repr(flags).encode(), sum(int(match[1]) for match in scores if match))
 
 
 def _own_fields(fields: Sequence[bytes]) -> list[bytes]:
@@ -248,25 +252,28 @@ def _own_fields(fields: Sequence[bytes]) -> list[bytes]:
     return [f for f in fields[6].rstrip(b"\n").split(b"\t")[3:] if f[:3] not in _POSITION_TAGS]
 
 
-def _templates(lines: Iterable[bytes], mates: int) -> Iterator[list[list[bytes]]]:
-    """Yield the lines, split into fields, of each read or pair."""
-    held: list[list[bytes]] = []
+def _templates(lines: Iterable[bytes], mates: int) -> Iterator[list[tuple[int, list[bytes]]]]:
+    """Yield the lines of each read or pair, as their flags and their fields."""
+    held: list[tuple[int, list[bytes]]] = []
     primary = 0
     for line in lines:
         fields = line.split(b"\t", 6)
+        flag = int(fields[1])
+        of_primary = not flag & SECONDARY_OR_SUPPLEMENTARY
         # Reads of the same name may follow each other.
-        if held and (fields[0] != held[0][0] or (is_primary(fields[1]) and primary == mates)):
+        if held and (fields[0] != held[0][1][0] or (of_primary and primary == mates)):
             yield held
             held, primary = [], 0
-        held.append(fields)
-        primary += is_primary(fields[1])
+        held.append((flag, fields))
+        primary += of_primary
     if held:
         yield held
 
 
 def _quality(fields: Sequence[bytes]) -> int:
     """Return the mapping quality; that of the read without its mate (SM) if the record states it."""
-    single = _SINGLE_QUALITY.search(fields[6])
+    # The search alone takes as long as all else.
+    single = _SINGLE_QUALITY.search(fields[6]) if b"\tSM:i:" in fields[6] else None
     return int(single[1] if single else fields[4])
 
 
