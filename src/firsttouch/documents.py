@@ -17,7 +17,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +24,8 @@ from firsttouch import paths, units
 from firsttouch.errors import BadInput, did_you_mean
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     import yaml
     from jsonschema.exceptions import ValidationError
 

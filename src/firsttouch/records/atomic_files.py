@@ -13,7 +13,6 @@ import hashlib
 import os
 import platform
 import re
-import secrets
 import shutil
 import stat
 import sys
@@ -34,7 +33,7 @@ PREFIX = ".partial-"
 def scratch(place: Path) -> Iterator[Path]:
     """Yield a free path beside *place*; a file or folder that is there at the end is removed."""
     # The random ending also hides the suffix by which readers recognize files.
-    partial = place.with_name(f"{_host_prefix()}{place.name}-{secrets.token_hex(4)}")
+    partial = place.with_name(f"{_host_prefix()}{place.name}-{os.urandom(4).hex()}")
     try:
         yield partial
     finally:

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,7 +50,7 @@ def append(folder: Path, records: Iterable[Record]) -> Path | None:
     if not listed:
         return None
     host = _UNSAFE.sub("_", listed[0].host)[:80].lstrip(".") or "_"
-    name = f"{host}-{time.time_ns()}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
+    name = f"{host}-{time.time_ns()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
     folder.mkdir(parents=True, exist_ok=True)
     table = to_frame(listed)
     return put(folder / name, lambda out: table.write_parquet(out, compression_level=_QUICK))
