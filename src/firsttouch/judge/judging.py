@@ -284,6 +284,19 @@ class Judged:
         present = self.samples.host[self.judging[self.samples.case]]
         return np.count_nonzero(self.judging) - np.bincount(present, minlength=len(self.samples.hosts))
 
+    @cached_property
+    def unsure(self) -> Bools:
+        """Which groups are suspect, or have too little evidence for either verdict."""
+        suspect: Bools = self.words == SUSPECT
+        return suspect | ((self.evidence > sprt.PASS_AT) & (self.evidence < sprt.FAIL_AT))
+
+    @cached_property
+    def disturbed(self) -> Bools:
+        """Which groups are invalid only because other processes used the host."""
+        valid = Groups(self.samples.value, self.samples.counts).sums(self.samples.valid.astype(np.int64))
+        invalid: Bools = self.words == INVALID
+        return invalid & (valid > 0)
+
     def word(self, host: str) -> int:
         """Return the number of a host's verdict."""
         number = self.number.get(host)
@@ -587,15 +600,12 @@ def undecided(
     before the host's last change do not.
     """
     verdicts = judged(samples_table.of_records(host_records, system.name), system, fleet=False)
-    cases = {}
-    for group, number in enumerate(verdicts.samples.case.tolist()):
-        case, evidence = verdicts.samples.cases[number], float(verdicts.evidence[group])
-        rows = verdicts.samples.rows_of(slice(group, group + 1))
-        count = int(np.count_nonzero(verdicts.counts_now[rows]))
-        enough = count >= (_MOST_WITHOUT_ERROR if math.isnan(evidence) else most)
-        if _is_disturbed(verdicts, group) or (_is_unsure(verdicts, group) and not enough and not case.exact):
-            cases[case.name] = count
-    return cases
+    table = verdicts.samples
+    counts = Groups(table.value, table.counts).sums(verdicts.counts_now.astype(np.int64))
+    enough = counts >= np.where(np.isnan(verdicts.evidence), _MOST_WITHOUT_ERROR, most)
+    exact = np.array([case.exact for case in table.cases], dtype=np.bool_)[table.case]
+    groups = np.flatnonzero(verdicts.disturbed | (verdicts.unsure & ~enough & ~exact))
+    return {table.cases[table.case[group]].name: int(counts[group]) for group in groups}
 
 
 def undecided_cases(verdicts: Judged, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:
@@ -604,21 +614,9 @@ def undecided_cases(verdicts: Judged, host: str, most: int = MOST_REPETITIONS) -
     These have fewer than *most* repetitions and are suspect or unsure, were only measured while other processes
     used the host, or cannot be compared with the fleet yet.
     """
-    table, cases = verdicts.samples, {}
-    for group in verdicts.groups(host).tolist():
-        case, count = table.cases[int(table.case[group])], int(table.counts[group])
-        unknown = verdicts.by[group] == _NONE and case.unit != "1"
-        if count < most and (_is_unsure(verdicts, group) or unknown or _is_disturbed(verdicts, group)):
-            cases[case.name] = count
-    return cases
-
-
-def _is_unsure(verdicts: Judged, group: int) -> bool:
-    evidence = verdicts.evidence[group]
-    return bool(verdicts.words[group] == SUSPECT or sprt.PASS_AT < evidence < sprt.FAIL_AT)
-
-
-def _is_disturbed(verdicts: Judged, group: int) -> bool:
-    """Return whether a group is invalid only because other processes used its host."""
-    rows = verdicts.samples.rows_of(slice(group, group + 1))
-    return bool(verdicts.words[group] == INVALID and verdicts.samples.valid[rows].any())
+    table, groups = verdicts.samples, verdicts.groups(host)
+    is_count = np.array([table.cases[number].unit == "1" for number in table.case[groups]], dtype=np.bool_)
+    unknown = (verdicts.by[groups] == _NONE) & ~is_count
+    wanted = verdicts.unsure[groups] | unknown | verdicts.disturbed[groups]
+    groups = groups[wanted & (table.counts[groups] < most)]
+    return {table.cases[table.case[group]].name: int(table.counts[group]) for group in groups}
