@@ -186,10 +186,7 @@ class _Entry:
         for relation in {case.get("relation") for case in cases} - {None, *RELATIONS}:
             reason = f"unknown relation '{relation}': known are {', '.join(RELATIONS)}"
             self.problem(reason, "parameters", "relation")
-        tolerance = self.entry["tolerance"]
-        lower, upper = (
-            None if t is None else units.parse_percent(t) for t in map(tolerance.get, ("lower", "upper"))
-        )
+        lower, upper = (_tolerance(self.entry["tolerance"].get(side), None) for side in ("lower", "upper"))
         error = units.parse_percent(self.entry["error"]) if "error" in self.entry else None
         for check, metric, unit in self.targets:
             value = self._value(unit)
