@@ -109,10 +109,9 @@ def _costs(topology: Topology, nodes: Sequence[int]) -> list[list[int]]:
     for pu in topology.pus:
         if pu.numa_node in packages:
             packages[pu.numa_node].add(pu.package)
-    cost = []
-    for i, a in enumerate(nodes):
-        both = [topology.distance(a, b) + topology.distance(b, a) for b in nodes[:i]]
-        cost.append(
-            [1_000_000 * d + packages[a].isdisjoint(packages[b]) for d, b in zip(both, nodes, strict=False)]
-        )
-    return [[*row, 0, *(cost[j][i] for j in range(i + 1, len(nodes)))] for i, row in enumerate(cost)]
+
+    def cost(a: int, b: int) -> int:
+        both = topology.distance(a, b) + topology.distance(b, a)
+        return 1_000_000 * both + packages[a].isdisjoint(packages[b]) if a != b else 0
+
+    return [[cost(a, b) for b in nodes] for a in nodes]
