@@ -47,6 +47,13 @@ def values(record: Record | None) -> tuple[str, ...]:
     )
 
 
+def value_table(caption: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], Record]]) -> Table:
+    """Return a table of records, each after the texts of its *labels*."""
+    header = (*labels, *VALUE_HEADER)
+    numeric = {i for i, head in enumerate(header) if i >= len(labels) or head in {"threads", "size"}}
+    return Table(caption, header, [(*texts, *values(record)) for texts, record in rows], frozenset(numeric))
+
+
 def measured(records: Iterable[Record], marks: str) -> str:
     """Return the sentence on repetitions and spread below a figure; *marks* states what draws the spread."""
     counts, spreads = zip(*((r.repetitions, abs(r.spread)) for r in records), strict=True)
@@ -143,12 +150,11 @@ def _actual(placement: Mapping[str, Any]) -> str:
 def others(view: HostView) -> Table | None:
     """Return the valid records that no figure shows: counters, and checks without a figure."""
     rows = [
-        (r.check, r.metric, case(case_of(r)), r.unit, *values(r))
+        ((r.check, r.metric, case(case_of(r)), r.unit), r)
         for r in view.valid
         if r.check not in _WHOLLY_SHOWN and r.metric not in _SHOWN.get(r.check, ())
     ]
-    header = ("check", "metric", "case", "unit", *VALUE_HEADER)
-    return Table("Counters and other metrics", header, rows, frozenset(range(4, 9))) if rows else None
+    return value_table("Counters and other metrics", ("check", "metric", "case", "unit"), rows) if rows else None
 
 
 def references(view: HostView, find: References | None) -> Table | None:

@@ -9,7 +9,7 @@ from firsttouch.report import metrics
 from firsttouch.report.figures import drawing
 from firsttouch.report.metrics import Series, Way
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, banks, pu_nodes
-from firsttouch.report.tables import VALUE_HEADER, measured, values
+from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import count, number, percent, quantity, times
 
 _TITLE = "Contention for one memory bank"
@@ -52,14 +52,11 @@ def _figure(name: str, way: Way) -> Figure:
 def _positions(way: Way) -> Table:
     """Return the table of the threads that were measured on several NUMA nodes, for every bank."""
     rows = [
-        (format_list(pu_nodes(r)), format_list(banks(r)), str(r.parameters["threads"]), *values(r))
+        ((format_list(pu_nodes(r)), format_list(banks(r)), str(r.parameters["threads"])), r)
         for r in sorted(way.positions, key=lambda r: (r.parameters["threads"], pu_nodes(r), banks(r)))
     ]
-    header = ("NUMA node", "bank", "threads", *VALUE_HEADER)
-    unit = way.positions[0].unit
-    return Table(
-        f"Few threads on one NUMA node, per thread ({unit})", header, rows, frozenset(range(2, len(header)))
-    )
+    caption = f"Few threads on one NUMA node, per thread ({way.positions[0].unit})"
+    return value_table(caption, ("NUMA node", "bank", "threads"), rows)
 
 
 def _shows(each: Series, total: Series) -> tuple[str, ...]:
@@ -108,5 +105,4 @@ def _panel(name: str, title: str, series: Series, shows: str) -> Panel:
 def _table(title: str, key: str, points: dict[int, Record]) -> Table:
     unit = next(iter(points.values())).unit
     caption = f"{title}{', ' + key if key else ''} ({unit})"
-    rows = [(str(threads), *values(record)) for threads, record in points.items()]
-    return Table(caption, ("threads", *VALUE_HEADER), rows, frozenset(range(len(VALUE_HEADER) + 1)))
+    return value_table(caption, ("threads",), [((str(threads),), record) for threads, record in points.items()])

@@ -14,7 +14,7 @@ from firsttouch.report.figures import drawing as style
 from firsttouch.report.figures.drawing import INK, MUTED, SERIES
 from firsttouch.report.metrics import Curve
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table
-from firsttouch.report.tables import VALUE_HEADER, measured, values
+from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import clean, count, listed, nodes, quantity, times
 from firsttouch.units import format_bytes
 
@@ -190,11 +190,6 @@ def _mark(ax: Axes, caches: Sequence[tuple[str, int]]) -> None:
 
 
 def _table(curve: Curve) -> Table:
-    unit = curve.largest[1].unit
     stride = f", stride {format_bytes(curve.stride_bytes)}" if curve.stride_bytes else ""
-    return Table(
-        f"{_label(curve)}{stride} ({unit})",
-        ("size", *VALUE_HEADER),
-        [(format_bytes(size), *values(record)) for size, record in curve.points],
-        frozenset(range(len(VALUE_HEADER) + 1)),
-    )
+    caption = f"{_label(curve)}{stride} ({curve.largest[1].unit})"
+    return value_table(caption, ("size",), [((format_bytes(size),), record) for size, record in curve.points])

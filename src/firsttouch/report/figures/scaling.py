@@ -8,7 +8,7 @@ from firsttouch.report import speedups
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, whole
 from firsttouch.report.speedups import Study
-from firsttouch.report.tables import VALUE_HEADER, measured, values
+from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import count, number, quantity, times
 
 _TITLE = "Time of one instance by threads and memory policy"
@@ -97,10 +97,8 @@ def _panel(name: str, study: Study, shows: str) -> Panel:
 
 def _table(study: Study) -> Table:
     rows = [
-        (str(r.parameters["policy"]), str(whole(r, "threads")), speedups.scenario(r), *values(r))
-        for records in _lines(study).values()
+        ((policy, str(whole(r, "threads")), speedups.scenario(r)), r)
+        for policy, records in _lines(study).items()
         for r in records
     ]
-    header = ("policy", "threads", "scenario", *VALUE_HEADER)
-    caption = f"Time ({study.single[0].unit})"
-    return Table(caption, header, rows, frozenset({1, *range(3, len(header))}))
+    return value_table(f"Time ({study.single[0].unit})", ("policy", "threads", "scenario"), rows)

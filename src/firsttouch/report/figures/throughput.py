@@ -9,7 +9,7 @@ from firsttouch.records.schema import Record
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, whole
 from firsttouch.report.speedups import Key, pivot, scenario, total_threads
-from firsttouch.report.tables import VALUE_HEADER, measured, values
+from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import count, number, quantity
 
 _TITLE = "Throughput with the same number of reads per thread"
@@ -83,12 +83,11 @@ def _panel(name: str, title: str, runs: list[Record], shows: str) -> Panel:
 
 def _table(runs: list[Record], peaks: dict[str, Record]) -> Table:
     rows = [
-        (line, str(total_threads(r)), scenario(r), "peak" if r is peaks[line] else "", *values(r))
+        ((line, str(total_threads(r)), scenario(r), "peak" if r is peaks[line] else ""), r)
         for line, records in _lines(runs).items()
         for r in records
     ]
-    header = ("run as", "threads", "scenario", "", *VALUE_HEADER)
-    return Table(f"Throughput ({runs[0].unit})", header, rows, frozenset({1, *range(4, len(header))}))
+    return value_table(f"Throughput ({runs[0].unit})", ("run as", "threads", "scenario", ""), rows)
 
 
 def _all_peaks(studies: dict[tuple[str, str, int], list[Record]]) -> Table:
