@@ -64,7 +64,7 @@ def test_membind_and_interleaved_are_matrices_of_their_own() -> None:
 def test_the_local_bandwidth_is_that_of_one_bank() -> None:
     best = metrics.best_local(metrics.variants(view(sweep())), "copy")
     assert best is not None
-    way, nodes, record = best
+    way, _, ((nodes, _), record) = best
     assert (way.parameters["policy"], len(nodes), record.value) == ("membind", 1, 9.0)
 
 
@@ -73,7 +73,7 @@ def test_the_sweep_goes_before_a_single_cell_that_is_faster() -> None:
     ways = metrics.variants(view([*sweep(), faster]))
     best = metrics.best_local(ways, "copy")
     assert best is not None
-    assert best[2].parameters["program"] == "firsttouch-probe"
+    assert best[0].parameters["program"] == "firsttouch-probe"
     # A single cell is not drawn as a matrix: it is in a table beside the probe's value.
     assert "likwid-bench" not in {way.parameters["program"] for way in metrics.drawn(ways)}
     remote = rate(3.0, (0,), (1,), program="likwid-bench")

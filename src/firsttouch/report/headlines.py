@@ -109,7 +109,7 @@ def _latency(view: HostView) -> Iterator[Headline]:
     local = next((c for c in curves if c.local), None)
     if local is None:
         return
-    remote = metrics.worst_remote_latency([c for c in curves if c.compares(local)])
+    remote = metrics.worst_remote_latency(curves, local)
     for level in metrics.by_level(local, metrics.cache_levels(view.topology, local.pu_nodes)):
         record = level.record
         compared = f"at {format_bytes(level.size_bytes)}"
@@ -136,11 +136,10 @@ def _bandwidth(view: HostView) -> Iterator[Headline]:
         best = metrics.best_local(ways, kernel)
         if best is None:
             continue
-        way, place, record = best
-        remote = metrics.worst_remote(way, kernel)
+        way, matrix, ((place, _), record) = best
         compared = f"{nodes(place)}; {way.name}"
-        if remote is not None:
-            pus, bank, far = remote
+        if remote := matrix.worst_remote():
+            (pus, bank), far = remote
             compared = (
                 f"worst remote {quantity(far.value, far.unit)}, {nodes(pus)} to bank "
                 f"{','.join(map(str, bank))}{factor(record.value, far.value, 'less')}; {way.name}"

@@ -24,6 +24,8 @@ EACH = "thread_bandwidth"
 TOTAL = "total_bandwidth"
 #: The parameters that identify a way of measuring, in the order of its name.
 _WAY = ("program", "access", "kernel", "instructions", "stores", "pages", "policy", "effort")
+#: The parameters whose values need no name beside them.
+_NAMELESS = {"program", "access", "kernel", "policy"}
 #: Parameters that do not identify a series, because they follow from the number of threads.
 _FOLLOWING = (*_WAY, "threads", "array_bytes", "pus", "pu_nodes")
 
@@ -52,15 +54,24 @@ def ways(view: HostView) -> list[Way]:
         grouped.setdefault(key, []).append(record)
     result = []
     for key, records in sorted(grouped.items(), key=lambda item: (item[0][0] != NAME, item[0])):
-        words = (
-            f"{text} {name}" if name in {"instructions", "stores", "pages"} else text
-            for name, text in zip(_WAY, key, strict=True)
-            if text
-        )
         each = [r for r in records if r.metric == EACH]
         total = [r for r in records if r.metric == TOTAL]
-        result.append(Way(", ".join(words), _series(view, each), _series(view, total), _positions(each)))
+        name = _way_name(dict(zip(_WAY, key, strict=True)))
+        result.append(Way(name, _series(view, each), _series(view, total), _positions(each)))
     return [way for way in result if way.each or way.total]
+
+
+def _way_name(parameters: Mapping[str, Any]) -> str:
+    """Return a way of measuring as a title."""
+    words = []
+    for key, value in parameters.items():
+        text = clean(plain(value))
+        if key in {"instructions", "stores", "pages"}:
+            # "compiler": the program does not reveal what the compiler chose.
+            words.append(f"{key} by the compiler" if text == "compiler" else text and f"{text} {key}")
+        else:
+            words.append(text if key in _NAMELESS else text and f"{key.replace('_', ' ')} {text}")
+    return ", ".join(filter(None, words))
 
 
 def _series(view: HostView, records: Iterable[Record]) -> Series:
@@ -101,6 +112,8 @@ KERNELS = ("copy", "scale", "add", "triad")
 _WITHIN = ("kernel", "pu_nodes", "bank", "banks", "threads", "array_bytes", "pus", "stands_for")
 
 Nodes = tuple[int, ...]
+#: PU-set and bank, and the record.
+Cell = tuple[tuple[Nodes, Nodes], Record]
 
 
 @dataclass(frozen=True)
@@ -120,13 +133,30 @@ class Matrix:
         """The banks."""
         return sorted({bank for _, bank in self.cells}, key=lambda nodes: (len(nodes), nodes))
 
-    def local(self) -> list[tuple[tuple[Nodes, Nodes], Record]]:
-        """Return the cells whose PUs and memory are on the same NUMA nodes."""
-        return [(place, r) for place, r in self.cells.items() if place[0] == place[1]]
+    def local(self) -> list[Cell]:
+        """Return the cells whose PUs and memory are on the same NUMA nodes, of the smallest PU-sets only.
 
-    def remote(self) -> list[tuple[tuple[Nodes, Nodes], Record]]:
+        More PUs do not make a bank faster.
+        """
+        cells = [(place, r) for place, r in self.cells.items() if place[0] == place[1]]
+        smallest = min((len(place[0]) for place, _ in cells), default=0)
+        return [cell for cell in cells if len(cell[0][0]) == smallest]
+
+    def remote(self) -> list[Cell]:
         """Return the cells whose PUs and memory share no NUMA node."""
-        return [(place, r) for place, r in self.cells.items() if not set(place[0]) & set(place[1])]
+        return [cell for cell in self.cells.items() if not set(cell[0][0]) & set(cell[0][1])]
+
+    def best_local(self) -> Cell | None:
+        """Return the local cell with the highest bandwidth."""
+        return max(self.local(), key=_value, default=None)
+
+    def worst_remote(self) -> Cell | None:
+        """Return the cell with the lowest bandwidth among the remote ones."""
+        return min(self.remote(), key=_value, default=None)
+
+
+def _value(cell: Cell) -> float:
+    return cell[1].value
 
 
 @dataclass(frozen=True)
@@ -139,16 +169,7 @@ class Variant:
     @property
     def name(self) -> str:
         """The way of measuring as a title: ``likwid-bench, avx512 instructions, regular stores, membind``."""
-        words = []
-        for key, value in self.parameters.items():
-            if key in {"program", "policy"}:
-                words.append(plain(value))
-            elif key in {"instructions", "stores", "pages"}:
-                # "compiler": the program does not reveal what the compiler chose.
-                words.append(f"{key} by the compiler" if value == "compiler" else f"{plain(value)} {key}")
-            else:
-                words.append(f"{key.replace('_', ' ')} {plain(value)}")
-        return ", ".join(filter(None, words)) or "bandwidth"
+        return _way_name(self.parameters) or "bandwidth"
 
     @property
     def by_probe(self) -> bool:
@@ -191,38 +212,27 @@ def drawn(ways: list[Variant]) -> list[Variant]:
     rest = [way for way in ways if way not in probe]
     return [
         *probe,
-        *(way for way in rest if not probe or any(m.cells.keys() - dict(m.local()) for m in way.matrices)),
+        *(way for way in rest if not probe or any(row != bank for m in way.matrices for row, bank in m.cells)),
     ]
 
 
-def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Nodes, Record] | None:
-    """Return the way, NUMA nodes and record of the highest local bandwidth of *kernel*.
+def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Matrix, Cell] | None:
+    """Return the way, matrix and cell of the highest local bandwidth of *kernel*.
 
-    Only the smallest PU-sets count, because more PUs do not make a bank faster. Of several ways of measuring, the
-    one with the most cells counts.
+    Of several ways of measuring, the one with the smallest PU-sets counts, then the one with the most cells.
     """
     candidates = [
-        (variant, place[0], record, len(matrix.cells))
-        for variant in ways
-        for matrix in variant.matrices
-        if matrix.kernel == kernel
-        for place, record in matrix.local()
+        (way, matrix, cell)
+        for way in ways
+        for matrix in way.matrices
+        if matrix.kernel == kernel and (cell := matrix.best_local())
     ]
-    smallest = min((len(nodes) for _, nodes, _, _ in candidates), default=0)
-    candidates = [item for item in candidates if len(item[1]) == smallest]
-    best = max(candidates, key=lambda item: (item[3], item[0].by_probe, item[2].value), default=None)
-    return best[:3] if best else None
 
+    # A candidate is (way, matrix, ((PU-set, bank), record)).
+    def order(item: tuple[Variant, Matrix, Cell]) -> tuple[int, int, bool, float]:
+        return (-len(item[2][0][0]), len(item[1].cells), item[0].by_probe, _value(item[2]))
 
-def worst_remote(variant: Variant, kernel: str) -> tuple[Nodes, Nodes, Record] | None:
-    """Return PU-set, bank and record of the lowest remote bandwidth of *kernel*, measured the same way."""
-    candidates = [
-        (*place, record)
-        for matrix in variant.matrices
-        if matrix.kernel == kernel
-        for place, record in matrix.remote()
-    ]
-    return min(candidates, key=lambda item: item[2].value, default=None)
+    return max(candidates, key=order, default=None)
 
 
 # ----------------------------------------------------------------------
@@ -262,10 +272,6 @@ class Curve:
         stride = dict(self.way).get("stride_bytes")
         return stride if isinstance(stride, int) else None
 
-    def compares(self, other: Curve) -> bool:
-        """Return whether two curves were measured in the same way."""
-        return (self.program, self.way) == (other.program, other.way)
-
     @property
     def largest(self) -> tuple[int, Record]:
         """The largest size (bytes) and its record."""
@@ -299,9 +305,9 @@ def _curve_order(curve: Curve) -> tuple[Any, ...]:
     return (not curve.local, by_others, curve.pu_nodes, curve.bank, curve.program, str(curve.way))
 
 
-def worst_remote_latency(candidates: Sequence[Curve]) -> Curve | None:
-    """Return the curve to a remote bank with the highest latency at its largest size."""
-    remote = [c for c in candidates if not c.local]
+def worst_remote_latency(curves: Sequence[Curve], local: Curve) -> Curve | None:
+    """Return the curve to a remote bank with the highest latency at its largest size, measured as *local* was."""
+    remote = [c for c in curves if not c.local and (c.program, c.way) == (local.program, local.way)]
     return max(remote, key=lambda c: c.largest[1].value, default=None)
 
 

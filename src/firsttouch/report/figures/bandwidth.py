@@ -61,23 +61,21 @@ def _figure(name: str, view: HostView, way: Variant) -> Figure:
 
 
 def _shows(matrix: Matrix) -> str:
-    local, remote = matrix.local(), matrix.remote()
-    if local:
-        smallest = min(len(place[0]) for place, _ in local)
-        best = max((item for item in local if len(item[0][0]) == smallest), key=lambda item: item[1].value)
-        text = f"{matrix.kernel}: local {quantity(best[1].value, best[1].unit)} ({nodes(best[0][0])})"
-        others = [r.value for place, r in local if len(place[0]) == smallest]
-        if len(others) > 1:
-            text += f", all local ones {span(others)}"
-        if not remote:
-            return f"{text}; no remote pair was measured."
-        (row, bank), worst = min(remote, key=lambda item: item[1].value)
-        text += f"; the slowest remote pair, {nodes(row)} to bank {format_list(bank)}, has "
-        text += quantity(worst.value, worst.unit)
-        return text + (f", {times(best[1].value / worst.value)} less." if worst.value > 0 else ".")
-    (row, bank), best_remote = max(remote or list(matrix.cells.items()), key=lambda item: item[1].value)
-    value = quantity(best_remote.value, best_remote.unit)
-    return f"{matrix.kernel}: at most {value}, {nodes(row)} to bank {format_list(bank)}; none is local."
+    best, worst = matrix.best_local(), matrix.worst_remote()
+    if best is None:
+        (row, bank), record = max(matrix.remote() or matrix.cells.items(), key=lambda cell: cell[1].value)
+        value = quantity(record.value, record.unit)
+        return f"{matrix.kernel}: at most {value}, {nodes(row)} to bank {format_list(bank)}; none is local."
+    (row, _), record = best
+    text = f"{matrix.kernel}: local {quantity(record.value, record.unit)} ({nodes(row)})"
+    if len(local := matrix.local()) > 1:
+        text += f", all local ones {span(r.value for _, r in local)}"
+    if worst is None:
+        return f"{text}; no remote pair was measured."
+    (row, bank), far = worst
+    text += f"; the slowest remote pair, {nodes(row)} to bank {format_list(bank)}, has "
+    text += quantity(far.value, far.unit)
+    return text + (f", {times(record.value / far.value)} less." if far.value > 0 else ".")
 
 
 def _panel(name: str, matrix: Matrix, *, unit: str, highest: float) -> Panel:

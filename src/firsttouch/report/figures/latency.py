@@ -67,7 +67,7 @@ def _chosen(random: Sequence[Curve], sequential: Sequence[Curve]) -> list[Curve]
     These two are one by another program and the first sequential one.
     """
     first = random[0]
-    remote = metrics.worst_remote_latency([c for c in random if c.compares(first)])
+    remote = metrics.worst_remote_latency(random, first)
     here = [c for c in (*random, *sequential) if (c.pu_nodes, c.bank) == (first.pu_nodes, first.bank)]
     others = [c for c in here if c.metric == metrics.RANDOM and c.program != first.program]
     hidden = [c for c in here if c.metric == metrics.SEQUENTIAL]
@@ -104,7 +104,7 @@ def _shows(random: Sequence[Curve], sequential: Sequence[Curve], caches: Sequenc
             f"and {quantity(high.value, high.unit)} at {format_bytes(large)}."
         ]
     here = dict(first.points)
-    remote = metrics.worst_remote_latency([c for c in random if c.compares(first)])
+    remote = metrics.worst_remote_latency(random, first)
     if remote is not None and first.local:
         size, far = remote.largest
         if size in here and here[size].value > 0:
