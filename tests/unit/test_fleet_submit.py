@@ -6,7 +6,7 @@ import json
 import pytest
 
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.fleet import campaigns, slurm, state, submit
+from firsttouch.fleet import campaigns, journal, slurm, state, submit
 
 pytestmark = pytest.mark.unit
 
@@ -112,3 +112,64 @@ def test_submissions_of_before_are_read(campaign):
     file.parent.mkdir()
     file.write_text(json.dumps({"job": "7", "count": 1, "hosts": ["n1"], "time": "2026-01-01T00:00:00+00:00"}))
     assert [gap.host for gap in state.state(campaign).gaps] == ["n1"]
+
+
+@pytest.fixture
+def named(monkeypatch, tmp_path):
+    """A campaign called c in the folder for results, with jobs 101 and 102 for n1 and n2."""
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
+    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path))
+    fields = {"system": "amd-opteron", "dataset": "lambda", "aligners": (), "repetitions": 1}
+    folder = tmp_path / "campaigns" / "c"
+    campaign = campaigns.create(campaigns.plan("validate", folder, **fields, only=["topology"]))
+    for job, host in (("101", "n1"), ("102", "n2")):
+        journal.note(folder, job, 1, [host])
+    return campaign
+
+
+def test_campaigns_are_listed_with_an_error_for_an_unreadable_one(named, run_cli):
+    status, out, err = run_cli("campaign", "list", "--json")
+    assert (status, err) == (0, "")
+    (row,) = json.loads(out)["campaigns"]
+    assert row == {"name": "c", "kind": "validate", "system": "amd-opteron", "created": named.created, "hosts": []}
+    (named.folder.parent / "broken").mkdir()
+    (named.folder.parent / "broken" / "campaign.json").write_text("{")
+    status, out, err = run_cli("campaign", "list")
+    assert (status, "amd-opteron" in out, err.count("\n")) == (2, True, 1)
+    assert "broken/campaign.json: not a campaign" in err
+
+
+def test_the_status_has_the_jobs_and_what_is_missing(named, run_cli, stand_in):
+    stand_in("sacct", "true")
+    stand_in("squeue", "echo 101 RUNNING 0; echo 102 COMPLETED 0")
+    status, out, err = run_cli("campaign", "status", "c")
+    assert (status, err) == (1, "")
+    assert "0 of 0 steps are finished" in out
+    assert "- n2: it did not take part: job 102" in out
+    assert out.endswith("\njobs: 1 running\n")
+    document = json.loads(run_cli("campaign", "status", "c", "--json")[1])
+    assert document["jobs"] == {"101": "RUNNING"}
+    assert not list(named.folder.glob("report*"))
+    stand_in("squeue", "exit 1")
+    assert "does not answer" in run_cli("campaign", "status", "c")[1]
+
+
+def test_cancel_ends_the_jobs_that_wait_or_run_and_no_others(named, run_cli, stand_in, tmp_path):
+    stand_in("squeue", "echo 101 RUNNING 0; echo 102 PENDING 0; echo 103 COMPLETED 0")
+    stand_in("scancel", f'echo "$*" >>{tmp_path}/cancelled')
+    assert run_cli("campaign", "cancel", "c", "--dry-run") == (0, "scancel 101 102\n", "")
+    assert not (tmp_path / "cancelled").exists()
+    status, out, _ = run_cli("campaign", "cancel", "c", "--json")
+    assert (status, json.loads(out)["cancelled"]) == (0, ["101", "102"])
+    assert (tmp_path / "cancelled").read_text() == "101 102\n"
+    stand_in("squeue", "true")
+    assert run_cli("campaign", "cancel", "c") == (0, "no job of c waits or runs\n", "")
+    stand_in("squeue", "exit 1")
+    assert run_cli("campaign", "cancel", "c")[0] == 1
+    assert (tmp_path / "cancelled").read_text() == "101 102\n"
+
+
+def test_an_unknown_campaign_is_answered_with_those_there_are(named, run_cli):
+    for action in ("status", "cancel", "collect"):
+        status, _, err = run_cli("campaign", action, "d")
+        assert (status, err) == (2, "firsttouch: error: no campaign 'd': there are c\n")

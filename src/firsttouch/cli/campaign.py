@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from tabulate import tabulate
+
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.cases import aligners_of
@@ -23,7 +25,7 @@ from firsttouch.fleet import campaigns, collect, drain, journal, slurm, submit
 from firsttouch.fleet.campaigns import KINDS, Campaign
 from firsttouch.fleet.journal import Journal
 from firsttouch.fleet.run import Outcome, run
-from firsttouch.fleet.state import missing_of
+from firsttouch.fleet.state import missing_of, overview, state
 from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import unfolded
@@ -45,6 +47,9 @@ EXAMPLES = """\
   firsttouch campaign run validate --system amd-opteron --drain
   firsttouch campaign submit validate --system amd-opteron --hosts 'n[001-200]'
   firsttouch campaign submit characterize --hosts n7,n9 --sbatch=--time=8:00:00
+  firsttouch campaign list
+  firsttouch campaign status validate-2026-05-04T09-00-00-4711
+  firsttouch campaign cancel validate-2026-05-04T09-00-00-4711 --dry-run
   firsttouch campaign collect strategy-1234
   firsttouch campaign collect /scratch/campaigns/validate-77 --json"""
 
@@ -79,8 +84,20 @@ def register(subparsers: options.Subparsers) -> None:
         "--wait", action="store_true", help="also submit jobs for hosts that are down or drained"
     )
     submitting.set_defaults(run=submit_hosts)
+    listing = options.action(actions, "list", "list the campaigns in the folder for results", EXAMPLES)
+    listing.set_defaults(run=list_campaigns)
+    summary = "show what is finished, waiting and missing; exit status 1 if something is missing"
+    asking = options.action(actions, "status", summary, EXAMPLES)
+    _add_name(asking)
+    asking.set_defaults(run=show_status)
+    cancelling = options.action(
+        actions, "cancel", "cancel its waiting and running jobs; what they measured is kept", EXAMPLES
+    )
+    _add_name(cancelling)
+    cancelling.add_argument("--dry-run", action="store_true", help="show the command, do not run it")
+    cancelling.set_defaults(run=cancel_jobs)
     collecting = options.action(actions, "collect", "report the results, and what is missing", EXAMPLES)
-    collecting.add_argument("campaign", metavar="CAMPAIGN", help="name or folder of the campaign")
+    _add_name(collecting)
     collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
     options.add(collecting, "--drain", help="validate: drain the hosts that fail in Slurm")
     options.add(collecting, "--reservation")
@@ -89,6 +106,10 @@ def register(subparsers: options.Subparsers) -> None:
     )
     _add_again(collecting)
     collecting.set_defaults(run=collect_campaign)
+
+
+def _add_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("campaign", metavar="CAMPAIGN", help="name or folder of the campaign")
 
 
 def _add_again(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +143,9 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step", action="append", metavar="PATTERN", help="only steps whose names match (--dry-run lists them)"
     )
-    parser.add_argument("--campaign", metavar="C", help="name or folder of the campaign (default: a new one)")
+    parser.add_argument(
+        "--campaign", metavar="CAMPAIGN", help="name or folder of the campaign (default: a new one)"
+    )
 
 
 def run_here(args: argparse.Namespace) -> int:
@@ -324,13 +347,72 @@ def _hosts(given: str) -> list[str]:
     return hosts
 
 
+def list_campaigns(args: argparse.Namespace) -> int:
+    """Print the campaigns, oldest first; unreadable ones are named on standard error (exit 2)."""
+    rows: list[dict[str, Any]] = []
+    status = 0
+    for name in campaigns.names():
+        try:
+            campaign = campaigns.read(campaigns.folder_of(name))
+        except BadInput as error:
+            say(f"firsttouch: error: {error}")
+            status = error.exit_status
+            continue
+        described = {key: getattr(campaign, key) for key in ("kind", "system", "created")}
+        rows.append({"name": name, **described, "hosts": [host.host for host in campaign.hosts()]})
+    rows.sort(key=lambda row: str(row["created"]))
+    if args.json:
+        options.print_json({"campaigns": rows})
+    else:
+        shown = [{**row, "hosts": len(row["hosts"])}.values() for row in rows]
+        print(tabulate(shown, ("campaign", "kind", "system", "created", "hosts")))
+    return status
+
+
+def show_status(args: argparse.Namespace) -> int:
+    """Print what is finished, waiting and missing, without writing a report; 1 if something is missing."""
+    campaign = campaigns.existing(args.campaign)
+    campaign_state = state(campaign)
+    jobs = slurm.unended(journal.jobs(campaign.folder))
+    if args.json:
+        options.print_json({**campaign_state.to_dict(), "jobs": jobs})
+    else:
+        print(overview(campaign_state, ()))
+        if jobs is None:
+            print("\nSlurm's queue (squeue) does not answer: which jobs wait or run is unknown.")
+        elif jobs:
+            counts = Counter(word.lower() for word in jobs.values())
+            print(f"\njobs: {', '.join(f'{count} {word}' for word, count in counts.items())}")
+    return 0 if campaign_state.whole else 1
+
+
+def cancel_jobs(args: argparse.Namespace) -> int:
+    """Cancel the jobs that measure. The job that collects then begins, and reports what is missing."""
+    campaign = campaigns.existing(args.campaign)
+    jobs = slurm.unended(journal.jobs(campaign.folder))
+    if jobs is None:
+        raise RunFailed("Slurm's queue (squeue) does not answer: nothing was cancelled")
+    argv = ["scancel", *sorted(jobs, key=int)]
+    if jobs and not args.dry_run:
+        slurm.run(argv)
+    if args.json:
+        options.print_json({"campaign": str(campaign.folder), "cancelled": [] if args.dry_run else argv[1:]})
+    elif not jobs:
+        print(f"no job of {campaign.name} waits or runs")
+    elif args.dry_run:
+        print(" ".join(argv))
+    else:
+        print(f"jobs that are cancelled: {', '.join(argv[1:])}")
+    return 0
+
+
 def collect_campaign(args: argparse.Namespace) -> int:
     """Report the results; 0 if all are there and good, 1 if not, or the verdicts' status."""
     folder = campaigns.folder_of(args.campaign)
     number = re.search(r"-(\d+)\Z", folder.name)
     if number and not folder.exists() and (tries := slurm.accounted([number[1]])):
         raise BadInput(f"no campaign: {tries[-1].text} and wrote nothing: its output shows why", file=folder)
-    campaign = campaigns.read(folder)
+    campaign = campaigns.existing(args.campaign)
     collected = collect.collect(campaign, draw=not args.no_figures)
     if args.json:
         options.print_json({**collected.state.to_dict(), "verdicts": [v.to_dict() for v in collected.verdicts]})

@@ -141,6 +141,19 @@ def folder_of(given: str) -> Path:
     return paths.results() / "campaigns" / given
 
 
+def names() -> list[str]:
+    """Return the names of the campaigns in the folder for results."""
+    return sorted(file.parent.name for file in (paths.results() / "campaigns").glob("[!.]*/campaign.json"))
+
+
+def existing(given: str) -> Campaign:
+    """Return the campaign that *given* names or is the path of; raises BadInput, with all names, if none is."""
+    folder = folder_of(given)
+    if "/" not in given and not folder.exists():
+        raise BadInput(none_such("campaign", given, names()))
+    return read(folder)
+
+
 def plan(
     kind: str,
     folder: Path,

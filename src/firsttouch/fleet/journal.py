@@ -303,6 +303,11 @@ def submissions(folder: Path, damage: list[str] | None = None) -> list[Submissio
     return sorted(by_job.values(), key=lambda s: s.time)
 
 
+def jobs(folder: Path) -> set[str]:
+    """Return the numbers of the jobs that were submitted to measure."""
+    return {submission.job for submission in submissions(folder) if submission.job}
+
+
 def _read(file: Path) -> Submission:
     data = json.loads(file.read_bytes())
     submission = Submission(**{**data, "hosts": tuple(data["hosts"])})

@@ -25,7 +25,6 @@ from firsttouch.fleet.journal import create_exclusive
 BEAT = 20.0
 GONE = 600.0
 _FILE = re.compile(r"(.+)\.(\d+)(\.free)?")
-_ENDING = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Leases:
             return False
         if holder.job and (jobs := slurm.active([holder.job])) is not None:
             state, restarts = jobs.get(holder.job, ("", 0))
-            if not state or state == "PENDING" or state in _ENDING or restarts != holder.restarts:
+            if not state or state == "PENDING" or state in slurm.ENDING or restarts != holder.restarts:
                 return False
             if holder.hosts == 1:
                 return True

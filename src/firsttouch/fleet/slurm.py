@@ -27,6 +27,8 @@ _UNKNOWN = re.compile(r"invalid job id|job/step already completing", re.IGNORECA
 _KEPT = frozenset(
     {"SLURM_CONF", "SBATCH_PARTITION", "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_TIMELIMIT"}
 )
+#: States of a job that has ended or is about to.
+ENDING = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
 NO_SLURM = "there is no Slurm here: 'sbatch' is not on PATH"
 
 
@@ -114,6 +116,14 @@ def active(jobs: Iterable[str]) -> Mapping[str, tuple[str, int]] | None:
     except RunFailed as error:
         return {} if _UNKNOWN.search(str(error)) else None
     return {job: (state, int(restarts)) for job, state, restarts in rows if restarts.isdecimal()}
+
+
+def unended(jobs: Iterable[str]) -> Mapping[str, str] | None:
+    """Return the states of those of *jobs* (arrays: of all elements) that wait or run, None without an answer."""
+    states = active(jobs)
+    if states is None:
+        return None
+    return {job: state for job, (state, _) in states.items() if job.isdecimal() and state not in ENDING}
 
 
 def accounted(jobs: Iterable[str]) -> list[Ended] | None:
