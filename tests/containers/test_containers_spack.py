@@ -12,13 +12,14 @@ import os
 import subprocess
 import sys
 import threading
+import tomllib
 
 import pytest
 import yaml
 from archspec import cpu
 
 from factories.processes import load_script
-from firsttouch import __version__, paths
+from firsttouch import paths
 from firsttouch.systems.definition import available
 
 SPACK = paths.ROOT / "spack-env"
@@ -52,7 +53,8 @@ def arguments(folder, **given):
 
 def test_versions_are_pinned_in_one_place():
     assert all("@" in spec for spec in DESCRIBED["specs"])
-    assert SPECS["firsttouch"] == __version__
+    project = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())
+    assert SPECS["firsttouch"] == project["tool"]["hatch"]["version"]["fallback-version"]
     for recipe in RECIPES:
         name = recipe.parent.name.replace("_", "-")
         assert f'version("{SPECS[name]}"' in recipe.read_text()

@@ -2,6 +2,7 @@
 """The command line: help, exit statuses, one line of error, one JSON document, readers that go away."""
 
 import argparse
+import importlib.metadata
 import json
 import re
 import shlex
@@ -158,7 +159,16 @@ def test_other_shells_have_completion_scripts(run_cli, shell):
 
 
 def test_version(run_cli):
-    assert run_cli("--version")[:2] == (0, f"firsttouch {cli.__version__}\n")
+    names = {"firsttouch": "firsttouch", "firsttouch-probe": "firsttouch-probe", "ReFrame": "ReFrame-HPC"}
+    lines = [f"{name} {installed(package)}\n" for name, package in names.items()]
+    assert run_cli("--version")[:2] == (0, "".join(lines))
+
+
+def installed(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
 
 
 @pytest.mark.parametrize(

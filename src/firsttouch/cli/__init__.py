@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from firsttouch import __version__
+from firsttouch import __version__, installed_version
 from firsttouch.errors import CANNOT_HERE, STOPPING, CannotHere, FirstTouchError, did_you_mean, one_line
 
 #: Task -> command -> its line in the help. `firsttouch COMMAND` imports the module of that command only.
@@ -125,7 +125,13 @@ class _PrintCompletion(argparse.Action):
 def parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser of *commands*; without any, it has the names of all and can print help and errors."""
     top = _Top(prog="firsttouch", description=DESCRIPTION)
-    top.add_argument("-V", "--version", action="version", version=f"firsttouch {__version__}")
+    versions = {
+        "firsttouch": __version__,
+        "firsttouch-probe": installed_version("firsttouch_probe"),
+        "ReFrame": installed_version("reframe_hpc"),
+    }
+    lines = "\n".join(f"{name} {version or '(not installed)'}" for name, version in versions.items())
+    top.add_argument("-V", "--version", action="version", version=lines)
     top.add_argument(
         "--print-completion",
         action=_PrintCompletion,
