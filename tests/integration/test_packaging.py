@@ -91,7 +91,7 @@ def test_probe_measures_where_nothing_else_is(environment, tmp_path):
 
 
 def test_probe_is_used_without_activating_the_environment(environment, tmp_path):
-    program = "from firsttouch.benchmarks import probe; print(probe.program())"
+    program = "from firsttouch.host.topology import probe_program; print(probe_program())"
     clean = {"PATH": os.defpath, "HOME": str(tmp_path)}
     program_path = output(environment / "bin/python", "-I", "-c", program, cwd=tmp_path, env=clean)
     assert program_path.strip() == str(environment / "bin/firsttouch-probe")
