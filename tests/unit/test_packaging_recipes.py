@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipes of packaging/ and CITATION.cff agree with pyproject.toml."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from firsttouch.paths import ROOT
+
+pytestmark = pytest.mark.unit
+
+PACKAGING = ROOT / "packaging"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+RELEASE = PROJECT["tool"]["hatch"]["version"]["fallback-version"]
+LMOD = Path("/usr/share/lmod/lmod/libexec/lmod")
+MODULES = shutil.which("modulecmd.tcl", path="/usr/share/modules/libexec:/usr/lib/x86_64-linux-gnu")
+
+
+def test_recipes_name_the_release():
+    (easyconfig,) = PACKAGING.glob("easybuild/firsttouch-*.eb")
+    assert easyconfig.name.startswith(f"firsttouch-{RELEASE}-")
+    assert f"\nversion = '{RELEASE}'\n" in easyconfig.read_text()
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == RELEASE
+    recipe = yaml.safe_load((PACKAGING / "conda/recipe.yaml").read_text())
+    assert f'default="{RELEASE}"' in recipe["context"]["version"]
+
+
+def test_recipes_name_the_probe():
+    (version,) = re.findall(
+        r"project\(firsttouch-probe VERSION (\S+)", (ROOT / "probe/CMakeLists.txt").read_text()
+    )
+    (easyconfig,) = PACKAGING.glob("easybuild/firsttouch-*.eb")
+    assert f"('firsttouch_probe', '{version}'" in easyconfig.read_text()
+    recipe = yaml.safe_load((PACKAGING / "conda/recipe.yaml").read_text())
+    assert recipe["outputs"][0]["package"] == {"name": "firsttouch-probe", "version": version}
+
+
+def test_conda_packages_are_those_of_the_wheel():
+    recipe = yaml.safe_load((PACKAGING / "conda/recipe.yaml").read_text())
+    listed = {line.replace(" ", "") for line in recipe["outputs"][1]["requirements"]["run"]}
+    needed = {line.lower() for line in PROJECT["project"]["dependencies"]}
+    # conda-forge's name of the package without Qt.
+    renamed = {line.replace("matplotlib>", "matplotlib-base>") for line in needed}
+    assert listed == renamed | {f"python{PROJECT['project']['requires-python']}", "__linux"}
+
+
+@pytest.mark.parametrize("command", [[LMOD], ["tclsh", MODULES]], ids=["lmod", "environment-modules"])
+def test_module_puts_the_programs_on_path(command, tmp_path):
+    if not command[-1] or not Path(command[-1]).exists():
+        pytest.skip("this implementation of modules is not installed")
+    folder = tmp_path / "modules" / "firsttouch"
+    folder.mkdir(parents=True)
+    shutil.copy2(PACKAGING / "modulefiles/firsttouch", folder / RELEASE)
+    environment = {"PATH": os.defpath, "MODULEPATH": str(folder.parent), "FIRSTTOUCH_PREFIX": "/prefix"}
+    argv = [*command, "bash", "load", f"firsttouch/{RELEASE}"]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert re.search(rf"^(export )?PATH=/prefix/{re.escape(RELEASE)}/bin:", done.stdout, re.MULTILINE), done.stderr
