@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from firsttouch import paths
 from firsttouch.datasets import store, synthetic
@@ -98,10 +99,7 @@ def download(url: str, part: Path, progress: Progress, *, limit: int | None = No
 
 def _attempt(url: str, part: Path, progress: Progress, limit: int | None) -> None:
     """Request the bytes that *part* lacks; raises _Interrupted if the transfer stops early."""
-    # These are slow to import, and a dataset in the store needs no network.
-    from urllib.parse import urlsplit  # noqa: PLC0415
-
-    import requests  # noqa: PLC0415
+    import requests  # noqa: PLC0415 (slow to import, and a dataset in the store needs no network)
 
     begun = _begun(part, url, limit)
     size = _size(part) if begun else 0

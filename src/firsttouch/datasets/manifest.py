@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from firsttouch import paths
 from firsttouch.documents import Document, parse_toml, read_text
@@ -223,8 +224,6 @@ def _check_schema(document: Document) -> None:
 
 
 def _is_url(text: str) -> bool:
-    from urllib.parse import urlsplit  # noqa: PLC0415 (slow to import, and most manifests name no URL)
-
     try:
         return bool(urlsplit(text).hostname) and urlsplit(text).port != 0
     except ValueError:
