@@ -18,7 +18,7 @@ def named(fits):
 
 def has_large_batches(program):
     """Return whether an aligner chooses the size of its batches itself."""
-    return bool(program.batch_bytes or program.batch_reads)
+    return bool(program.batch.text or program.batch.records)
 
 
 def records(file):

@@ -104,8 +104,8 @@ def starts(program, mates):
         records += 1
         bases += sum(len(r.split(b"\n")[1]) for r in together)
         text += len(together[0])
-        wanted = BATCH_BASES if program.batch_bases else 0
-        if bases >= wanted and text >= program.batch_bytes and records % (program.batch_reads or 1) == 0:
+        wanted = BATCH_BASES if program.batch.bases else 0
+        if bases >= wanted and text >= program.batch.text and records % (program.batch.records or 1) == 0:
             firsts.append(number)
             records = bases = text = 0
     return [n for n in firsts if n < len(mates[0])]
@@ -172,7 +172,7 @@ def test_batches_that_cannot_be_made_smaller_begin_where_the_file_says(program, 
     reference, _ = phage
     genome = "".join(reference.read_text().split("\n")[1:])
     rng = random.Random(2)  # noqa: S311
-    near = pairs(genome, max(program.batch_reads, program.batch_bytes // 60), 36, rng)
+    near = pairs(genome, max(program.batch.records, program.batch.text // 60), 36, rng)
     begin = (*starts(program, near), len(near[0]))[1]
     mates = [
         [*n[:begin], *far] for n, far in zip(near, pairs(genome, 2000, 36, rng, apart=(800, 950)), strict=True)

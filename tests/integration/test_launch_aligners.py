@@ -90,7 +90,7 @@ def test_the_output_is_that_of_one_instance(installed, genome, form, tmp_path, t
         if instances > work.reads.batches.count:
             with pytest.raises(CannotHere, match="too few for"):
                 launch.run(now, scenario(instances, threads), Output(out), timeout=100)
-            assert installed.batch_reads
+            assert installed.batch.records
             continue
         result = launch.run(now, scenario(instances, threads), Output(out), timeout=100)
         lines = [line for line in out.read_text().splitlines() if line[:1] != "@" or line[3:4] != "\t"]
@@ -107,7 +107,7 @@ def test_batches_that_cannot_be_made_smaller(installed, phage, tmp_path, tmp_pat
     reference, _ = phage
     genome = "".join(reference.read_text().split("\n")[1:])
     rng = random.Random(2)  # noqa: S311
-    near = pairs(genome, max(installed.batch_reads, installed.batch_bytes // 60), 36, rng)
+    near = pairs(genome, max(installed.batch.records, installed.batch.text // 60), 36, rng)
     far = pairs(genome, 3000, 36, rng, apart=(800, 950))
     files = written(tmp_path, [n + f for n, f in zip(near, far, strict=True)])
     work = replace(launch.prepare(installed, built(installed, reference, tmp_path_factory), files), summed=True)

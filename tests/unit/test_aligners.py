@@ -9,6 +9,7 @@ import pytest
 from firsttouch import paths
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.genomics import aligners
+from firsttouch.genomics.reads import BatchRule
 from firsttouch.paths import ROOT
 from firsttouch.records import atomic_files
 
@@ -83,7 +84,7 @@ def test_every_aligner_can_say_its_argv(name, mates):
     assert not [word for word in words if "{" in word]
     assert any("idx" in word for word in words)
     assert "7" in words
-    assert ("99" in words) == (aligner.batch_bases > 0)
+    assert ("99" in words) == (aligner.batch.bases > 0)
     assert {mate for step in aligner.steps(mates) for mate in aligner.mates_of(step)} == set(range(mates))
     for step, argv in zip(aligner.steps(mates), steps, strict=True):
         assert [argv.count(r) for r in ("r1", "r2")] == [
@@ -130,7 +131,7 @@ def test_argv_and_need(aln):
     ]
     assert [aln.mates_of(step) for step in aln.steps(2)] == [(1,), (0, 1)]
     assert aln.need(1000).of(3) == 1000 + 200_000_000 + 3 * 2**20
-    assert (aln.batch_bases, aln.batch_reads, aln.batch_bytes) == (100, 0, 0)
+    assert aln.batch == BatchRule(bases=100)
 
 
 def test_a_read_file_that_a_step_needs_must_be_given(aln):

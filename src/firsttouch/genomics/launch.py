@@ -22,7 +22,7 @@ from firsttouch.execution.process_runner import Job, Outcome, Watching, run_toge
 from firsttouch.genomics import feed, sam
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.outputs import Output
-from firsttouch.genomics.reads import BatchRule, Reads, recall, remember
+from firsttouch.genomics.reads import Reads, recall, remember
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.placement import Scenario
@@ -149,8 +149,9 @@ def prepare(
     """
     aligner.version()
     aligner.index_bytes(index)
-    bases = batch_bases if batch_bases is not None and aligner.batch_bases else aligner.batch_bases
-    rule = BatchRule(bases, aligner.batch_reads, aligner.batch_bytes)
+    rule = aligner.batch
+    if batch_bases is not None and rule.bases:
+        rule = replace(rule, bases=batch_bases)
     checked = recall(files, rule) if remembered else None
     if checked is None:
         from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)

@@ -16,6 +16,7 @@ from typing import Any
 from firsttouch import documents, paths
 from firsttouch.errors import BadInput, Missing, RunFailed, none_such
 from firsttouch.execution.process_runner import child, last_lines
+from firsttouch.genomics.reads import BatchRule
 from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import locked
 from firsttouch.scenarios.memory_fit import Need
@@ -30,6 +31,7 @@ SAME = ("exact", "settled")
 _WORDS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
 _STEPS = {"type": "array", "items": _WORDS, "minItems": 1}
 _WORD = {"type": "string", "minLength": 1}
+_BYTES = _WORD | {"quantity": "bytes"}
 _COUNT = {"type": "integer", "minimum": 1}
 
 
@@ -45,13 +47,13 @@ def _table(required: dict[str, Any], optional: dict[str, Any] | None = None) -> 
 SCHEMA: dict[str, Any] = _table(
     {
         "program": _WORD,
-        "version": _table({"argv": _WORDS, "pattern": _WORD}),
+        "version": _table({"argv": _WORDS, "pattern": _WORD | {"regex": True}}),
         "index": _table({"argv": _WORDS, "files": _WORDS}, {"large": _WORD}),
         "align": _table(
             {"single": _STEPS, "paired": _STEPS, "in_order": {"type": "boolean"}, "same": {"enum": list(SAME)}},
             {"batch_bases": _COUNT, "batch_reads": _COUNT, "batch_bytes": _COUNT},
         ),
-        "memory": _table({"instance": _WORD, "thread": _WORD}),
+        "memory": _table({"instance": _BYTES, "thread": _BYTES}),
     },
     {"debian": _WORD, "homepage": {"type": "string", "pattern": r"^https?://\S+$"}},
 )
@@ -88,17 +90,8 @@ def mates_placeholder(template: Sequence[str]) -> tuple[int, ...]:
 
 def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield (table, key, reason) for values that match the schema but cannot work."""
-    try:
-        groups = re.compile(data["version"]["pattern"]).groups
-        if groups != 1:
-            yield "version", "pattern", f"has {groups} groups, one is needed (the version)"
-    except re.error as error:
-        yield "version", "pattern", str(error)
-    for key in ("instance", "thread"):
-        try:
-            parse_bytes(data["memory"][key])
-        except BadInput as error:
-            yield "memory", key, str(error)
+    if (groups := re.compile(data["version"]["pattern"]).groups) != 1:
+        yield "version", "pattern", f"has {groups} groups, one is needed (the version)"
     required = {"index", "reference"}
     for reason in _wrong_placeholders([data["index"]["argv"]], allowed=required, required=required):
         yield "index", "argv", reason
@@ -163,9 +156,8 @@ class Aligner:
     *single* and *paired* are the argv templates of the steps; the last step writes SAM to its standard output.
 
     *in_order*: the output keeps the order of the input with any number of threads. *same* is one of SAME. The
-    output depends on where batches begin, by the conditions *batch_bases*, *batch_reads* and *batch_bytes* (see
-    :class:`firsttouch.genomics.reads.BatchRule`; all 0: it does not). *instance_bytes* and *thread_bytes* are the
-    memory of an instance and of each of its threads in addition to the index.
+    output depends on where batches begin by the rule *batch* (without conditions: it does not). *instance_bytes*
+    and *thread_bytes* are the memory of an instance and of each of its threads in addition to the index.
     """
 
     name: str
@@ -181,9 +173,7 @@ class Aligner:
     paired: Steps
     in_order: bool
     same: str
-    batch_bases: int
-    batch_reads: int
-    batch_bytes: int
+    batch: BatchRule
     instance_bytes: int
     thread_bytes: int
 
@@ -308,9 +298,7 @@ def parse(name: str, text: str, file: str) -> Aligner:
         paired=tuple(map(tuple, align["paired"])),
         in_order=align["in_order"],
         same=align["same"],
-        batch_bases=align.get("batch_bases", 0),
-        batch_reads=align.get("batch_reads", 0),
-        batch_bytes=align.get("batch_bytes", 0),
+        batch=BatchRule(*(align.get(f"batch_{unit}", 0) for unit in ("bases", "reads", "bytes"))),
         instance_bytes=parse_bytes(data["memory"]["instance"]),
         thread_bytes=parse_bytes(data["memory"]["thread"]),
     )
