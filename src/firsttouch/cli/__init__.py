@@ -48,6 +48,7 @@ TASKS = {
     "set up": {
         "init": "make a folder with the sbatch templates and the site's own files",
         "path": "print the folders of firsttouch: checks, systems, results and others",
+        "aligner": "aligners: list them, check a file by running the aligner",
         "system": "systems: list them, check their files, draft one from this host",
         "inside": "run a command in an Apptainer image or with the programs of a Spack view",
     },

@@ -313,12 +313,17 @@ def _files() -> dict[str, Path]:
     return paths.data_files("aligners", ".toml")
 
 
+def file_of(name: str) -> Path:
+    """Return the file of the aligner *name*; raises BadInput for an unknown name."""
+    if name not in names():
+        raise BadInput(none_such("aligner", name, names()))
+    return _files()[name]
+
+
 @functools.cache
 def aligner(name: str) -> Aligner:
     """Return the aligner *name*; raises BadInput for an unknown name or an invalid file."""
-    if name not in names():
-        raise BadInput(none_such("aligner", name, names()))
-    file = _files()[name]
+    file = file_of(name)
     return parse(name, documents.read_text(file), str(file))
 
 

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch aligner check`` with a good file (the manual has minimap2's) and with wrong ones."""
+
+import json
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+FILE = """\
+program = "odd"
+version = { argv = ["odd", "version"], pattern = '(\\S+)' }
+[index]
+argv = ["odd", "index", "{index}", "{reference}"]
+files = [".i"]
+[align]
+single = [["odd", "align", "{index}", "{threads}", "{reads}"]]
+paired = [["odd", "align", "{index}", "{threads}", "{reads}", "{reads2}"]]
+in_order = true
+same = "exact"
+[memory]
+instance = "MEMORY"
+thread = "1 MB"
+"""
+#: An aligner without an index, whose alignments have a position that an expression of the read's number states.
+ODD = """\
+import sys, time
+
+command, *rest = sys.argv[1:]
+if command == "version":
+    print("1.0")
+elif command == "index":
+    open(rest[0] + ".i", "w").close()
+else:
+    held = bytes([1]) * (64 << 20)
+    mates = [open(name).read().split("\\n")[:-1] for name in rest[2:]]
+    print("@SQ\\tSN:x\\tLN:100000000")
+    for number in range(0, len(mates[0]), 4):
+        for mate, lines in enumerate(mates):
+            name = lines[number][1:].split()[0].removesuffix(f"/{mate + 1}")
+            flag = 0 if len(mates) == 1 else 1 | 64 << mate
+            length = f"{len(lines[number + 1])}M"
+            bases, qualities = lines[number + 1], lines[number + 3]
+            print(name, flag, "x", POSITION, 60, length, "*", 0, 0, bases, qualities, sep="\\t")
+    sys.stdout.flush()
+    time.sleep(0.5)
+"""
+
+
+@pytest.fixture
+def odd(stand_in, tmp_path, monkeypatch, lambda_work):
+    """Returns a function that writes the aligner and its file, and returns the file."""
+    monkeypatch.setenv("FIRSTTOUCH_DATA", str(lambda_work[0].parents[2]))
+
+    def make(position, memory="100 MB"):
+        (tmp_path / "odd.py").write_text(ODD.replace("POSITION", position))
+        stand_in("odd", f'exec "{sys.executable}" "{tmp_path}/odd.py" "$@"')
+        file = tmp_path / "odd.toml"
+        file.write_text(FILE.replace("MEMORY", memory))
+        return file
+
+    return make
+
+
+def checked(firsttouch, file):
+    done = firsttouch("aligner", "check", file, "--json")
+    return done, {step["step"]: step["error"] for step in json.loads(done.stdout)["steps"]}
+
+
+def test_alignments_that_depend_on_the_number_of_instances_fail(odd, firsttouch):
+    done, errors = checked(firsttouch, odd("1 + number"))
+    assert done.returncode == 1, done
+    assert errors["single, 1 instance"] == ""
+    assert "the alignments differ from those of 1 instance" in errors["single, 2 instances"]
+    assert "the alignments differ from those of 1 instance" in errors["paired, 2 instances"]
+
+
+def test_memory_beyond_what_the_file_states_fails(odd, firsttouch):
+    done, errors = checked(firsttouch, odd("1", memory="10 MB"))
+    assert done.returncode == 1, done
+    assert {step for step, error in errors.items() if error} == {"memory"}
+    assert "raise memory.instance or memory.thread" in errors["memory"]
+
+
+def test_alignments_that_depend_on_nothing_pass(odd, firsttouch):
+    done, errors = checked(firsttouch, odd("1"))
+    assert (done.returncode, {*errors.values()}) == (0, {""}), done
+
+
+def test_an_aligner_that_fails_is_a_failed_step(odd, firsttouch):
+    done, errors = checked(firsttouch, odd("1 / 0"))
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in errors["run"]
+
+
+def test_a_wrong_file_and_an_unknown_name_are_bad_input(tmp_path, firsttouch):
+    (tmp_path / "wrong.toml").write_text("program = 1\n")
+    done = firsttouch("aligner", "check", tmp_path / "wrong.toml")
+    assert (done.returncode, "wrong.toml:1: " in done.stderr) == (2, True)
+    done = firsttouch("aligner", "check", "bwa-men")
+    assert (done.returncode, "bwa-mem" in done.stderr) == (2, True)
