@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         notes = [f"note: {remark}" for remark in host.remarks()]
         if predicted:
-            print("\n".join([*_prediction(predicted, planned), ""]))
+            print("\n".join([*_prediction(predicted), ""]))
             print("\n".join(_groups(planned, predicted.best, host, need, memory)))
             notes += _reasons(planned)
         if size is None:
@@ -118,11 +118,10 @@ def _index_bytes(args: argparse.Namespace, program: Aligner) -> int | None:
     return size
 
 
-def _prediction(predicted: Prediction, planned: Plan) -> Iterator[str]:
+def _prediction(predicted: Prediction) -> Iterator[str]:
     """Yield what is predicted to be best, and why."""
     best, gain = predicted.best, predicted.gain
-    usual = next((s for s in planned.scenarios if s.instances == 1 and not s.placements[0].numactl), None)
-    if not gain or not usual or not predicted.reasons:
+    if not gain or not predicted.reasons:
         yield _wrapped(f"predicted best (*): {best.alias}, by a rule of thumb without any trial.", "  ")
     else:
         yield _wrapped(
