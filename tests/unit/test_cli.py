@@ -330,7 +330,7 @@ def test_no_thread_is_started_that_has_nothing_to_do():
         import os, sys
         from firsttouch import cli
         before = dict(os.environ)
-        cli.main("run 1Inst_Original --aligner bwa-mem --reads /no/such.fq --index /no/such -o x.sam".split())
+        cli.main("advise --aligner bwa-mem --reads /no/such.fq --index /no/such".split())
         print("numpy" in sys.modules, len(os.listdir("/proc/self/task")), os.environ == before)
         """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
