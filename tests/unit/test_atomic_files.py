@@ -297,17 +297,16 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     assert names(tmp_path) == kept
 
 
-def test_a_folder_in_the_place_of_the_link_to_the_newest_report_is_left_alone(tmp_path):
-    messages = []
+def test_a_folder_in_the_place_of_the_link_to_the_newest_report_is_left_alone(tmp_path, capsys):
     (tmp_path / "latest").mkdir()
-    characterize._point(tmp_path / "latest", "2026", messages.append)
+    characterize._point(tmp_path / "latest", "2026")
     assert (tmp_path / "latest").is_dir()
     assert not (tmp_path / "latest").is_symlink()
-    assert "is left alone" in messages[0]
+    assert "is left alone" in capsys.readouterr().err
     (tmp_path / "latest").rmdir()
-    characterize._point(tmp_path / "latest", "2026", messages.append)
+    characterize._point(tmp_path / "latest", "2026")
     assert (tmp_path / "latest").readlink().name == "2026"
-    assert len(messages) == 1
+    assert capsys.readouterr().err == ""
 
 
 def test_lines_are_appended_behind_the_last_whole_one(tmp_path):

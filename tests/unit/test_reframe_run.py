@@ -189,4 +189,4 @@ def test_a_host_of_another_system_is_refused_before_any_work(monkeypatch):
     monkeypatch.setattr(topology, "of_this_host", lambda: topology.load(xml=xml))
     monkeypatch.setattr(fetch, "get", lambda name: pytest.fail(f"{name} is fetched"))
     with pytest.raises(BadInput, match=r"intel-xeon\.yaml: this host has \d+ NUMA nodes, intel-xeon has 4$"):
-        characterize.prepare("intel-xeon", "lambda", print)
+        characterize.prepare("intel-xeon", "lambda")
