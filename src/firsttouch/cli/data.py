@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -62,7 +61,7 @@ def _list(args: argparse.Namespace) -> int:
     states = [(dataset, fetch.state(dataset)) for dataset in described]
     if args.json:
         keys = ("name", "title", "kind", "source", "reference", "expect", "options")
-        print(json.dumps({"datasets": [{k: getattr(d, k) for k in keys} | {"state": s} for d, s in states]}))
+        options.print_json({"datasets": [{k: getattr(d, k) for k in keys} | {"state": s} for d, s in states]})
     else:
         width = max((len(dataset.name) for dataset, _ in states), default=0)
         for dataset, state in states:
@@ -100,7 +99,7 @@ def _show(local: fetch.LocalDataset, *, as_json: bool) -> None:
     reads = [str(path) for path in local.reads]
     if as_json:
         document = {"name": local.name, "reference": str(local.reference), "reads": reads}
-        print(json.dumps(document | {"expect": local.expect, "notes": local.notes}))
+        options.print_json(document | {"expect": local.expect, "notes": local.notes})
         return
     print(f"reference  {local.reference}")
     for path in reads:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -69,10 +70,9 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
         if not columns[-1].hosts:
             raise gathered.nothing()
     compared = fleet_comparison.compare(*columns)
-    names = (before.name or str(before), after.name or str(after))
-    return lambda out: fleet_comparison.build(
-        compared, out, names=names if names[0] != names[1] else (str(before), str(after))
-    )
+    same = before.name == after.name
+    names = (str(before), str(after)) if same else (before.name or str(before), after.name or str(after))
+    return partial(fleet_comparison.build, compared, names=names)
 
 
 def _judged(samples: SamplesTable, described: System | None, gathered: Gathered) -> list[Judged]:
@@ -112,18 +112,15 @@ def _of_few(
         (fleet,) = [f for f in _judged(samples, described, gathered) if f.system.name == described.name]
         verdicts = [fleet.of(host) for host in fleet.hosts]
 
-    def write(out: Path) -> Summary:
-        return report_pages.build(
-            records,
-            out,
-            topology_xml=xml,
-            problems=problems,
-            references=model.references_of(described),
-            verdicts=verdicts,
-            advice=advice,
-        )
-
-    return write
+    return partial(
+        report_pages.build,
+        records,
+        topology_xml=xml,
+        problems=problems,
+        references=model.references_of(described),
+        verdicts=verdicts,
+        advice=advice,
+    )
 
 
 def _problems(gathered: Gathered) -> list[Problem]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,7 @@ def list_systems(args: argparse.Namespace) -> int:
     described = [_describe(name, file) for name, file in available().items()]
     rows = [row for row, _ in described]
     if args.json:
-        print(json.dumps({"systems": rows}, indent=2))
+        options.print_json({"systems": rows})
     else:
         for row in rows:
             print(f"{row['name']:<16} {row['description'] or row['error']}")
@@ -96,7 +95,7 @@ def check_files(args: argparse.Namespace) -> int:
                 print(f"{file}: system {row['system']}: OK")
         rows.append(row)
     if args.json:
-        print(json.dumps({"files": rows}, indent=2))
+        options.print_json({"files": rows})
     return 2 if any(row["error"] for row in rows) else 0
 
 
@@ -112,7 +111,7 @@ def draft_system(args: argparse.Namespace) -> int:
         _write(target, text)
     if args.json:
         document = {"system": args.name, "file": None if printed else str(target), "text": text}
-        print(json.dumps(document, indent=2))
+        options.print_json(document)
     elif printed:
         print(text, end="")
     else:
