@@ -31,17 +31,52 @@ missing() {
     done <setup/debian-packages.txt
 }
 
+# ---------------------------------------------------------------- other distributions
+distribution() { # prints debian, ubuntu, rhel, sles, or nothing
+    local id
+    # shellcheck disable=SC1090
+    for id in $(. "${OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${ID:-} ${ID_LIKE:-}"); do
+        case $id in
+            debian | ubuntu) echo "$id" && return ;;
+            rhel | rocky | almalinux | centos | fedora) echo rhel && return ;;
+            sles | suse | opensuse*) echo sles && return ;;
+        esac
+    done
+}
+package_names() { # distribution debian-package...: prints the distribution's names, "-NAME" for what it does not have
+    local column=1 package
+    case $1 in ubuntu) column=2 ;; rhel) column=3 ;; sles) column=4 ;; esac
+    for package in "${@:2}"; do
+        awk -v name="$package" -v column=$column '
+            $1 == name { print $column == "-" ? "-" name : $column; seen = 1 } END { if (!seen) print name }
+        ' setup/other-distributions.txt
+    done
+}
+# Ends with the command that installs packages where apt-get is not.
+fail_with_command() { # debian-package...
+    local of command name names=() others=()
+    of=$(distribution)
+    case $of in
+        rhel) command="dnf install epel-release && crb enable && dnf install" ;;
+        sles) command="zypper install" ;;
+        *) fail "missing here: $* (Debian package names). Install them another way and try again" ;;
+    esac
+    for name in $(package_names "$of" "$@"); do
+        if [[ $name == -* ]]; then others+=("${name#-}"); else names+=("$name"); fi
+    done
+    fail "missing here: $*.${names[*]:+ As root: $command ${names[*]}.}${others[*]:+ Not packaged: ${others[*]}; "\
+"a Spack view or an image has them (docs/howto/containers.md)}"
+}
+
 # ---------------------------------------------------------------- Debian's packages
 install_packages() { # package...
     local become=()
-    if ! command -v apt-get >/dev/null; then
-        fail "missing here: $* (Debian package names). This is not a Debian host: install them another way and try again"
-    fi
+    if ! command -v apt-get >/dev/null; then fail_with_command "$@"; fi
     if [[ $(id -u) != 0 ]]; then
         if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
             become=(sudo -n env DEBIAN_FRONTEND=noninteractive)
         else
-            fail "missing here: $*. As root: apt-get install $* (lmbench: from non-free)"
+            fail "missing here: $*. As root: apt-get install $* (lmbench: from non-free, on Ubuntu from multiverse)"
         fi
     fi
     export DEBIAN_FRONTEND=noninteractive
@@ -158,6 +193,7 @@ exec 9>.cache/setup.lock
 flock 9
 mapfile -t packages < <(missing)
 if ((${#packages[@]})); then
+    if [[ $(distribution) == ubuntu ]]; then mapfile -t packages < <(package_names ubuntu "${packages[@]}"); fi
     install_packages "${packages[@]}"
     mapfile -t packages < <(missing)
     if ((${#packages[@]})); then fail "still missing after the installation: ${packages[*]}"; fi

@@ -129,3 +129,44 @@ def test_the_old_one_works_until_the_new_one_is_complete(checkout):
     assert made_anew(setup(checkout))
     assert (checkout / ".venv/bin/firsttouch-probe").exists()
     assert {file.name for file in checkout.glob(".venv*")} == {".venv"}
+
+
+@pytest.mark.parametrize(
+    ("release", "command"),
+    [
+        (
+            "ID=rocky\nID_LIKE='rhel centos fedora'\n",
+            "dnf install epel-release && crb enable && dnf install bwa hwloc hwloc-devel.",
+        ),
+        ("ID=sles\nID_LIKE=suse\n", "zypper install hwloc hwloc-devel."),
+        ("ID=ubuntu\nID_LIKE=debian\n", "(Debian package names)"),
+        ("ID=void\n", "(Debian package names)"),
+        (None, "(Debian package names)"),
+    ],
+)
+def test_other_distributions_get_the_command_to_type(checkout, release, command):
+    """Nothing is installed, so root is not needed. The host has the programs of the script, but not apt-get."""
+    programs = checkout.parent / "bin"
+    for name in ("awk", "bash", "cat", "dirname", "flock", "mkdir", "mktemp", "rm", "sha256sum", "tail"):
+        (programs / name).symlink_to(shutil.which(name))
+    (checkout / "setup/debian-packages.txt").write_text(
+        "# group package proof\nrun bwa bwa\nrun hisat2 hisat2-align-s\nrun hwloc lstopo\nrun libhwloc-dev /no.h\n"
+    )
+    shutil.copy2(paths.ROOT / "setup/other-distributions.txt", checkout / "setup")
+    (checkout.parent / "release").write_text(release or "")
+    environment = {"PATH": str(programs), "OS_RELEASE": str(checkout.parent / ("release" if release else "none"))}
+    argv = [checkout / "setup/setup.sh", "run"]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "setup: error: missing here: bwa hisat2 hwloc libhwloc-dev" in done.stderr
+    assert command in done.stderr
+    if "dnf" in command:
+        assert "Not packaged: hisat2; a Spack view or an image has them" in done.stderr
+
+
+def test_names_of_other_distributions_are_complete():
+    rows = [line.split() for line in (paths.ROOT / "setup/other-distributions.txt").read_text().splitlines()]
+    table = [row for row in rows if row[0] != "#"]
+    packages = (paths.ROOT / "setup/debian-packages.txt").read_text().splitlines()
+    assert all(len(row) == 4 for row in table)
+    assert {row[0] for row in table} <= {line.split()[1] for line in packages}
