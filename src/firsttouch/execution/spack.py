@@ -13,9 +13,6 @@ from firsttouch.errors import BadInput, Missing
 from firsttouch.execution import backends, build_info
 from firsttouch.execution.backends import Start
 
-#: Programs that every command needs, in the view or (as a Spack external) on this host.
-_NEEDED = ("numactl",)
-
 
 def prepared(view: str, argv: Sequence[str]) -> Start:
     """Return how ``firsttouch ARGV`` is started from *view* (empty: FIRSTTOUCH_VIEW or .cache/spack's).
@@ -24,7 +21,8 @@ def prepared(view: str, argv: Sequence[str]) -> Start:
     """
     folder = _view(view or os.environ.get("FIRSTTOUCH_VIEW", ""))
     path = f"{folder / 'bin'}:{os.environ.get('PATH', '')}"
-    for program, place in (("firsttouch", str(folder / "bin")), *((p, path) for p in _NEEDED)):
+    # numactl may also be an external package of Spack, on this host.
+    for program, place in (("firsttouch", str(folder / "bin")), ("numactl", path)):
         if shutil.which(program, path=place) is None:
             raise Missing(f"{folder} has no {program}: `spack-env/stack.py install` builds the whole environment")
     origin = build_info.read(folder / "share" / "firsttouch" / "origin.json")
