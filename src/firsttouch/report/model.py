@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,10 +34,6 @@ class Problem:
     reason: str
     host: str = ""
     check: str = field(kw_only=True)
-
-    def concerns(self, check: str) -> bool:
-        """Return whether the figure of *check* may be missing because of this problem."""
-        return self.check == check
 
 
 @dataclass(frozen=True)
@@ -165,7 +161,7 @@ class HostView:
     def why_absent(self, *checks: str) -> str:
         """Return why there is no valid record of *checks*."""
         for problem in self.problems:
-            if any(problem.concerns(check) for check in checks):
+            if problem.check in checks:
                 return f"{problem.kind}: {problem.reason}"
         reasons = sorted({r.reason for r in self.invalid if r.check in checks})
         if reasons:
@@ -236,9 +232,9 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
     named = topology.info.get("HostName") if topology else None
     views = []
     for number, (place, host_records) in enumerate(sorted(grouped.items()), start=1):
-        placed = [(r, _malformed(r) or (_misplaced(r) if r.status == "valid" else "")) for r in host_records]
+        placed = [(r, _misplaced(r) if r.status == "valid" else "") for r in host_records]
         current, superseded = _latest(r for r, wrong in placed if r.status == "valid" and not wrong)
-        invalid = sorted((r for r, wrong in placed if r.status == "invalid" and not wrong), key=_order)
+        invalid = sorted((r for r in host_records if r.status == "invalid"), key=_order)
         lost = dict.fromkeys(
             Problem(f"{r.check}/{r.metric}", "invalid", wrong, place[0], check=r.check)
             for r, wrong in placed
@@ -273,18 +269,6 @@ def _latest(records: Iterable[Record]) -> tuple[tuple[Record, ...], int]:
     ordered = sorted(records, key=_order)
     latest = {_case(record): record for record in ordered}
     return tuple(latest.values()), len(ordered) - len(latest)
-
-
-def _malformed(record: Record) -> str:
-    """Return why the record is unreadable, or an empty text."""
-    lists = {"placement_asked": record.placement_asked, "placement_found": record.placement_found}
-    for name, value in lists.items():
-        if not isinstance(value, (list, tuple)) or not all(isinstance(v, Mapping) for v in value):
-            return f"the record cannot be read: {name} is not a list of mappings"
-    for name, mapping in (("parameters", record.parameters), ("software", record.software)):
-        if not isinstance(mapping, Mapping):
-            return f"the record cannot be read: {name} is not a mapping"
-    return ""
 
 
 def _misplaced(record: Record) -> str:
