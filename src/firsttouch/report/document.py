@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import firsttouch
@@ -46,10 +47,7 @@ def make(
             "invalid": sum(len(view.invalid) for view, _ in hosts),
             "superseded": sum(view.superseded for view, _ in hosts),
         },
-        "problems": [
-            {"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host, "check": p.check}
-            for p in problems
-        ],
+        "problems": [asdict(p) for p in problems],
         "verdicts": [v.to_dict() for v in verdicts],
         "guidelines": [g.to_dict() for g in guidelines],
         "hosts": [_host(view, lines, references) for view, lines in hosts],
@@ -93,14 +91,7 @@ def _metric(view: HostView, record: Record, references: References | None) -> di
         "theoretical_percent": None if share is None else 100 * share,
         "time": record.time,
         "software": dict(record.software),
-        "reference": {
-            "value": reference.value,
-            "lower": reference.lower,
-            "upper": reference.upper,
-            "source": reference.source,
-        }
-        if reference
-        else None,
+        "reference": asdict(reference) if reference else None,
     }
 
 
