@@ -163,49 +163,37 @@ def build(
         invalid=sum(len(view.invalid) for view in views),
         document=document.make(lines, all_problems, references, verdicts, guided, title=title, generated=stated),
     )
+    sections = [_section(view) for view in views]
     facts = {
-        **_facts(summary, references, title=title, generated=stated),
-        "verdicts": verdict_table(verdicts),
-        "guidelines": guided,
-    }
-    _write(out, facts, summary.document)
-    metrics = openmetrics.text(views, verdicts, version=firsttouch.__version__, generated=now.timestamp())
-    (out / "metrics.prom").write_text(metrics, encoding="utf-8")
-    tests = junit.text(views, verdicts, all_problems, title=title, generated=stated)
-    (out / "junit.xml").write_text(tests, encoding="utf-8")
-    write_table(records, out / "records.parquet")
-    if topology_xml is not None:
-        (out / "topology.xml").write_text(topology_xml, encoding="utf-8")
-    return summary
-
-
-def _write(out: Path, facts: dict[str, Any], summary: dict[str, Any]) -> None:
-    sections = [_section(view) for view, _ in facts["hosts"]]
-    text = json.dumps(summary, indent=1, sort_keys=True, allow_nan=False) + "\n"
-    (out / "summary.json").write_text(text, encoding="utf-8")
-    (out / "summary.md").write_text(ticket(facts), encoding="utf-8")
-    missing = [
-        (section["view"].host, group["id"], figure)
-        for section in sections
-        for group in section["groups"]
-        for figure in group["absent"]
-    ]
-    page = html({**facts, "sections": sections, "missing": missing})
-    (out / "index.html").write_text(page, encoding="utf-8")
-
-
-def _facts(summary: Summary, references: References | None, *, title: str, generated: str) -> dict[str, Any]:
-    views = [view for view, _ in summary.hosts]
-    return {
         "title": title,
-        "generated": generated,
+        "generated": stated,
         "version": firsttouch.__version__,
-        "hosts": summary.hosts,
-        "problems": tables.problem_table(summary.problems),
-        "all_problems": summary.problems,
+        "verdicts": verdict_table(verdicts),
+        "problems": tables.problem_table(all_problems),
+        "all_problems": all_problems,
         "invalid": tables.invalid_records(views),
+        "missing": [
+            (s["view"].host, g["id"], figure) for s in sections for g in s["groups"] for figure in g["absent"]
+        ],
+        "guidelines": guided,
+        "hosts": lines,
+        "sections": sections,
         "references": {view.key: tables.references(view, references) for view in views},
     }
+    files = {
+        "summary.json": json.dumps(summary.document, indent=1, sort_keys=True, allow_nan=False) + "\n",
+        "summary.md": ticket(facts),
+        "index.html": html(facts),
+        "metrics.prom": openmetrics.text(
+            views, verdicts, version=firsttouch.__version__, generated=now.timestamp()
+        ),
+        "junit.xml": junit.text(views, verdicts, all_problems, title=title, generated=stated),
+        **({} if topology_xml is None else {"topology.xml": topology_xml}),
+    }
+    for name, text in files.items():
+        (out / name).write_text(text, encoding="utf-8")
+    write_table(records, out / "records.parquet")
+    return summary
 
 
 def _section(view: HostView) -> dict[str, Any]:
