@@ -427,7 +427,7 @@ class TestCommand:
         [
             (("--compare", "before"), "--compare takes two"),
             (("--compare", "before", "nowhere"), "nowhere: no such file"),
-            (("before", "--details", "-1"), "0 or more"),
+            (("before", "--details", "-1"), "'-1' is not a whole number of at least 0"),
         ],
     )
     def test_bad_usage_is_reported_before_any_work(self, stores, tmp_path, firsttouch, argv, reason):
