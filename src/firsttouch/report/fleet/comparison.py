@@ -17,13 +17,11 @@ import numpy as np
 from markupsafe import Markup
 from tabulate import tabulate
 
-import firsttouch
 from firsttouch.judge.fleet_level import LOSS
 from firsttouch.judge.samples_table import Case, SamplesTable
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import natural
-from firsttouch.report import pages
-from firsttouch.report.document import DOCUMENT, SCHEMA
+from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.ranks import names, worse
 from firsttouch.report.text import clean, count, listed, quantity
 
@@ -393,46 +391,25 @@ def build(
     stated = (generated or datetime.datetime.now(datetime.UTC)).isoformat(timespec="seconds")
     counts = {word: sum(c.word == word for c in comparison.changes) for word in ORDER}
     words = ", ".join(f"{n} {w}" for w, n in counts.items() if n) or "none to compare"
-    line = (
-        f"{count(len(comparison.changes), 'metric')} of {count(comparison.hosts, 'host')} in both: {words}. "
-        f"{_unlike(comparison)}"
+    both = f"{count(len(comparison.changes), 'metric')} of {count(comparison.hosts, 'host')} in both"
+    lost, hosts = _lost(comparison, names), host_rows(comparison.changed)
+    facts = {"lost": lost, "short": _SHORT, "hosts": hosts, "hosts_header": HOSTS, **shown(comparison.changes)}
+    document = fleet_pages.write(
+        out,
+        {
+            "kind": "comparison",
+            "title": f"What changed from {clean(names[0])} to {clean(names[1])}",
+            "generated": stated,
+            "line": f"{both}: {words}. {_unlike(comparison)}",
+            "counts": counts,
+            "missing": [{"what": what, "reason": why} for what, why in lost],
+            "hosts": [_host(host) for host in comparison.changed],
+            "changes": [_change_entry(change) for change in comparison.changes],
+        },
+        facts,
+        indent=1,
     )
-    title = f"What changed from {clean(names[0])} to {clean(names[1])}"
-    lost = _lost(comparison, names)
-    document = {
-        "document": DOCUMENT,
-        "schema": SCHEMA,
-        "kind": "comparison",
-        "firsttouch": firsttouch.__version__,
-        "title": title,
-        "generated": stated,
-        "line": line,
-        "counts": counts,
-        "missing": [{"what": what, "reason": why} for what, why in lost],
-        "hosts": [_host(host) for host in comparison.changed],
-        "changes": [_change_entry(change) for change in comparison.changes],
-    }
-    facts: dict[str, Any] = {
-        "title": title,
-        "generated": stated,
-        "version": firsttouch.__version__,
-        "line": line,
-        "counts": counts,
-    }
-    hosts = host_rows(comparison.changed)
-    facts |= {
-        "lost": lost,
-        "short": _SHORT,
-        "hosts": hosts,
-        "hosts_header": HOSTS,
-        **shown(comparison.changes),
-    }
-    rows = [row.cells for row in facts["rows"]]
-    (out / "index.html").write_text(pages.html(facts, "compare.html.j2"), encoding="utf-8")
-    (out / "summary.md").write_text(pages.ticket(facts, "compare.md.j2"), encoding="utf-8")
-    text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
-    (out / "summary.json").write_text(text, encoding="utf-8")
-    return Compared(document, rows, hosts)
+    return Compared(document, [row.cells for row in facts["rows"]], hosts)
 
 
 def _unlike(comparison: Comparison) -> str:

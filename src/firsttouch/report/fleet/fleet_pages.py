@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 import firsttouch
 from firsttouch.judge.judging import Judged, Undescribed
-from firsttouch.judge.verdict import ORDER, HostVerdict, natural
+from firsttouch.judge.verdict import ORDER, HostVerdict, Word, natural
 from firsttouch.report import junit, openmetrics, pages
 from firsttouch.report.document import DOCUMENT, SCHEMA
 from firsttouch.report.fleet import figures, ranks
@@ -28,8 +28,6 @@ from firsttouch.report.text import clean, count, listed
 # ----------------------------------------------------------------------
 # What is missing: hosts, unfinished steps, and metrics that only some hosts have.
 
-#: Lines that a page shows.
-MOST = 60
 #: Metrics of a host that are named.
 _NAMED = 2
 
@@ -44,16 +42,6 @@ class Lost:
     rows: Sequence[tuple[str, str]]
     hosts: int
     whole: int
-
-    @property
-    def shown(self) -> Sequence[tuple[str, str]]:
-        """The lines that a page shows."""
-        return self.rows[:MOST]
-
-    @property
-    def left_out(self) -> int:
-        """The number of lines that a page does not show."""
-        return len(self.rows) - len(self.shown)
 
 
 def table(judged: Sequence[Judged], problems: Sequence[Problem]) -> Lost:
@@ -171,15 +159,25 @@ def _pages(
     ranks = [Ranks(fleet) for fleet in judged]
     worst = [[r.judged.of(h) for h in r.hosts[:MOST_DETAILED] if r.words[h]] for r in ranks]
     lost = table(judged, problems)
-    document = _document(ranks, worst, problems, lost, unjudged, title=title, generated=stated)
-    document["guidelines"] = [guide.to_dict() for guide in guided]
+    counts = {word: sum(int(r.counts[i]) for r in ranks) for i, word in enumerate(ORDER)}
+    each = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
     sections = [_section(r, verdicts, pages_of) for r, verdicts in zip(ranks, worst, strict=True)]
-    facts = {"title": title, "generated": stated, "version": firsttouch.__version__, "line": document["line"]}
-    facts |= {"missing": lost, "sections": sections, "guidelines": guided, **figures.legend()}
-    facts["each"] = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
-    (out / "index.html").write_text(pages.html(facts, "fleet.html.j2"), encoding="utf-8")
-    (out / "summary.md").write_text(pages.ticket(facts, "fleet.md.j2"), encoding="utf-8")
-    if facts["each"]:
+    document = write(
+        out,
+        {
+            "kind": "fleet",
+            "title": title,
+            "generated": stated,
+            "line": _line(counts, unjudged, sum(len(fleet.divided) for fleet in judged), lost),
+            "counts": counts,
+            "missing": [{"what": what, "reason": reason} for what, reason in lost.rows],
+            "problems": [{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
+            "systems": [_system(r, verdicts) for r, verdicts in zip(ranks, worst, strict=True)],
+            "guidelines": [guide.to_dict() for guide in guided],
+        },
+        {"lost": lost.rows, "sections": sections, "guidelines": guided, "each": each, **figures.legend()},
+    )
+    if each:
         verdicts = [fleet.of(host) for fleet in judged for host in fleet.hosts]
         metrics = openmetrics.text((), verdicts, version=firsttouch.__version__, generated=generated.timestamp())
         tests = junit.text((), verdicts, problems, title=title, generated=stated)
@@ -187,10 +185,25 @@ def _pages(
         metrics, tests = openmetrics.of_fleet(document), junit.of_fleet(document)
     (out / "metrics.prom").write_text(metrics, encoding="utf-8")
     (out / "junit.xml").write_text(tests, encoding="utf-8")
-    # On one line: Python takes ten times as long with indents, which matters for ten thousand hosts.
-    text = json.dumps(document, sort_keys=True, allow_nan=False) + "\n"
-    (out / "summary.json").write_text(text, encoding="utf-8")
     return Fleet(document, [v for verdicts in worst for v in verdicts], ranks, guided)
+
+
+def write(
+    out: Path, document: Mapping[str, Any], facts: Mapping[str, Any], *, indent: int | None = None
+) -> dict[str, Any]:
+    """Write index.html, summary.md and summary.json, and return the latter; *document* is its body.
+
+    The kind of the document names its templates. They take *facts* and the body. Python takes ten times as long
+    with an *indent*, which matters for ten thousand hosts.
+    """
+    program, kind = firsttouch.__version__, document["kind"]
+    facts = {**document, "version": program, **facts}
+    summary = {"document": DOCUMENT, "schema": SCHEMA, "firsttouch": program, **document}
+    text = json.dumps(summary, indent=indent, sort_keys=True, allow_nan=False) + "\n"
+    (out / "index.html").write_text(pages.html(facts, f"{kind}.html.j2"), encoding="utf-8")
+    (out / "summary.md").write_text(pages.ticket(facts, f"{kind}.md.j2"), encoding="utf-8")
+    (out / "summary.json").write_text(text, encoding="utf-8")
+    return summary
 
 
 def _is_judged(judged: Judged) -> bool:
@@ -225,8 +238,8 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
                 "verdict": v.verdict,
                 "judged": f"{sum(f.verdict == 'pass' for f in v.findings)} of {len(v.findings)} pass",
                 "cause": _cause(v),
-                "evidence": v.evidence[len(v.causes) :][:_SHOWN],
-                "more": max(0, len(v.evidence) - len(v.causes) - _SHOWN),
+                "evidence": _evidence(v)[:_SHOWN],
+                "more": max(0, len(_evidence(v)) - _SHOWN),
             }
             for v in worst
         ],
@@ -245,49 +258,32 @@ def _cause(verdict: HostVerdict) -> str:
     return "; ".join(verdict.causes)
 
 
+def _evidence(verdict: HostVerdict) -> list[str]:
+    """Return the evidence without the causes, which stand beside it."""
+    return verdict.evidence[len(verdict.causes) :]
+
+
 def _first(verdict: HostVerdict) -> str:
-    lines = verdict.evidence[len(verdict.causes) :]
-    return (lines[0] if lines else "") + (f"; and {len(lines) - 1} more" if len(lines) > 1 else "")
+    first, *others = _evidence(verdict) or [""]
+    return first + (f"; and {len(others)} more" if others else "")
 
 
-def _document(
-    ranks: Sequence[Ranks],
-    worst: Sequence[Sequence[HostVerdict]],
-    problems: Sequence[Problem],
-    lost: Lost,
-    unjudged: int,
-    *,
-    title: str,
-    generated: str,
-) -> dict[str, Any]:
-    counts = {word: sum(int(r.counts[i]) for r in ranks) for i, word in enumerate(ORDER)}
-    total = sum(counts.values())
+def _line(counts: dict[Word, int], unjudged: int, divided: int, lost: Lost) -> str:
+    """Return the summary in one line; *divided* counts the metrics in which the hosts form two groups."""
     words = [f"{n} {w}" for w, n in reversed(counts.items()) if n]
     words += [f"{unjudged} without a metric that judges hosts"] if unjudged else []
     verdicts = ", ".join(words) or "none judged"
-    if divided := sum(len(r.judged.divided) for r in ranks):
-        verdicts += f"; hosts form two groups in {count(divided, 'metric')}"
+    verdicts += f"; hosts form two groups in {count(divided, 'metric')}" if divided else ""
     partial = lost.hosts - lost.whole
     gaps = [f"{lost.whole} without any result"] if lost.whole else []
     gaps += [f"{count(partial, 'host')} with missing results"] if partial else []
-    return {
-        "document": DOCUMENT,
-        "schema": SCHEMA,
-        "kind": "fleet",
-        "firsttouch": firsttouch.__version__,
-        "title": title,
-        "generated": generated,
-        "line": f"{count(total + unjudged, 'host')}: {verdicts}; {', '.join(gaps) or 'nothing is missing'}.",
-        "counts": counts,
-        "missing": [{"what": what, "reason": reason} for what, reason in lost.rows],
-        "problems": [{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
-        "systems": [_system(r, verdicts) for r, verdicts in zip(ranks, worst, strict=True)],
-    }
+    total = count(sum(counts.values()) + unjudged, "host")
+    return f"{total}: {verdicts}; {', '.join(gaps) or 'nothing is missing'}."
 
 
 def _system(ranks: Ranks, worst: Sequence[HostVerdict]) -> dict[str, Any]:
     judged = ranks.judged
-    detailed = {v.host: {"causes": list(v.causes), "evidence": v.evidence[len(v.causes) :][:_KEPT]} for v in worst}
+    detailed = {v.host: {"causes": list(v.causes), "evidence": _evidence(v)[:_KEPT]} for v in worst}
     hosts = []
     for host in ranks.hosts:
         number = judged.number.get(host)
