@@ -186,9 +186,8 @@ def _row(ranks: Ranks, number_of_case: int) -> tuple[str, ...]:
     bad = np.count_nonzero(ranks.judged.words[samples.groups(number_of_case)])
     if not len(changes) or reference is None:
         return (case.name, str(len(groups)), *[""] * 6, str(bad), "")
-    low, first, middle, last, high = np.quantile(changes, (0, 0.05, 0.5, 0.95, 1)).tolist()
-    shown = [number(reference.value * (1 + x)) for x in (low, first, middle, last, high)]
-    at = int(np.argmin(changes) if worse(low, case.better) >= worse(high, case.better) else np.argmax(changes))
+    shown = [number(reference.value * (1 + x)) for x in np.quantile(changes, (0, 0.05, 0.5, 0.95, 1)).tolist()]
+    at = int(np.argmax(worse(changes, case.better)))
     worst = f"{samples.hosts[samples.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
     return (case.name, str(len(groups)), quantity(reference.value, case.unit), *shown, str(bad), worst)
 
@@ -204,9 +203,9 @@ def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
     if reference is None or not len(changes):
         return Spread(title, [*sentences, *_invalid(ranks, where)], Markup(""))
     limit = max(abs(reference.lower or 0.0), abs(reference.upper or 0.0))
-    order = np.argsort([-worse(float(c), case.better) for c in changes], kind="stable")
-    bad = judged.words[groups] > 0
-    beyond = [i for i in order.tolist() if bad[i] or worse(float(changes[i]), case.better) > limit]
+    losses = worse(changes, case.better)
+    order = np.argsort(-losses, kind="stable")
+    beyond = order[(judged.words[groups] > 0)[order] | (losses[order] > limit)].tolist()
     outliers = [_outlier(ranks, groups[i], float(changes[i]), reference) for i in beyond]
     if outliers:
         sentences.append(f"Outside: {listed(outliers, most=_NAMED)}.")
@@ -344,9 +343,8 @@ def _samples(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
         return samples.time[part][:0], samples.value[part][:0], 0.0
     better = samples.cases[case].better
     change = samples.value[part][valid] / reference.value - 1
-    loss = -change if better == "higher" else change if better == "lower" else np.abs(change)
     side = reference.lower if better == "higher" else reference.upper
-    return samples.time[part][valid], loss, abs(side) if side is not None else np.inf
+    return samples.time[part][valid], worse(change, better), abs(side) if side is not None else np.inf
 
 
 def _history(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -118,8 +118,11 @@ class Ranks:
         return system or fleet
 
 
-def worse(change: float, better: str) -> float:
-    """Return how much worse than expected a relative change is (below 0: better)."""
+_Change = TypeVar("_Change", float, Floats)
+
+
+def worse(change: _Change, better: str) -> _Change:
+    """Return how much worse than expected a relative change, or each of several, is (below 0: better)."""
     return -change if better == "higher" else change if better == "lower" else abs(change)
 
 
