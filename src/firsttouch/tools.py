@@ -6,9 +6,11 @@ Programs that are measured, watched or stopped are started by :mod:`firsttouch.e
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from firsttouch.errors import Missing, RunFailed, TimedOut
@@ -51,3 +53,20 @@ def run_tool(
         raise TimedOut(f"{' '.join(argv)} did not answer within {timeout:g} s") from error
     except OSError as error:
         raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def no_idle_threads() -> Iterator[None]:
+    """Keep numpy, if imported within, from starting a thread per PU: its linear algebra is not used.
+
+    The environment is restored for the programs that are measured.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before

@@ -15,6 +15,7 @@ import pytest
 
 from firsttouch import cli
 from firsttouch.errors import CANNOT_HERE, BadInput, CannotHere, Missing, RunFailed
+from firsttouch.genomics.aligners import aligner
 from firsttouch.host import topology
 
 pytestmark = pytest.mark.unit
@@ -324,16 +325,27 @@ def test_a_closed_output():
     assert (done.returncode, done.stderr) == (2, "firsttouch: error: No space left on device\n")
 
 
-def test_no_thread_is_started_that_has_nothing_to_do():
+@pytest.mark.parametrize("command", ["advise", "run 1Inst_Original -o x.sam"])
+def test_no_thread_is_started_that_has_nothing_to_do(tmp_path, command):
     """numpy's would be as many as the host has PUs, beside programs that are placed and measured."""
+    (tmp_path / "r.fq").write_text("@a\nACGT\n+\nIIII\n")
+    for file in aligner("bwa-mem").index_paths(tmp_path / "i"):
+        file.touch()
     script = """if True:
         import os, sys
         from firsttouch import cli
         before = dict(os.environ)
-        cli.main("advise --aligner bwa-mem --reads /no/such.fq --index /no/such".split())
+        cli.main((sys.argv[1] + " --aligner bwa-mem --reads r.fq --index i").split())
         print("numpy" in sys.modules, len(os.listdir("/proc/self/task")), os.environ == before)
         """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert done.stdout.splitlines()[-1] == "True 1 True"
 
 

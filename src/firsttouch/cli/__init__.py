@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from firsttouch import __version__, installed_version
 from firsttouch.errors import CANNOT_HERE, STOPPING, CannotHere, FirstTouchError, did_you_mean, one_line
+from firsttouch.tools import no_idle_threads
 
 #: Task -> command -> its line in the help. `firsttouch COMMAND` imports the module of that command only.
 TASKS = {
@@ -235,7 +236,7 @@ def _run(given: Sequence[str]) -> int:
         given = [*given[1:2], "--help"]
     commands = given[:1] if given and given[0] in COMMANDS else ()
     try:
-        with _no_idle_threads():
+        with no_idle_threads():
             top = parser(commands)
         if not given:
             top.print_help(sys.stderr)
@@ -245,20 +246,3 @@ def _run(given: Sequence[str]) -> int:
     finally:
         # If the reader has ended, flushing at Python's exit would print a traceback.
         sys.stdout.flush()
-
-
-@contextlib.contextmanager
-def _no_idle_threads() -> Iterator[None]:
-    """Keep numpy, if imported within, from starting a thread per PU: its linear algebra is not used.
-
-    The environment is restored for the programs that are measured.
-    """
-    name = "OPENBLAS_NUM_THREADS"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before

@@ -19,6 +19,7 @@ from typing import Any
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.records import atomic_files, file_lock
+from firsttouch.tools import no_idle_threads
 from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
@@ -185,7 +186,8 @@ def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable
 
 def _check_fastq(file: Path) -> tuple[int, int]:
     """Return the number of reads in *file* and the length of the first; raises Corrupt if it is not FASTQ."""
-    from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
+    with no_idle_threads():
+        from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
     try:
         reads = inspect([file])

@@ -26,6 +26,7 @@ from firsttouch.genomics.reads import Reads, recall, remember
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.placement import Scenario
+from firsttouch.tools import no_idle_threads
 
 #: Below this fraction of mapped reads, the index is most likely that of another genome.
 HARDLY_ANY = 0.01
@@ -154,7 +155,8 @@ def prepare(
         rule = replace(rule, bases=batch_bases)
     checked = recall(files, rule) if remembered else None
     if checked is None:
-        from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
+        with no_idle_threads():
+            from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
         checked = inspect(files, rule, interleaved=interleaved, say=say)
         if remembered:
@@ -285,7 +287,8 @@ def _survey(work: Work, number: int, file: Path, share: Iterable[feed.Part]) -> 
 
     Raises RunFailed if reads of its *share* are missing.
     """
-    from firsttouch.genomics.sam_survey import survey  # noqa: PLC0415 (slow to import, as it needs NumPy)
+    with no_idle_threads():
+        from firsttouch.genomics.sam_survey import survey  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
     share = list(share)
     wanted = [part.records * work.reads.mates for part in share]
