@@ -10,12 +10,11 @@ import sys
 
 import pytest
 
-from factories.processes import write_program
 from firsttouch import paths
 
 pytestmark = pytest.mark.integration
 
-#: A stub of the host's interpreter: its environments have a pip that installs two scripts without a network.
+#: A stub of the host's interpreter: its environments have a pip that installs scripts without a network.
 PYTHON = """\
 #!/bin/sh
 here=$(dirname "$0")
@@ -33,14 +32,10 @@ import os, sys
 from pathlib import Path
 if os.environ.get("NO_NETWORK"):
     sys.exit(1)
-for name in ("firsttouch", "reframe"):
+for name in ("firsttouch-probe",) if sys.argv[-1] == "./probe" else ("firsttouch", "reframe"):
     script = Path(sys.executable).with_name(name)
     script.write_text(f"#!/bin/sh\\nexec '{sys.executable}' -c 'import sys; print(sys.prefix)'\\n")
     script.chmod(0o755)
-"""
-#: A stub of cmake that installs a script as the probe.
-CMAKE = """\
-[ "$1" != --install ] || { echo >"$4/bin/firsttouch-probe" && chmod +x "$4/bin/firsttouch-probe"; }
 """
 
 
@@ -54,11 +49,10 @@ def checkout(tmp_path):
     (programs / "version").write_text("Python 3.11.2\n")
     (programs / "python3").write_text(PYTHON.replace("{real}", os.path.realpath(sys.executable)))
     (programs / "python3").chmod(0o755)
-    write_program(programs / "cmake", CMAKE)
     folder = tmp_path / "a checkout"
     (folder / "probe").mkdir(parents=True)
     (folder / "setup").mkdir()
-    (folder / "setup/debian-packages.txt").write_text("venv cmake cmake\nrun none no-such-program\n")
+    (folder / "setup/debian-packages.txt").write_text("venv dash sh\nrun none no-such-program\n")
     own = ("setup.sh", "requirements.lock", "hatch_build.py", "firsttouch_reframe.pth")
     for name in ("pyproject.toml", *(f"setup/{name}" for name in own)):
         shutil.copy2(paths.ROOT / name, folder / name)
