@@ -2,7 +2,7 @@
 // Linked into the static program only: what hwloc's static library takes from libraries that exist only as shared
 // ones.
 //
-// hwloc reads the names of I/O devices from udev and opens plugins for devices; the probe uses neither. hwloc
+// hwloc reads the names of I/O devices from udev and opens plugins for devices; no placement needs either. hwloc
 // continues without udev if udev_new() returns NULL, and without plugins if dlopen() does. A static program must
 // not load the host's plugins, which need another C library.
 #include <stddef.h>
