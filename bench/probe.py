@@ -72,12 +72,12 @@ def output(argv: list[str], env: dict[str, str] | None = None, cwd: str | None =
 
 def stream_once() -> str:
     """Run STREAM on the PUs and the bank."""
-    return output(bound(["stream"]), env=dict(stream.environment(len(PUS), PUS)))
+    return output(bound([stream.program() or "stream"]), env=dict(stream.environment(len(PUS), PUS)))
 
 
 def others_rates(array: int, rates: Rates) -> None:
     """Add the rates (GB/s) of a round of STREAM and likwid-bench."""
-    if stream.installed():
+    if stream.program():
         for kernel, rate in stream.parse(stream_once(), threads=len(PUS))[0].items():
             rates[kernel, "STREAM"].append(rate)
     if shutil.which("likwid-bench") is None:
@@ -221,7 +221,7 @@ def main() -> None:
     options.add_argument("--only", choices=("rates", "latency", "cost"))
     args = options.parse_args()
     array = 320_000_000
-    if stream.installed():
+    if stream.program():
         array = stream.parse(stream_once(), threads=len(PUS))[1]
     else:
         say("STREAM is not on PATH: its rates and the cost of a sweep are not measured")
@@ -229,7 +229,7 @@ def main() -> None:
         print(compare_rates(array, args.rounds), flush=True)
     if args.only in {None, "latency"}:
         print(f"\n{compare_latency(args.rounds)}", flush=True)
-    if args.only in {None, "cost"} and stream.installed():
+    if args.only in {None, "cost"} and stream.program():
         print(f"\n{cost(array, args.rounds)}", flush=True)
 
 

@@ -183,6 +183,30 @@ build_probe() {
     probe_recipe >.venv/probe-recipe
 }
 
+# ---------------------------------------------------------------- STREAM
+# STREAM is not in Debian, because only its author distributes it. The checks skip it if it cannot be downloaded.
+build_stream() {
+    local url checksum elements source=$private/stream.c model=()
+    read -r url checksum < <(grep -v '^#' setup/stream.txt)
+    say "building STREAM"
+    cp setup/stream.txt .venv/stream-recipe
+    if ! "$python" -c 'import sys, urllib.request as net
+open(sys.argv[2], "wb").write(net.urlopen(sys.argv[1], timeout=10).read())' "$url" "$source" &>"$log"; then
+        say "STREAM is left out: $url cannot be downloaded. rm .venv/stream-recipe tries again"
+    elif ! sha256sum --status -c <<<"$checksum  $source"; then
+        say "STREAM is left out: the checksum of $url is not that of setup/stream.txt"
+    else
+        # The default code model cannot address static arrays of more than 2 GiB.
+        if [[ $(uname -m) == x86_64 ]]; then model=(-mcmodel=medium); fi
+        # Each array is at least four times the last-level caches (STREAM's rule), in elements of 8 bytes.
+        elements=$(.venv/bin/firsttouch-probe topology | "$python" -c 'import json, sys
+print(max(80_000_000, json.load(sys.stdin)["host"]["all_caches_bytes"] // 2))') || fail "the probe cannot run"
+        gcc -O3 -fopenmp "${model[@]}" "-DSTREAM_ARRAY_SIZE=$elements" -DNTIMES=10 "$source" \
+            -o .venv/bin/stream &>"$log" ||
+            fail_with_log "STREAM cannot be built"
+    fi
+}
+
 # ---------------------------------------------------------------- main
 # Of two concurrent runs, the second one waits and then has nothing to do.
 mkdir -p .cache
@@ -202,4 +226,7 @@ find_python
 if ! venv_is_current; then make_venv; fi
 if [[ ! -x .venv/bin/firsttouch-probe || $(cat .venv/probe-recipe 2>/dev/null) != "$(probe_recipe)" ]]; then
     build_probe
+fi
+if [[ $group != venv ]] && ! command -v stream >/dev/null && ! cmp -s setup/stream.txt .venv/stream-recipe; then
+    build_stream
 fi

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from factories.processes import write_program
-from firsttouch.benchmarks import likwid, lmbench
+from firsttouch.benchmarks import likwid, lmbench, stream
 from firsttouch.host.topology import load
 from firsttouch.records import schema
 
@@ -261,7 +261,7 @@ def test_bandwidth_by_likwid_bench(measure):
 
 def test_a_broken_stream_and_none(measure, stand_in):
     argv = ("bandwidth", "--program=stream", f"--pu-nodes={NODE}")
-    if shutil.which("stream") is None:
+    if stream.program() is None:
         done, file = measure(*argv)
         assert (done.returncode, done.stdout) == (3, "")
         assert done.stderr.startswith("firsttouch: cannot be done here: there is no program 'stream' on PATH")

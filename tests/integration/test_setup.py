@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -59,10 +60,10 @@ def checkout(tmp_path):
     return folder
 
 
-def setup(checkout, **environment):
+def setup(checkout, group="venv", **environment):
     path = f"{checkout.parent / 'bin'}:{os.environ['PATH']}"
     return subprocess.run(
-        [checkout / "setup/setup.sh", "venv"],
+        [checkout / "setup/setup.sh", group],
         env={**os.environ, "PATH": path, **environment},
         capture_output=True,
         text=True,
@@ -164,3 +165,25 @@ def test_names_of_other_distributions_are_complete():
     packages = (paths.ROOT / "setup/debian-packages.txt").read_text().splitlines()
     assert all(len(row) == 4 for row in table)
     assert {row[0] for row in table} <= {line.split()[1] for line in packages}
+
+
+@pytest.mark.parametrize(("checksum", "built"), [(None, True), ("0" * 64, False)], ids=["right", "wrong"])
+def test_stream_is_built_from_the_file_with_the_right_checksum(checkout, checksum, built):
+    setup(checkout)
+    program = checkout / ".venv/bin/firsttouch-probe"
+    program.write_text("""#!/bin/sh\necho '{"host": {"all_caches_bytes": 1200000000}}'\n""")
+    program.chmod(0o755)
+    (checkout / "setup/debian-packages.txt").write_text("# nothing is needed\n")
+    source = checkout.parent / "stream.c"
+    source.write_text('#include <stdio.h>\nint main(void) { return printf("%d\\n", STREAM_ARRAY_SIZE) < 0; }\n')
+    checksum = checksum or hashlib.sha256(source.read_bytes()).hexdigest()
+    (checkout / "setup/stream.txt").write_text(f"# STREAM\n{source.as_uri()} {checksum}\n")
+    done = setup(checkout, group="run")
+    assert done.returncode == 0, done.stderr
+    if built:
+        done = subprocess.run([checkout / ".venv/bin/stream"], capture_output=True, text=True, check=True)
+        assert done.stdout == "600000000\n"
+    else:
+        assert f"STREAM is left out: the checksum of {source.as_uri()} is not that of setup" in done.stderr
+        assert not (checkout / ".venv/bin/stream").exists()
+    assert "STREAM" not in setup(checkout, group="run").stderr

@@ -2,9 +2,11 @@
 """STREAM: threads on PUs, and that only a validated, consistent output is a result."""
 
 import re
+import sys
 
 import pytest
 
+from factories.processes import write_program
 from firsttouch.benchmarks import stream
 from firsttouch.benchmarks.stream import parse
 from firsttouch.errors import RunFailed
@@ -27,10 +29,14 @@ def test_one_thread_on_each_pu():
 
 
 def test_whether_it_is_installed(stand_in, monkeypatch, tmp_path):
-    stand_in("stream", "exit 0")
-    assert stream.installed()
+    on_path = stand_in("stream", "exit 0")
+    assert stream.program() == str(on_path)
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert not stream.installed()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    assert stream.program() is None
+    (tmp_path / "bin").mkdir()
+    beside = write_program(tmp_path / "bin" / "stream", "exit 0")
+    assert stream.program() == str(beside)
 
 
 @pytest.mark.parametrize("threads", [1, 3, 22])

@@ -266,14 +266,14 @@ def bandwidth(
 
 
 def _stream(placement: Placement, case: dict[str, Any], repetitions: int, say: Say) -> list[Record]:
-    if not stream.installed():
+    if (program := stream.program()) is None:
         raise CannotHere(
             "there is no program 'stream' on PATH: STREAM is not in Debian, its author distributes the source"
         )
     series, threads = _Series("stream"), len(placement.pus)
     env = stream.environment(threads, placement.pus)
     results = [
-        stream.parse(series.run(["stream"], placement, env=env), threads=threads) for _ in range(repetitions)
+        stream.parse(series.run([program], placement, env=env), threads=threads) for _ in range(repetitions)
     ]
     records = []
     for kernel in stream.KERNELS:

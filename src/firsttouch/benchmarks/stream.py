@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""STREAM (J. McCalpin), if a program ``stream`` is on PATH (thesis section 3.4)."""
+"""STREAM (J. McCalpin), if a program ``stream`` is installed (thesis section 3.4)."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from firsttouch.errors import RunFailed
 
@@ -22,9 +24,9 @@ _END = re.compile(r"^Solution Validates: .*\n-{20,}\s*\Z", re.MULTILINE)
 _THREADS = re.compile(r"^Number of Threads counted = (\d+)", re.MULTILINE)
 
 
-def installed() -> bool:
-    """Return whether a program ``stream`` is on PATH."""
-    return shutil.which("stream") is not None
+def program() -> str | None:
+    """Return the program ``stream`` on PATH, else the one that `make setup` built beside Python, or None."""
+    return shutil.which("stream") or shutil.which("stream", path=Path(sys.executable).parent)
 
 
 def environment(threads: int, pus: tuple[int, ...]) -> Mapping[str, str]:
