@@ -43,6 +43,8 @@ _BUILT_IN = {
     "causes.toml": PACKAGE / "judge",
     "metrics.toml": PACKAGE / "systems",
 }
+#: The kinds whose folders an environment variable may name.
+_IN_VARIABLES = ("systems", "datasets")
 
 
 def _home(variable: str, default: str) -> Path:
@@ -94,17 +96,17 @@ def drafts() -> Path:
 def folders(kind: str) -> tuple[Path, ...]:
     """Return the existing folders of data files of a *kind* in search order.
 
-    *kind* is systems, datasets or aligners. First come the folders in FIRSTTOUCH_SYSTEMS or FIRSTTOUCH_DATASETS (a
-    colon-separated list), then the user's, the site's and those that firsttouch brings along. Raises BadInput if
-    the variable names a folder that does not exist.
+    *kind* is systems, datasets, aligners or checks. First come the folders in FIRSTTOUCH_SYSTEMS or
+    FIRSTTOUCH_DATASETS (a colon-separated list), then the user's, the site's and those that firsttouch brings
+    along. Raises BadInput if the variable names a folder that does not exist.
     """
     variable = f"FIRSTTOUCH_{kind.upper()}"
-    extra = [Path(f) for f in os.environ.get(variable, "").split(":") if f] if kind != "aligners" else []
+    extra = [Path(f) for f in os.environ.get(variable, "").split(":") if f] if kind in _IN_VARIABLES else []
     for folder in extra:
         if not folder.is_dir():
             raise BadInput(f"{variable} names it, but there is no such folder", file=folder)
-    own = (config() / kind, site() / kind, _BUILT_IN[kind])
-    return (*extra, *(folder for folder in own if folder.is_dir()))
+    own = (config() / kind, site() / kind, _BUILT_IN.get(kind))
+    return (*extra, *(folder for folder in own if folder is not None and folder.is_dir()))
 
 
 def data_files(kind: str, suffix: str) -> dict[str, Path]:

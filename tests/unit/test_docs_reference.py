@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from documented import ROOT
+from firsttouch.benchmarks import site_checks
 from firsttouch.datasets import manifest
 from firsttouch.genomics import aligners
 from firsttouch.judge import causes
@@ -65,6 +66,7 @@ SYSTEM = json.loads((ROOT / "src" / "firsttouch" / "systems" / "schema.json").re
         ("Dataset files", {"properties": manifest._FILE | manifest._OPTIONS | manifest._EXPECT}),
         ("Policies", policies.SCHEMA),
         ("Causes", causes.SCHEMA),
+        ("Site checks", site_checks.SCHEMA),
     ],
 )
 def test_every_key_of_a_data_file_is_described(heading: str, schema: Mapping[str, Any]) -> None:

@@ -55,6 +55,7 @@ TASKS = {
     },
     "look closer": {
         "measure": "measure latency, bandwidth or contention of this host",
+        "record": "measure any program under a verified placement",
         "probe": "measure latency, bandwidth and contention with the native probe",
         "paper": "reproduce the papers' tables and figures, and list where their prose disagrees",
     },

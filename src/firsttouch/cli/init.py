@@ -30,13 +30,14 @@ The site's own data files, which firsttouch finds because firsttouch.env names t
 systems/NAME.yaml    the hosts of a system and its references: firsttouch system draft NAME -o systems/NAME.yaml
 aligners/NAME.toml   how to run an aligner
 datasets/NAME.toml   where reads and a reference come from
+checks/NAME.yaml     how to measure a program of the site
 policies.toml        further memory policies
 causes.toml          further signatures of faults
 metrics.toml         further checks and metrics that systems may have references for
 
 A file here replaces the built-in one of the same name. Files of a user (firsttouch path config) replace both.
 """
-_KINDS = ("systems", "aligners", "datasets")
+_KINDS = ("systems", "aligners", "datasets", "checks")
 
 
 def register(subparsers: options.Subparsers) -> None:

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures any program under a verified placement: a site's own check is one YAML file in checks/, and no code."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from firsttouch import documents, paths
+from firsttouch.errors import BadInput, RunFailed, none_such
+from firsttouch.execution.process_runner import Job, run_together
+from firsttouch.execution.progress import say
+from firsttouch.host.topology import load as load_topology
+from firsttouch.records.schema import Record, software
+from firsttouch.scenarios.placement import Scenario, plan
+from firsttouch.units import UNITS
+
+_NAME = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "description": "a name: letters, digits and _"}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["program"],
+    "properties": {
+        "program": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        "check": _NAME,
+        "metric": _NAME,
+        "unit": {"enum": ["1", *UNITS], "description": f"a unit: 1, {', '.join(UNITS)}"},
+        "better": {"enum": ["higher", "lower", "neither"]},
+        "regex": {"type": "string", "regex": True},
+        "file": {"type": "string", "minLength": 1},
+        "scenario": {"type": "string"},
+        "parameters": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is run and what is read from it; the fields are the keys of a YAML file.
+
+    *regex* has one group, a number in *unit*; the last match in the program's output counts, or in *file*, which
+    the program writes into its working folder. Without it, the run time is measured. *scenario* has one instance.
+    """
+
+    program: Sequence[str]
+    check: str
+    metric: str = "time"
+    unit: str = "s"
+    better: Literal["higher", "lower", "neither"] | None = None
+    regex: str = ""
+    file: str = ""
+    scenario: str = "1Inst_Original"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for keys that contradict each other."""
+        if self.regex and (groups := re.compile(self.regex).groups) != 1:
+            raise BadInput(f"the regular expression has {groups} groups, one is needed: the number")
+        if not self.regex and (self.unit, self.metric, self.file) != ("s", "time", ""):
+            raise BadInput("a regular expression is needed for any metric other than the run time (s)")
+
+    @property
+    def direction(self) -> Literal["higher", "lower", "neither"]:
+        """Whether higher or lower values are better: of times the lower."""
+        return self.better or ("lower" if UNITS.get(self.unit, ("",))[0] == "seconds" else "higher")
+
+
+def names() -> list[str]:
+    """Return the names of the checks that the user's and the site's folders have."""
+    return list(paths.data_files("checks", ".yaml"))
+
+
+def load(name_or_file: str) -> Spec:
+    """Return the check of that name, or of that file; raises BadInput with file and line."""
+    files = paths.data_files("checks", ".yaml")
+    file = Path(name_or_file) if name_or_file.endswith(".yaml") else files.get(name_or_file)
+    if file is None:
+        raise BadInput(none_such("check", name_or_file, list(files)))
+    document = documents.parse_yaml(documents.read_text(file), file)
+    document.check(SCHEMA)
+    try:
+        return Spec(**{"check": file.stem, **document.data})
+    except BadInput as error:
+        raise document.error(str(error)) from None
+
+
+def measure(spec: Spec, *, repetitions: int, timeout: float | None) -> Record:
+    """Run the program and return the record, which is invalid if a placement did not hold.
+
+    The program gets its number of threads in OMP_NUM_THREADS. Raises BadInput for a scenario that is not one of
+    one instance, and RunFailed if the program fails, exceeds *timeout* (s), or prints no number.
+    """
+    scenario = _scenario(spec.scenario)
+    place = scenario.placements[0]
+    samples: list[float] = []
+    reasons: list[str] = []
+    observed: dict[str, Any] = {}
+    for number in range(repetitions):
+        before = _changed(spec)
+        with tempfile.TemporaryDirectory(prefix="firsttouch-") as name:
+            out, err = Path(name, "out"), Path(name, "err")
+            env = {"OMP_NUM_THREADS": str(scenario.threads)}
+            (outcome,) = run_together([Job(spec.program, out, err, place, 1, env)], timeout=timeout)
+            if spec.file and before == _changed(spec):
+                raise RunFailed(f"{spec.program[0]} did not write {spec.file}")
+            samples.append(_number(spec, [out, err]) if spec.regex else outcome.seconds)
+        reasons.append(outcome.misplaced())
+        observed = outcome.observed.to_dict()
+        state = f"INVALID: {reasons[-1]}" if reasons[-1] else "placement verified"
+        say(f"{spec.check} ({number + 1}/{repetitions}): {spec.metric} {samples[-1]:g} {spec.unit}, {state}")
+    reason = next(filter(None, reasons), "")
+    program = Path(shutil.which(spec.program[0]) or spec.program[0]).name
+    own = {"program": program, "scenario": scenario.name, "threads": scenario.threads, "policy": scenario.policy}
+    return Record(
+        spec.check,
+        spec.metric,
+        spec.unit,
+        spec.direction,
+        tuple(samples),
+        {**own, **spec.parameters},
+        status="invalid" if reason else "valid",
+        reason=reason,
+        software=software(),
+        placement_asked=[place.to_dict()],
+        placement_found=[observed],
+    )
+
+
+def _changed(spec: Spec) -> int | None:
+    """Return when the file that the program writes was changed (ns), None if it does not exist."""
+    try:
+        return Path(spec.file).stat().st_mtime_ns if spec.file else None
+    except FileNotFoundError:
+        return None
+
+
+def _scenario(name: str) -> Scenario:
+    scenario = plan(load_topology(), None).scenario(name)
+    if scenario.instances != 1:
+        raise BadInput(
+            f"{name} has {scenario.instances} instances: only a scenario of one instance can be measured"
+        )
+    return scenario
+
+
+def _number(spec: Spec, outputs: Sequence[Path]) -> float:
+    """Return the last number that the regular expression finds; raises RunFailed."""
+    places = [Path(spec.file)] if spec.file else outputs
+    texts = [documents.read_text(place) for place in places]
+    if not (matches := re.findall(spec.regex, "\n".join(texts), re.MULTILINE)):
+        raise RunFailed(f"{spec.program[0]}: '{spec.regex}' matches nothing in {spec.file or 'its output'}")
+    try:
+        return float(matches[-1])
+    except ValueError:
+        raise RunFailed(
+            f"{spec.program[0]}: '{spec.regex}' gives '{matches[-1]}', which is not a number"
+        ) from None

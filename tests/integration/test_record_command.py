@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch record`` with programs that hold memory, and as a check of the site."""
+
+import json
+import sys
+
+import pytest
+
+from firsttouch.benchmarks import site_checks
+from firsttouch.errors import BadInput
+from firsttouch.records import schema
+
+pytestmark = pytest.mark.integration
+
+#: Holds memory for long enough to be observed.
+PROGRAM = """\
+import os, sys, time
+held = bytes([1]) * (64 << 20)
+time.sleep(0.7)
+print("rate=1e1\\nrate=12.5 GB/s")
+print("threads", os.environ["OMP_NUM_THREADS"], file=sys.stderr)
+open("figures.txt", "w").write("rate=7\\n")
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return [sys.executable, str(tmp_path / "program.py")]
+
+
+RATE = ("--check", "ours", "--metric", "rate", "--unit", "GB/s", "--regex", r"rate=(\S+)")
+
+
+def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(firsttouch, program, tmp_path):
+    argv = (
+        "record",
+        *RATE,
+        "--repetitions",
+        2,
+        "--records",
+        "r.jsonl",
+        "--json",
+        "--scenario",
+        "1Inst_Interleave",
+    )
+    done = firsttouch(*argv, "--", *program)
+    assert done.returncode == 0, done
+    (record,) = schema.read(tmp_path / "r.jsonl")
+    assert json.loads(json.dumps(record.to_dict())) == json.loads(done.stdout)
+    assert (record.check, record.metric, record.samples, record.better) == ("ours", "rate", (12.5, 12.5), "higher")
+    assert (record.status, record.parameters["scenario"]) == ("valid", "1Inst_Interleave")
+    assert firsttouch("report", "r.jsonl", "-o", "out").returncode == 0
+    assert "ours" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_file_and_the_number_of_threads(firsttouch, program, tmp_path):
+    done = firsttouch("record", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
+    assert (done.returncode, done.stdout) == (0, "ours rate: 7 GB/s\n"), done
+    (tmp_path / "program.py").write_text(PROGRAM.replace("figures.txt", "others.txt"))
+    done = firsttouch("record", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
+    assert (done.returncode, "did not write figures.txt" in done.stderr) == (1, True)
+    threads = ("--check", "ours", "--metric", "threads", "--unit", "1", "--regex", r"threads (\d+)")
+    done = firsttouch("record", *threads, "--repetitions", 1, "--json", "--", *program)
+    assert json.loads(done.stdout)["value"] == json.loads(done.stdout)["parameters"]["threads"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "reason"),
+    [
+        (["--check", "x"], 2, "--check NAME and -- PROGRAM are needed"),
+        ([*RATE[:-1], "(a)(b)", "--", "true"], 2, "has 2 groups"),
+        (["--check", "x", "--unit", "GB/s", "--", "true"], 2, "a regular expression is needed"),
+        (["--check", "x", "--scenario", "2Inst_Original", "--", "true"], 2, "2 instances"),
+        (["--from", "nowhere"], 2, "no check 'nowhere'"),
+        (["--from", "x", "--metric", "y"], 2, "leave metric out"),
+        (["--check", "x", "--", "not-there"], 3, "'not-there' is not on PATH"),
+        (["--check", "x", "--repetitions", "1", "--", "false"], 1, "ended with status 1"),
+        ([*RATE, "--repetitions", "1", "--", "true"], 1, "matches nothing in its output"),
+        ([*RATE, "--repetitions", "1", "--", "echo", "rate=fast"], 1, "gives 'fast', which is not a number"),
+    ],
+)
+def test_wrong_options_and_programs_that_fail(firsttouch, argv, status, reason):
+    done = firsttouch("record", *argv)
+    assert (done.returncode, reason in done.stderr) == (status, True), done
+    assert "Traceback" not in done.stderr
+
+
+def test_a_check_of_the_site_is_a_file(firsttouch, program, tmp_path, monkeypatch):
+    folder = tmp_path / "site" / "checks"
+    folder.mkdir(parents=True)
+    (folder / "ours.yaml").write_text(
+        f"program: {json.dumps(program)}\nmetric: rate\nunit: GB/s\nregex: 'rate=(\\S+)'\n"
+    )
+    monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
+    assert site_checks.names() == ["ours"]
+    done = firsttouch("record", "--from", "ours", "--repetitions", 1)
+    assert (done.returncode, done.stdout) == (0, "ours rate: 12.5 GB/s\n")
+    (folder / "wrong.yaml").write_text("program: [x]\nunit: furlong\n")
+    with pytest.raises(BadInput, match=r"wrong.yaml:2: unit: 'furlong' is not a unit: 1, B, "):
+        site_checks.load("wrong")
+    (folder / "other.yaml").write_text("program: [x]\n\nmetric: rate\n")
+    with pytest.raises(BadInput, match=r"other.yaml:1: a regular expression is needed"):
+        site_checks.load("other")
