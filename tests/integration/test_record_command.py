@@ -73,8 +73,8 @@ def test_a_file_and_the_number_of_threads(firsttouch, program, tmp_path):
         ([*RATE[:-1], "(a)(b)", "--", "true"], 2, "has 2 groups"),
         (["--check", "x", "--unit", "GB/s", "--", "true"], 2, "a regular expression is needed"),
         (["--check", "x", "--scenario", "2Inst_Original", "--", "true"], 2, "2 instances"),
-        (["--from", "nowhere"], 2, "no check 'nowhere'"),
-        (["--from", "x", "--metric", "y"], 2, "leave metric out"),
+        (["--site-check", "nowhere"], 2, "no check 'nowhere'"),
+        (["--site-check", "x", "--metric", "y"], 2, "leave metric out"),
         (["--check", "x", "--", "not-there"], 3, "'not-there' is not on PATH"),
         (["--check", "x", "--repetitions", "1", "--", "false"], 1, "ended with status 1"),
         ([*RATE, "--repetitions", "1", "--", "true"], 1, "matches nothing in its output"),
@@ -95,7 +95,7 @@ def test_a_check_of_the_site_is_a_file(firsttouch, program, tmp_path, monkeypatc
     )
     monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
     assert site_checks.names() == ["ours"]
-    done = firsttouch("record", "--from", "ours", "--repetitions", 1)
+    done = firsttouch("record", "--site-check", "ours", "--repetitions", 1)
     assert (done.returncode, done.stdout) == (0, "ours rate: 12.5 GB/s\n")
     (folder / "wrong.yaml").write_text("program: [x]\nunit: furlong\n")
     with pytest.raises(BadInput, match=r"wrong.yaml:2: unit: 'furlong' is not a unit: 1, B, "):

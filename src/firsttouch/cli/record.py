@@ -17,14 +17,14 @@ from firsttouch.units import UNITS
 EXAMPLES = """\
   firsttouch record --check sleeper --records records.jsonl -- ./program --its-option          its run time
   firsttouch record --check hpcg --metric rate --unit GB/s --regex 'GB/s=(\\S+)' -- xhpcg
-  firsttouch record --from hpcg --repetitions 5 --records records.jsonl                        checks/hpcg.yaml"""
+  firsttouch record --site-check hpcg --repetitions 5 --records records.jsonl       checks/hpcg.yaml"""
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "record", EXAMPLES)
     parser.add_argument(
-        "--from",
+        "--site-check",
         dest="source",
         metavar="CHECK",
         help="a check of the site, or its YAML file, instead of the options",
@@ -52,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
     keys = ("check", "metric", "unit", "better", "regex", "file", "scenario", "program")
     given: dict[str, Any] = {key: getattr(args, key) for key in keys if getattr(args, key)}
     if args.source and given:
-        raise BadInput(f"--from brings the check: leave {', '.join(given)} out")
+        raise BadInput(f"--site-check brings the check: leave {', '.join(given)} out")
     if not args.source and not {"check", "program"} <= given.keys():
-        raise BadInput("--check NAME and -- PROGRAM are needed (or --from CHECK)")
+        raise BadInput("--check NAME and -- PROGRAM are needed (or --site-check CHECK)")
     spec = site_checks.load(args.source) if args.source else Spec(**given)
     if args.records:
         check_appendable(args.records)
