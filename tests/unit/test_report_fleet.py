@@ -200,6 +200,14 @@ class TestPage:
             if word == "fail":
                 assert "x" in {cell.mark for cell in cells}, host
 
+    def test_a_change_that_has_no_better_direction_is_never_shown_as_good(self, monkeypatch):
+        monkeypatch.setattr(figures, "MOST_METRICS", 1)
+        by_host = {h: [replace(r, better="neither") for r in rs] for h, rs in records_by_host().items()}
+        by_host["n020"] = [replace(r, samples=(r.value * 0.8,)) for r in by_host["n020"]]
+        shown = figures.heat(Ranks(judged(samples_table.of_records(all_records(by_host)), Undescribed("s"))))
+        (cells,) = [cells for host, _, cells in shown.rows if host == "n020"]
+        assert cells[-1].tone.startswith("b")
+
     def test_two_groups_of_hosts_are_named_everywhere(self, tmp_path, capsys):
         by_host = records_by_host()
         for number in range(20, 50):

@@ -84,7 +84,7 @@ def heat(ranks: Ranks) -> Heat | None:
             if case in column:
                 cells[column[case]] = _cell(change, better[column[case]], _SIGNS[word])
             elif np.isfinite(change):
-                rest.append(change if samples.cases[case].better == "higher" else -change)
+                rest.append(-worse(change, samples.cases[case].better))
         cells.append(_summed(rest) if len(ranks.cases) > len(cases) else Cell(""))
         map_rows.append((host, ORDER[ranks.words[host]], cells))
     others = len(samples.hosts) - len(hosts)
