@@ -2,6 +2,7 @@
 """Programs started together: how they end, and that none is left, whichever process dies."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -319,6 +320,15 @@ def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, n
             process.send_signal(number)
             assert process.wait(60) == 128 + number
         assert gone(marker)
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not on PATH")
+def test_a_program_whose_launcher_died_before_it_was_guarded_does_not_start(tmp_path):
+    argv = process_runner.guarded(["touch", str(tmp_path / "started")])
+    subprocess.run(["sh", "-c", '"$@"; :', "sh", *argv], check=True)  # another parent than this process
+    assert not (tmp_path / "started").exists()
+    subprocess.run(argv, check=True)
+    assert (tmp_path / "started").exists()
 
 
 def test_a_child_and_its_group_are_stopped_when_the_block_ends(marker):

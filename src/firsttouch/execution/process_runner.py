@@ -114,9 +114,15 @@ def last_lines(log: Path, count: int = 2) -> str:
     return " | ".join([line.strip() for line in lines if line.strip()][-count:])
 
 
+#: Becomes the program, unless the parent process died before setpriv had asked for the signal.
+_IF_PARENT_LIVES = 'test "$PPID" = "$0" && exec "$@"'
+
+
 def guarded(argv: Sequence[str]) -> list[str]:
-    """Return the argv of a program that the kernel kills when its parent is killed."""
-    return [*(["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []), *argv]
+    """Return the argv of a program that the kernel kills when this process is killed."""
+    if shutil.which("setpriv") is None:
+        return [*argv]
+    return ["setpriv", "--pdeathsig", "KILL", "--", "/bin/sh", "-c", _IF_PARENT_LIVES, str(os.getpid()), *argv]
 
 
 def argv_of(job: Job) -> list[str]:
