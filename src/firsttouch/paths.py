@@ -106,7 +106,14 @@ def folders(kind: str) -> tuple[Path, ...]:
         if not folder.is_dir():
             raise BadInput(f"{variable} names it, but there is no such folder", file=folder)
     own = (config() / kind, site() / kind, _BUILT_IN.get(kind))
-    return (*extra, *(folder for folder in own if folder is not None and folder.is_dir()))
+    return (*extra, *(folder for folder in own if folder is not None and _exists(folder)))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:  # in a folder that this user may not search, such as another user's home
+        return False
 
 
 def data_files(kind: str, suffix: str) -> dict[str, Path]:
@@ -119,7 +126,7 @@ def data_files(kind: str, suffix: str) -> dict[str, Path]:
 
 def tables_of(name: str) -> tuple[Path, ...]:
     """Return the existing files *name*, such as policies.toml: the built-in, the site's and the user's."""
-    return tuple(f for f in (_BUILT_IN[name] / name, site() / name, config() / name) if f.is_file())
+    return tuple(f for f in (_BUILT_IN[name] / name, site() / name, config() / name) if _exists(f))
 
 
 def for_jobs() -> dict[str, str]:
