@@ -259,12 +259,22 @@ def test_bandwidth_by_likwid_bench(measure):
     assert all(r.parameters["instructions"] == (wide or "scalar") for r in records)
 
 
+@pytest.mark.skipif(stream.of_lmbench() is None, reason="lmbench is not installed")
+@pytest.mark.skipif(stream.program() is not None, reason="the author's STREAM is installed")
+def test_streams_kernels_by_lmbench(measure):
+    """It stands in where the author's program is not installed."""
+    records = checked(*measure("bandwidth", "--program=stream", f"--pu-nodes={NODE}"))
+    assert [r.metric for r in records] == [f"{kernel}_bandwidth" for kernel in stream.KERNELS]
+    assert {r.parameters["program"] for r in records} == {"lmbench-stream"}
+    assert records[0].placement_found[0]["threads"] >= len(records[0].placement_asked[0]["pus"])
+
+
 def test_a_broken_stream_and_none(measure, stand_in):
     argv = ("bandwidth", "--program=stream", f"--pu-nodes={NODE}")
-    if stream.program() is None:
+    if stream.program() is None and stream.of_lmbench() is None:
         done, file = measure(*argv)
         assert (done.returncode, done.stdout) == (3, "")
-        assert done.stderr.startswith("firsttouch: cannot be done here: there is no program 'stream' on PATH")
+        assert done.stderr.startswith("firsttouch: cannot be done here: there is no program 'stream'")
     stand_in("stream", "echo 'Copy:  100.0  0.1 0.1 0.1'")
     done, file = measure(*argv)
     assert (done.returncode, done.stdout) == (1, "")
