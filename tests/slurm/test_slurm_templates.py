@@ -45,6 +45,23 @@ def test_validate_judges_every_host_inside_one_job(site: Site) -> None:
     assert site.call("validate", "--system", "sound", campaign).returncode == 0
 
 
+def test_an_installed_copy_submits_from_the_folder_that_init_makes(site: Site, installed: Path) -> None:
+    """The program is not on PATH, and neither the job nor the one that collects has a checkout."""
+    jobs = site.folder / "jobs"
+    assert site.slurm.call(installed / "bin" / "firsttouch", "init", jobs).returncode == 0
+    env = {name: value for name, value in site.env.items() if name != "FIRSTTOUCH_OUT"}
+    env["FIRSTTOUCH_PROBE"] = str(Path(sys.executable).with_name("firsttouch-probe"))
+    submit = ("bash", "-c", 'cd "$0" && exec sbatch "$@"', jobs, "--parsable", "-N2")
+    options = (f"--output={site.slurm.folder}/%A_%a.out", "slurm/validate.sbatch")
+    job = site.slurm.ask(*submit, *options, "--system", "sound", "--step", "topology", env=env).strip()
+    assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.output(job)
+    site.collected(job)
+    assert {*(jobs / "reports" / "verdicts").iterdir()} == {
+        jobs / "reports" / "verdicts" / f"n{i}" for i in (1, 2)
+    }
+    assert (jobs / "reports" / "campaigns" / f"validate-{job}" / "report" / "overview.md").is_file()
+
+
 def test_an_array_of_validate_collects_once_when_all_have_ended(site: Site) -> None:
     job = site.sbatch("--array=1-3", "slurm/validate.sbatch", "--system", "sound", "--step", "topology")
     assert set(site.slurm.ends(job).values()) == {("COMPLETED", "0:0")}
