@@ -32,7 +32,8 @@ _LINE = re.compile(r"(<not supported>|<not counted>|\d+);[^;]*;(?:\w+/)?([\w-]+)
 def wrap(argv: Sequence[str], log: Path) -> list[str]:
     """Return the argv that runs *argv* under perf stat, which writes to *log*; raises Missing without perf."""
     require("perf")
-    return ["perf", "stat", "-x", ";", "-o", str(log), "-e", ",".join(EVENTS), "--", *guarded(argv)]
+    perf = ["perf", "stat", "-x", ";", "-o", str(log), "-e", ",".join(EVENTS), "--"]
+    return [*perf, *guarded(argv, by_this_process=False)]
 
 
 def parse(text: str) -> dict[str, int]:
