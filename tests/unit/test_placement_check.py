@@ -217,6 +217,17 @@ def test_the_look_at_which_the_threads_run_tells_on_which_pus_they_are_held(proc
     assert verify(asked("original", "whole"), 2, what) == ""
 
 
+def test_a_program_that_is_pinned_while_its_threads_run_is_held_where_it_is_last(proc):
+    pages = PAGE.format(mode="default", n=65536, node=0, kb=4)
+    what = Observed()
+    for threads in (["0-1"] * 4, ["0-1"] * 5, ["1"] * 4, ["1"]):
+        root = proc(100, "bwa", [(pus, "R") for pus in threads], pages)
+        look(100, what, root)
+        shutil.rmtree(root / "100")
+    assert what.held == {1}
+    assert "held on PUs 1 of 0-1" in verify(asked("original", "whole"), 2, what)
+
+
 def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):
     maps = (
         "5500 default file=/usr/bin/bwa mapped=3 N7=3 kernelpagesize_kB=4\n"

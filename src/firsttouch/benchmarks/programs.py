@@ -116,11 +116,11 @@ def probe_options(aspect: str) -> list[str]:
 def watching_of_host() -> Watching:
     """Return how a benchmark of many threads is watched here: on an emulated host it is stopped during each look.
 
-    Pauses are short because the threads of likwid-bench run only for the last half second of a run.
+    The threads of likwid-bench run only for the last half second of a run, so they must be looked for.
     One thread of the emulator runs all PUs in turn. With 64 busy PUs, a program ends before the state of its 64
     threads has been read.
     """
-    return Watching(100.0, _look_at_stopped) if emulation.emulator() else Watching(longest_pause=0.1)
+    return Watching(100.0, _look_at_stopped) if emulation.emulator() else Watching(all_threads=True)
 
 
 def _look_at_stopped(pid: int, seen_before: placement_check.Observed) -> None:

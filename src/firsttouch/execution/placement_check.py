@@ -44,9 +44,9 @@ class Observed:
     (likwid-bench, users of hwloc) visit every PU during start-up. *pages* (4 KiB units of anonymous memory per
     NUMA node) and *modes* (pages per memory policy) are those of the look with the most pages. *held*: the PUs
     that the process with the most pages may run on, which is the program and not a wrapper script. They are those
-    of the look with the most threads among the same looks as for *pus*: before and after its threads run, a
-    program may hold its memory and have one thread that is bound to one PU. *peak_bytes*: the largest sum of the
-    processes' peak resident sets.
+    of the look with the most pages among the looks with more than half of *threads*: before and after its threads
+    run, a program may hold its memory and have one thread that is bound to one PU. *peak_bytes*: the largest sum
+    of the processes' peak resident sets.
     """
 
     looks: int = 0
@@ -66,7 +66,9 @@ class Observed:
         self._samples = [sample for sample in samples if 2 * sample.pages >= most]
         self.threads = max(self.threads, threads)
         self.pus = frozenset[int]().union(*(sample.pus for sample in self._samples))
-        self.held = max(reversed(self._samples), key=lambda sample: (sample.threads, sample.pages)).held
+        most = max(sample.threads for sample in self._samples)
+        running = [sample for sample in self._samples if 2 * sample.threads > most]
+        self.held = max(reversed(running), key=lambda sample: sample.pages).held
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of a record's ``placement_found``."""

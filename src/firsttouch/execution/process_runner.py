@@ -37,12 +37,13 @@ UNSEEN_PAUSE = 0.1
 class Watching:
     """How running programs are sampled: *look* adds a sample of a process to what was observed of it so far.
 
-    Sampling takes at most *share* (a fraction) of the time. Pauses grow to *longest_pause* seconds.
+    Sampling takes at most *share* (a fraction) of the time. Until a job's memory has been sampled, and all its
+    threads if *all_threads*, the pauses are short.
     """
 
     share: float = LOOK_SHARE
     look: Callable[[int, placement_check.Observed], None] = placement_check.look
-    longest_pause: float = 5.0
+    all_threads: bool = False
 
 
 @dataclass
@@ -118,11 +119,15 @@ def last_lines(log: Path, count: int = 2) -> str:
 _IF_PARENT_LIVES = 'test "$PPID" = "$0" && exec "$@"'
 
 
-def guarded(argv: Sequence[str]) -> list[str]:
-    """Return the argv of a program that the kernel kills when this process is killed."""
+def guarded(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:
+    """Return the argv of a program that the kernel kills when the process that starts it is killed.
+
+    *by_this_process*: this process starts it, and not another program.
+    """
     if shutil.which("setpriv") is None:
         return [*argv]
-    return ["setpriv", "--pdeathsig", "KILL", "--", "/bin/sh", "-c", _IF_PARENT_LIVES, str(os.getpid()), *argv]
+    checked = ["/bin/sh", "-c", _IF_PARENT_LIVES, str(os.getpid())] if by_this_process else []
+    return ["setpriv", "--pdeathsig", "KILL", "--", *checked, *argv]
 
 
 def argv_of(job: Job) -> list[str]:
@@ -248,8 +253,8 @@ def _wait(
         for job in running:
             job.look(watching.look)
         spent = time.monotonic() - before
-        pause = max(min(pause * 1.5, watching.longest_pause), min(spent / watching.share, 5.0))
-        if not all(job.seen for job in running):
+        pause = min(max(pause * 1.5, spent / watching.share), 5.0)
+        if not all(job.seen(all_threads=watching.all_threads) for job in running):
             pause = min(pause, UNSEEN_PAUSE)
         until = min(time.monotonic() + pause, end)
         # Ends are handled before the time limit: a slow look must not turn an end in time into a late one.
@@ -328,11 +333,11 @@ class _Running:
             self.done.set()
             ended.put(self)
 
-    @property
-    def seen(self) -> bool:
-        """Whether the job's memory has been sampled, or never will be."""
+    def seen(self, *, all_threads: bool) -> bool:
+        """Whether the job's memory, and all its threads, have been sampled, or never will be."""
         observed = self.outcome.observed
-        return bool(observed.pages or observed.unreadable) or self.done.is_set()
+        enough = bool(observed.pages) and (not all_threads or observed.threads >= self.outcome.job.threads)
+        return enough or bool(observed.unreadable) or self.done.is_set()
 
     def look(self, look: Callable[[int, placement_check.Observed], None]) -> None:
         if not self.done.is_set():
