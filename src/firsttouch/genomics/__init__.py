@@ -8,7 +8,7 @@ The path of a read: ``fastq.inspect`` checks the files once and indexes where ba
 each pipe gets the bytes of its parts from ``sources`` (plain or gzip files) and moves them with ``pipe_writer``
 (splice) into the pipe that the aligner reads. ``launch.run`` starts the instances; ``sam_survey`` checks their SAM
 files; ``sam`` puts the alignments in input order under one header and computes checksums; ``outputs.Output``
-delivers the result. ``fastq`` and ``sam_survey`` import NumPy, and are imported where they are needed.
+delivers the result. ``fastq``, ``mates`` and ``sam_survey`` import NumPy, and are imported where they are needed.
 
 Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.built``; ``fastq.inspect``; ``reads.Reads`` and
 ``reads.BatchRule``; ``launch.prepare``, ``launch.run``, ``launch.records``, ``launch.Work`` and ``launch.Result``;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import importlib
 import itertools
 import os
 import threading
@@ -16,9 +17,10 @@ from firsttouch.errors import CannotHere
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
 from firsttouch.genomics.reads import Reads, template_name
 from firsttouch.genomics.sources import ByteSource, PlainFile, SeekableGzip, SharedGzip
+from firsttouch.tools import no_idle_threads
 
 # ----------------------------------------------------------------------
-# Changes to FASTQ on its way: line ends, and interleaved or separate mates
+# Changes to FASTQ on its way: line ends (mates: see firsttouch.genomics.mates)
 
 
 def crlf_to_lf(blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -29,42 +31,6 @@ def crlf_to_lf(blocks: Iterable[bytes]) -> Iterator[bytes]:
         held = b"\r" if text.endswith(b"\r") else b""
         yield text[: len(text) - len(held)].replace(b"\r\n", b"\n")
     yield held
-
-
-def deinterleave(blocks: Iterable[bytes], mate: int) -> Iterator[bytes]:
-    """Yield the records of *mate* (0 or 1) from *blocks* of interleaved pairs."""
-    for pairs in _lines_of_records(blocks, multiple_of=2):
-        lines = [b""] * (len(pairs) // 2)
-        for line in range(4):
-            lines[line::4] = pairs[4 * mate + line :: 8]
-        yield b"\n".join([*lines, b""])
-
-
-def interleave(blocks_1: Iterable[bytes], blocks_2: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the records of two mates, equally many, as interleaved pairs."""
-    mates = [_lines_of_records(blocks) for blocks in (blocks_1, blocks_2)]
-    held: list[list[bytes]] = [[], []]
-    while count := min(
-        map(len, held := [lines or next(mate, []) for lines, mate in zip(held, mates, strict=True)])
-    ):
-        pairs = [b""] * (2 * count)
-        for line in range(4):
-            pairs[line::8], pairs[4 + line :: 8] = (lines[line:count:4] for lines in held)
-        held = [lines[count:] for lines in held]
-        yield b"\n".join([*pairs, b""])
-
-
-def _lines_of_records(blocks: Iterable[bytes], *, multiple_of: int = 1) -> Iterator[list[bytes]]:
-    """Yield the lines of the records in *blocks*, a multiple of *multiple_of* records at once."""
-    rest = [b""]
-    for block in blocks:
-        first, *lines = block.split(b"\n")
-        rest = [*rest[:-1], rest[-1] + first, *lines]
-        # What follows the last newline begins a line.
-        complete = (len(rest) - 1) // (4 * multiple_of) * 4 * multiple_of
-        if complete:
-            yield rest[:complete]
-        rest = rest[complete:]
 
 
 # ----------------------------------------------------------------------
@@ -201,6 +167,9 @@ class Feeder:
         *interleaved*: the sink of mate 1 gets both mates. Raises BadInput for a file that has changed, as join()
         does. A feeder can be started again after join().
         """
+        if interleaved or self._reads.interleaved:
+            with no_idle_threads():  # before a feeding thread imports it
+                importlib.import_module("firsttouch.genomics.mates")
         self._reset()
         self._error, self._stop, self._threads = None, StopRequest(), []
         jobs = [
@@ -304,10 +273,10 @@ class Feeder:
             blocks: Iterator[bytes] = itertools.chain(source.read(begin, end), [final])
             streams.append(crlf_to_lf(blocks) if layout.crlf else blocks)
         blocks = streams[0]
-        if len(streams) == 2:
-            blocks = interleave(*streams)
-        elif self._reads.interleaved and len(mates) == 1:
-            blocks = deinterleave(blocks, mates[0])
+        if len(streams) == 2 or (self._reads.interleaved and len(mates) == 1):
+            from firsttouch.genomics.mates import deinterleave, interleave  # noqa: PLC0415 - loads NumPy
+
+            blocks = interleave(*streams) if len(streams) == 2 else deinterleave(blocks, mates[0])
         for block in blocks:
             writer.write(block)
 
