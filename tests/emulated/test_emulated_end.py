@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import select
@@ -42,7 +43,12 @@ def wait_for(what: Callable[[], bool], seconds: float) -> bool:
 
 
 def qemus(pid: int) -> list[int]:
-    return [p for p in descendants(pid) if Path(f"/proc/{p}/comm").read_text().startswith("qemu")]
+    running = []
+    for p in descendants(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            if Path(f"/proc/{p}/comm").read_text().startswith("qemu"):
+                running.append(p)
+    return running
 
 
 def gone(pids: list[int]) -> bool:
