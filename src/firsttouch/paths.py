@@ -56,6 +56,10 @@ def _home(variable: str, default: str) -> Path:
     return (Path(base) if base.startswith("/") else Path.home() / default) / "firsttouch"
 
 
+def _kept_in_checkout() -> bool:
+    return IN_CHECKOUT and not os.environ.get("FIRSTTOUCH_HOME")
+
+
 def config() -> Path:
     """Return the folder of the user's own data files: FIRSTTOUCH_HOME, or firsttouch/ in XDG_CONFIG_HOME."""
     return _home("XDG_CONFIG_HOME", ".config")
@@ -70,14 +74,14 @@ def data() -> Path:
     """Return the folder of datasets and indexes: FIRSTTOUCH_DATA, or datasets/store of the checkout, or data/."""
     if named := os.environ.get("FIRSTTOUCH_DATA"):
         return Path(named).absolute()
-    if IN_CHECKOUT and not os.environ.get("FIRSTTOUCH_HOME"):
+    if _kept_in_checkout():
         return ROOT / "datasets" / "store"
     return _home("XDG_DATA_HOME", ".local/share") / "data"
 
 
 def cache() -> Path:
     """Return the folder of files that can be made again."""
-    if IN_CHECKOUT and not os.environ.get("FIRSTTOUCH_HOME"):
+    if _kept_in_checkout():
         return ROOT / ".cache"
     return _home("XDG_CACHE_HOME", ".cache") / "cache"
 
@@ -90,7 +94,7 @@ def results() -> Path:
 
 def drafts() -> Path:
     """Return the folder that drafts of system files are written to."""
-    return SYSTEMS if IN_CHECKOUT and not os.environ.get("FIRSTTOUCH_HOME") else config() / "systems"
+    return SYSTEMS if _kept_in_checkout() else config() / "systems"
 
 
 def folders(kind: str) -> tuple[Path, ...]:
