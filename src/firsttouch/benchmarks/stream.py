@@ -41,8 +41,7 @@ _ENOUGH = 200_000
 
 def of_lmbench() -> str | None:
     """Return the ``stream`` of Debian's lmbench, or None."""
-    files = sorted(Path("/usr/lib/lmbench/bin").glob("*/stream"))
-    return str(files[0]) if files else None
+    return lmbench.in_package("stream")
 
 
 def lmbench_argv(program: str, *, threads: int, array_bytes: int) -> list[str]:
