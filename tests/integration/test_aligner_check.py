@@ -94,6 +94,16 @@ def test_an_aligner_that_fails_is_a_failed_step(odd, firsttouch):
     assert "ZeroDivisionError" in errors["run"]
 
 
+def test_a_wrong_file_is_listed_with_its_error_and_an_absent_program_is_no_error(tmp_path, firsttouch):
+    assert firsttouch("aligner", "list").returncode == 0
+    (tmp_path / "aligners").mkdir()
+    (tmp_path / "aligners" / "wrong.toml").write_text("program = 1\n")
+    done = firsttouch("aligner", "list", "--json", FIRSTTOUCH_SITE=str(tmp_path))
+    rows = {row["name"]: row for row in json.loads(done.stdout)["aligners"]}
+    assert (done.returncode, "wrong.toml:1: " in rows["wrong"]["error"]) == (2, True)
+    assert rows["bwa-mem"]["version"]
+
+
 def test_a_wrong_file_and_an_unknown_name_are_bad_input(tmp_path, firsttouch):
     (tmp_path / "wrong.toml").write_text("program = 1\n")
     done = firsttouch("aligner", "check", tmp_path / "wrong.toml")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from firsttouch import documents
 from firsttouch.cli import options
-from firsttouch.errors import FirstTouchError, RunFailed
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed
 from firsttouch.execution.progress import say
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner, aligner
@@ -56,21 +56,21 @@ def register(subparsers: options.Subparsers) -> None:
 
 def list_aligners(args: argparse.Namespace) -> int:
     """Print all aligners; a wrong file is listed with its error (exit 2)."""
-    rows = []
+    rows, wrong = [], False
     for name in aligners.names():
         row = {"name": name, "version": "", "file": str(aligners.file_of(name)), "error": ""}
         try:
             row["version"] = aligner(name).version()
         except FirstTouchError as error:
             row["error"] = str(error)
-            row["status"] = str(error.exit_status)
+            wrong = wrong or error.exit_status == BadInput.exit_status
         rows.append(row)
     if args.json:
-        options.print_json({"aligners": [{k: v for k, v in row.items() if k != "status"} for row in rows]})
+        options.print_json({"aligners": rows})
     else:
         for row in rows:
             print(f"{row['name']:<16} {row['version'] or row['error']}\n{'':<16} {row['file']}")
-    return 2 if any(row.get("status") == "2" for row in rows) else 0
+    return BadInput.exit_status if wrong else 0
 
 
 def check(args: argparse.Namespace) -> int:

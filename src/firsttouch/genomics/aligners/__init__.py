@@ -315,9 +315,10 @@ def _files() -> dict[str, Path]:
 
 def file_of(name: str) -> Path:
     """Return the file of the aligner *name*; raises BadInput for an unknown name."""
-    if name not in names():
-        raise BadInput(none_such("aligner", name, names()))
-    return _files()[name]
+    files = _files()
+    if name not in files:
+        raise BadInput(none_such("aligner", name, files))
+    return files[name]
 
 
 @functools.cache
