@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from factories import native_probe as probe
+from factories.installation import PIP, virtual_environment
 from factories.processes import write_program
 from firsttouch import cli, paths
 from firsttouch.benchmarks.cases import topology_of
@@ -128,20 +128,9 @@ def native_probe():
 def installed(tmp_path_factory):
     """A virtual environment with the wheel of this checkout; its dependencies are those of this environment."""
     folder = tmp_path_factory.mktemp("installed")
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(paths.ROOT)]
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(paths.ROOT)]
     subprocess.run(build, check=True, capture_output=True)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-    (wheel,) = folder.glob("*.whl")
-    python = folder / "venv" / "bin" / "python"
-    subprocess.run([*pip, "--python", str(python), "install", "--no-deps", wheel], check=True, capture_output=True)
-    packages = next((folder / "venv" / "lib").glob("python*/site-packages"))
-    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    # A script that starts with another interpreter would import another copy.
-    text = Path(sys.executable).with_name("reframe").read_text().split("\n", 1)[1]
-    (folder / "venv" / "bin" / "reframe").write_text(f"#!{python}\n{text}")
-    (folder / "venv" / "bin" / "reframe").chmod(0o755)
-    return folder / "venv"
+    return virtual_environment(folder / "venv", *folder.glob("*.whl"))
 
 
 @pytest.fixture(scope="session")

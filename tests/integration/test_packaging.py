@@ -6,14 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from factories.installation import virtual_environment
 from firsttouch.paths import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -37,13 +36,7 @@ def dist(tmp_path_factory):
 @pytest.fixture(scope="module")
 def environment(dist, tmp_path_factory):
     """A virtual environment with both wheels. Their dependencies are read from the environment of these tests."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, symlinks=True, with_pip=False)
-    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "--python", folder / "bin/python"]
-    output(*pip, "install", "--no-index", "--no-deps", "--force-reinstall", *dist.glob("*.whl"))
-    return folder
+    return virtual_environment(tmp_path_factory.mktemp("environment"), *dist.glob("*.whl"))
 
 
 def test_source_archives_have_all_that_a_build_needs(dist):
