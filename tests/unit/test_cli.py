@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from firsttouch import cli
+from firsttouch.cli import options
 from firsttouch.errors import CANNOT_HERE, BadInput, CannotHere, Missing, RunFailed
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host import topology
@@ -76,9 +77,27 @@ def test_every_argument_has_a_help_text_and_an_option_the_same_placeholder_every
     assert placeholders["--system"] == "SYSTEM"
 
 
+def test_words_behind_the_first_two_dashes_are_the_users_command():
+    parser = cli.parser(["record"])
+    args = parser.parse_args(["record", "--json", "--", "bwa", "mem", "--json", "--", "-"])
+    assert (args.program, args.json) == (["bwa", "mem", "--json", "--", "-"], True)
+    assert parser.parse_args(["record"]).program == []
+    assert parser.parse_args(["record", "--"]).program == []
+
+
+def test_the_users_command_is_not_assigned_to_an_optional_argument_before_it():
+    parser = cli.Parser(prog="align")
+    parser.add_argument("scenario", nargs="?", default="auto")
+    options.add_user_command(parser, "the program")
+    assert vars(parser.parse_args(["--", "bwa", "mem"])) == {"scenario": "auto", "program": ["bwa", "mem"]}
+    given = parser.parse_args(["2Inst_Original", "--", "bwa"])
+    assert (given.scenario, given.program) == ("2Inst_Original", ["bwa"])
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (("record", "--check", "x", "sort", "a b"), "put -- before the program: -- sort 'a b' "),
         (("plna",), "firsttouch: error: argument COMMAND: invalid choice: .*; did you mean 'plan'\\?"),
         (
             ("topology", "--jsn"),

@@ -13,6 +13,7 @@ import contextlib
 import importlib
 import io
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -70,6 +71,16 @@ Every command takes --json (one JSON document on standard output; messages go to
 0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if something needed is missing here."""
 
 
+class UserCommand(argparse.Action):
+    """The words behind the first ``--``, which are another program's command line and are never interpreted."""
+
+    def __call__(self, top: argparse.ArgumentParser, namespace: Any, words: Any, _option: Any = None) -> None:
+        """Take the words that argparse assigns: none, because the parser has set those behind ``--`` aside."""
+        if words:
+            top.error(f"put -- before the program: -- {shlex.join(words)}")
+        setattr(namespace, self.dest, [])
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that takes no abbreviated options, and whose errors are one line that suggests what was meant."""
 
@@ -82,8 +93,18 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {one_line(message)} (help: {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as argparse does; the parser of a sub-command itself refuses what it does not know."""
-        parsed, unknown = super().parse_known_args(args, namespace)
+        """Parse as argparse does; the parser of a sub-command itself refuses what it does not know.
+
+        argparse would assign words behind ``--`` to an optional argument before it, such as a scenario.
+        """
+        given = [*(sys.argv[1:] if args is None else args)]
+        user = next((action for action in self._actions if isinstance(action, UserCommand)), None)
+        words = None
+        if user and "--" in given:
+            given, words = given[: given.index("--")], given[given.index("--") + 1 :]
+        parsed, unknown = super().parse_known_args(given, namespace)
+        if user and words is not None:
+            setattr(parsed, user.dest, words)
         if unknown:
             near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")

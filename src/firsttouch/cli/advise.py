@@ -71,7 +71,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--repetitions", default=3, help="runs of PROGRAM under each policy (default: 3)")
     options.add(parser, "--timeout", help="seconds after which a run of PROGRAM is stopped")
     options.add(parser, "--share-host")
-    parser.add_argument("program", nargs="*", metavar="PROGRAM", help="after --: a program that is not an aligner")
+    options.add_user_command(parser, "a program that is not an aligner, and its arguments")
     parser.set_defaults(run=run)
 
 

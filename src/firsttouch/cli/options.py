@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from firsttouch.cli import COMMANDS
+from firsttouch.cli import COMMANDS, UserCommand
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import parse_list
@@ -64,6 +64,11 @@ def _added(
     )
     parser.add_argument("--json", action="store_true", default=json_default, help="print one JSON document")
     return parser
+
+
+def add_user_command(parser: argparse.ArgumentParser, help: str) -> None:  # noqa: A002 - as argparse calls it
+    """Add ``-- PROGRAM ...``: *program* gets the words behind the first ``--``, or an empty list."""
+    parser.add_argument("program", nargs="*", action=UserCommand, metavar="-- PROGRAM", help=help)
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:

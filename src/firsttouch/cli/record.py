@@ -43,7 +43,7 @@ def register(subparsers: options.Subparsers) -> None:
     )
     options.add(parser, "--repetitions", default=3, help="runs (default: 3)")
     options.add(parser, "--timeout", "--records", "--share-host")
-    parser.add_argument("program", nargs="*", metavar="PROGRAM", help="after --: the program and its arguments")
+    options.add_user_command(parser, "the program and its arguments")
     parser.set_defaults(run=run)
 
 
