@@ -74,5 +74,14 @@ class RunFailed(FirstTouchError):
     exit_status = 1
 
 
+class ProgramFailed(RunFailed):
+    """A program ended with an error; *status* is its exit status (negative: the signal)."""
+
+    def __init__(self, reason: str, status: int) -> None:
+        """Create the error; the status is as in subprocess."""
+        super().__init__(reason)
+        self.status = status
+
+
 class TimedOut(RunFailed):
     """A program did not end within its time limit (exit 1)."""

@@ -6,15 +6,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
 
 import pytest
 
-from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.errors import BadInput, Missing, ProgramFailed, RunFailed
 from firsttouch.execution import placement_check, process_runner
-from firsttouch.execution.process_runner import Job, Watching, argv_of, run_together
+from firsttouch.execution.process_runner import Events, Job, Watching, argv_of, run_together
 from firsttouch.scenarios.placement import Placement
 
 pytestmark = pytest.mark.unit
@@ -214,6 +215,37 @@ def test_a_job_that_ended_too_late_during_a_slow_look_is_late(job, marker, secon
 def test_the_shortest_timeout_stops_a_job(job):
     with pytest.raises(RunFailed, match=r"sh did not end within 0.001 s"):
         run_together([job("sleep 5")], timeout=0.001)
+
+
+def test_an_error_of_another_thread_stops_all_jobs(job, marker):
+    events = Events()
+    threading.Timer(0.1, events.fail, [BadInput("the reads end too early")]).start()
+    began = time.monotonic()
+    with pytest.raises(BadInput, match="the reads end too early"):
+        run_together([job("sleep 300", marker), job("sleep 300", marker)], events=events)
+    assert time.monotonic() - began < 30
+    assert not with_marker(marker)
+
+
+def test_the_status_of_a_failed_program_is_known(job):
+    with pytest.raises(ProgramFailed) as failed:
+        run_together([job("exit 7")])
+    assert failed.value.status == 7
+
+
+def test_a_failure_that_is_excused_does_not_stop_the_others(job):
+    outcomes = run_together([job("exit 7", excused=lambda: True), job("sleep 0.2")])
+    assert [outcome.status for outcome in outcomes] == [7, 0]
+
+
+def test_a_program_may_write_into_descriptors(tmp_path, job):
+    with (tmp_path / "both").open("wb") as out:
+        out.write(b"before\n")
+        out.flush()
+        run_together([job("echo out; echo error >&2", streams=(out.fileno(), out.fileno()))])
+        with pytest.raises(ProgramFailed, match=r"^sh ended with status 3$"):
+            run_together([job("exit 3", streams=(out.fileno(), out.fileno()))])
+    assert (tmp_path / "both").read_text() == "before\nout\nerror\n"
 
 
 def test_no_signal_goes_to_a_group_that_was_reaped(job, monkeypatch):

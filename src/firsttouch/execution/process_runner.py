@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from firsttouch.errors import STOPPING, BadInput, RunFailed
+from firsttouch.errors import STOPPING, BadInput, ProgramFailed, RunFailed
 from firsttouch.execution import placement_check
 from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import require
@@ -51,18 +51,21 @@ class Job:
     """One program: its argv, placement (None: not bound), number of threads, and output files.
 
     *fds* stay open in the program (pipes that feed it). *stdin* is a descriptor for its standard input (None:
-    empty). *stdout* and *stderr* are files that are overwritten. *env* is added to the environment.
+    empty). *stdout* and *stderr* are files that are overwritten; *streams* are two descriptors that replace them.
+    *env* is added to the environment. A failure counts unless the job is *excused* when it ends.
     """
 
     argv: Sequence[str]
-    stdout: Path
-    stderr: Path
+    stdout: Path = Path(os.devnull)
+    stderr: Path = Path(os.devnull)
     placement: Placement | None = None
     threads: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
     fds: tuple[int, ...] = ()
     stdin: int | None = None
+    streams: tuple[int, int] | None = None
+    excused: Callable[[], bool] = lambda: False
 
 
 @dataclass
@@ -82,14 +85,14 @@ class Outcome:
 
     def failure(self) -> str:
         """Return in one line how the job failed and the end of its log, or an empty string if it succeeded."""
-        if self.status == 0:
+        if self.status == 0 or self.job.excused():
             return ""
         how = f"status {self.status}"
         if self.status < 0:
             how = f"signal {signal_name(-self.status)}"
             if self.status == -signal.SIGKILL:
                 how += " (out of memory, or killed by a user)"
-        return f"{self.job.argv[0]} ended with {how}: {last_lines(self.job.stderr) or 'it printed nothing'}"
+        return f"{self.job.argv[0]} ended with {how}{_last_words(self.job)}"
 
     def misplaced(self) -> str:
         """Return why the requested placement did not hold, or an empty string."""
@@ -113,6 +116,13 @@ def last_lines(log: Path, count: int = 2) -> str:
     except OSError:
         return ""
     return " | ".join([line.strip() for line in lines if line.strip()][-count:])
+
+
+def _last_words(job: Job) -> str:
+    """Return the end of a job's log as the end of a message; nothing if the log is not in a file."""
+    if job.streams:
+        return ""
+    return f": {last_lines(job.stderr) or 'it printed nothing'}"
 
 
 #: Becomes the program, unless the parent process died before setpriv had asked for the signal.
@@ -199,24 +209,53 @@ def follow(process: subprocess.Popen[bytes], interval: float, meanwhile: Callabl
             meanwhile()
 
 
+class Events:
+    """The ends of jobs, and the errors of threads that work for them, which stop all jobs."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[_Running | BaseException] = queue.Queue()
+
+    def fail(self, error: BaseException) -> None:
+        """Let run_together stop all jobs and raise *error*."""
+        self._queue.put(error)
+
+    def end(self, job: _Running) -> None:
+        """Report the end of a job."""
+        self._queue.put(job)
+
+    def next(self, until: float) -> _Running | None:
+        """Return the next job that ends before the time *until*, or None; raises a reported error."""
+        try:
+            event = self._queue.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return None
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+
 def run_together(
-    jobs: Sequence[Job], *, timeout: float | None = None, watching: Watching | None = None
+    jobs: Sequence[Job],
+    *,
+    timeout: float | None = None,
+    watching: Watching | None = None,
+    events: Events | None = None,
 ) -> list[Outcome]:
     """Start *jobs* together and return their outcomes, in order, when all have ended.
 
-    Any exception, such as Ctrl-C, stops all of them. Raises RunFailed if one fails or *timeout* (seconds) has
-    passed, and Missing if a program does not exist.
+    Any exception, such as Ctrl-C or an error reported to *events*, stops all of them. Raises ProgramFailed if one
+    fails, RunFailed if *timeout* (seconds) has passed, and Missing if a program does not exist.
     """
     if any(j.placement and j.placement.numactl for j in jobs):
         require("numactl")
     require(*{j.argv[0] for j in jobs})
     running: list[_Running] = []
-    ended: queue.Queue[_Running] = queue.Queue()
+    events = events or Events()
     try:
         for job in jobs:
             with defer_signals():
-                running.append(_Running(job, ended))
-        _wait(running, ended, timeout, watching or Watching())
+                running.append(_Running(job, events))
+        _wait(running, events, timeout, watching or Watching())
     finally:
         for started in running:
             started.kill()
@@ -243,9 +282,7 @@ def defer_signals() -> Iterator[None]:
         signal.raise_signal(seen[0])
 
 
-def _wait(
-    running: Sequence[_Running], ended: queue.Queue[_Running], timeout: float | None, watching: Watching
-) -> None:
+def _wait(running: Sequence[_Running], events: Events, timeout: float | None, watching: Watching) -> None:
     end = math.inf if timeout is None else time.monotonic() + timeout
     pause, left = 0.02, len(running)
     while left:
@@ -258,10 +295,10 @@ def _wait(
             pause = min(pause, UNSEEN_PAUSE)
         until = min(time.monotonic() + pause, end)
         # Ends are handled before the time limit: a slow look must not turn an end in time into a late one.
-        while left and (last := _next(ended, until)):
+        while left and (last := events.next(until)):
             left -= 1
             if failure := last.failure():
-                raise RunFailed(failure)
+                raise ProgramFailed(failure, last.outcome.status)
             if timeout is not None and last.outcome.started + last.outcome.seconds > end:
                 raise RunFailed(_late(running, last, timeout))
         if timeout is not None and left and time.monotonic() >= end:
@@ -269,32 +306,26 @@ def _wait(
             raise RunFailed(_late(running, late, timeout))
 
 
-def _next(ended: queue.Queue[_Running], until: float) -> _Running | None:
-    """Return the next job that ends before the time *until*, or None."""
-    try:
-        return ended.get(timeout=max(0.0, until - time.monotonic()))
-    except queue.Empty:
-        return None
-
-
 def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
     """Return the message that *job* exceeded the time limit, with the end of its log."""
     which = f"instance {running.index(job)}: " if len(running) > 1 else ""
     limit = round(timeout, 1) or round(timeout, 3) or timeout
-    last = last_lines(job.outcome.job.stderr) or "it printed nothing"
-    return f"{which}{job.outcome.job.argv[0]} did not end within {limit:g} s and was stopped: {last}"
+    program = job.outcome.job.argv[0]
+    return f"{which}{program} did not end within {limit:g} s and was stopped{_last_words(job.outcome.job)}"
 
 
 class _Running:
     """A started job, with a thread that waits for its end."""
 
-    def __init__(self, job: Job, ended: queue.Queue[_Running]) -> None:
+    def __init__(self, job: Job, events: Events) -> None:
         self.outcome = Outcome(job, 0, 0.0, 0.0, 0.0, 0, placement_check.Observed())
         self.done, self.lost = threading.Event(), False
         #: Held to send a signal and to reap the process: afterwards its number may belong to another process.
         self.reaping = threading.Lock()
         try:
-            with job.stdout.open("wb") as out, job.stderr.open("wb") as err:
+            with contextlib.ExitStack() as stack:
+                files = (stack.enter_context(file.open("wb")) for file in (job.stdout, job.stderr))
+                out, err = job.streams or files
                 self.outcome.started = time.monotonic()
                 self.process = _start(
                     argv_of(job),
@@ -307,10 +338,10 @@ class _Running:
                 )
         except OSError as error:
             raise BadInput(f"cannot start {job.argv[0]}: {error.strerror}", file=error.filename) from error
-        self.waiter = threading.Thread(target=self._wait, args=(ended,), daemon=True)
+        self.waiter = threading.Thread(target=self._wait, args=(events,), daemon=True)
         self.waiter.start()
 
-    def _wait(self, ended: queue.Queue[_Running]) -> None:
+    def _wait(self, events: Events) -> None:
         outcome = self.outcome
         try:
             # The process stays a zombie, and keeps its number, until its group has been stopped.
@@ -331,7 +362,7 @@ class _Running:
             self.lost = True
         finally:
             self.done.set()
-            ended.put(self)
+            events.end(self)
 
     def seen(self, *, all_threads: bool) -> bool:
         """Whether the job's memory, and all its threads, have been sampled, or never will be."""
