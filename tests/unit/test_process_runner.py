@@ -238,6 +238,24 @@ def test_a_failure_that_is_excused_does_not_stop_the_others(job):
     assert [outcome.status for outcome in outcomes] == [7, 0]
 
 
+def test_a_pipe_is_handed_over(job):
+    """The writer of a pipe learns that the program has ended: no other process holds the reading end."""
+    reading, writing = os.pipe()
+    os.write(writing, b"a")
+    run_together([job("head -c 1", stdin=reading, handed=(reading,))])
+    with os.fdopen(writing, "wb", 0) as pipe, pytest.raises(BrokenPipeError):
+        pipe.write(b"b")
+
+
+def test_a_handed_pipe_is_closed_if_no_program_starts(job):
+    reading, writing = os.pipe()
+    missing = Job(["no-such-program"], handed=(reading,))
+    with pytest.raises(Missing):
+        run_together([job("sleep 300"), missing])
+    with os.fdopen(writing, "wb", 0) as pipe, pytest.raises(BrokenPipeError):
+        pipe.write(b"b")
+
+
 def test_a_program_may_write_into_descriptors(tmp_path, job):
     with (tmp_path / "both").open("wb") as out:
         out.write(b"before\n")

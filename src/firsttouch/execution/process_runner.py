@@ -52,7 +52,8 @@ class Job:
 
     *fds* stay open in the program (pipes that feed it). *stdin* is a descriptor for its standard input (None:
     empty). *stdout* and *stderr* are files that are overwritten; *streams* are two descriptors that replace them.
-    *env* is added to the environment. A failure counts unless the job is *excused* when it ends.
+    *env* is added to the environment. This process closes the descriptors *handed* when the program has them. A
+    failure counts unless the job is *excused* when it ends.
     """
 
     argv: Sequence[str]
@@ -65,6 +66,7 @@ class Job:
     fds: tuple[int, ...] = ()
     stdin: int | None = None
     streams: tuple[int, int] | None = None
+    handed: tuple[int, ...] = ()
     excused: Callable[[], bool] = lambda: False
 
 
@@ -246,17 +248,22 @@ def run_together(
     Any exception, such as Ctrl-C or an error reported to *events*, stops all of them. Raises ProgramFailed if one
     fails, RunFailed if *timeout* (seconds) has passed, and Missing if a program does not exist.
     """
-    if any(j.placement and j.placement.numactl for j in jobs):
-        require("numactl")
-    require(*{j.argv[0] for j in jobs})
     running: list[_Running] = []
     events = events or Events()
+    open_fds = [fd for job in jobs for fd in job.handed]
     try:
+        if any(j.placement and j.placement.numactl for j in jobs):
+            require("numactl")
+        require(*{j.argv[0] for j in jobs})
         for job in jobs:
             with defer_signals():
                 running.append(_Running(job, events))
+                while open_fds and open_fds[0] in job.handed:
+                    os.close(open_fds.pop(0))
         _wait(running, events, timeout, watching or Watching())
     finally:
+        for fd in open_fds:
+            os.close(fd)
         for started in running:
             started.kill()
     return [started.outcome for started in running]

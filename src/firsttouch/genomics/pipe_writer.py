@@ -38,6 +38,13 @@ class StopRequest:
         self.is_set = True
         os.eventfd_write(self.fd, 1)
 
+    def wait(self, seconds: float) -> bool:
+        """Wait for the request, at most *seconds*; return whether it is set."""
+        waiting = select.poll()
+        waiting.register(self.fd, select.POLLIN)
+        waiting.poll(1000 * seconds)
+        return self.is_set
+
     def close(self) -> None:
         """Close the descriptor; no thread may wait any more."""
         os.close(self.fd)
