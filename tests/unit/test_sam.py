@@ -135,6 +135,15 @@ def test_what_a_pipe_gets(tmp_path):
     os.wait()
 
 
+def test_what_is_open_for_appending_gets_all(tmp_path, monkeypatch):
+    """The kernel's sendfile refuses such a file."""
+    monkeypatch.setattr(sam, "_READ_BYTES", 1000)
+    file = part(tmp_path, "a", HEADER, [line(n, 0) for n in range(100)])
+    with (tmp_path / "log").open("ab") as out:
+        sam.concatenate([sam.ByteRange(file, 0, 10), sam.ByteRange(file, 10, file.stat().st_size)], out.fileno())
+    assert (tmp_path / "log").read_bytes() == file.read_bytes()
+
+
 def test_one_line_longer_than_a_block(tmp_path, block):
     long = line("long", 0, "\tXX:Z:" + "x" * 100_000)
     file = part(tmp_path, "a", HEADER, [line(0, 0), long, line(1, 4)])

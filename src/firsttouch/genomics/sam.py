@@ -6,11 +6,13 @@ Outputs are large, so the work is done on blocks of bytes instead of lines.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import mmap
 import os
 import re
+import select
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -110,17 +112,48 @@ def describe_program(header: bytes, command: str, note: str) -> bytes:
     return b"".join(lines)
 
 
+def write_all(out: int, data: bytes | memoryview) -> None:
+    """Write all of *data* to the file descriptor *out*, which may not block."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(out, rest) :]
+        except BlockingIOError:
+            _wait_for_room(out)
+
+
 def concatenate(ranges: Iterable[ByteRange], out: int) -> None:
-    """Write *ranges* to the file descriptor *out*, a file or a pipe."""
+    """Write *ranges* to *out*, a file or a pipe, which may be open for appending or not block."""
     for file, of_file in itertools.groupby((r for r in ranges if r.start < r.end), key=lambda r: r.file):
         with file.open("rb") as stream:
             for part in of_file:
                 at = part.start
                 while at < part.end:
-                    sent = os.sendfile(out, stream.fileno(), at, min(part.end - at, _SENDFILE_BYTES))
+                    sent = _send(stream.fileno(), at, part.end - at, out)
                     if not sent:
                         raise RunFailed(f"an output became {part.end - at} bytes shorter while it was joined")
                     at += sent
+
+
+def _send(source: int, offset: int, size: int, out: int) -> int:
+    """Copy some of the *size* bytes at *offset* from *source* to *out*; return their number, 0 at the end."""
+    try:
+        return os.sendfile(out, source, offset, min(size, _SENDFILE_BYTES))
+    except BlockingIOError:
+        _wait_for_room(out)
+        return _send(source, offset, size, out)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # sendfile refuses what is open for appending
+            raise
+    block = os.pread(source, min(size, _READ_BYTES), offset)
+    write_all(out, block)
+    return len(block)
+
+
+def _wait_for_room(out: int) -> None:
+    poll = select.poll()
+    poll.register(out, select.POLLOUT)
+    poll.poll()
 
 
 # ----------------------------------------------------------------------
