@@ -89,12 +89,7 @@ class Outcome:
         """Return in one line how the job failed and the end of its log, or an empty string if it succeeded."""
         if self.status == 0 or self.job.excused():
             return ""
-        how = f"status {self.status}"
-        if self.status < 0:
-            how = f"signal {signal_name(-self.status)}"
-            if self.status == -signal.SIGKILL:
-                how += " (out of memory, or killed by a user)"
-        return f"{self.job.argv[0]} ended with {how}{_last_words(self.job)}"
+        return ending(self.job.argv[0], self.status) + _last_words(self.job)
 
     def misplaced(self) -> str:
         """Return why the requested placement did not hold, or an empty string."""
@@ -109,6 +104,14 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # most real-time signals have no name
         return str(number)
+
+
+def ending(name: str, status: int) -> str:
+    """Return how the program *name* ended, by its exit status (negative: the signal)."""
+    if status >= 0:
+        return f"{name} ended with status {status}"
+    why = " (out of memory, or killed by a user)" if status == -signal.SIGKILL else ""
+    return f"{name} ended with signal {signal_name(-status)}{why}"
 
 
 def last_lines(log: Path, count: int = 2) -> str:

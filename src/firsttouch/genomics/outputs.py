@@ -6,19 +6,16 @@ Files appear complete, by renaming. A device, a pipe or /dev/stdout is written i
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution.process_runner import child, defer_signals, last_lines
+from firsttouch.errors import BadInput
+from firsttouch.execution.process_runner import defer_signals
 from firsttouch.genomics import sam
+from firsttouch.genomics.sinks import AlignOutput, check_place, open_sink, rename
 from firsttouch.records import atomic_files
 from firsttouch.tools import require
 
@@ -48,7 +45,7 @@ class Output:
             raise BadInput("not a file: a striped output is a file for each instance", file=self.path)
         files = self.files(instances)
         for file in files:
-            _check(file)
+            check_place(file)
         atomic_files.refuse_overwriting([*files, *([records] if records else [])], inputs)
         if self.form == "sorted":
             require("samtools")
@@ -95,35 +92,7 @@ class Output:
         # A signal interrupts before the first rename or after the last.
         with defer_signals():
             for file, name in renames:
-                _rename(file, name)
-
-
-def _check(file: Path) -> None:
-    """Raise BadInput if *file* cannot be created or replaced."""
-    if atomic_files.is_stream(file):
-        if not file.exists():
-            raise BadInput("the output is not open", file=file)
-        return
-    folder = Path(os.path.realpath(file)).parent
-    if not folder.is_dir():
-        raise BadInput("the folder of the output does not exist", file=file)
-    if file.is_dir():
-        raise BadInput("the output is a folder", file=file)
-    if folder == Path("/dev"):
-        raise BadInput("there is no such device, and outputs cannot be files in /dev", file=file)
-    if not os.access(folder, os.W_OK):
-        raise BadInput("the folder of the output is not writable", file=file)
-
-
-def _rename(file: Path, name: Path) -> None:
-    """Move *file* to *name*; if that is a link, to its target."""
-    try:
-        file.replace(os.path.realpath(name))
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        with atomic_files.output(name, force=True) as partial:  # a stripe that links to another file system
-            shutil.copyfile(file, partial)
+                rename(file, name)
 
 
 def _join(header: sam.ByteRange, alignments: Sequence[sam.ByteRange], whole: Path) -> Path:
@@ -143,15 +112,10 @@ def _join(header: sam.ByteRange, alignments: Sequence[sam.ByteRange], whole: Pat
 
 def _sort(header: sam.ByteRange, alignments: Sequence[sam.ByteRange], bam: Path, threads: int) -> Path:
     """Pipe *header* and *alignments* into `samtools sort`, and return the BAM file that it wrote."""
-    # --no-PG: its line in the header would name the scratch folder.
-    argv = ["samtools", "sort", "--no-PG", "-@", str(max(0, threads - 1))]
-    argv += ["-T", str(bam.with_name("sort")), "-o", str(bam), "-"]
-    log = bam.with_name("sort.log")
-    with log.open("wb") as err, child(argv, stdin=subprocess.PIPE, stdout=err, stderr=err) as process:
-        assert process.stdin is not None  # noqa: S101 (for mypy: it was asked for)
-        with process.stdin as sink, contextlib.suppress(BrokenPipeError):  # status and log give the reason
-            sam.concatenate([header, *alignments], sink.fileno())
-        process.wait()
-    if process.returncode:
-        raise RunFailed(f"samtools sort ended with status {process.returncode}: {last_lines(log)}")
+    with header.file.open("rb") as stream:
+        text = stream.read(header.end)
+    with open_sink(AlignOutput(bam, sort=True, index=False, threads=threads), scratch=bam.parent) as sink:
+        sink.begin(text)
+        sink.send(alignments)
+        sink.finish()
     return bam

@@ -135,16 +135,19 @@ def is_stream(place: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def write_into(stream: Path, file: Path) -> None:
-    """Append the content of *file* to a *stream*, which may be an open file of this process."""
+def open_stream(stream: Path) -> int:
+    """Open a *stream*, which may be an open file of this process, for writing at its end; return a descriptor."""
     opened = _open_file(stream)
     if opened is not None and opened.parent.samefile("/proc/self/fd"):
         sys.stdout.flush()
-        handle = os.dup(int(opened.name))
-    else:
-        # The stream exists and may be a log: it must not be truncated.
-        handle = os.open(stream, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY)
-    with os.fdopen(handle, "wb") as out, file.open("rb") as source:
+        return os.dup(int(opened.name))
+    # The stream exists and may be a log: it must not be truncated.
+    return os.open(stream, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY)
+
+
+def write_into(stream: Path, file: Path) -> None:
+    """Append the content of *file* to a *stream*."""
+    with os.fdopen(open_stream(stream), "wb") as out, file.open("rb") as source:
         shutil.copyfileobj(source, out, 1 << 20)
 
 

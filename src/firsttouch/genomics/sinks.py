@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where SAM text goes as it comes: standard output, a file, or samtools, which makes BAM, CRAM or a sorted file.
+
+:class:`AlignOutput` says what is wanted and refuses what cannot be had; :func:`open_sink` opens it for writing.
+Files appear complete, by renaming, when the sink is finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.execution.process_runner import child, defer_signals, ending, last_lines
+from firsttouch.genomics import sam
+from firsttouch.genomics.pipe_writer import enlarge_pipe
+from firsttouch.records import atomic_files
+from firsttouch.tools import require, run_tool
+
+Form = Literal["sam", "bam", "cram"]
+
+#: The first samtools with --no-PG, --write-index, and names of indexes after ##idx##.
+_LEAST_SAMTOOLS = (1, 10)
+#: The programs get one of this many threads of the scenario, at least one.
+_THREADS_PER_OUTPUT_THREAD = 8
+#: `samtools sort` takes at most this part of the memory that is left, and at most so many bytes for each thread.
+_SORT_SHARE, _MOST_SORT_BYTES, _LEAST_SORT_BYTES = 0.25, 2 << 30, 16 << 20
+#: A BAI index covers positions below this one; longer references need a CSI index.
+_BAI_LIMIT = 1 << 29
+#: So many lines of a log have the reason: samtools says what is full before it says that it cannot close it.
+_LOG_LINES = 4
+#: Seconds in which programs end after one of them has failed.
+_PATIENCE = 2.0
+
+
+def default_threads(threads: int) -> int:
+    """Return the threads of each output program for a scenario with this total number of *threads*: an eighth."""
+    return max(1, threads // _THREADS_PER_OUTPUT_THREAD)
+
+
+@dataclass(frozen=True)
+class AlignOutput:
+    """What is written where: *path* None (or -) is standard output; *form* None is that of the path's suffix.
+
+    *sort* orders by coordinate and, with *index*, writes the index beside a BAM or CRAM file. *markdup* marks
+    duplicates in sorted output; it adds mate scores before if *mates* is 2. CRAM needs the FASTA file *reference*.
+    *threads* are those of each samtools.
+    """
+
+    path: Path | None = None
+    form: Form | None = None
+    sort: bool = False
+    markdup: bool = False
+    index: bool = True
+    reference: Path | None = None
+    mates: int = 1
+    threads: int = 1
+
+    @property
+    def place(self) -> Path | None:
+        """The path; None for standard output."""
+        return None if self.path == Path("-") else self.path
+
+    @property
+    def written_form(self) -> Form:
+        """The form; raises BadInput if neither option nor suffix says it."""
+        if self.form is not None:
+            return self.form
+        if self.place is None:
+            return "sam"
+        suffix = self.place.suffix.lower()
+        for form in get_args(Form):
+            if suffix == f".{form}":
+                return form  # type: ignore[no-any-return]
+        if atomic_files.is_stream(self.place):
+            return "sam"
+        reason = "its name does not end with .sam, .bam or .cram: rename it, or say -O sam, -O bam or -O cram"
+        raise BadInput(reason, file=self.place)
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the output is sorted by coordinate."""
+        return self.sort or self.markdup
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the output is a file that is replaced, and neither a pipe nor a device."""
+        return self.place is not None and not atomic_files.is_stream(self.place)
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether an index is written beside the output."""
+        return self.is_sorted and self.index and self.is_file and self.written_form != "sam"
+
+    @property
+    def named(self) -> Path:
+        """The path as the user named it; /dev/stdout for standard output."""
+        return self.place or Path("/dev/stdout")
+
+    def check(self, *, inputs: Sequence[Path] = (), records: Path | None = None) -> None:
+        """Raise BadInput or Missing if the output cannot be written, before any long work.
+
+        It must differ from the *inputs* and from the file of *records*. A reference without an index gets one.
+        """
+        form = self.written_form
+        if self.threads < 1:
+            raise BadInput(f"{self.threads} threads for the output are too few: give one or more")
+        if self.place is not None:
+            check_place(self.place)
+        elif form != "sam" and os.isatty(1):
+            raise BadInput(f"{form.upper()} is not text for a terminal: name a file with -o, or use a pipe")
+        if self.place is not None and self.is_file:
+            files = [self.place, *(index_names(self.place) if self.is_sorted else ())]
+            reference = [self.reference] if self.reference else []
+            atomic_files.refuse_overwriting([*files, *([records] if records else [])], [*inputs, *reference])
+        if form != "sam" or self.is_sorted:
+            _check_samtools()
+        if form == "cram":
+            if self.reference is None:
+                raise BadInput("CRAM needs the reference that the index was built of: give --reference FASTA")
+            _check_reference_file(self.reference)
+
+    def check_reference(self, header: bytes) -> None:
+        """Raise BadInput if the reference lacks a sequence of *header*'s @SQ lines, or it has another length."""
+        if self.written_form != "cram" or self.reference is None:
+            return
+        with Path(f"{self.reference}.fai").open(encoding="utf-8", errors="surrogateescape") as index:
+            lengths = {name: int(length) for name, length, *_ in (line.split("\t", 2) for line in index)}
+        for name, length in references(header):
+            if lengths.get(name) != length:
+                has = f"has {lengths[name]} in this file" if name in lengths else "is not in this file"
+                raise BadInput(
+                    f"sequence {name} has {length} bases in the index, and {has}: "
+                    "give the FASTA file that the index was built of",
+                    file=self.reference,
+                )
+
+    def described(self) -> str:
+        """Return what samtools does with the alignments, for the header; an empty string if nothing."""
+        if not self.is_sorted:
+            return ""
+        marked = ", duplicates marked" if self.markdup else ""
+        return f"sorted by coordinate{marked} by samtools {'.'.join(map(str, samtools_version()))}"
+
+    def commands(self, target: Path | None, index: Path | None, scratch: Path, sort_bytes: int) -> list[list[str]]:
+        """Return the argv of each program of the pipe that writes *target* (None: standard output) and *index*.
+
+        *scratch* is a folder for temporary files, *sort_bytes* the memory of each thread of `samtools sort`.
+        """
+        form = self.written_form
+        # --no-PG: these lines in the header would name pipes and the scratch folder.
+        common = ["--no-PG", "-@", str(self.threads - 1)]
+        final = ["-O", form]
+        if form == "cram":
+            final += ["--reference", str(self.reference)]
+        out = "-" if target is None else str(target)
+        if index is not None:
+            final.append("--write-index")
+            out += f"##idx##{index}"
+        if not self.is_sorted:
+            # `samtools view` of SAM would leave the header out.
+            return [] if form == "sam" else [["samtools", "view", *common, *final, "-o", out, "-"]]
+        sort = ["samtools", "sort", *common, "-m", f"{sort_bytes >> 10}K", "-T", str(scratch / "sort")]
+        if not self.markdup:
+            return [[*sort, *final, "-o", out, "-"]]
+        between = ["-O", "bam,level=0"]
+        mate_scores = [["samtools", "fixmate", *common, "-m", *between, "-", "-"]] if self.mates > 1 else []
+        markdup = ["samtools", "markdup", *common, "-T", str(scratch / "markdup"), *final, "-", out]
+        return [*mate_scores, [*sort, *between, "-"], markdup]
+
+
+def references(header: bytes) -> Iterator[tuple[str, int]]:
+    """Yield name and length of each @SQ line of *header*."""
+    for line in header.splitlines():
+        if line.startswith(b"@SQ\t"):
+            fields = dict(field.partition(b":")[::2] for field in line.split(b"\t")[1:])
+            yield fields.get(b"SN", b"").decode(errors="surrogateescape"), int(fields.get(b"LN", b"0"))
+
+
+def check_place(file: Path) -> None:
+    """Raise BadInput if *file* cannot be created or replaced."""
+    if atomic_files.is_stream(file):
+        if not file.exists():
+            raise BadInput("the output is not open", file=file)
+        return
+    folder = Path(os.path.realpath(file)).parent
+    if not folder.is_dir():
+        raise BadInput("the folder of the output does not exist", file=file)
+    if file.is_dir():
+        raise BadInput("the output is a folder", file=file)
+    if folder == Path("/dev"):
+        raise BadInput("there is no such device, and outputs cannot be files in /dev", file=file)
+    if not os.access(folder, os.W_OK):
+        raise BadInput("the folder of the output is not writable", file=file)
+
+
+def rename(file: Path, name: Path) -> None:
+    """Move *file* to *name*; if that is a link, to its target, which may be on another file system."""
+    try:
+        file.replace(os.path.realpath(name))
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with atomic_files.output(name, force=True) as partial:
+            shutil.copyfile(file, partial)
+
+
+def index_names(file: Path) -> list[Path]:
+    """Return the names under which samtools looks for an index of *file*, in its order."""
+    names = [Path(f"{file}{suffix}") for suffix in (".csi", ".bai", ".crai")]
+    return [*names, file.with_suffix(".bai")] if file.suffix == ".bam" else names
+
+
+# ----------------------------------------------------------------------
+# Checks of samtools and of the reference
+
+
+def samtools_version() -> tuple[int, ...]:
+    """Return the version of samtools as numbers; raises Missing without samtools, RunFailed if it says none."""
+    require("samtools")
+    output = run_tool(["samtools", "--version"]).stdout
+    if (match := re.match(r"samtools (\d+(?:\.\d+)+)", output)) is None:
+        raise RunFailed(f"`samtools --version` names no version: {output[:60]!r}")
+    return tuple(map(int, match[1].split(".")))
+
+
+def _check_samtools() -> None:
+    require("samtools", "numactl")
+    if (version := samtools_version()) < _LEAST_SAMTOOLS:
+        has, least = (".".join(map(str, numbers)) for numbers in (version, _LEAST_SAMTOOLS))
+        raise Missing(f"samtools {has} is too old: install {least} or later")
+
+
+def _check_reference_file(reference: Path) -> None:
+    """Raise BadInput if *reference* cannot be read; build its index if it has none."""
+    try:
+        with reference.open("rb") as stream:
+            stream.read(1)
+    except OSError as error:
+        raise BadInput(f"the reference cannot be read: {error.strerror}", file=reference) from error
+    if Path(f"{reference}.fai").exists():
+        return
+    folder = reference.parent
+    if not os.access(folder, os.W_OK):
+        reason = "it has no index, and its folder is not writable: copy it and run `samtools faidx`"
+        raise BadInput(reason, file=reference)
+    with atomic_files.workspace(folder) as scratch:
+        link = scratch / reference.name
+        link.symlink_to(reference.resolve())
+        ended = run_tool(["samtools", "faidx", str(link)], timeout=None)
+        if ended.returncode:
+            reason = " | ".join(ended.stderr.splitlines()[:2])
+            raise BadInput(f"`samtools faidx` fails: {reason}", file=reference)
+        # The .gzi of a bgzip file comes first: an .fai without it is of no use.
+        for suffix in (".gzi", ".fai"):
+            if (index := Path(f"{link}{suffix}")).exists():
+                index.replace(f"{reference}{suffix}")
+
+
+def _sort_bytes(memory_bytes: int | None, threads: int) -> int:
+    """Return the memory of each thread of `samtools sort`, if *memory_bytes* are left for everything."""
+    text = Path("/proc/meminfo").read_text(encoding="ascii")
+    match = re.search(r"^MemAvailable: *(\d+) kB", text, re.MULTILINE)
+    left = int(match[1]) << 10 if match else _MOST_SORT_BYTES
+    if memory_bytes is not None:
+        left = min(left, memory_bytes)
+    return max(_LEAST_SORT_BYTES, min(_MOST_SORT_BYTES, int(left * _SORT_SHARE) // threads))
+
+
+# ----------------------------------------------------------------------
+# The open output
+
+
+class Sink:
+    """An open output: :meth:`begin` takes the header, then :meth:`write` and :meth:`send` take alignments.
+
+    After :meth:`begin`, SAM text may also be written to *fd*: a file, a pipe, or standard output, which may be
+    open for appending (sendfile(2) and splice(2) then fail with EINVAL) or not block. *cpu_seconds* are those of
+    the programs, after :meth:`finish`. Writing raises BrokenPipeError if the reader of the output is gone.
+    """
+
+    def __init__(
+        self,
+        output: AlignOutput,
+        stack: contextlib.ExitStack,
+        scratch: Path,
+        pus: Sequence[int],
+        memory_bytes: int | None,
+    ) -> None:
+        """Create the sink of :func:`open_sink`, which cleans up by *stack*; *scratch* is for temporary files."""
+        self.fd = -1
+        self.cpu_seconds = 0.0
+        self._output, self._stack, self._scratch = output, stack, scratch
+        self._programs: list[_Program] = []
+        self._pus, self._memory_bytes = pus, memory_bytes
+        self._data: Path | None = None
+        self._index: Path | None = None
+        self._index_name = Path()
+        if output.is_file:
+            folder = Path(os.path.realpath(output.named)).parent
+            self._data = stack.enter_context(atomic_files.workspace(folder)) / "output"
+
+    def begin(self, header: bytes) -> None:
+        """Start the programs and write *header*; raises BadInput if the reference does not belong to it."""
+        output = self._output
+        output.check_reference(header)
+        if self._data is not None and output.is_indexed:
+            longest = max((length for _, length in references(header)), default=0)
+            suffix = ".crai" if output.written_form == "cram" else ".bai" if longest < _BAI_LIMIT else ".csi"
+            self._index, self._index_name = Path(f"{self._data}{suffix}"), Path(f"{output.named}{suffix}")
+        sort_bytes = _sort_bytes(self._memory_bytes, output.threads)
+        argvs = output.commands(self._data, self._index, self._scratch, sort_bytes)
+        self.fd = self._open_end()
+        if argvs:
+            self._start(argvs)
+        self.write(header)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of *data*, which is SAM text."""
+        with self._naming_the_output():
+            sam.write_all(self.fd, data)
+
+    def send(self, ranges: Iterable[sam.ByteRange]) -> None:
+        """Write the bytes of *ranges* of files, which are SAM text."""
+        with self._naming_the_output():
+            sam.concatenate(ranges, self.fd)
+
+    def finish(self) -> list[Path]:
+        """Wait for the programs and put the files in place; return them, the data file first.
+
+        Raises RunFailed with the last lines of the programs that failed.
+        """
+        self._close()
+        for program in self._programs:
+            self.cpu_seconds += program.wait()
+        if reason := _reason(self._programs):
+            raise RunFailed(reason)
+        if any(program.process.returncode for program in self._programs):
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        if self._data is None:
+            return []
+        if self._index is not None:
+            _sync(self._index)
+            os.utime(self._index)  # the end of the data file is written after the index
+        with self._naming_the_output():
+            _sync(self._data)
+        # A signal interrupts before the first rename or after the last.
+        with defer_signals():
+            return self._publish(self._data, self._output.named)
+
+    def failure(self) -> str:
+        """Return why the programs do not read any more, or an empty string."""
+        if not self._programs or self.fd < 0 or not _reader_is_gone(self.fd):
+            return ""
+        self._close()
+        end = time.monotonic() + _PATIENCE
+        for program in self._programs:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.process.wait(max(0.0, end - time.monotonic()))
+        return _reason(self._programs)
+
+    def _publish(self, data: Path, name: Path) -> list[Path]:
+        """Rename the files to *name* and its index. No data file ever stands beside an index of other data."""
+        replaced = name.exists()
+        for old in index_names(name):
+            old.unlink(missing_ok=True)
+        if self._index is not None and not replaced:
+            rename(self._index, self._index_name)
+        rename(data, name)
+        if self._index is not None and replaced:
+            rename(self._index, self._index_name)
+        _sync(Path(os.path.realpath(name)).parent)
+        return [name] if self._index is None else [name, self._index_name]
+
+    def _open_end(self) -> int:
+        """Open where the SAM text, or what the last program makes of it, goes."""
+        if self._data is not None:
+            fd = os.open(self._data, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        elif self._output.place is None:
+            sys.stdout.flush()
+            fd = os.dup(1)
+        else:
+            fd = atomic_files.open_stream(self._output.place)
+        self._stack.callback(self._close)
+        return fd
+
+    def _close(self) -> None:
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            os.close(fd)
+
+    def _start(self, argvs: Sequence[Sequence[str]]) -> None:
+        """Start the programs of a pipe, the last one of which writes to what *fd* is; *fd* becomes the pipe."""
+        bound = ["numactl", f"--physcpubind={','.join(map(str, self._pus))}", "--"] if self._pus else []
+        with contextlib.ExitStack() as ends:  # this process needs only the first pipe's writing end
+            source, first = os.pipe()
+            end, self.fd = self.fd, first
+            ends.callback(os.close, end)
+            for number, argv in enumerate(argvs):
+                ends.callback(os.close, source)
+                reading, target = source, end
+                if number < len(argvs) - 1:
+                    source, target = os.pipe()
+                    ends.callback(os.close, target)
+                enlarge_pipe(reading)
+                log = self._scratch / f"{argv[1]}.log"
+                with log.open("wb") as err:
+                    process = self._stack.enter_context(
+                        child([*bound, *argv], stdin=reading, stdout=target, stderr=err)
+                    )
+                self._programs.append(_Program(" ".join(argv[:2]), process, log))
+
+    @contextlib.contextmanager
+    def _naming_the_output(self) -> Iterator[None]:
+        """Name the output in errors such as that of a full disk."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            name = "standard output" if self._output.place is None else str(self._output.place)
+            raise OSError(error.errno, error.strerror, name) from error
+
+
+@contextlib.contextmanager
+def open_sink(
+    output: AlignOutput, *, scratch: Path, pus: Sequence[int] = (), memory_bytes: int | None = None
+) -> Iterator[Sink]:
+    """Open *output*, which was checked; temporary files of the programs are in the folder *scratch*.
+
+    The programs run on *pus* (empty: on any). Sorting takes at most a quarter of *memory_bytes* (None: of the
+    available memory). If the block ends without :meth:`Sink.finish`, the programs are stopped and nothing is left.
+    A BrokenPipeError in the block becomes RunFailed with the end of a program's log if a program has failed.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch, prefix="output-")))
+        sink = Sink(output, stack, folder, pus, memory_bytes)
+        try:
+            yield sink
+        except BrokenPipeError as error:
+            if reason := sink.failure():
+                raise RunFailed(reason) from error
+            raise
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A running program of a pipe."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait(self) -> float:
+        """Wait for the end, and return the CPU seconds."""
+        # Popen.wait does not return the CPU time.
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        return usage.ru_utime + usage.ru_stime
+
+
+def _reason(programs: Iterable[_Program]) -> str:
+    """Return how *programs* failed: those that were killed first, as the others fail because of them.
+
+    A program that a reader left (SIGPIPE) did not fail by itself.
+    """
+    failed = [p for p in programs if p.process.returncode not in {None, 0, -signal.SIGPIPE}]
+    failed.sort(key=lambda program: program.process.returncode > 0)
+    return "; ".join(
+        f"{ending(p.name, p.process.returncode)}: {last_lines(p.log, _LOG_LINES) or 'it printed nothing'}"
+        for p in failed
+    )
+
+
+def _reader_is_gone(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, 0)
+    return any(events & select.POLLERR for _, events in poll.poll(0))
+
+
+def _sync(path: Path) -> None:
+    """Force a file, or the names in a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that cannot sync folders
+            raise
+    finally:
+        os.close(handle)
