@@ -95,7 +95,7 @@ def measure(spec: Spec, *, repetitions: int, timeout: float | None) -> Record:
     The program gets its number of threads in OMP_NUM_THREADS. Raises BadInput for a scenario that is not one of
     one instance, and RunFailed if the program fails, exceeds *timeout* (s), or prints no number.
     """
-    scenario = _scenario(spec.scenario)
+    scenario = plan(load_topology()).of_one_instance(spec.scenario)
     place = scenario.placements[0]
     samples: list[float] = []
     reasons: list[str] = []
@@ -113,7 +113,16 @@ def measure(spec: Spec, *, repetitions: int, timeout: float | None) -> Record:
         observed = outcome.observed.to_dict()
         state = f"INVALID: {reasons[-1]}" if reasons[-1] else "placement verified"
         say(f"{spec.check} ({number + 1}/{repetitions}): {spec.metric} {samples[-1]:g} {spec.unit}, {state}")
-    reason = next(filter(None, reasons), "")
+    return record_of(spec, scenario, samples, next(filter(None, reasons), ""), observed)
+
+
+def record_of(
+    spec: Spec, scenario: Scenario, samples: Sequence[float], reason: str, observed: Mapping[str, Any]
+) -> Record:
+    """Return the record of runs of a program under *scenario*; *reason* is why it is invalid, or empty.
+
+    *observed* is the placement that the kernel showed in the last run.
+    """
     program = Path(shutil.which(spec.program[0]) or spec.program[0]).name
     own = {"program": program, "scenario": scenario.name, "threads": scenario.threads, "policy": scenario.policy}
     return Record(
@@ -126,8 +135,8 @@ def measure(spec: Spec, *, repetitions: int, timeout: float | None) -> Record:
         status="invalid" if reason else "valid",
         reason=reason,
         software=software(),
-        placement_asked=[place.to_dict()],
-        placement_found=[observed],
+        placement_asked=[scenario.placements[0].to_dict()],
+        placement_found=[dict(observed)],
     )
 
 
@@ -137,15 +146,6 @@ def _changed(spec: Spec) -> int | None:
         return Path(spec.file).stat().st_mtime_ns if spec.file else None
     except FileNotFoundError:
         return None
-
-
-def _scenario(name: str) -> Scenario:
-    scenario = plan(load_topology(), None).scenario(name)
-    if scenario.instances != 1:
-        raise BadInput(
-            f"{name} has {scenario.instances} instances: only a scenario of one instance can be measured"
-        )
-    return scenario
 
 
 def _number(spec: Spec, outputs: Sequence[Path]) -> float:

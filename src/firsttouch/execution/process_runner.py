@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run programs: start them, observe their placement, stop their process groups, and reap them.
 
-:func:`run_together` runs measured programs (aligners and benchmarks), each under its placement. :func:`child` runs
-one other program for the length of a block. Both leave no process behind.
+:func:`run_together` runs measured programs (aligners and benchmarks), each under its placement.
+:func:`run_in_foreground` runs one under its placement with everything that this process inherited. :func:`child`
+runs one other program for the length of a block. All leave no process behind.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import queue
@@ -97,6 +99,20 @@ class Outcome:
             return ""
         return placement_check.verify(self.job.placement, self.job.threads, self.observed)
 
+    def unverified(self) -> str:
+        """Return why the placement is unknown, or an empty string if it held or is known to be wrong."""
+        return self.misplaced() and placement_check.unverified(self.observed)
+
+    def ended(self, raw: int, usage: resource.struct_rusage) -> None:
+        """Store what wait4(2) returned for the process."""
+        self.status = os.waitstatus_to_exitcode(raw)
+        self.cpu_seconds = usage.ru_utime + usage.ru_stime
+        # ru_maxrss includes the time before exec, when the process was a copy of this launcher. Below the
+        # launcher's size the sampled peak is used; without a sample the value is an upper bound.
+        peak = usage.ru_maxrss * 1024
+        launcher = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self.peak_bytes = peak if peak > launcher else self.observed.peak_bytes or peak
+
 
 def signal_name(number: int) -> str:
     """Return the name of a signal, or its number."""
@@ -147,8 +163,12 @@ def guarded(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:
 
 def argv_of(job: Job) -> list[str]:
     """Return the argv of a job: numactl, if its policy needs options, and the program."""
+    return guarded(_placed(job))
+
+
+def _placed(job: Job) -> list[str]:
     numactl = ["numactl", *job.placement.numactl, "--"] if job.placement and job.placement.numactl else []
-    return guarded([*numactl, *job.argv])
+    return [*numactl, *job.argv]
 
 
 @contextlib.contextmanager
@@ -255,9 +275,7 @@ def run_together(
     events = events or Events()
     open_fds = [fd for job in jobs for fd in job.handed]
     try:
-        if any(j.placement and j.placement.numactl for j in jobs):
-            require("numactl")
-        require(*{j.argv[0] for j in jobs})
+        _require(jobs)
         for job in jobs:
             with defer_signals():
                 running.append(_Running(job, events))
@@ -270,6 +288,12 @@ def run_together(
         for started in running:
             started.kill()
     return [started.outcome for started in running]
+
+
+def _require(jobs: Sequence[Job]) -> None:
+    if any(j.placement and j.placement.numactl for j in jobs):
+        require("numactl")
+    require(*{j.argv[0] for j in jobs})
 
 
 @contextlib.contextmanager
@@ -294,16 +318,13 @@ def defer_signals() -> Iterator[None]:
 
 def _wait(running: Sequence[_Running], events: Events, timeout: float | None, watching: Watching) -> None:
     end = math.inf if timeout is None else time.monotonic() + timeout
-    pause, left = 0.02, len(running)
+    pace, left = _Pace(watching), len(running)
     while left:
         before = time.monotonic()
         for job in running:
             job.look(watching.look)
-        spent = time.monotonic() - before
-        pause = min(max(pause * 1.5, spent / watching.share), 5.0)
-        if not all(job.seen(all_threads=watching.all_threads) for job in running):
-            pause = min(pause, UNSEEN_PAUSE)
-        until = min(time.monotonic() + pause, end)
+        seen = all(job.seen(all_threads=watching.all_threads) for job in running)
+        until = min(pace.next(time.monotonic() - before, seen=seen), end)
         # Ends are handled before the time limit: a slow look must not turn an end in time into a late one.
         while left and (last := events.next(until)):
             left -= 1
@@ -316,12 +337,29 @@ def _wait(running: Sequence[_Running], events: Events, timeout: float | None, wa
             raise RunFailed(_late(running, late, timeout))
 
 
+class _Pace:
+    """The times of the samples, which come less often the longer a program runs."""
+
+    def __init__(self, watching: Watching) -> None:
+        self._share, self._pause = watching.share, 0.02
+
+    def next(self, spent: float, *, seen: bool) -> float:
+        """Return when the next sample is due after one that took *spent* seconds; *seen*: nothing is missing."""
+        self._pause = min(max(self._pause * 1.5, spent / self._share), 5.0)
+        if not seen:
+            self._pause = min(self._pause, UNSEEN_PAUSE)
+        return time.monotonic() + self._pause
+
+
 def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
     """Return the message that *job* exceeded the time limit, with the end of its log."""
     which = f"instance {running.index(job)}: " if len(running) > 1 else ""
+    return f"{which}{_stopped(job.outcome.job, timeout)}{_last_words(job.outcome.job)}"
+
+
+def _stopped(job: Job, timeout: float) -> str:
     limit = round(timeout, 1) or round(timeout, 3) or timeout
-    program = job.outcome.job.argv[0]
-    return f"{which}{program} did not end within {limit:g} s and was stopped{_last_words(job.outcome.job)}"
+    return f"{job.argv[0]} did not end within {limit:g} s and was stopped"
 
 
 class _Running:
@@ -361,13 +399,8 @@ class _Running:
                 self._signal(signal.SIGKILL)  # children that a wrapper script left running
                 _, raw, usage = os.wait4(self.process.pid, 0)
                 self.done.set()
-            outcome.status = self.process.returncode = os.waitstatus_to_exitcode(raw)
-            outcome.cpu_seconds = usage.ru_utime + usage.ru_stime
-            # ru_maxrss includes the time before exec, when the process was a copy of this launcher. Below the
-            # launcher's size the sampled peak is used; without a sample the value is an upper bound.
-            peak = usage.ru_maxrss * 1024
-            launcher = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            outcome.peak_bytes = peak if peak > launcher else outcome.observed.peak_bytes or peak
+            outcome.ended(raw, usage)
+            self.process.returncode = outcome.status
         except ChildProcessError:  # reaped elsewhere, or by the kernel because SIGCHLD is ignored
             self.lost = True
         finally:
@@ -404,3 +437,115 @@ class _Running:
         if self.lost:
             return f"{self.outcome.job.argv[0]}: its exit status is lost, because this process ignores SIGCHLD"
         return self.outcome.failure()
+
+
+# ----------------------------------------------------------------------
+# One program in the foreground, with everything that this process inherited
+
+#: The signals that a program in the foreground gets when this process gets them.
+_FORWARDED = frozenset({*STOPPING, signal.SIGUSR1, signal.SIGUSR2})
+_PR_SET_PDEATHSIG = 1
+#: The code of a signal that the kernel sends, such as a terminal's, which goes to the whole process group.
+_SI_KERNEL = 0x80
+
+
+def run_in_foreground(
+    argv: Sequence[str],
+    placement: Placement,
+    *,
+    threads: int = 1,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> Outcome:
+    """Run *argv* under *placement* and return its outcome, whatever its exit status is.
+
+    The program stays in this process's group and gets its standard streams, open descriptors, folder and
+    environment, to which *env* is added. It gets the signals that this process gets. Call it in the main thread,
+    without other threads. Raises RunFailed if *timeout* (seconds) has passed, and Missing if the program does not
+    exist.
+    """
+    job = Job(argv, placement=placement, threads=threads, env=env or {})
+    _require([job])
+    waited = {signal.SIGCHLD, *_FORWARDED}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    try:
+        prepare = _becoming(os.getpid(), before)
+        outcome = Outcome(job, 0, time.monotonic(), 0.0, 0.0, 0, placement_check.Observed())
+        try:
+            # Guarded in the child, because the shell of guarded() drops variables such as bash's functions.
+            process = subprocess.Popen(
+                _placed(job),
+                env={**os.environ, **job.env},
+                close_fds=False,
+                preexec_fn=prepare,  # noqa: PLW1509 - there are no other threads
+            )
+        except OSError as error:
+            raise BadInput(f"cannot start {argv[0]}: {error.strerror}", file=error.filename) from error
+        try:
+            late = _follow(process.pid, outcome, timeout)
+        finally:
+            # Only a program that exceeds its time still runs here, or one whose look raised an error.
+            _end_family(process.pid)
+            _, raw, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(raw)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if late and timeout is not None:
+        raise RunFailed(_stopped(job, timeout))
+    outcome.ended(raw, usage)
+    return outcome
+
+
+def _becoming(parent: int, mask: set[signal.Signals | int]) -> Callable[[], None]:
+    """Return what the child of *parent* does before it becomes the program: the kernel kills it with *parent*."""
+    prctl = ctypes.CDLL(None).prctl
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(128 + signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    return prepare
+
+
+def _follow(pid: int, outcome: Outcome, timeout: float | None) -> bool:
+    """Sample a program and forward signals to it until it ends, but is not reaped; return whether it is late."""
+    end = math.inf if timeout is None else outcome.started + timeout
+    pace = _Pace(Watching())
+    due = 0.0
+    while not _ended(pid):
+        if (now := time.monotonic()) >= end:
+            return True
+        if now >= due:
+            placement_check.look(pid, outcome.observed)
+            seen = bool(outcome.observed.pages or outcome.observed.unreadable)
+            due = pace.next(time.monotonic() - now, seen=seen)
+        info = signal.sigtimedwait({signal.SIGCHLD, *_FORWARDED}, max(0.0, min(due, end) - time.monotonic()))
+        # A terminal's signals have reached the program already.
+        if info is not None and info.si_signo in _FORWARDED and info.si_code != _SI_KERNEL:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, info.si_signo)
+    outcome.seconds = time.monotonic() - outcome.started
+    return False
+
+
+def _ended(pid: int, patience: float = 0.0) -> bool:
+    """Return whether a child has ended, after at most *patience* seconds; it is not reaped."""
+    until = time.monotonic() + patience
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _end_family(pid: int) -> None:
+    """Stop a child that still runs and all its descendants: by SIGTERM, after 2 s by SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if _ended(pid):
+            return
+        for member in placement_check.family(pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(member, number)
+        _ended(pid, patience=2.0)

@@ -148,6 +148,22 @@ class Plan:
             raise CannotHere(f"scenario {scenario.name}: {reason}")
         return scenario
 
+    def of_one_instance(self, name: str, threads: int | None = None) -> Scenario:
+        """Return a scenario as :meth:`scenario` does; raises BadInput if it has several instances.
+
+        *threads* is for a name that does not state them; BadInput if it states others.
+        """
+        parts = parse_name(name)
+        if parts and threads and parts[2] not in {None, threads}:
+            raise BadInput(f"{name} has {parts[2]} threads, --threads asks for {threads}: leave one of them out")
+        scenario = self.scenario(name_of(parts[0], parts[1], threads) if parts and threads else name)
+        if scenario.instances != 1:
+            raise BadInput(
+                f"{scenario.name} has {scenario.instances} instances: this program is not split, so it runs under "
+                "scenarios of one instance only, such as 1Inst_Interleave"
+            )
+        return scenario
+
 
 def plan(
     topology: Topology,

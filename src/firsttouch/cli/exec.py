@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch exec``: runs any program, unmodified and in the foreground, under a verified placement."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from firsttouch.cli import options
+from firsttouch.errors import BadInput
+from firsttouch.execution import host_lock
+from firsttouch.execution.process_runner import Outcome, run_in_foreground, signal_name
+from firsttouch.execution.progress import say
+from firsttouch.host.topology import load
+from firsttouch.records.schema import append, check_appendable
+from firsttouch.scenarios.placement import Plan, Scenario, parse_name, plan
+
+EXAMPLES = """\
+  firsttouch exec 1Inst_Interleave -- ./program --its-option input > output
+  cat x.tsv | firsttouch exec 1Inst_Interleave -- sort -k1,1 | head
+  firsttouch exec 1x16-interleave -- ./openmp-program           OMP_NUM_THREADS is 16
+  firsttouch exec 1Inst_Localalloc -- samtools sort -@ {threads} -o out.bam in.bam
+  firsttouch exec -- ./program          under the scenario that `firsttouch advise -- ./program` recommended"""
+DESCRIPTION = """\
+Run any program, unmodified, under a placement that is verified while it runs.
+
+The program gets the standard streams, open descriptors, environment and folder of this command, and the signals
+that this command gets; no byte of its data passes through firsttouch. The exit status is the program's own, and
+128 plus the number of the signal that ended it. The result is one line on standard error, with --json one JSON
+document, because the standard output belongs to the program."""
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    parser = options.command(subparsers, "exec", EXAMPLES, DESCRIPTION)
+    parser.add_argument(
+        "scenario",
+        nargs="?",
+        default="auto",
+        metavar="SCENARIO",
+        help="a scenario of one instance, or auto (default): the one that was advised, else the program as it is",
+    )
+    options.add_user_command(parser, "the program and its arguments; {threads} in them becomes a number")
+    options.add(parser, "--threads", help="threads of the program (default: the scenario's, or all usable PUs)")
+    parser.add_argument(
+        "--threads-env",
+        action="append",
+        metavar="NAME",
+        help="set this variable to the number of threads; may be repeated (default: OMP_NUM_THREADS, if a number "
+        "was asked for by --threads or SCENARIO, else none)",
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="end with 1 if the program succeeded, but its placement did not hold or could not be observed",
+    )
+    options.add(parser, "--timeout", help="seconds after which the program and all that it started are stopped")
+    options.add(parser, "--records", help="append a record of its run time to this JSON-lines file if it succeeds")
+    options.add(parser, "--share-host")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the program and return its exit status."""
+    if not args.program:
+        raise BadInput("no program: give it after --, as in: firsttouch exec 1Inst_Interleave -- sort file")
+    if args.records:
+        check_appendable(args.records)
+    scenario = _scenario(plan(load()), args)
+    words = with_threads(args.program, scenario.threads)
+    # Of one run, nothing is measured that another run could disturb, unless it is recorded.
+    with options.holding(args, shared=not args.records), _ending_all(args.timeout):
+        outcome = run_in_foreground(
+            words, scenario.placements[0], env=_environment(args, scenario), timeout=args.timeout
+        )
+    status = outcome.status if outcome.status >= 0 else 128 - outcome.status
+    reason = outcome.misplaced()
+    if args.records and status == 0:
+        _record(args.records, words, scenario, outcome)
+    if args.json:
+        print(json.dumps(_document(words, scenario, outcome, status)), file=sys.stderr)
+    else:
+        how = f"ended with status {status}, " if outcome.status > 0 else ""
+        how = f"ended by {signal_name(-outcome.status)}, " if outcome.status < 0 else how
+        state = outcome.unverified() or (f"INVALID: {reason}" if reason else "placement verified")
+        say(f"firsttouch: {scenario.name}: {outcome.seconds:.3f} s, {how}{state}")
+    return 1 if args.verify and reason and status == 0 else status
+
+
+def with_threads(words: Sequence[str], threads: int) -> list[str]:
+    """Return a command's *words* with the number of threads in place of {threads}."""
+    return [word.replace("{threads}", str(threads)) for word in words]
+
+
+def _scenario(planned: Plan, args: argparse.Namespace) -> Scenario:
+    """Return the scenario that the options choose."""
+    if args.scenario != "auto":
+        return planned.of_one_instance(args.scenario, args.threads)
+    say(
+        f"firsttouch: {args.program[0]} runs as it is: there is no advice for it on this host; to get one: "
+        f"firsttouch advise -- {shlex.join(args.program)}"
+    )
+    return planned.of_one_instance("1Inst_Original", args.threads)
+
+
+def _environment(args: argparse.Namespace, scenario: Scenario) -> dict[str, str]:
+    """Return the variables that tell the program its number of threads: none unless one was asked for."""
+    stated = parse_name(args.scenario)
+    asked = args.threads or (stated and stated[2])
+    names = args.threads_env or (["OMP_NUM_THREADS"] if asked else [])
+    return dict.fromkeys(names, str(scenario.threads))
+
+
+def _ending_all(timeout: float | None) -> Any:
+    """End all that the program started if it has a time limit; without one, it may leave daemons as usual."""
+    return host_lock.no_process_left() if timeout else nullcontext()
+
+
+def _record(file: Path, words: Sequence[str], scenario: Scenario, outcome: Outcome) -> None:
+    from firsttouch.benchmarks.site_checks import Spec, record_of  # noqa: PLC0415 - most runs do without
+
+    observed = outcome.observed.to_dict()
+    append(file, [record_of(Spec(words, "exec"), scenario, [outcome.seconds], outcome.misplaced(), observed)])
+
+
+def _document(words: Sequence[str], scenario: Scenario, outcome: Outcome, status: int) -> dict[str, Any]:
+    reason = outcome.misplaced()
+    return {
+        "program": list(words),
+        "scenario": scenario.name,
+        "threads": scenario.threads,
+        "exit_status": status,
+        "seconds": outcome.seconds,
+        "cpu_seconds": outcome.cpu_seconds,
+        "peak_bytes": outcome.peak_bytes,
+        "placement": "unverified" if outcome.unverified() else "invalid" if reason else "verified",
+        "reason": reason,
+        "placement_asked": [scenario.placements[0].to_dict()],
+        "placement_found": [outcome.observed.to_dict()],
+    }

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch exec``: any program in the foreground, with all that the command inherited, verified."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from firsttouch.records import schema
+
+pytestmark = pytest.mark.integration
+
+FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
+#: Tells its process, its file and the placement's variables; ends when the file "end" exists.
+PROGRAM = """\
+import os, signal, sys, time
+held = bytes([1]) * (8 << 20)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda number, _: print("got", signal.Signals(number).name, flush=True))
+print("ready", os.getpid(), flush=True)
+while not os.path.exists("end"):
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def shell(script, **env):
+    """Run a line of bash, in which $ft is the command."""
+    return subprocess.run(
+        ["bash", "-c", script],
+        env={**os.environ, "ft": f"{FIRSTTOUCH} exec --share-host", **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def gone(pid):
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_the_program_gets_all_that_the_command_inherited(folder):
+    inner = 'f; pwd; cat - "$0" "$1"; echo text >&4; echo $OMP_NUM_THREADS.; sleep 0.2; exit 7'
+    script = f"""
+        f() {{ echo "function of the shell"; }}; export -f f; cd /
+        exec 4> {folder}/four 9< <(echo nine)
+        echo input | $ft 1Inst_Interleave -- bash -c '{inner}' <(echo substituted) /dev/fd/9
+        echo status $?"""
+    done = shell(script, OMP_NUM_THREADS="3")
+    lines = ["function of the shell", "/", "input", "substituted", "nine", "3.", "status 7"]
+    assert done.stdout.splitlines() == lines, done
+    assert (folder / "four").read_text() == "text\n"
+    assert done.stderr.startswith("firsttouch: 1Inst_Interleave: 0.")
+    assert done.stderr.endswith(" s, ended with status 7, placement verified\n")
+
+
+def test_a_reader_that_ends_early_ends_the_program():
+    done = shell('yes | $ft 1Inst_Interleave -- cat | head -n 1; echo "${PIPESTATUS[@]}"')
+    assert (done.stdout, "ended by SIGPIPE" in done.stderr) == ("y\n141 141 0\n", True), done
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "printed"),
+    [
+        ("1x1-interleave", "sh -c 'echo {threads} $OMP_NUM_THREADS.'", "1 1."),
+        ("--threads 1", "sh -c 'echo {threads} $OMP_NUM_THREADS.'", "1 1."),
+        ("--threads-env X --threads-env Y", "sh -c 'echo $X $Y $OMP_NUM_THREADS.'", "{0} {0} ."),
+        ("1Inst_Localalloc", "sh -c 'echo {threads} $OMP_NUM_THREADS.'", "{0} ."),
+        ("", "echo --help -- --json", "--help -- --json"),
+    ],
+)
+def test_threads_and_words_behind_the_dashes(monkeypatch, options, words, printed):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    done = shell(f"$ft {options} -- {words}")
+    assert done.stdout == printed.format(len(os.sched_getaffinity(0))) + "\n", done
+
+
+def test_the_result_as_json_and_as_a_record(folder):
+    done = shell("$ft 1Inst_Localalloc --json --verify --records r.jsonl -- sleep 0.3")
+    assert (done.returncode, done.stdout) == (0, ""), done
+    result = json.loads(done.stderr)
+    assert (result["exit_status"], result["placement"], result["reason"]) == (0, "verified", "")
+    assert result["placement_found"][0]["policy"] == "local"
+    (record,) = schema.read(folder / "r.jsonl")
+    assert (record.check, record.metric, record.value, record.status) == (
+        "exec",
+        "time",
+        result["seconds"],
+        "valid",
+    )
+    assert record.parameters["program"] == "sleep"
+
+
+def test_a_program_that_takes_another_placement_is_invalid():
+    program = "numactl --localalloc sleep 0.3; echo $?"
+    done = shell(f"$ft 1Inst_Interleave -- {program}; $ft 1Inst_Interleave --verify -- {program}")
+    assert (done.stdout, done.stderr.count("INVALID: memory policy is local")) == ("0\n1\n", 2), done
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "message"),
+    [
+        ("2Inst_Original -- true", 2, "2Inst_Original"),
+        ("1Inst_Original", 2, "no program: give it after --"),
+        ("sort x", 2, "put -- before the program: -- x"),
+        ("1x1-default --threads 2 -- true", 2, "1x1-default has 1 threads, --threads asks for 2"),
+        ("1Inst_Original -- not-there", 3, "'not-there' is not on PATH"),
+        (
+            "--timeout 0.3 1Inst_Original -- sh -c 'sleep 60 & echo $!; wait'",
+            1,
+            "sh did not end within 0.3 s and was",
+        ),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(argv, status, message):
+    done = shell(f"$ft {argv}")
+    assert (done.returncode, message in done.stderr, done.stderr.count("\n")) == (status, True, 1), done
+    assert all(gone(pid) for pid in done.stdout.split())
+
+
+@pytest.fixture
+def started():
+    """Start PROGRAM by the command; returns the command's process and the program's process number."""
+    argv = [FIRSTTOUCH, "exec", "1Inst_Interleave", "--share-host", "--", sys.executable, "program.py"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        word, pid = process.stdout.readline().split()
+        assert word == "ready"
+        yield process, int(pid)
+
+
+def test_signals_reach_the_program(started, folder):
+    process, pid = started
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+        process.send_signal(number)
+        assert process.stdout.readline() == f"got {number.name}\n"
+    (folder / "end").touch()
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, "placement verified" in err) == (0, True), err
+    assert gone(pid)
+
+
+def test_the_program_ends_with_a_command_that_is_killed(started):
+    process, pid = started
+    process.kill()
+    assert gone(pid)
+
+
+def test_the_signal_that_ends_the_program_is_in_the_exit_status(started):
+    process, pid = started
+    os.kill(pid, signal.SIGQUIT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, "ended by SIGQUIT" in err) == (128 + signal.SIGQUIT, True)
+
+
+def test_a_terminals_interrupt_reaches_the_program_once(folder):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        argv = ["firsttouch", "exec", "--share-host", "--", sys.executable, "program.py"]
+        os.execv(FIRSTTOUCH, argv)  # noqa: S606 - the child of a fork
+    shown = b""
+    while b"ready" not in shown:
+        shown += os.read(terminal, 1024)
+    os.write(terminal, b"\x03")
+    while b"got SIGINT" not in shown:
+        shown += os.read(terminal, 1024)
+    time.sleep(0.3)
+    (folder / "end").touch()
+    while b"verified" not in shown:
+        shown += os.read(terminal, 1024)
+    assert shown.count(b"got SIGINT") == 1, shown
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
