@@ -10,8 +10,10 @@ each pipe gets the bytes of its parts from ``sources`` (plain or gzip files) and
 files; ``sam`` puts the alignments in input order under one header and computes checksums; ``outputs.Output``
 delivers the result. ``fastq``, ``mates`` and ``sam_survey`` import NumPy, and are imported where they are needed.
 
+``command_line.parse`` understands a user's own command of an aligner and makes the commands of its instances.
+
 Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.built``; ``fastq.inspect``; ``reads.Reads`` and
 ``reads.BatchRule``; ``launch.prepare``, ``launch.run``, ``launch.records``, ``launch.Work`` and ``launch.Result``;
-``outputs.Output``; ``feed.open_mates`` and ``feed.parts_between``; ``padded_fastq.block``; ``sam_survey.survey``;
-``sam.settled``.
+``command_line.parse`` and ``command_line.UserCommand``; ``outputs.Output``; ``feed.open_mates`` and
+``feed.parts_between``; ``padded_fastq.block``; ``sam_survey.survey``; ``sam.settled``.
 """

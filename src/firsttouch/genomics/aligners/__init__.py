@@ -16,6 +16,7 @@ from typing import Any
 from firsttouch import documents, paths
 from firsttouch.errors import BadInput, Missing, RunFailed, none_such
 from firsttouch.execution.process_runner import child, last_lines
+from firsttouch.genomics import command_syntax
 from firsttouch.genomics.reads import BatchRule
 from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import locked
@@ -55,7 +56,11 @@ SCHEMA: dict[str, Any] = _table(
         ),
         "memory": _table({"instance": _BYTES, "thread": _BYTES}),
     },
-    {"debian": _WORD, "homepage": {"type": "string", "pattern": r"^https?://\S+$"}},
+    {
+        "debian": _WORD,
+        "homepage": {"type": "string", "pattern": r"^https?://\S+$"},
+        "command": command_syntax.SCHEMA,
+    },
 )
 #: Placeholders of the read files, by mate.
 MATES = ("reads", "reads2")
@@ -104,6 +109,8 @@ def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             _wrong_reads(align[key], len(mates)),
         ):
             yield "align", key, reason
+    for key, reason in command_syntax.mistakes(data.get("command", {"refused": ""})):
+        yield "command", key, reason
 
 
 def _wrong_placeholders(steps: Sequence[Sequence[str]], *, allowed: set[str], required: set[str]) -> Iterator[str]:
@@ -157,7 +164,8 @@ class Aligner:
 
     *in_order*: the output keeps the order of the input with any number of threads. *same* is one of SAME. The
     output depends on where batches begin by the rule *batch* (without conditions: it does not). *instance_bytes*
-    and *thread_bytes* are the memory of an instance and of each of its threads in addition to the index.
+    and *thread_bytes* are the memory of an instance and of each of its threads in addition to the index. *command*
+    is how users call it.
     """
 
     name: str
@@ -176,6 +184,7 @@ class Aligner:
     batch: BatchRule
     instance_bytes: int
     thread_bytes: int
+    command: command_syntax.Syntax | None = None
 
     def steps(self, mates: int) -> Steps:
         """Return the argv templates for single (1) or paired (2) reads, in the order in which they run."""
@@ -206,14 +215,14 @@ class Aligner:
         KeyError if a read file that the step needs is None.
         """
         values = {"index": str(index), "threads": str(threads), "batch_bases": str(batch_bases)}
-        values |= {"scratch": str(scratch), "size": "l" if self._is_large(index) else "s"}
+        values |= {"scratch": str(scratch), "size": "l" if self.is_large(index) else "s"}
         values |= dict.fromkeys(STDIN, "-")
         values |= {mate: file for mate, file in zip(MATES, reads, strict=False) if file is not None}
         return [a.format(**values) for a in template]
 
     def index_paths(self, index: Path) -> list[Path]:
         """Return the files of the index with that prefix, whether they exist or not."""
-        large = self.index_large if self._is_large(index) else ""
+        large = self.index_large if self.is_large(index) else ""
         return [Path(f"{index}{suffix}{large}") for suffix in self.index_files]
 
     def index_bytes(self, index: Path) -> int:
@@ -224,7 +233,7 @@ class Aligner:
                 raise BadInput(f"no index of {self.name} there: build it with `firsttouch index`", file=file)
         return sum(file.stat().st_size for file in files)
 
-    def _is_large(self, index: Path) -> bool:
+    def is_large(self, index: Path) -> bool:
         """Return whether only a large index exists; programs prefer the small one."""
         first = f"{index}{self.index_files[0]}"
         return bool(self.index_large) and not Path(first).is_file() and Path(first + self.index_large).is_file()
@@ -301,6 +310,7 @@ def parse(name: str, text: str, file: str) -> Aligner:
         batch=BatchRule(*(align.get(f"batch_{unit}", 0) for unit in ("bases", "reads", "bytes"))),
         instance_bytes=parse_bytes(data["memory"]["instance"]),
         thread_bytes=parse_bytes(data["memory"]["thread"]),
+        command=command_syntax.syntax(data["command"]) if "command" in data else None,
     )
 
 

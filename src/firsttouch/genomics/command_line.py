@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Understands the command with which a user calls an aligner, and makes the command of one instance of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from firsttouch.errors import BadInput
+from firsttouch.genomics import aligners
+from firsttouch.genomics.aligners import Aligner
+from firsttouch.genomics.command_syntax import ROLES, Argument, Arguments, Syntax, divide
+from firsttouch.genomics.reads import BatchRule
+
+#: Names of the standard output.
+_STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+#: The roles of options whose values are read files.
+_INPUTS = ("single", "mates1", "mates2", "interleaved", "bam")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+@dataclass(frozen=True)
+class UserCommand:
+    """A user's command that aligns reads.
+
+    *words* is the command, unchanged. *index* is the prefix, folder or file of the index, where the program finds
+    it; None if it is unknown. *lanes* are the inputs, each one file, or two files with mates; "-" is the standard
+    input. *interleaved*: mates follow each other in one file. *fasta*: the user says that reads are FASTA (None:
+    their content says it). *threads* is the user's number, else the aligner's default. *batch* is how this command
+    divides its reads into batches. *output* is the file that the program itself would write, None for standard
+    output. *whole* says why it must run as one instance (:meth:`unsplit`), or is empty: its reads can be divided.
+    *roles* are the roles of its *arguments*, which begin at word *first*.
+    """
+
+    aligner: Aligner
+    words: tuple[str, ...]
+    index: Path | None
+    lanes: tuple[tuple[str, ...], ...]
+    interleaved: bool
+    fasta: bool | None
+    threads: int
+    batch: BatchRule
+    output: Path | None
+    whole: str
+    arguments: Arguments = field(repr=False)
+    roles: tuple[str, ...] = field(repr=False)
+    first: int = field(repr=False)
+
+    @property
+    def mates(self) -> int:
+        """Reads of a record: 2 for pairs, otherwise 1."""
+        return 2 if self.interleaved or any(len(lane) == 2 for lane in self.lanes) else 1
+
+    @property
+    def pipes(self) -> int:
+        """Number of pipes from which an instance reads: 2 for mates, 1 for single or interleaved reads."""
+        return 1 + any("{reads2}" in word for word in self._inputs())
+
+    @property
+    def on_stdin(self) -> bool:
+        """Whether an instance reads its reads, interleaved if paired, from standard input."""
+        return "pipe_on_stdin" in self._syntax.flags
+
+    def described(self) -> str:
+        """Return the command as it is typed into a shell."""
+        return shlex.join(self.words)
+
+    def argv(self, *, threads: int, reads: Sequence[str]) -> list[str]:
+        """Return the argv of one instance with *threads* threads, which reads the *reads*, one name for each pipe.
+
+        Options that concern neither threads, reads, batches nor the output stay as and where they are. Raises
+        ValueError if the command cannot be split, or for another number of pipes.
+        """
+        if self.whole or len(reads) != self.pipes:
+            raise ValueError(self.whole or f"{self.pipes} pipes are needed, not {len(reads)}")
+        names = {"reads": reads[0], "reads2": reads[-1]}
+        inputs = [word.format(**names) for word in self._inputs()]
+        replaced = self._numbers(threads)
+        for number, (argument, role) in enumerate(zip(self.arguments.items, self.roles, strict=True)):
+            if role == "interleaved" and not argument.values:
+                # A flag, which tells that the one pipe has pairs.
+                if self.pipes == 2:
+                    replaced[number] = []
+            elif role in {*_INPUTS, "reads", "reads2"}:
+                replaced[number], inputs = inputs, []
+            elif role in {"output", "removes", "large", "bam_pairs"}:
+                replaced[number] = []
+        given = {argument.name for argument in self.arguments.items}
+        further = self._absent(threads) + [word for word in self._syntax.adds if word not in given] + inputs
+        return self._joined(self._program(), replaced, further)
+
+    def unsplit(self, threads: int | None = None) -> list[str]:
+        """Return the user's argv; with *threads* in place of the user's number, the batches stay the same."""
+        if threads is None or threads == self.threads or not self._syntax.roles.get("threads"):
+            return list(self.words)
+        return self._joined(self.words[: self.first], self._numbers(threads), self._absent(threads))
+
+    # ------------------------------------------------------------------
+
+    @property
+    def _syntax(self) -> Syntax:
+        return _syntax(self.aligner)
+
+    def _inputs(self) -> tuple[str, ...]:
+        """Return the template of the words that name an instance's pipes."""
+        pipes = self._syntax.pipes
+        if self.mates == 1:
+            return pipes["single"]
+        return pipes["interleaved"] if self.interleaved and "interleaved" in pipes else pipes["paired"]
+
+    def _values(self, threads: int) -> dict[str, int]:
+        return {"threads": threads} | ({"batch": self.batch.bases} if self.batch.bases else {})
+
+    def _numbers(self, threads: int) -> dict[int, list[str]]:
+        """Return, by number, the new words of the arguments for threads and batches."""
+        values = self._values(threads)
+        return {
+            number: replace(argument, values=(str(values[role]),)).alone(self._syntax.arity)
+            for number, (argument, role) in enumerate(zip(self.arguments.items, self.roles, strict=True))
+            if role in values
+        }
+
+    def _absent(self, threads: int) -> list[str]:
+        """Return options for threads and batches where the user gave none."""
+        options = self._syntax.roles
+        absent = [role for role in self._values(threads) if role in options and role not in self.roles]
+        return [word for role in absent for word in (options[role][0], str(self._values(threads)[role]))]
+
+    def _joined(
+        self, program: Sequence[str], replaced: Mapping[int, list[str]], further: Sequence[str]
+    ) -> list[str]:
+        """Return the words of all arguments, with the *replaced* ones by number, and *further* options."""
+        argv: list[str] = []
+        items = enumerate(self.arguments.items)
+        for (start, end), group in itertools.groupby(items, lambda item: (item[1].start, item[1].end)):
+            cluster = list(group)
+            if any(number in replaced for number, _ in cluster):
+                for number, argument in cluster:
+                    argv += replaced[number] if number in replaced else argument.alone(self._syntax.arity)
+            else:
+                argv += self.words[start:end]
+        # Options follow the operands of a program with words as options, and precede "--" of one with getopt.
+        return [*program, *argv, *further] if self._syntax.single_words else [*program, *further, *argv]
+
+    def _program(self) -> list[str]:
+        """Return the first words, with the program that a wrapper script runs instead of the script."""
+        script, *others = self.words[: self.first]
+        if not self._syntax.program:
+            return [script, *others]
+        large = "large" in self.roles or (self.index is not None and self.aligner.is_large(self.index))
+        name = self._syntax.program.format(size="l" if large else "s")
+        file, on_path = shutil.which(script), shutil.which(name)
+        # Scripts run the program that lies in their own folder.
+        beside = Path(file).resolve().with_name(name) if file else Path(script).with_name(name)
+        if "/" not in script and (not file or (on_path and Path(on_path).resolve() == beside.resolve())):
+            return [name, *others]
+        return [str(beside), *others]
+
+
+def parse(words: Sequence[str]) -> UserCommand:
+    """Return what the command *words* does; raises BadInput if it is not the command of an aligner that aligns."""
+    if not words:
+        raise BadInput("no command behind --: give the aligner's own command, such as bwa mem ref.fa reads.fq")
+    aligner, first = _recognized(words)
+    syntax = _syntax(aligner)
+    called = shlex.join(words[:first])
+    if syntax.refused:
+        raise BadInput(f"{called} {syntax.refused}")
+    paired = (Path(words[0]).name, *words[1:first]) in syntax.begins_paired
+    arguments = divide(syntax, words, first, paired=paired)
+    roles = _roles(syntax, arguments)
+    threads, odd = _threads(syntax, arguments, roles)
+    batch, odd_batch = _batch(aligner, syntax, threads, arguments, roles)
+    lanes, interleaved, odd_lanes = _lanes(syntax, arguments, roles)
+    reasons = [*_reasons(aligner, syntax, arguments, roles), *odd, *odd_batch, *odd_lanes]
+    named = [a.values[-1] for a, role in zip(arguments.items, roles, strict=True) if role == "index"]
+    output = _output(syntax, arguments, roles)
+    if not reasons:
+        sam = syntax.roles.get("sam", ())
+        if sam and "sam" not in roles:
+            raise BadInput(f"{called} writes no SAM without {sam[0]}: add {sam[0]}")
+        if not named:
+            raise BadInput(f"the command names no index: {shlex.join(words)}")
+        if not lanes:
+            raise BadInput(f"the command names no reads: {shlex.join(words)}")
+        if [name for lane in lanes for name in lane].count("-") > 1:
+            raise BadInput(f"the command reads standard input twice: {shlex.join(words)}")
+    return UserCommand(
+        aligner,
+        tuple(words),
+        _index(aligner, syntax, named[-1]) if named else None,
+        lanes,
+        interleaved,
+        True if "fasta" in roles else None,
+        threads,
+        batch,
+        output,
+        "; ".join(dict.fromkeys(reasons)),
+        arguments,
+        roles,
+        first,
+    )
+
+
+def _syntax(aligner: Aligner) -> Syntax:
+    if aligner.command is None:
+        raise BadInput(f"{aligner.name}.toml has no table [command]")
+    return aligner.command
+
+
+def _recognized(words: Sequence[str]) -> tuple[Aligner, int]:
+    """Return the aligner that *words* call, with the program that they name, and the number of its words."""
+    wrong: BadInput | None = None
+    best: tuple[int, Aligner] | None = None
+    names = []
+    for name in aligners.names():
+        try:
+            aligner = aligners.aligner(name)
+        except BadInput as error:
+            wrong = wrong or error
+            continue
+        if aligner.command is None:
+            continue
+        names += [] if aligner.command.refused else [" ".join(aligner.command.begins[0])]
+        length = aligner.command.beginning(words)
+        if length and (best is None or length > best[0]):
+            best = length, aligner
+    if best:
+        length, aligner = best
+        if words[0] != aligner.program and aligner.version_argv[0] == aligner.program:
+            aligner = replace(aligner, program=words[0], version_argv=(words[0], *aligner.version_argv[1:]))
+        return aligner, length
+    if wrong:
+        raise wrong
+    raise BadInput(
+        f"'{shlex.join(words[:2])}' is not the command of an aligner: there are {', '.join(names)}; "
+        "`firsttouch exec` places any program"
+    )
+
+
+# ----------------------------------------------------------------------
+# What the arguments mean
+
+
+def _roles(syntax: Syntax, arguments: Arguments) -> tuple[str, ...]:
+    """Return the role of each argument: one of ROLES or OPERANDS, "extra" for a word too many, or ""."""
+    by_name = {name: role for role in reversed(ROLES) for name in syntax.roles.get(role, ())}
+    options = {by_name.get(argument.name, "") for argument in arguments.items}
+    operands = [name for name in syntax.operands if name not in options]
+    if not options.isdisjoint(_INPUTS) and any(
+        argument.values and by_name.get(argument.name) in _INPUTS for argument in arguments.items
+    ):
+        operands = [name for name in operands if name not in {"reads", "reads2"}]
+    roles = []
+    for argument in arguments.items:
+        if argument.name in syntax.types:
+            role = "reads"
+        elif argument.name:
+            role = by_name.get(argument.name, "")
+        elif arguments.unclear:
+            role = ""
+        elif syntax.single_words:
+            role = operands.pop(0) if operands[:1] == ["index"] else "reads"
+        else:
+            role = operands.pop(0) if operands else "extra"
+        roles.append(role)
+    return tuple(roles)
+
+
+def _reasons(aligner: Aligner, syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> Iterator[str]:
+    """Yield why the command must run as one instance."""
+    file = f"{aligner.name}.toml"
+    for name in arguments.unknown:
+        yield f"{name} is unknown to {file}" + (", so the index and reads are, too" if arguments.unclear else "")
+    for argument, role in zip(arguments.items, roles, strict=True):
+        if role == "extra":
+            yield f"'{argument.values[0]}' is one word more than {file} describes"
+        if argument.name in syntax.whole and shlex.join([argument.name, *argument.values]) not in syntax.harmless:
+            yield f"{argument.name} {syntax.whole[argument.name]}"
+        if role == "output" and syntax.types:
+            yield from (f"{argument.name} {v} is not SAM" for v in argument.values if re.search("bam$|samNoSQ", v))
+        if not role or role in {"index", "sam"}:
+            yield from (f"{value} can be read only once" for value in argument.values if _is_pipe(value))
+    names = {argument.name for argument in arguments.items}
+    for reason, options in syntax.needs.items():
+        if names.isdisjoint(options):
+            yield f"without {options[0]}, {reason}"
+
+
+def _is_pipe(name: str) -> bool:
+    try:
+        return stat.S_ISFIFO(Path(name).stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _number(text: str, *, units: bool = False) -> int | None:
+    """Return the number that *text* is, None for other text. *units*: it may end with k, m or g."""
+    match = re.fullmatch(r"\+?(\d{1,18}(?:\.\d+)?)([kmgKMG]?)", text)
+    if not match or ((match[2] or "." in match[1]) and not units):
+        return None
+    return int(float(match[1]) * _UNITS[match[2].lower()]) if units else int(match[1])
+
+
+def _last(arguments: Arguments, roles: Sequence[str], role: str) -> Argument | None:
+    return next((a for a, r in zip(reversed(arguments.items), reversed(roles), strict=True) if r == role), None)
+
+
+def _threads(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> tuple[int, list[str]]:
+    """Return the number of threads, and why it is not clear."""
+    usual = len(os.sched_getaffinity(0)) if "all_threads" in syntax.flags else 1
+    argument = _last(arguments, roles, "threads")
+    if argument is None:
+        return usual, []
+    number = _number(argument.values[0]) if argument.values else None
+    if number is None:
+        return usual, [f"{argument.name} {' '.join(argument.values)} is not a number of threads"]
+    return max(1, number), []
+
+
+def _batch(
+    aligner: Aligner, syntax: Syntax, threads: int, arguments: Arguments, roles: Sequence[str]
+) -> tuple[BatchRule, list[str]]:
+    """Return how the command divides its reads into batches, and why that is not clear."""
+    if "batch" not in syntax.roles:
+        return aligner.batch, []
+    usual = syntax.batch_thread * threads or aligner.batch.bases
+    argument = _last(arguments, roles, "batch")
+    if argument is None:
+        return replace(aligner.batch, bases=usual), []
+    number = _number(argument.values[0], units="units" in syntax.flags)
+    odd = [] if number is not None else [f"{argument.name} {argument.values[0]} is not a number of bases"]
+    return replace(aligner.batch, bases=number or usual), odd
+
+
+def _output(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> Path | None:
+    """Return the file that the program writes."""
+    argument = _last(arguments, roles, "output")
+    if argument is None or not argument.values:
+        return None
+    name = argument.values[-1]
+    return None if name in _STDOUT or (name == "-" and "dash_output" in syntax.flags) else Path(name)
+
+
+def _index(aligner: Aligner, syntax: Syntax, name: str) -> Path:
+    """Return the index that the program finds under *name*."""
+    name = name.removesuffix(syntax.index_suffix) if syntax.index_suffix else name
+    candidates = [*(name + variant for variant in syntax.index_variants), name]
+    if folder := os.environ.get(syntax.index_folder):
+        candidates.append(str(Path(folder, name)))
+    paths = map(Path, candidates)
+    return next((path for path in paths if aligner.index_paths(path)[0].is_file()), Path(name))
+
+
+def _lanes(
+    syntax: Syntax, arguments: Arguments, roles: Sequence[str]
+) -> tuple[tuple[tuple[str, ...], ...], bool, list[str]]:
+    """Return the lanes, whether they are interleaved, and why they cannot be divided."""
+    if arguments.unclear and not any(role in _INPUTS for role in roles):
+        return (), False, []
+    if syntax.single_words:
+        pairs, interleaved, single, reasons = _typed_files(syntax, arguments, roles)
+    else:
+        pairs, interleaved, single, reasons = _files(syntax, arguments, roles)
+    if sum(map(bool, (single, interleaved, pairs))) > 1:
+        reasons.append("it has reads of several kinds: pairs, interleaved pairs or single reads")
+    lanes = (*pairs, *((file,) for file in [*interleaved, *single]))
+    return lanes, bool(interleaved) and not pairs, reasons
+
+
+#: Files of pairs, files of interleaved pairs, files of single reads, and why these cannot be divided.
+_Files = tuple[list[tuple[str, ...]], list[str], list[str], list[str]]
+
+
+def _files(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> _Files:
+    reasons: list[str] = []
+    files: dict[str, list[str]] = {}
+    for argument, role in zip(arguments.items, roles, strict=True):
+        names = [
+            f for value in argument.values for f in (value.split(",") if "comma" in syntax.flags else [value])
+        ]
+        files.setdefault(role, []).extend(filter(None, names))
+    single, interleaved = files.get("single", []), files.get("interleaved", [])
+    pairs: list[tuple[str, ...]] = []
+    flag = any(r == "interleaved" and not a.values for a, r in zip(arguments.items, roles, strict=True))
+    reads, reads2 = files.get("reads", []), files.get("reads2", [])
+    if reads2 and not flag:
+        pairs += zip(reads, reads2, strict=True)
+    else:
+        single += reads
+    if bam := files.get("bam"):
+        if "bam_pairs" not in roles:
+            reasons.append("paired records of a BAM file are left out")
+        (interleaved if "bam_pairs" in roles else single).extend(bam)
+    first, second = files.get("mates1", []), files.get("mates2", [])
+    if len(first) != len(second):
+        raise BadInput(f"{len(first)} files with first mates, but {len(second)} with second mates")
+    pairs += zip(first, second, strict=True)
+    if "stdin" in syntax.flags and not (single or interleaved or pairs):
+        single = ["-"]
+    if flag:
+        single, interleaved = [], interleaved + single
+    return pairs, interleaved, single, reasons
+
+
+def _typed_files(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> _Files:
+    result: _Files = ([], [], [], [])
+    pairs, interleaved, single, reasons = result
+    for argument, role in zip(arguments.items, roles, strict=True):
+        if role != "reads":
+            continue
+        kind, files = syntax.types.get(argument.name, "mates"), argument.values
+        if kind == "records" or (not argument.name and files[0].endswith((".sam", ".bam"))):
+            reasons.append(f"tags of the records in {files[0]} are kept")
+        if len(files) == 2:
+            pairs.append(files)
+        else:
+            (interleaved if kind == "interleaved" else single).extend(files)
+    return result

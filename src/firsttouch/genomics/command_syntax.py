@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How users call an aligner: the table ``[command]`` of its TOML file, and a command's division into arguments.
+
+The table describes the aligner's real option parser: getopt(3), GNU getopt_long(3) with its abbreviations, or
+options that are words of their own (SNAP). :mod:`firsttouch.genomics.command_line` gives the arguments a meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from firsttouch.errors import BadInput
+
+# ----------------------------------------------------------------------
+# The table [command]
+
+_WORD = {"type": "string", "minLength": 1}
+_WORDS = {"type": "array", "items": _WORD, "minItems": 1}
+_COMMANDS = {"type": "array", "items": _WORDS, "minItems": 1}
+_TRUE = {"const": True}
+#: Options, separated by spaces, by a reason.
+_REASONS = {"type": "object", "additionalProperties": _WORD}
+#: What an operand, a word without an option, can be.
+OPERANDS = ("index", "reads", "reads2", "output")
+#: What the files behind a type of SNAP's are.
+TYPES = ("mates", "interleaved", "records")
+#: The keys that hold options with a meaning.
+ROLES = (
+    *("threads", "index", "single", "mates1", "mates2", "interleaved", "bam", "bam_pairs", "fasta", "batch"),
+    *("output", "sam", "removes", "large"),
+)
+
+
+def _table(required: Mapping[str, Any], optional: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(required),
+        "properties": {**required, **optional},
+    }
+
+
+SCHEMA: dict[str, Any] = _table(
+    {"begins": _COMMANDS},
+    dict.fromkeys(ROLES, _WORDS)
+    | dict.fromkeys(("refused", "short", "long", "words", "index_suffix", "index_folder", "program"), _WORD)
+    | dict.fromkeys(("all_threads", "comma", "several", "units", "stdin", "dash_output", "pipe_on_stdin"), _TRUE)
+    | {
+        "begins_paired": _COMMANDS,
+        "operands": {"type": "array", "items": {"enum": list(OPERANDS)}, "minItems": 1},
+        "types": {"type": "object", "minProperties": 1, "additionalProperties": {"enum": list(TYPES)}},
+        "index_variants": _WORDS,
+        "batch_thread": {"type": "integer", "minimum": 1},
+        "adds": _WORDS,
+        "pipes": _table({"single": _WORDS, "paired": _WORDS}, {"interleaved": _WORDS}),
+        "whole": _REASONS,
+        "needs": _REASONS,
+        "harmless": _WORDS,
+    },
+)
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """The table ``[command]``; docs/reference/data-files.md describes the keys.
+
+    *arity* has the number of values of every option, None for an optional value, which is part of the option's
+    word. *roles* has the options by the key that gives them a meaning, *whole* the reasons by option, and *needs*
+    the options by reason.
+    """
+
+    begins: tuple[tuple[str, ...], ...]
+    begins_paired: tuple[tuple[str, ...], ...]
+    refused: str
+    arity: Mapping[str, int | None]
+    single_words: bool
+    operands: tuple[str, ...]
+    types: Mapping[str, str]
+    roles: Mapping[str, tuple[str, ...]]
+    adds: tuple[str, ...]
+    pipes: Mapping[str, tuple[str, ...]]
+    whole: Mapping[str, str]
+    needs: Mapping[str, tuple[str, ...]]
+    harmless: frozenset[str]
+    index_variants: tuple[str, ...]
+    index_suffix: str
+    index_folder: str
+    program: str
+    batch_thread: int
+    flags: frozenset[str] = field(default_factory=frozenset)
+
+    def beginning(self, words: Sequence[str]) -> int:
+        """Return how many first words of *words* call this aligner, 0 if they do not."""
+        name = [words[0].rpartition("/")[2], *words[1:]]
+        return next((len(b) for b in (*self.begins, *self.begins_paired) if name[: len(b)] == list(b)), 0)
+
+    def has_role(self, option: str, *roles: str) -> bool:
+        """Return whether *option* has one of the *roles*."""
+        return any(option in self.roles.get(role, ()) for role in roles)
+
+
+def syntax(data: Mapping[str, Any]) -> Syntax:
+    """Return the syntax that a valid table ``[command]`` describes."""
+    return Syntax(
+        begins=tuple(map(tuple, data["begins"])),
+        begins_paired=tuple(map(tuple, data.get("begins_paired", ()))),
+        refused=data.get("refused", ""),
+        arity=_arity(data),
+        single_words="words" in data,
+        operands=tuple(data.get("operands", ())),
+        types=data.get("types", {}),
+        roles={role: tuple(data[role]) for role in ROLES if role in data},
+        adds=tuple(data.get("adds", ())),
+        pipes={way: tuple(words) for way, words in data.get("pipes", {}).items()},
+        whole={option: reason for reason, options in data.get("whole", {}).items() for option in options.split()},
+        needs={reason: tuple(options.split()) for reason, options in data.get("needs", {}).items()},
+        harmless=frozenset(data.get("harmless", ())),
+        index_variants=tuple(data.get("index_variants", ())),
+        index_suffix=data.get("index_suffix", ""),
+        index_folder=data.get("index_folder", ""),
+        program=data.get("program", ""),
+        batch_thread=data.get("batch_thread", 0),
+        flags=frozenset(key for key, value in data.items() if value is True),
+    )
+
+
+def _arity(data: Mapping[str, Any]) -> dict[str, int | None]:
+    """Return the number of values of every option; raises ValueError for text that is not a list of options."""
+    arity: dict[str, int | None] = {}
+    short = data.get("short", "")
+    if re.sub(r"[^:;\s-]:{0,2}", "", short):
+        raise ValueError(f"short: '{short}' is not a list of letters, each with : for a value")
+    for letter, colons in re.findall(r"([^:])(:{0,2})", short):
+        arity[f"-{letter}"] = (0, 1, None)[len(colons)]
+    for key, dashes in (("long", "--"), ("words", "")):
+        for item in data.get(key, "").split():
+            match = re.fullmatch(r"([^:]+)(:(\d?)|::)?", item)
+            if not match:
+                raise ValueError(f"{key}: '{item}' is not a name, with : for a value or :2 for two")
+            values = None if match[2] == "::" else int(match[3] or 1) if match[2] else 0
+            arity[dashes + match[1]] = values
+    return arity
+
+
+def mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (key, reason) for what matches the schema but cannot work."""
+    try:
+        arity = _arity(data)
+    except ValueError as error:
+        key, _, reason = str(error).partition(": ")
+        yield key, reason
+        return
+    if "refused" in data:
+        return
+    named = [(key, data[key]) for key in ROLES if key in data]
+    named += [(key, options.split()) for key in ("whole", "needs") for options in data.get(key, {}).values()]
+    named += [("harmless", [text.split()[0] for text in data.get("harmless", ())])]
+    for key, options in named:
+        if strange := [option for option in options if option not in arity]:
+            yield key, f"'{strange[0]}' is not among the options in short, long or words"
+    if "pipes" not in data:
+        yield "begins", "pipes is missing: how an instance is given its reads"
+    allowed = {"single": {"{reads}"}, "paired": {"{reads}", "{reads2}"}, "interleaved": {"{reads}"}}
+    for way, words in data.get("pipes", {}).items():
+        wrong = [p for word in words for p in re.findall(r"\{.*?\}", word) if p not in allowed[way]]
+        if wrong or not any("{reads}" in word for word in words):
+            yield "pipes", f"{way}: {wrong[0] if wrong else 'none'} is not one of {', '.join(allowed[way])}"
+    if "index" not in data and "index" not in data.get("operands", ()):
+        yield "begins", "index or operands must say where the index stands"
+
+
+# ----------------------------------------------------------------------
+# A command's arguments
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An option with its *values*, or an operand, whose *name* is empty.
+
+    It was written in the words from *start* to *end* of the command, which it shares with others in a cluster of
+    short options. *unknown*: the option is not in the table.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    start: int
+    end: int
+    unknown: bool = False
+
+    def alone(self, arity: Mapping[str, int | None]) -> list[str]:
+        """Return the words that give this argument outside of a cluster."""
+        if self.name and self.values and arity.get(self.name, 1) is None:
+            return [self.name + ("=" if self.name.startswith("--") else "") + self.values[0]]
+        return [word for word in (self.name, *self.values) if word]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a command. *unclear*: which words are operands is unknown, because an option is."""
+
+    items: tuple[Argument, ...]
+    unclear: bool = False
+
+    @property
+    def unknown(self) -> list[str]:
+        """The options that are not in the table."""
+        return [argument.name for argument in self.items if argument.unknown]
+
+
+def divide(syntax: Syntax, words: Sequence[str], first: int, *, paired: bool = False) -> Arguments:
+    """Divide *words* from number *first* on into arguments; raises BadInput for an option without its value.
+
+    *paired*: a file name without a type stands for the first of two (SNAP).
+    """
+    if syntax.single_words:
+        items = list(_single_words(syntax, words, first, paired))
+    else:
+        items = list(_getopt(syntax, words, first))
+    # A word behind an unknown option may be its value.
+    unclear = any(
+        a.unknown and a.end < len(words) and not words[a.end].startswith("-") and "=" not in words[a.end - 1]
+        for a in items
+    )
+    return Arguments(tuple(items), unclear)
+
+
+def _values(words: Sequence[str], at: int, count: int, option: str) -> tuple[str, ...]:
+    if at + count > len(words):
+        raise BadInput(f"{option} needs {count} value{'s' * (count > 1)}")
+    return tuple(words[at : at + count])
+
+
+def _getopt(syntax: Syntax, words: Sequence[str], first: int) -> Iterator[Argument]:
+    at = first
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            yield Argument("--", (), at, at + 1)
+            yield from (Argument("", (word,), at + n, at + n + 1) for n, word in enumerate(words[at + 1 :], 1))
+            return
+        if word.startswith("--"):
+            option = _long(syntax, words, at)
+            yield option
+            at = option.end
+        elif word.startswith("-") and word != "-":
+            cluster = list(_cluster(syntax, words, at))
+            yield from cluster
+            at = cluster[-1].end
+        else:
+            yield Argument("", (word,), at, at + 1)
+            at += 1
+
+
+def _long(syntax: Syntax, words: Sequence[str], at: int) -> Argument:
+    """Return the long option at word *at*; GNU getopt_long also takes an unambiguous beginning of its name."""
+    given, equals, attached = words[at].partition("=")
+    candidates = [given] if given in syntax.arity else [name for name in syntax.arity if name.startswith(given)]
+    if len(candidates) != 1:
+        return Argument(given, (attached,) if equals else (), at, at + 1, unknown=True)
+    name, count = candidates[0], syntax.arity[candidates[0]]
+    if equals:
+        return Argument(name, (attached,), at, at + 1)
+    values = _values(words, at + 1, count or 0, name)
+    values += _further(syntax, name, words, at + 1 + len(values))
+    return Argument(name, values, at, at + 1 + len(values))
+
+
+def _cluster(syntax: Syntax, words: Sequence[str], at: int) -> Iterator[Argument]:
+    """Yield the short options of the word *at*: flags, and up to one option with a value."""
+    word = words[at]
+    parsed: list[tuple[str, tuple[str, ...], bool]] = []
+    end = at + 1
+    for number, letter in enumerate(word[1:], 1):
+        name, rest = f"-{letter}", word[number + 1 :]
+        if name not in syntax.arity:
+            parsed.append((name, (rest,) if rest else (), True))
+            break
+        count = syntax.arity[name]
+        if count == 0:
+            parsed.append((name, (), False))
+            continue
+        values: tuple[str, ...] = (rest,) if rest else ()
+        if count and not rest:
+            values = _values(words, at + 1, count, name)
+            values += _further(syntax, name, words, at + 1 + len(values))
+            end += len(values)
+        parsed.append((name, values, False))
+        break
+    yield from (Argument(name, values, at, end, unknown) for name, values, unknown in parsed)
+
+
+def _further(syntax: Syntax, name: str, words: Sequence[str], at: int) -> tuple[str, ...]:
+    """Return the further values of an option that takes several words (Perl's Getopt::Long)."""
+    if "several" not in syntax.flags or not syntax.has_role(
+        name, "single", "mates1", "mates2", "interleaved", "bam"
+    ):
+        return ()
+    end = at
+    while end < len(words) and (words[end] == "-" or not words[end].startswith("-")):
+        end += 1
+    return tuple(words[at:end])
+
+
+def _single_words(syntax: Syntax, words: Sequence[str], first: int, paired: bool) -> Iterator[Argument]:
+    """Yield the arguments of a command whose options are words, and whose files may follow their type."""
+    operands = list(syntax.operands)
+    at = first
+    while at < len(words):
+        word = words[at]
+        name, count = "", 1
+        if operands[:1] == ["index"]:
+            operands.pop(0)
+        elif word in syntax.types:
+            name, count = word, 2 if paired and syntax.types[word] == "mates" else 1
+        elif word in syntax.arity:
+            name, count = word, syntax.arity[word] or 0
+            typed = words[at + 1 : at + 2] and words[at + 1].startswith("-") and words[at + 1] != "-"
+            count += bool(typed and syntax.has_role(word, "output"))
+        elif word.startswith("-"):
+            name, count = word, 0
+        elif paired and not word.endswith((".sam", ".bam")):
+            count = 2
+        begin = at + bool(name)
+        unknown = bool(name) and name not in syntax.types and name not in syntax.arity
+        yield Argument(name, _values(words, begin, count, word), at, begin + count, unknown)
+        at = begin + count

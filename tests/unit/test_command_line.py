@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The users' commands: what they mean, and the command of one instance."""
+
+import getopt
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firsttouch.errors import BadInput
+from firsttouch.genomics import aligners
+from firsttouch.genomics.command_line import parse
+from firsttouch.genomics.command_syntax import divide
+from firsttouch.genomics.reads import BatchRule
+
+pytestmark = pytest.mark.unit
+
+MB = 1_000_000
+PIPES = ("/dev/fd/7", "/dev/fd/8")
+
+
+def understood(text):
+    return parse(shlex.split(text))
+
+
+def instance(text, threads=7):
+    """Return the command of one instance, with the names of its pipes as A and B."""
+    command = understood(text)
+    argv = command.argv(threads=threads, reads=("A", "B")[: command.pipes])
+    return shlex.join([Path(argv[0]).name, *argv[1:]])
+
+
+@pytest.mark.parametrize(
+    ("command", "lanes", "threads", "bases", "argv"),
+    [
+        (  # nf-core/sarek
+            r"bwa mem -K 100000000 -Y -R '@RG\tID:t.1\tPU:1\tSM:t' -t 12 bwa/genome.fasta a_1.fq.gz a_2.fq.gz",
+            [("a_1.fq.gz", "a_2.fq.gz")],
+            *(12, 100 * MB),
+            r"bwa mem -K 100000000 -Y -R '@RG\tID:t.1\tPU:1\tSM:t' -t 7 bwa/genome.fasta A B",
+        ),
+        (  # GATK's best practices
+            "bwa mem -K 100000000 -p -v 3 -t 16 -Y ref.fasta /dev/stdin -",
+            [("/dev/stdin",)],
+            *(16, 100 * MB),
+            "bwa mem -K 100000000 -p -v 3 -t 7 -Y ref.fasta A",
+        ),
+        ("bwa mem -t8 ref.fa r.fq", [("r.fq",)], 8, 80 * MB, "bwa mem -K 80000000 -t 7 ref.fa A"),
+        ("bwa mem ref.fa -", [("-",)], 1, 10 * MB, "bwa mem -t 7 -K 10000000 ref.fa A"),
+        ("bwa mem -t 2 -t 4 r a b", [("a", "b")], 4, 40 * MB, "bwa mem -K 40000000 -t 7 -t 7 r A B"),
+        ("bwa mem -MYt4 -- r a b", [("a", "b")], 4, 40 * MB, "bwa mem -K 40000000 -M -Y -t 7 -- r A B"),
+        ("bwa mem r -MY a -o o.sam b -t3", [("a", "b")], 3, 30 * MB, "bwa mem -K 30000000 r -MY A B -t 7"),
+        (
+            "bwa-mem2.avx2 mem -t 3 -I 350,30 r a b",
+            [("a", "b")],
+            *(3, 30 * MB),
+            "bwa-mem2.avx2 mem -K 30000000 -t 7 -I 350,30 r A B",
+        ),
+        (  # nf-core/chipseq
+            "bowtie2 -x idx/g -1 a_1.fq.gz -2 a_2.fq.gz --threads 6 --very-sensitive-local --rg-id a --rg SM:a",
+            [("a_1.fq.gz", "a_2.fq.gz")],
+            *(6, 0),
+            "bowtie2-align-s --reorder -x idx/g -1 A -2 B --threads 7 --very-sensitive-local --rg-id a --rg SM:a",
+        ),
+        (
+            "bowtie2 -p8 -x i -U a,b c -U - --reorder --mm -S o.sam",
+            [("a",), ("b",), ("c",), ("-",)],
+            *(8, 0),
+            "bowtie2-align-s -p 7 -x i -U A --reorder",
+        ),
+        (
+            "bowtie2 -x i --interleaved p -k 3 --xeq",
+            [("p",)],
+            *(1, 0),
+            "bowtie2-align-s -p 7 --reorder -x i --interleaved A -k 3 --xeq",
+        ),
+        (
+            "bowtie2 -b u.bam --align-paired-reads --index=i",
+            [("u.bam",)],
+            *(1, 0),
+            "bowtie2-align-s -p 7 --reorder --interleaved A --index=i",
+        ),
+        ("bowtie2 -f i a.fa o.sam", [("a.fa",)], 1, 0, "bowtie2-align-s -p 7 --reorder -f i -U A"),
+        (
+            "hisat2 -x i -1 a,c -2 b,d --no-spliced --rna-str RF -q --large-index",
+            [("a", "b"), ("c", "d")],
+            *(1, 0),
+            "hisat2-align-l -p 7 --reorder -x i -1 A -2 B --no-spliced --rna-str RF -q",
+        ),
+        (
+            "bowtie --threads 2 --sam -x i -q -k 1 --best --strata a.fq,b.fq hits.sam",
+            [("a.fq",), ("b.fq",)],
+            *(2, 0),
+            "bowtie-align-s --reorder --threads 7 --sam -x i -q -k 1 --best --strata A",
+        ),
+        ("bowtie -Sp2 i -1 a -2 b", [("a", "b")], 2, 0, "bowtie-align-s --reorder -S -p 7 i -1 A -2 B"),
+        (
+            "snap-aligner paired idx a.fq.gz b.fq.gz -t 9 -s 50 1000 -C++ -b -o -sam -",
+            [("a.fq.gz", "b.fq.gz")],
+            *(9, 0),
+            "snap-aligner paired idx -pairedInterleavedFastq A -o -sam - -t 7 -s 50 1000 -C++ -b- -map-",
+        ),
+        (
+            r"snap-aligner single idx -fastq x y.fastq -o out.sam -R '@RG\tID:a' -t 3 -b-",
+            [("x",), ("y.fastq",)],
+            *(3, 0),
+            r"snap-aligner single idx -fastq A -o -sam - -R '@RG\tID:a' -t 7 -b- -map-",
+        ),
+        (
+            "gem-mapper -I g.gem --i1 a --i2 b -z -t 4 -v --sam-compact=false -F SAM -o o.sam",
+            [("a", "b")],
+            *(4, 0),
+            "gem-mapper -I g.gem -1 A -2 B -t 7 -v --sam-compact=false -F SAM",
+        ),
+    ],
+)
+def test_commands_of_pipelines(command, lanes, threads, bases, argv):
+    parsed = understood(command)
+    assert parsed.whole == ""
+    assert list(parsed.lanes) == lanes
+    assert (parsed.threads, parsed.batch.bases) == (threads, bases)
+    assert instance(command) == argv
+    assert shlex.split(parsed.described()) == shlex.split(command) == parsed.unsplit(threads)
+
+
+def test_what_else_a_command_says():
+    command = understood("bwa mem -o out.sam -p ref.fa pairs.fq")
+    assert (command.index, command.output, command.interleaved) == (Path("ref.fa"), Path("out.sam"), True)
+    assert (command.mates, command.pipes, command.on_stdin, command.fasta) == (2, 1, False, None)
+    assert understood("bwa mem -o /dev/stdout ref.fa r.fq").output is None
+    assert understood("bowtie2 -f -x i -U a").fasta is True
+    assert understood("gem-mapper -I g.gem").lanes == (("-",),)
+    assert understood("gem-mapper -I g.gem -i a").batch == BatchRule(records=2, text=4_194_304)
+    snap = understood("snap-aligner paired idx a.fq b.fq -o -sam -")
+    assert (snap.pipes, snap.mates, snap.on_stdin, snap.output) == (1, 2, True, None)
+    assert snap.threads == len(os.sched_getaffinity(0))
+
+
+def test_another_number_of_threads_keeps_the_batches_of_the_command():
+    command = understood("bwa mem -Yt 4 ref.fa a b")
+    assert command.unsplit() == command.unsplit(4) == list(command.words)
+    assert shlex.join(command.unsplit(16)) == "bwa mem -K 40000000 -Y -t 16 ref.fa a b"
+    assert shlex.join(understood("bowtie2 -x i -U a --no-unal").unsplit(3)) == "bowtie2 -p 3 -x i -U a --no-unal"
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("bowtie2 -x i -U a --no-unal", "--no-unal leaves unaligned reads out"),
+        ("bowtie2 -x i -1 a -2 b --un-conc-gz u.gz", "--un-conc-gz writes a further file"),
+        ("bowtie2 -x i -U a -u 100", "-u counts the reads of the whole input"),
+        ("bowtie2 -x i -1 a -2 b -U c", "it has reads of several kinds: pairs, interleaved pairs or single reads"),
+        ("bowtie2 -x i -b a.bam", "paired records of a BAM file are left out"),
+        ("bowtie2 --version", "--version aligns nothing"),
+        ("bowtie -S -x i a -k 2", "-k gives several primary alignments of a read"),
+        ("bowtie -S -x i a -m 1", "-m leaves reads out"),
+        (
+            "hisat2 -x i -U a",
+            "without --no-temp-splicesite, splice sites of one read change the alignment of the next",
+        ),
+        ("snap-aligner single i a.fq", "without -o, it writes no alignments"),
+        (
+            "snap-aligner single i a.fq -o out.bam -so",
+            "-o out.bam is not SAM; -so sorts the alignments of all reads",
+        ),
+        ("snap-aligner paired i a.bam -o -sam -", "tags of the records in a.bam are kept"),
+        ("gem-mapper -I g.gem -F MAP", "-F does not write SAM"),
+        ("bwa mem -t all ref.fa a", "-t all is not a number of threads"),
+        ("bwa mem -K 10M ref.fa a", "-K 10M is not a number of bases"),
+        ("bwa mem -Z -t 3 ref.fa a", "-Z is unknown to bwa-mem.toml"),
+        ("bwa mem -YZ3 -t 3 ref.fa a", "-Z is unknown to bwa-mem.toml"),
+        ("bowtie2 --frob=3 -x i -U a", "--frob is unknown to bowtie2.toml"),
+        ("bwa mem ref.fa a b c", "'c' is one word more than bwa-mem.toml describes"),
+    ],
+)
+def test_what_cannot_be_split(command, reason):
+    parsed = understood(command)
+    assert parsed.whole == reason
+    assert parsed.unsplit() == shlex.split(command)
+    with pytest.raises(ValueError, match=r"^.+$"):
+        parsed.argv(threads=2, reads=PIPES)
+
+
+def test_the_words_behind_an_unknown_option_are_not_guessed():
+    parsed = understood("bwa mem -Z 3 -t 4 ref.fa a b")
+    assert parsed.whole == "-Z is unknown to bwa-mem.toml, so the index and reads are, too"
+    assert (parsed.index, parsed.lanes, parsed.threads) == (None, (), 4)
+    parsed = understood("bowtie2 --frob 3 -x i -U a")
+    assert (parsed.index, parsed.lanes) == (Path("i"), (("a",),))
+    parsed = understood("snap-aligner single i -frob a.fq -o -sam -")
+    assert (parsed.index, parsed.lanes) == (None, ())
+
+
+def test_a_pipe_beside_the_reads_can_be_read_only_once(tmp_path):
+    os.mkfifo(tmp_path / "header")
+    assert understood(f"bwa mem -H {tmp_path}/header ref.fa a").whole == f"{tmp_path}/header can be read only once"
+    os.mkfifo(tmp_path / "reads")
+    assert understood(f"bwa mem ref.fa {tmp_path}/reads").whole == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("", "no command behind --"),
+        (
+            "cat reads.fq",
+            "'cat reads.fq' is not the command of an aligner: there are bowtie, bowtie2, bwa mem, .*exec`",
+        ),
+        ("bwa index ref.fa", "'bwa index' is not the command of an aligner"),
+        ("/opt/bwa sampe r 1 2 a b", "/opt/bwa sampe does not go from reads to SAM .* run --aligner bwa-aln`"),
+        ("bowtie -x i a", "bowtie writes no SAM without -S: add -S"),
+        ("bwa mem", "names no index"),
+        ("bwa mem ref.fa", "names no reads"),
+        ("bwa mem ref.fa - -", "reads standard input twice"),
+        ("bwa mem ref.fa a -t", "-t needs 1 value"),
+        ("snap-aligner paired i a.fq", "a.fq needs 2 values"),
+        ("bowtie2 -x i -1 a,b -2 c", "2 files with first mates, but 1 with second mates"),
+    ],
+)
+def test_wrong_commands(command, reason):
+    with pytest.raises(BadInput, match=reason) as caught:
+        understood(command)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_index_is_where_the_program_finds_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").mkdir()
+    for file in ("ref.fa.amb", "new.fa.64.amb", "old/i.1.bt2"):
+        (tmp_path / file).touch()
+    monkeypatch.setenv("BOWTIE2_INDEXES", str(tmp_path / "old"))
+    assert understood("bwa mem ref.fa a").index == Path("ref.fa")
+    assert understood("bwa mem new.fa a").index == Path("new.fa.64")
+    assert understood("bowtie2 -x i -U a").index == tmp_path / "old" / "i"
+    assert understood("bowtie2 -x j -U a").index == Path("j")
+    assert understood("gem-mapper -I dir/g.gem").index == Path("dir/g")
+
+
+def test_the_program_is_the_one_that_the_command_names(tmp_path):
+    (tmp_path / "bwa").write_text("#!/bin/sh\necho Version: 9.9 >&2\n")
+    (tmp_path / "bwa").chmod(0o755)
+    command = understood(f"{tmp_path}/bwa mem ref.fa a")
+    assert command.aligner.version() == "9.9"
+    assert command.argv(threads=1, reads=["A"])[0] == f"{tmp_path}/bwa"
+    (tmp_path / "bin").mkdir()
+    for name in ("bowtie2", "bowtie2-align-s"):
+        (tmp_path / "bin" / name).touch(0o755)
+    (tmp_path / "bowtie2").symlink_to(tmp_path / "bin" / "bowtie2")
+    command = understood(f"{tmp_path}/bowtie2 -x i -U a")
+    assert command.argv(threads=1, reads=["A"])[0] == f"{tmp_path}/bin/bowtie2-align-s"
+
+
+# ----------------------------------------------------------------------
+# Generated commands, against Python's implementation of the same parser
+
+VALUES = st.sampled_from(["1", "-5", "a=b", "@RG\\tID:x y", "--", "-t", "", "x.fq", "-"])
+
+
+@st.composite
+def commands(draw):
+    """Draw an aligner with getopt, options that it knows in any spelling, and its reads."""
+    name = draw(st.sampled_from(["bwa-mem", "bwa-mem2", "bowtie2", "hisat2", "bowtie"]))
+    syntax = aligners.aligner(name).command
+    reading = {
+        option
+        for role in ("single", "mates1", "mates2", "interleaved", "bam")
+        for option in syntax.roles.get(role, ())
+    }
+    plain = sorted(
+        o for o in syntax.arity if o not in {*syntax.whole, *reading} and not syntax.has_role(o, "index", "output")
+    )
+    words, flags = [], ""
+    for option in draw(st.lists(st.sampled_from(plain), max_size=8)):
+        number = syntax.has_role(option, "threads", "batch")
+        value = str(draw(st.integers(1, 64))) if number else draw(VALUES)
+        if option.startswith("--"):
+            words += (
+                [[option]]
+                if not syntax.arity[option]
+                else draw(st.sampled_from([[[f"{option}={value}"]], [[option, value]]]))
+            )
+        elif not syntax.arity[option]:
+            flags += option[1]
+            words += [[option]] if draw(st.booleans()) else []
+        else:
+            attached = draw(st.booleans()) and value
+            cluster = draw(st.sampled_from(["", flags]))
+            words.append([f"-{cluster}{option[1]}{value}"] if attached else [f"-{cluster}{option[1]}", value])
+    index = [["ref"]] if name.startswith("bwa") else [["-x", "ref"]]
+    reads = draw(st.sampled_from([["r1"], ["r1", "r2"]]))
+    if not name.startswith("bwa") and len(reads) == 2:
+        reads = ["-1", "r1", "-2", "r2"]
+    if "sam" in syntax.roles:
+        words.append(["-S"])
+    if syntax.needs:
+        words.append(["--no-temp-splicesite"])
+    at = draw(st.integers(0, len(words)))
+    parts = [*words[:at], *index, *words[at:], reads]
+    return name, [*syntax.begins[0], *(word for part in parts for word in part)]
+
+
+def by_getopt(syntax, words):
+    """Return options with values, and the operands, as Python's getopt divides them."""
+    short = "".join(o[1] + ":" * (n or 0) for o, n in syntax.arity.items() if not o.startswith("--"))
+    long = [o[2:] + "=" * (n or 0) for o, n in syntax.arity.items() if o.startswith("--")]
+    return getopt.gnu_getopt(words, short, long)
+
+
+@given(commands())
+def test_every_option_that_is_not_replaced_stays_in_its_order(drawn):
+    name, words = drawn
+    syntax = aligners.aligner(name).command
+    first = syntax.beginning(words)
+    options, operands = by_getopt(syntax, words[first:])
+    items = divide(syntax, words, first).items
+    assert [(a.name, "".join(a.values)) for a in items if a.name] == options
+    assert [a.values[0] for a in items if not a.name] == operands
+    command = parse(words)
+    assert command.whole == ""
+    argv = command.argv(threads=1234, reads=PIPES[: command.pipes])
+    after, _ = by_getopt(syntax, argv[first:])
+    touched = [
+        o
+        for role in (
+            "threads",
+            "batch",
+            "removes",
+            "large",
+            "bam_pairs",
+            "single",
+            "mates1",
+            "mates2",
+            "interleaved",
+        )
+        for o in syntax.roles.get(role, ())
+    ]
+    touched += [*syntax.adds, "-1", "-2"]
+    assert [o for o in after if o[0] not in touched] == [o for o in options if o[0] not in touched]
+    numbers = {value for option, value in after if syntax.has_role(option, "threads")}
+    assert numbers == {"1234"}
+    assert {value for option, value in after if syntax.has_role(option, "batch")} <= {str(command.batch.bases)}
+    assert set(PIPES[: command.pipes]) <= set(argv)
+    assert {"r1", "r2"}.isdisjoint(argv)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["-t", "4", "-x", "i", "-U", "a", "-o", "-sam", "-", "--", "-1", "b", "-2", "-p", "=", "-Z"]
+        )
+    )
+)
+def test_any_words_are_understood_or_refused(words):
+    for begin in (["bwa", "mem"], ["bowtie2"], ["snap-aligner", "paired"], ["gem-mapper"], ["bowtie"]):
+        try:
+            command = parse([*begin, *words])
+        except BadInput:
+            continue
+        assert command.unsplit() == [*begin, *words]
+        if not command.whole:
+            assert command.argv(threads=3, reads=PIPES[: command.pipes])
