@@ -6,8 +6,10 @@ import dataclasses
 import itertools
 import os
 import random
+import shlex
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from firsttouch.datasets import fetch
 from firsttouch.errors import Missing
 from firsttouch.genomics import aligners as index
 from firsttouch.genomics.aligners import aligners
+from firsttouch.genomics.command_line import parse
 from firsttouch.genomics.sam import settled
 
 pytestmark = pytest.mark.integration
@@ -216,3 +219,92 @@ def test_a_large_index_works_as_well(program, phage, tmp_path, tmp_path_factory)
     mates = [m[:100] for m in mates]
     scratch = tmp_path / "scratch"
     assert align(program, tmp_path / "index", mates, scratch) == align(program, small, mates, scratch)
+
+
+# ----------------------------------------------------------------------
+# The table [command]
+
+#: Commands of users, with their own options.
+COMMANDS = {
+    "bwa-mem": (
+        r"bwa mem -t2 -K 20000 -YC -R '@RG\tID:a\tSM:b' {index} {r1} {r2}",
+        "bwa mem -aM {index} -p {both} -o {out}",
+        "bwa mem -t 2 -5 {index} {fasta}",
+    ),
+    "bwa-mem2": (r"bwa-mem2 mem -t2 -YR '@RG\tID:a\tSM:b' {index} {r1} {r2}", "bwa-mem2 mem -p {index} {both}"),
+    "bowtie2": (
+        "bowtie2 -p 2 --very-sensitive-local --rg-id a --rg SM:b -x {index} -1 {r1} -2 {r2} --xeq",
+        "bowtie2 -a -x {index} --interleaved {both} -S {out}",
+        "bowtie2 --reorder -k 3 -p2 -fx {index} -U {fasta} --mm",
+        "bowtie2 -x {index} {r1} {out}",
+    ),
+    "bowtie": (
+        "bowtie -Sp2 -X 800 --best {index} -1 {r1} -2 {r2}",
+        "bowtie --sam -X 800 -x {index} --interleaved {both} {out}",
+        "bowtie -S -v 3 -f -x {index} {fasta} {out} --sam-RG ID:a",
+    ),
+    "hisat2": (
+        "hisat2 -p 2 --no-temp-splicesite --rna-strandness RF -x {index} -1 {r1} -2 {r2} -S {out} --new-summary",
+        "hisat2 -fk 3 --no-spliced-alignment -x {index} -U {fasta}",
+    ),
+    "hisat": ("hisat -p2 --no-temp-splicesite -x {index} -1 {r1} -2 {r2} -S {out}",),
+    "snap": (
+        r"snap-aligner paired {index} {r1} {r2} -t 2 -b -om 1 -D 3 -omax 5 -R '@RG\tID:a' -C++ -o -sam -",
+        "snap-aligner paired {index} -pairedInterleavedFastq {both} -s 0 900 -= -o {out}",
+        "snap-aligner single {index} -fastq {r1} -o -sam {out} -t 1",
+    ),
+    "gem3": ("gem-mapper -I {index}.gem -1 {r1} -2 {r2} -t 2 -M 3", "gem-mapper -I {index}.gem -i {r1} -o {out}"),
+}
+
+
+def alignments(argv, out, stdin=None):
+    """Return the sorted alignments that a command writes to *out* or to standard output."""
+    out.unlink(missing_ok=True)
+    with Path(stdin or os.devnull).open("rb") as source:
+        done = subprocess.run(argv, stdin=source, capture_output=True, timeout=TIMEOUT, check=True)
+    text = out.read_bytes() if out.exists() else done.stdout
+    return sorted(line for line in text.splitlines() if not line.startswith(b"@"))
+
+
+def test_a_command_and_the_command_of_its_instance_give_the_same_alignments(
+    program, phage, tmp_path, tmp_path_factory
+):
+    reference, mates = phage
+    mates = [mate[:100] for mate in mates]
+    texts = {
+        "r1.fq": mates[0],
+        "r2.fq": mates[1],
+        "both.fq": [record for pair in zip(*mates, strict=True) for record in pair],
+        "reads.fa": [b">" + b"\n".join(record[1:].split(b"\n")[:2]) + b"\n" for record in mates[0]],
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_bytes(b"".join(text))
+    names = {"r1": "r1.fq", "r2": "r2.fq", "both": "both.fq", "fasta": "reads.fa", "out": "out.sam"}
+    names = {key: str(tmp_path / name) for key, name in names.items()}
+    prefix = built(program, reference, tmp_path_factory)
+    for template in COMMANDS.get(program.name, ()):
+        command = parse([word.format(index=prefix, **names) for word in shlex.split(template)])
+        assert (command.whole, command.index) == ("", prefix)
+        expected = alignments(command.unsplit(), tmp_path / "out.sam")
+        assert len(expected) >= 100
+        inputs = list(command.lanes[0])
+        if command.on_stdin:
+            stdin = names["both"] if command.mates == 2 else inputs[0]
+            own = alignments(command.argv(threads=1, reads=["-"]), tmp_path / "out.sam", stdin)
+        else:
+            own = alignments(command.argv(threads=1, reads=inputs), tmp_path / "out.sam")
+        assert own == expected
+
+
+@pytest.mark.parametrize("name", ["bowtie2", "hisat2"])
+def test_the_options_of_a_program_that_lists_them_are_in_its_table(name):
+    try:
+        aligners()[name].version()
+    except Missing as error:
+        pytest.skip(str(error))
+    argv = [f"{name}-align-s", "--wrapper", "basic-0", "--arg-desc"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=TIMEOUT)
+    listed = {("-" if len(o) == 1 else "--") + o: int(n) for o, n in map(str.split, done.stdout.splitlines())}
+    del listed["-b"]  # the script gives it a value
+    arity = aligners()[name].command.arity
+    assert {option: arity.get(option) for option in listed} == listed
