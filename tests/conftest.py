@@ -30,6 +30,11 @@ LOCK.chmod(0o1777)
 atexit.register(shutil.rmtree, LOCK, ignore_errors=True)
 os.environ["FIRSTTOUCH_LOCK"] = str(LOCK)
 
+# No test applies advice that another one, or a user of this checkout, has saved.
+ADVICE = Path(tempfile.mkdtemp(prefix="firsttouch-advice-"))
+atexit.register(shutil.rmtree, ADVICE, ignore_errors=True)
+os.environ["FIRSTTOUCH_ADVICE"] = str(ADVICE)
+
 # A probe that is older than its sources is not what the tests are about: `make setup` has not been run since.
 INSTALLED = Path(sys.executable).with_name(PROBE)
 if not INSTALLED.exists() or INSTALLED.stat().st_mtime < max(f.stat().st_mtime for f in probe.SOURCE.rglob("*")):

@@ -86,6 +86,15 @@ def cache() -> Path:
     return _home("XDG_CACHE_HOME", ".cache") / "cache"
 
 
+def advice() -> Path:
+    """Return the folder of saved advice: FIRSTTOUCH_ADVICE, .cache/advice of the checkout, or advice/."""
+    if named := os.environ.get("FIRSTTOUCH_ADVICE"):
+        return Path(named).absolute()
+    if _kept_in_checkout():
+        return ROOT / ".cache" / "advice"
+    return _home("XDG_DATA_HOME", ".local/share") / "advice"
+
+
 def results() -> Path:
     """Return the folder of results: FIRSTTOUCH_OUT, or reports/out of the checkout, or reports/ here."""
     out = ROOT / "reports" / "out" if IN_CHECKOUT else Path("reports")

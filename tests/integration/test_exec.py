@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from firsttouch.advice import saved
+from firsttouch.host.topology import load
 from firsttouch.records import schema
 
 pytestmark = pytest.mark.integration
@@ -111,6 +113,22 @@ def test_a_program_that_takes_another_placement_is_invalid():
     program = "numactl --localalloc sleep 0.3; echo $?"
     done = shell(f"$ft 1Inst_Interleave -- {program}; $ft 1Inst_Interleave --verify -- {program}")
     assert (done.stdout, done.stderr.count("INVALID: memory policy is local")) == ("0\n1\n", 2), done
+
+
+def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
+    monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(folder / "advice"))
+    done = shell("$ft -- sleep 0.3")
+    assert "sleep runs as it is: there is no advice for it on this host" in done.stderr
+    assert "to get one: firsttouch advise -- sleep 0.3\nfirsttouch: 1Inst_Original: " in done.stderr
+    key = saved.of_program(load(), ["sleep", "0.3"], len(os.sched_getaffinity(0)))
+    saved.save(key, "1Inst_Interleave", None, {})
+    done = shell("$ft -- sleep 0.3")
+    assert "firsttouch: 1Inst_Interleave, as advised on 20" in done.stderr
+    assert "firsttouch: 1Inst_Interleave: 0.3" in done.stderr
+    saved.save(key, "1Inst_Interleave_9999t", None, {})
+    done = shell("$ft -- sleep 0.3")
+    assert (done.returncode, "does not fit this host now: " in done.stderr) == (0, True)
+    assert "firsttouch: 1Inst_Original: 0.3" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from typing import Any
 
 from tabulate import tabulate
 
-from firsttouch.advice import advice_text
+from firsttouch.advice import advice_text, saved
 from firsttouch.advice.costs import aspects, candidates, default, index_banks, interval
 from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.replay import read, replay
 from firsttouch.advice.trials import advise, compare
 from firsttouch.cli import options, read_inputs
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.execution import host_lock
 from firsttouch.execution.progress import say
 from firsttouch.genomics import launch
@@ -34,6 +34,8 @@ EXAMPLES = """\
   firsttouch advise --aligner bwa-mem --dataset lambda --budget 1 --save results/bwa-mem.advice.json
   firsttouch advise --replay times.csv --seed 7 --json
   firsttouch advise --repetitions 5 -- ./program --its-option
+  firsttouch advise --list          saved advice, which `firsttouch align` and `firsttouch exec` follow
+  firsttouch advise --forget 0c8f2d11a9b3
 
 Trials take parts of the reads. Together they cost at most the budget: a part of the whole run that is predicted
 for the recommended scenario, including the loading of the index."""
@@ -68,6 +70,9 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--seed", type=options.natural, default=0, metavar="N", help="seed of the noise of --replay (default: 0)"
     )
+    stored = parser.add_mutually_exclusive_group()
+    stored.add_argument("--list", action="store_true", help="list the saved advice, and whether it applies here")
+    stored.add_argument("--forget", nargs="+", metavar="ID", help="delete the saved advice with these ids")
     options.add(parser, "--repetitions", default=3, help="runs of PROGRAM under each policy (default: 3)")
     options.add(parser, "--timeout", help="seconds after which a run of PROGRAM is stopped")
     options.add(parser, "--share-host")
@@ -77,6 +82,12 @@ def register(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Advise from a replay, for a program, or for an aligner on this host."""
+    if args.list:
+        return _list(args)
+    if args.forget:
+        for number in args.forget:
+            saved.forget(number)
+        return 0
     ways = {"--aligner": args.aligner, "--replay": args.replay, "-- PROGRAM": args.program}
     given = [name for name, value in ways.items() if value]
     if len(given) != 1:
@@ -145,6 +156,10 @@ def _aligner(args: argparse.Namespace) -> int:
         document = {**advice_text.header(), "aligner": program.name, "dataset": args.dataset, **document}
         if args.save:
             advice_text.write(document, args.save)
+        if advice.belief is not None:
+            total = max(s.instances * s.threads for s in planned.scenarios)
+            key = saved.of_aligner(load(), program, given.index, threads=total, mates=work.reads.mates)
+            _store(key, planned.scenarios[advice.best].name, document["gain"], document)
         applied = None
         if args.apply:
             applied = _apply(work, planned.scenarios[advice.best], args.output, document["predicted_s"])
@@ -154,6 +169,33 @@ def _aligner(args: argparse.Namespace) -> int:
         rows = [(r["name"], r["trials"], r["reason"] or r["state"]) for r in document["scenarios"]]
         print(tabulate(rows, ("scenario", "trials", "why"), maxcolwidths=[None, None, 70]))
     return 1 if applied and applied["status"] == "invalid" else 0
+
+
+def _store(key: saved.Key, scenario: str, gain: dict[str, float] | None, details: dict[str, Any]) -> None:
+    """Save an advice, and say where; the advice is not lost if it cannot be saved."""
+    try:
+        say(f"saved for `firsttouch align` and `firsttouch exec`: {saved.save(key, scenario, gain, details)}")
+    except FirstTouchError as error:
+        say(str(error))
+
+
+def _list(args: argparse.Namespace) -> int:
+    here = saved.described(load())
+    stored = list(saved.entries(say))
+    if args.json:
+        options.print_json([{**s.to_dict(), "applies_here": s.key.host == here} for s in stored])
+        return 0
+    rows = [
+        (
+            *(s.key.id, " ".join([s.key.program, *s.key.words]), s.key.index.partition(",")[0], s.key.threads),
+            *(s.scenario, f"{s.gain['expected']:.2f}" if s.gain else None, s.time[:10]),
+            "yes" if s.key.host == here else f"no: {s.key.host}",
+        )
+        for s in stored
+    ]
+    heads = ("id", "program", "index", "threads", "scenario", "gain", "date", "applies here")
+    print(tabulate(rows, heads, missingval="-", maxcolwidths=[None, 40, 20, *[None] * 4, 40]))
+    return 0
 
 
 def _apply(
@@ -180,7 +222,8 @@ def _program(args: argparse.Namespace) -> int:
     usual = default(scenarios)
     part = Prior(expected.mean[whole], expected.covariance[whole][:, whole])
     with options.holding(args), host_lock.no_process_left():
-        times = compare(args.program, scenarios, part, rounds=args.repetitions, timeout=args.timeout, say=say)
+        words = options.with_threads(args.program, most)
+        times = compare(words, scenarios, part, rounds=args.repetitions, timeout=args.timeout, say=say)
     rows: list[dict[str, Any]] = []
     best = times.belief.best
     for i, scenario in enumerate(scenarios):
@@ -201,9 +244,11 @@ def _program(args: argparse.Namespace) -> int:
     clear = rows[best]["gain"] is None or rows[best]["gain"]["low"] > 1
     best = best if clear else usual
     skipped = [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1Inst_")]
+    document = {"program": args.program, "recommended": scenarios[best].policy, "clear": clear}
+    document |= {"interval": 0.9, "policies": rows, "infeasible": skipped}
+    _store(saved.of_program(load(), args.program, most), scenarios[best].name, rows[best]["gain"], document)
     if args.json:
-        document = {"program": args.program, "recommended": scenarios[best].policy, "clear": clear}
-        options.print_json({**document, "interval": 0.9, "policies": rows, "infeasible": skipped})
+        options.print_json(document)
     else:
         _table(rows, scenarios[best], clear)
     return 0

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.execution import host_lock
 from firsttouch.execution.process_runner import Outcome, run_in_foreground, signal_name
 from firsttouch.execution.progress import say
-from firsttouch.host.topology import load
+from firsttouch.host.topology import Topology, load
 from firsttouch.records.schema import append, check_appendable
-from firsttouch.scenarios.placement import Plan, Scenario, parse_name, plan
+from firsttouch.scenarios.placement import Scenario, parse_name, plan
 
 EXAMPLES = """\
   firsttouch exec 1Inst_Interleave -- ./program --its-option input > output
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("no program: give it after --, as in: firsttouch exec 1Inst_Interleave -- sort file")
     if args.records:
         check_appendable(args.records)
-    scenario = _scenario(plan(load()), args)
-    words = with_threads(args.program, scenario.threads)
+    scenario = _scenario(load(), args)
+    words = options.with_threads(args.program, scenario.threads)
     # Of one run, nothing is measured that another run could disturb, unless it is recorded.
     with options.holding(args, shared=not args.records), _ending_all(args.timeout):
         outcome = run_in_foreground(
@@ -93,20 +93,28 @@ def run(args: argparse.Namespace) -> int:
     return 1 if args.verify and reason and status == 0 else status
 
 
-def with_threads(words: Sequence[str], threads: int) -> list[str]:
-    """Return a command's *words* with the number of threads in place of {threads}."""
-    return [word.replace("{threads}", str(threads)) for word in words]
-
-
-def _scenario(planned: Plan, args: argparse.Namespace) -> Scenario:
-    """Return the scenario that the options choose."""
+def _scenario(host: Topology, args: argparse.Namespace) -> Scenario:
+    """Return the scenario that the options choose, for ``auto`` that of the saved advice."""
+    planned = plan(host)
     if args.scenario != "auto":
         return planned.of_one_instance(args.scenario, args.threads)
+    from firsttouch.advice import saved  # noqa: PLC0415 - only auto needs it
+
+    usual = planned.of_one_instance("1Inst_Original", args.threads)
+    advice = saved.lookup(saved.of_program(host, args.program, usual.threads), say)
+    if advice is not None:
+        try:
+            scenario = planned.of_one_instance(advice.scenario, args.threads)
+            say(f"firsttouch: {scenario.name}, as advised on {advice.time[:10]}")
+            return scenario
+        except FirstTouchError as error:
+            say(f"firsttouch: the advice of {advice.time[:10]} does not fit this host now: {error}")
+            return usual
     say(
         f"firsttouch: {args.program[0]} runs as it is: there is no advice for it on this host; to get one: "
         f"firsttouch advise -- {shlex.join(args.program)}"
     )
-    return planned.of_one_instance("1Inst_Original", args.threads)
+    return usual
 
 
 def _environment(args: argparse.Namespace, scenario: Scenario) -> dict[str, str]:

@@ -71,6 +71,11 @@ def add_user_command(parser: argparse.ArgumentParser, help: str) -> None:  # noq
     parser.add_argument("program", nargs="*", action=UserCommand, metavar="-- PROGRAM", help=help)
 
 
+def with_threads(words: Iterable[str], threads: int) -> list[str]:
+    """Return the *words* of a command with the number of threads in place of {threads}."""
+    return [word.replace("{threads}", str(threads)) for word in words]
+
+
 def add_topology(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a topology."""
     source = parser.add_mutually_exclusive_group()

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saved advice: which scenario was recommended for a program on hosts like this one, and when it applies again.
+
+Each advice is one JSON file in :func:`firsttouch.paths.advice`. Its name is a hash of the :class:`Key`, so that an
+advice for the same case replaces it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import firsttouch
+from firsttouch import paths
+from firsttouch.errors import BadInput, none_such
+from firsttouch.genomics.aligners import Aligner
+from firsttouch.host.topology import Topology
+from firsttouch.records import atomic_files
+
+#: The document's type; raise SCHEMA when a key changes its meaning.
+DOCUMENT = "firsttouch saved advice"
+SCHEMA = 1
+#: A word that may name a file: it has no space, and a folder or a suffix that begins with a letter.
+_FILE = re.compile(r"\S*(?:/\S*|\.[A-Za-z]\w*)\Z")
+#: A file with such a suffix is a part of the program, not its data.
+_CODE = re.compile(r"\.(?:py|pl|rb|r|jl|js|lua|sh|bash|awk|sed|jar|class|m)$", re.IGNORECASE)
+_GIB = 2**30
+
+
+# ----------------------------------------------------------------------
+# When an advice applies
+
+
+@dataclass(frozen=True)
+class Key:
+    """The case for which an advice holds.
+
+    *host* describes the host without its name, so equal hosts share advice. *program* is the name of the aligner
+    or of the program, *version* that of the aligner. *index* has the name and size of the aligner's index.
+    *threads* are those of all instances, *mates* the reads of a record (0: no aligner). *words* are the program's
+    own options, without names of data files.
+    """
+
+    host: str
+    program: str
+    threads: int
+    words: tuple[str, ...] = ()
+    version: str = ""
+    index: str = ""
+    mates: int = 0
+
+    @property
+    def id(self) -> str:
+        """The name of the advice's file without its suffix."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def described(host: Topology) -> str:
+    """Return a host as text: its processor, and of each NUMA node the PUs and cores to be used and the memory.
+
+    Two jobs with equal parts of equal hosts have the same text, whatever the numbers of their PUs are.
+    """
+    core = {pu.index: pu.core for pu in host.pus}
+    nodes = []
+    for node in host.numa_nodes:
+        pus = host.usable_pus(node.index)
+        memory = node.memory_bytes if node.index in host.memory_nodes else 0
+        # Equal hosts differ by some MB, which the firmware reserves.
+        nodes.append(f"{len({core[pu] for pu in pus})}c{len(pus)}t{memory / _GIB:.2g}GiB")
+    return " ".join([host.info.get("CPUModel", "processor"), *sorted(nodes, reverse=True)])
+
+
+def of_program(host: Topology, words: Sequence[str], threads: int) -> Key:
+    """Return the key of any program, called by *words*."""
+    own = [_without_data(word) for word in words[1:]]
+    return Key(described(host), Path(words[0]).name, threads, tuple(word for word in own if word))
+
+
+def _without_data(word: str) -> str:
+    """Return a word without the name of a data file; of the file of a program, only the name."""
+    option, sign, value = word.rpartition("=")
+    if option.startswith("-") and sign:
+        return f"{option}={_without_data(value)}"
+    if not (_FILE.match(word) or _exists(word)):
+        return word
+    return Path(word).name if _CODE.search(word) else ""
+
+
+def _exists(word: str) -> bool:
+    try:
+        return Path(word).exists()
+    except (OSError, ValueError):  # too long for a name, or with a null byte
+        return False
+
+
+def of_aligner(
+    host: Topology, aligner: Aligner, index: Path, *, threads: int, mates: int, words: Sequence[str] = ()
+) -> Key:
+    """Return the key of an aligner with its own options *words*; raises BadInput or Missing without its index."""
+    name = f"{index.name}, {aligner.index_bytes(index)} bytes"
+    return Key(described(host), aligner.name, threads, tuple(words), aligner.version(), name, mates)
+
+
+# ----------------------------------------------------------------------
+# The files
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A stored advice: the name of the *scenario*, the *gain* over the default run (None: unknown), and its time.
+
+    *details* is the JSON document that the advice came with.
+    """
+
+    key: Key
+    scenario: str
+    gain: dict[str, float] | None
+    time: str
+    details: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "document": DOCUMENT,
+            "schema": SCHEMA,
+            "firsttouch": firsttouch.__version__,
+            "id": self.key.id,
+            "time": self.time,
+            "key": asdict(self.key),
+            "scenario": self.scenario,
+            "gain": self.gain,
+            "details": self.details,
+        }
+
+
+def save(key: Key, scenario: str, gain: dict[str, float] | None, details: dict[str, Any]) -> Path:
+    """Store an advice and return its file; raises BadInput if it cannot be written."""
+    file = _file(key.id)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    text = json.dumps(Saved(key, scenario, gain, now, details).to_dict(), indent=2) + "\n"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_files.write(file, text)
+    except OSError as error:
+        raise BadInput(f"the advice cannot be saved: {error.strerror}", file=file) from error
+    return file
+
+
+def lookup(key: Key, say: Callable[[str], None]) -> Saved | None:
+    """Return the advice for *key*, or None; a file that is no advice is reported through *say*."""
+    file = _file(key.id)
+    try:
+        return _read(file) if file.exists() else None
+    except BadInput as error:
+        say(f"saved advice is ignored: {error}")
+        return None
+
+
+def entries(say: Callable[[str], None]) -> Iterator[Saved]:
+    """Yield all stored advice; a file that is none is reported through *say*."""
+    for file in sorted(paths.advice().glob("*.json")):
+        try:
+            yield _read(file)
+        except BadInput as error:
+            say(str(error))
+
+
+def forget(number: str) -> None:
+    """Delete the advice with that id; raises BadInput if there is none."""
+    names = [file.stem for file in sorted(paths.advice().glob("*.json"))]
+    if number not in names:
+        raise BadInput(none_such("saved advice", number, names))
+    _file(number).unlink(missing_ok=True)
+
+
+def _file(name: str) -> Path:
+    return paths.advice() / f"{name}.json"
+
+
+_TEXT, _COUNT = {"type": "string"}, {"type": "integer"}
+_KEY: dict[str, Any] = {
+    **dict.fromkeys(("host", "program", "version", "index"), _TEXT),
+    **dict.fromkeys(("threads", "mates"), _COUNT),
+    "words": {"type": "array", "items": _TEXT},
+}
+_GAIN = {
+    "type": ["object", "null"],
+    "required": ["expected", "low", "high"],
+    "additionalProperties": {"type": "number"},
+}
+_FORM = {
+    "type": "object",
+    "required": ["key", "scenario", "gain", "time", "details"],
+    "properties": {
+        "key": {"type": "object", "required": list(_KEY), "properties": _KEY, "additionalProperties": False},
+        "scenario": _TEXT,
+        "gain": _GAIN,
+        "time": _TEXT,
+        "details": {"type": "object"},
+    },
+}
+
+
+def _read(file: Path) -> Saved:
+    """Return the advice in *file*; raises BadInput if it is none, or another version's."""
+    again = "`firsttouch advise` writes it again"
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=file) from error
+    except ValueError as error:
+        raise BadInput(f"not saved advice, because it is not JSON: {again}", file=file) from error
+    if not isinstance(data, dict) or (data.get("document"), data.get("schema")) != (DOCUMENT, SCHEMA):
+        raise BadInput(f"not saved advice of schema {SCHEMA}: {again}", file=file)
+    import jsonschema  # noqa: PLC0415 - a large import that most commands do without
+
+    for wrong in jsonschema.Draft202012Validator(_FORM).iter_errors(data):
+        where = ".".join(map(str, wrong.absolute_path)) or "the document"
+        raise BadInput(f"not saved advice, {where}: {wrong.message}: {again}", file=file)
+    key = Key(**{**data["key"], "words": tuple(data["key"]["words"])})
+    if key.id != file.stem:
+        raise BadInput(f"saved advice for another case, which belongs into {key.id}.json", file=file)
+    return Saved(key, data["scenario"], data["gain"], data["time"], data["details"])

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saved advice: for which cases it applies, and that only whole and valid files count."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from firsttouch.advice import saved
+from firsttouch.host.topology import load
+
+pytestmark = pytest.mark.unit
+
+GAIN = {"expected": 1.3, "low": 1.1, "high": 1.5}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(tmp_path / "advice"))
+    return tmp_path / "advice"
+
+
+@pytest.fixture
+def key(opteron):
+    return saved.of_program(opteron, ["bin/sorter", "-n"], 64)
+
+
+def on_nodes(host, *nodes):
+    """Return *host* as a job with these whole NUMA nodes sees it."""
+    pus = frozenset(pu for n in nodes for pu in host.node(n).pus)
+    return replace(host, allowed_pus=pus, allowed_nodes=frozenset(nodes))
+
+
+def test_a_host_is_described_by_what_a_program_may_use_and_not_by_its_name(opteron):
+    assert saved.described(opteron).split(" ")[-8:] == ["8c8t16GiB"] * 8
+    assert saved.described(on_nodes(opteron, 0, 1)) == saved.described(on_nodes(opteron, 4, 7))
+    assert saved.described(on_nodes(opteron, 0)) != saved.described(opteron)
+    other = replace(opteron, info={"CPUModel": "AMD EPYC 7742"})
+    assert saved.described(other).startswith("AMD EPYC 7742 8c8t16GiB ")
+
+
+@pytest.mark.parametrize(
+    ("words", "own"),
+    [
+        (["./sorter", "-n", "10", "a.txt", "../b", "/dev/fd/63"], ("-n", "10")),
+        (["sorter", "--size=3.5", "--out=x/y.tsv", "-", "there"], ("--size=3.5", "--out=", "-")),
+        (["python3", "scripts/join.py", "left.csv"], ("join.py",)),
+        (["sh", "-c", "sort a/b | head"], ("-c", "sort a/b | head")),
+        (["x", "y" * 5000, "{threads}"], ("y" * 5000, "{threads}")),
+    ],
+)
+def test_names_of_data_files_do_not_matter(opteron, tmp_path, monkeypatch, words, own):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").touch()
+    key = saved.of_program(opteron, words, 64)
+    assert (key.program, key.words) == (words[0].rpartition("/")[2], own)
+
+
+def test_an_advice_is_found_for_its_case_only(key, folder):
+    messages = []
+    assert saved.lookup(key, messages.append) is None
+    assert list(saved.entries(messages.append)) == []
+    file = saved.save(key, "1Inst_Interleave", GAIN, {"any": "thing"})
+    assert file == folder / f"{key.id}.json"
+    saved.save(key, "1Inst_Localalloc", GAIN, {"any": "thing"})
+    again = saved.lookup(key, messages.append)
+    assert (again.key, again.scenario, again.gain, again.details) == (
+        key,
+        "1Inst_Localalloc",
+        GAIN,
+        {"any": "thing"},
+    )
+    for other in ({"threads": 32}, {"words": ()}, {"index": "x"}, {"version": "2"}, {"mates": 2}, {"host": "x"}):
+        assert saved.lookup(replace(key, **other), messages.append) is None
+    assert list(saved.entries(messages.append)) == [again]
+    assert messages == []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda text: text[:-9], "not saved advice, because it is not JSON"),
+        (lambda _: "[]", "not saved advice of schema 1"),
+        (lambda text: text.replace('"schema": 1', '"schema": 2'), "not saved advice of schema 1"),
+        (lambda text: text.replace('"1Inst_Interleave"', "7"), "not saved advice, scenario: 7 is not of type"),
+        (lambda text: text.replace('"threads": 64', '"threads": 32'), "saved advice for another case"),
+    ],
+)
+def test_a_file_that_is_no_advice_is_reported_and_ignored(key, change, reason):
+    file = saved.save(key, "1Inst_Interleave", None, {})
+    file.write_text(change(file.read_text()))
+    messages = []
+    assert saved.lookup(key, messages.append) is None
+    assert messages[0].startswith(f"saved advice is ignored: {file}: {reason}")
+    assert list(saved.entries(messages.append)) == []
+    assert len(messages) == 2
+
+
+def test_advice_is_listed_and_deleted(run_cli, opteron):
+    here = saved.of_program(load(), ["sorter", "-n"], 2)
+    away = saved.of_program(opteron, ["other"], 64)
+    for key in (here, away):
+        saved.save(key, "1Inst_Interleave", GAIN, {})
+    status, out, _ = run_cli("advise", "--list")
+    lines = {line.split()[0]: line for line in out.splitlines()[2:] if not line.startswith(" ")}
+    assert (status, set(lines)) == (0, {here.id, away.id})
+    assert ("sorter -n" in lines[here.id], lines[here.id].endswith("yes")) == (True, True)
+    assert "no:" in lines[away.id]
+    shown = json.loads(run_cli("advise", "--list", "--json").out)
+    assert {row["id"]: row["applies_here"] for row in shown} == {here.id: True, away.id: False}
+    assert run_cli("advise", "--forget", away.id) == (0, "", "")
+    status, _, err = run_cli("advise", "--forget", away.id)
+    assert (status, f"no saved advice '{away.id}': there are {here.id}" in err) == (2, True)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(key, folder):
+    folder.parent.mkdir(exist_ok=True)
+    folder.write_text("a file")
+    with pytest.raises(saved.BadInput, match="the advice cannot be saved: "):
+        saved.save(key, "1Inst_Interleave", None, {})
