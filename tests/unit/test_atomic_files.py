@@ -3,13 +3,13 @@
 
 import errno
 import os
-import platform
 import signal
 import stat
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -175,7 +175,7 @@ def test_leftovers_of_a_killed_process_are_hidden_and_have_the_prefix(tmp_path):
 
 def test_what_other_hosts_make_meanwhile_is_not_cleared(tmp_path, monkeypatch):
     def host(name):
-        monkeypatch.setattr("platform.node", lambda: name)
+        monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename=name))
 
     host("n1-2")
     with atomic_files.scratch(tmp_path / "report") as theirs, atomic_files.scratch(tmp_path / "another") as killed:
@@ -278,7 +278,7 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     argv = [sys.executable, "-c", script, tmp_path]
     # Leftovers of another host that shares the file system, and a user's file.
     (tmp_path / ".firsttouch-other+abc").mkdir()
-    (tmp_path / f".firsttouch-{platform.node()}+file").write_text("")
+    (tmp_path / f".firsttouch-{os.uname().nodename}+file").write_text("")
     kept = names(tmp_path)
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as alive:
         assert alive.stdout.readline() == "made\n"

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One name for a host, whatever its hostname has behind it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from firsttouch.host import emulation
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_slurms_name_or_the_short_one(monkeypatch, hostname, node, name):
-    monkeypatch.setattr("platform.node", lambda: hostname)
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename=hostname))
     monkeypatch.setenv("SLURMD_NODENAME", node)
     assert emulation.host_name() == name
     assert Record("topology", "pus", "1", "neither", (1.0,)).host == name

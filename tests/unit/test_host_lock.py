@@ -3,7 +3,6 @@
 
 import contextlib
 import os
-import platform
 import pwd
 import shutil
 import signal
@@ -11,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -154,7 +154,7 @@ def test_a_holder_that_is_no_ancestor_is_waited_for_whatever_the_environment_say
 def test_another_host_in_the_same_folder_is_not_waited_for(monkeypatch):
     with holder() as (_, line):
         assert line == "held"
-        monkeypatch.setattr(platform, "node", lambda: "another-host")
+        monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename="another-host"))
         with host_lock.measuring(pytest.fail):
             pass
 
@@ -169,7 +169,7 @@ def test_where_the_lock_is(monkeypatch, tmp_path):
         folder.mkdir()
         folder.chmod(mode)
     monkeypatch.setattr(host_lock, "PLACES", (tmp_path / "no", unshared, shared))
-    assert host_lock._file() == shared / f"firsttouch-{platform.node()}.lock"
+    assert host_lock._file() == shared / f"firsttouch-{os.uname().nodename}.lock"
     monkeypatch.setenv("FIRSTTOUCH_LOCK", __file__)
     with pytest.raises(BadInput, match="FIRSTTOUCH_LOCK: not a folder"), host_lock.measuring(print):
         pass
@@ -187,7 +187,7 @@ def test_a_file_that_is_removed_while_it_is_waited_for(tmp_path):
 
 
 def lock_name():
-    return f"firsttouch-{platform.node()}.lock"
+    return f"firsttouch-{os.uname().nodename}.lock"
 
 
 def test_a_link_of_somebody_else_is_not_followed(tmp_path):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from firsttouch import paths
-from firsttouch.datasets import store, synthetic
+from firsttouch.datasets import store
 from firsttouch.datasets.manifest import UNPINNED, DataFile, Dataset, load, without_login
 from firsttouch.datasets.store import NoRoom, Place, Progress, need_space, write_json, writing
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
@@ -22,6 +22,8 @@ from firsttouch.tools import run_tool
 
 if TYPE_CHECKING:
     import requests
+
+    from firsttouch.datasets import synthetic
 
 # ----------------------------------------------------------------------
 # Files of installed Debian packages
@@ -322,6 +324,8 @@ def _request(name: str, options: dict[str, Any]) -> _Request:
     dataset = load(name)
     place = Place(paths.data() / name)
     if dataset.kind == "generated":
+        from firsttouch.datasets import synthetic  # noqa: PLC0415 - most datasets are not generated
+
         chosen = synthetic.options_of(dataset.options, options)
         return _Request(
             dataset, Place(place.folder / chosen.tag), chosen.files, dataset.expect | chosen.expect, chosen
@@ -348,6 +352,8 @@ def _given_files(request: _Request, from_files: Sequence[Path]) -> dict[str, Pat
 def _obtain(request: _Request, file: DataFile, given: Path | None, progress: Progress) -> None:
     """Put *file* into the store, from the *given* file or from the source that its manifest names."""
     if request.options:
+        from firsttouch.datasets import synthetic  # noqa: PLC0415 - see _request
+
         synthetic.make(request.place, request.options, progress)
         return
     part = request.place.path(file.name + ".part")

@@ -7,9 +7,7 @@ The lock is flock(2) on a file that all users of the host share, whatever their 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import platform
 import pwd
 import signal
 import stat
@@ -47,7 +45,7 @@ def measuring(say: Callable[[str], None], *, shared: bool = False) -> Iterator[N
 
 def _file() -> Path:
     # The host's name is part of the file name, because hosts may share a folder or a machine.
-    return _folder() / f"firsttouch-{platform.node()}.lock"
+    return _folder() / f"firsttouch-{os.uname().nodename}.lock"
 
 
 def _folder() -> Path:
@@ -160,6 +158,8 @@ def _described(holders: set[int]) -> str:
 @contextlib.contextmanager
 def no_process_left() -> Iterator[None]:
     """Become a child subreaper and, at the end, terminate every descendant that was started in the block."""
+    import ctypes  # noqa: PLC0415 - measurements load this module for the lock alone
+
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     before = set(family(os.getpid()))
     try:

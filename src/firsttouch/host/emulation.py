@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -23,7 +22,7 @@ HOST = re.compile(r"[^\W_][\w.-]*", re.ASCII)
 
 def host_name() -> str:
     """Return this host's name: Slurm's inside of a job, else the host name without its domain."""
-    return os.environ.get("SLURMD_NODENAME") or short_name(platform.node())
+    return os.environ.get("SLURMD_NODENAME") or short_name(os.uname().nodename)
 
 
 def short_name(name: str) -> str:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import sys
-import tarfile
 import tempfile
 import xml.etree.ElementTree as ET
 import zlib
@@ -19,12 +18,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
 from firsttouch.host.cpusets import TOO_HIGH, format_list, parse_hwloc, parse_list
 from firsttouch.tools import run_tool
 from firsttouch.units import format_bytes
+
+if TYPE_CHECKING:
+    import tarfile
 
 # ----------------------------------------------------------------------
 # Stored file-system roots (sys/ and proc/) of other hosts, as folders or tarballs.
@@ -61,6 +63,8 @@ def require_regular(file: Path) -> None:
 
 def _unpack(tarball: Path, folder: Path) -> None:
     """Unpack the files, folders and links of *tarball* that stay inside *folder*."""
+    import tarfile  # noqa: PLC0415 - every run loads this module, and few read a tarball
+
     try:
         with tarfile.open(tarball) as stored:
             for member in stored:

@@ -11,7 +11,6 @@ import errno
 import glob
 import hashlib
 import os
-import platform
 import re
 import shutil
 import stat
@@ -170,7 +169,7 @@ def workspace(folder: Path) -> Iterator[Path]:
 
     The folder is locked while it is used. Unlocked ones, left by killed processes of this host, are removed first.
     """
-    names = f".firsttouch-{platform.node()}+"
+    names = f".firsttouch-{os.uname().nodename}+"
     for left in folder.glob(f"{glob.escape(names)}*"):
         if (handle := lock_folder(left)) is not None:
             shutil.rmtree(left, ignore_errors=True)
@@ -241,7 +240,7 @@ def clear(folder: Path, *, all_hosts: bool = False) -> None:
 
 def _host_prefix() -> str:
     # Host names do not contain a plus sign, so n1 is not mistaken for n1-2.
-    return f"{PREFIX}{platform.node()}+"
+    return f"{PREFIX}{os.uname().nodename}+"
 
 
 def _remove(path: Path) -> None:

@@ -13,7 +13,6 @@ import itertools
 import json
 import math
 import os
-import platform
 import reprlib
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -119,7 +118,7 @@ def never_negative(unit: str) -> bool:
 def software(**versions: str) -> dict[str, str]:
     """Return *versions* of measured programs with those of Linux and firsttouch, the emulator and the backend."""
     emulator = emulation.emulator()
-    host = {"linux": platform.release(), "firsttouch": __version__}
+    host = {"linux": os.uname().release, "firsttouch": __version__}
     optional = {"emulator": emulator, "backend": os.environ.get("FIRSTTOUCH_BACKEND")}
     return {**versions, **host, **{name: value for name, value in optional.items() if value}}
 
