@@ -407,6 +407,28 @@ def test_measurements_and_campaigns_do_without_reframe(module):
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
 
 
+def test_a_run_loads_no_module_that_it_does_not_need():
+    unneeded = {"ctypes", "platform", "tarfile", "firsttouch.datasets.synthetic"}
+    script = (
+        f"import sys, firsttouch.cli.run, firsttouch.execution.host_lock; print({unneeded} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(("argument", "frozen"), [("", True), ("sys.argv[1:]", False)])
+def test_the_garbage_collector_skips_the_modules_of_a_command_that_is_alone(argument, frozen):
+    script = f"""if True:
+        import gc, sys
+        from firsttouch import cli
+        cli.main({argument})
+        print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+        """
+    argv = [sys.executable, "-c", script, "path", "checks"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == f"True {frozen}"
+
+
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_a_command_has_the_summary_that_help_shows_without_loading_it(command):
     described = cli.parser([command])._subparsers._group_actions[0]._choices_actions
@@ -419,7 +441,7 @@ def test_signals_that_the_parent_ignores(ignored):
     program = "import signal; print([signal.getsignal(n).name for n in (signal.SIGCHLD, signal.SIGHUP)])"
     script = (
         "import signal, subprocess, sys; from firsttouch import cli\n"
-        f"cli._run = lambda given: subprocess.run([sys.executable, '-c', {program!r}]).returncode\n"
+        f"cli._run = lambda given, alone: subprocess.run([sys.executable, '-c', {program!r}]).returncode\n"
         f"signal.signal({int(ignored)}, signal.SIG_IGN); sys.exit(cli.main([]))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

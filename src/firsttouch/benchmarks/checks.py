@@ -15,6 +15,7 @@ import reframe.utility.sanity as sn
 from reframe.core.builtins import fixture, parameter, run_after, run_before, sanity_function, variable
 from reframe.core.exceptions import JobSchedulerError, SanityError
 from reframe.core.logging import getlogger
+from reframe.core.meta import RegressionTestMeta
 from reframe.core.pipeline import RunOnlyRegressionTest
 
 from firsttouch.benchmarks import profiles
@@ -44,7 +45,7 @@ class OneHost(RunOnlyRegressionTest):
     @classmethod
     def loggable_attrs(cls) -> list[tuple[str, str | None]]:
         """Leave out ReFrame's deprecated name of env_vars: each read of it walks through the stack, for 8 ms."""
-        return [names for names in type(cls).loggable_attrs(cls) if names[0] != "variables"]
+        return [names for names in RegressionTestMeta.loggable_attrs(cls) if names[0] != "variables"]
 
     @run_after("setup")
     def occupy_the_host(self) -> None:

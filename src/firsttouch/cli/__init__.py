@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib
 import io
 import os
@@ -178,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     received: list[int] = []
     try:
         with _signals(received):
-            status = _run(given)
+            status = _run(given, alone=argv is None)
         # A command that ends early with a partial result does not know which signal stopped it.
         return 128 + received[0] if status == INTERRUPTED and received else status
     except CannotHere as error:
@@ -254,12 +255,27 @@ def _signals(received: list[int]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _run(given: Sequence[str]) -> int:
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the garbage collector from the objects of the modules that are loaded within, which stay to the end.
+
+    It would look at all of them several times while they are loaded, and again when the process ends.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _run(given: Sequence[str], *, alone: bool) -> int:
+    """Run one command. *alone*: it is the only one of this process."""
     if given[:1] == ["help"]:
         given = [*given[1:2], "--help"]
     commands = given[:1] if given and given[0] in COMMANDS else ()
     try:
-        with no_idle_threads():
+        with no_idle_threads(), _uncollected() if alone else contextlib.nullcontext():
             top = parser(commands)
         if not given:
             top.print_help(sys.stderr)
