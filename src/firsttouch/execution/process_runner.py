@@ -9,7 +9,6 @@ runs one other program for the length of a block. All leave no process behind.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
 import queue
@@ -498,6 +497,8 @@ def run_in_foreground(
 
 def _becoming(parent: int, mask: set[signal.Signals | int]) -> Callable[[], None]:
     """Return what the child of *parent* does before it becomes the program: the kernel kills it with *parent*."""
+    import ctypes  # noqa: PLC0415 - most runs load this module for jobs that setpriv guards
+
     prctl = ctypes.CDLL(None).prctl
 
     def prepare() -> None:
