@@ -8,7 +8,7 @@ import pytest
 from firsttouch.benchmarks import likwid, lmbench, stream
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution import counters
-from firsttouch.genomics import aligners, sam_survey
+from firsttouch.genomics import aligners, sam_stream
 from firsttouch.host import cpusets
 from firsttouch.host.topology import parse_xml
 from firsttouch.scenarios.placement import plan
@@ -95,16 +95,16 @@ def test_sam_of_bwa(golden, tmp_path, name, reads):
     text = golden(f"bwa_{name}.sam").encode()
     file = tmp_path / "x.sam"
     file.write_bytes(text)
-    survey = sam_survey.survey(file)
+    survey = sam_stream.survey(file)
     assert (survey.primary, survey.mapped) == (reads, reads)
     ends = {i + 1 for i, c in enumerate(text) if c == ord("\n")} | set(range(0, len(text), 17))
     for end in sorted(ends - {len(text)}):
         file.write_bytes(text[:end])
         if text[end - 1 : end] == b"\n" or end == 0:
-            assert sam_survey.survey(file).primary < reads
+            assert sam_stream.survey(file).primary < reads
         elif not text[:end].splitlines()[-1].startswith(b"@"):
             with pytest.raises(RunFailed, match=r"x\.sam:\d+: not a SAM record"):
-                sam_survey.survey(file)
+                sam_stream.survey(file)
 
 
 def test_perf_stat(golden):

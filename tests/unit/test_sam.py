@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from firsttouch.errors import RunFailed
-from firsttouch.genomics import sam, sam_survey
+from firsttouch.genomics import sam, sam_stream
 
 pytestmark = pytest.mark.unit
 
@@ -32,7 +32,7 @@ def part(folder, name, header, records, end="\n"):
 
 def joined(folder, parts, runs):
     """Survey and join parts; return the surveys, the pieces and the text."""
-    surveys = [sam_survey.survey(p, [records for _, records in run]) for p, run in zip(parts, runs, strict=True)]
+    surveys = [sam_stream.survey(p, [records for _, records in run]) for p, run in zip(parts, runs, strict=True)]
     pieces = sam.in_input_order(parts, surveys, [[number for number, _ in run] for run in runs])
     out = folder / "out.sam"
     with out.open("wb") as stream:
@@ -43,7 +43,7 @@ def joined(folder, parts, runs):
 @pytest.fixture(params=[64, 1 << 22], ids=["small-blocks", "large-blocks"])
 def block(request, monkeypatch):
     """Sets the size of the blocks that files are read in."""
-    monkeypatch.setattr(sam_survey, "BLOCK_BYTES", request.param)
+    monkeypatch.setattr(sam_stream, "BLOCK_BYTES", request.param)
     return request.param
 
 
@@ -120,7 +120,7 @@ def test_a_header_says_what_the_user_ran(header, expected):
 
 def test_what_a_pipe_gets(tmp_path):
     file = part(tmp_path, "a", HEADER, [line(n, 0) for n in range(5000)])
-    survey = sam_survey.survey(file, [5000])
+    survey = sam_stream.survey(file, [5000])
     consumer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with consumer:
         writing = os.dup(consumer.stdin.fileno())
@@ -147,7 +147,7 @@ def test_what_is_open_for_appending_gets_all(tmp_path, monkeypatch):
 def test_one_line_longer_than_a_block(tmp_path, block):
     long = line("long", 0, "\tXX:Z:" + "x" * 100_000)
     file = part(tmp_path, "a", HEADER, [line(0, 0), long, line(1, 4)])
-    survey = sam_survey.survey(file, [1, 2])
+    survey = sam_stream.survey(file, [1, 2])
     assert (survey.primary, survey.mapped, survey.size) == (3, 2, file.stat().st_size)
     assert file.read_bytes()[survey.ends[0] :].startswith(b"rlong\t")
 
@@ -158,16 +158,16 @@ def test_names_of_any_length_and_as_many_tags(tmp_path, block, length, tags):
     """Of 256 tabs the narrowest integer says 0."""
     records = [line("n" * length, flag, "\tXX:i:1" * tags) for flag in (0, 4, 65535)]
     file = part(tmp_path, "a", HEADER, [line(0, 0), *records, line(1, 4)])
-    survey = sam_survey.survey(file)
+    survey = sam_stream.survey(file)
     assert (survey.primary, survey.mapped) == (4, 2)
 
 
 def test_too_few_records_have_no_ends(tmp_path):
     file = part(tmp_path, "a", HEADER, [line(0, 0), line(1, 0)])
-    assert sam_survey.survey(file, [1, 2]).ends == ()
-    assert sam_survey.survey(file, [1]).ends == ()
-    assert sam_survey.survey(part(tmp_path, "b", HEADER, []), [1]).ends == ()
-    assert sam_survey.survey(part(tmp_path, "c", HEADER, []), [0]).ends == (sam_survey.survey(file).header_bytes,)
+    assert sam_stream.survey(file, [1, 2]).ends == ()
+    assert sam_stream.survey(file, [1]).ends == ()
+    assert sam_stream.survey(part(tmp_path, "b", HEADER, []), [1]).ends == ()
+    assert sam_stream.survey(part(tmp_path, "c", HEADER, []), [0]).ends == (sam_stream.survey(file).header_bytes,)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_too_few_records_have_no_ends(tmp_path):
 def test_what_is_no_sam_is_named(tmp_path, block, records, end, at):
     file = part(tmp_path, "a", HEADER, records, end)
     with pytest.raises(RunFailed, match=rf"^{file}:{at}: not a SAM record"):
-        sam_survey.survey(file)
+        sam_stream.survey(file)
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -288,7 +288,10 @@ def _survey(work: Work, number: int, file: Path, share: Iterable[feed.Part]) -> 
     Raises RunFailed if reads of its *share* are missing.
     """
     with no_idle_threads():
-        from firsttouch.genomics.sam_survey import survey  # noqa: PLC0415 (slow to import, as it needs NumPy)
+        from firsttouch.genomics.sam_stream import (  # noqa: PLC0415 (slow to import, as it needs NumPy)
+            restore_order,
+            survey,
+        )
 
     share = list(share)
     wanted = [part.records * work.reads.mates for part in share]
@@ -299,7 +302,7 @@ def _survey(work: Work, number: int, file: Path, share: Iterable[feed.Part]) -> 
         return result
     restored = file.with_suffix(".restored")
     with contextlib.closing(feed.read_names(work.reads, share)) as names:
-        sam.restore_order(file, result.header_bytes, names, work.reads.mates, restored)
+        restore_order(file, names, work.reads.mates, restored)
     restored.replace(file)
     return survey(file, wanted)
 

@@ -9,26 +9,29 @@ from __future__ import annotations
 import errno
 import hashlib
 import itertools
-import mmap
 import os
 import re
 import select
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from firsttouch.errors import RunFailed
-from firsttouch.genomics.reads import template_name
 
 # Flags of SAM records
-UNMAPPED, _LAST_OF_PAIR, SECONDARY_OR_SUPPLEMENTARY = 0x4, 0x80, 0x900
+UNMAPPED, LAST_OF_PAIR, SECONDARY_OR_SUPPLEMENTARY = 0x4, 0x80, 0x900
 
 
 def is_primary(flag: bytes | int) -> bool:
     """Return whether a record is neither secondary nor supplementary."""
     return not int(flag) & SECONDARY_OR_SUPPLEMENTARY
+
+
+def is_header(line: bytes) -> bool:
+    """Return whether *line* belongs to the header."""
+    # A read's name may begin with @, but header lines have a tab after two letters.
+    return line.startswith(b"@") and line[3:4] == b"\t"
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,7 @@ class Survey:
 
 def read_header(stream: BinaryIO) -> tuple[tuple[bytes, ...], int, int]:
     """Read the header; return its @SQ lines, its size in bytes and its number of lines."""
-    # A read's name may begin with @, but header lines have a tab after two letters.
-    lines = list(itertools.takewhile(lambda line: line.startswith(b"@") and line[3:4] == b"\t", stream))
+    lines = list(itertools.takewhile(is_header, stream))
     size = sum(map(len, lines))
     stream.seek(size)
     return tuple(line for line in lines if line.startswith(b"@SQ")), size, len(lines)
@@ -154,79 +156,6 @@ def _wait_for_room(out: int) -> None:
     poll = select.poll()
     poll.register(out, select.POLLOUT)
     poll.poll()
-
-
-# ----------------------------------------------------------------------
-# Restoring the order of the reads, for aligners whose threads write as they finish
-
-
-@dataclass
-class _Template:
-    """The lines (start, end, flag) of one read or pair, *primary* of which are primary records."""
-
-    primary: int = 0
-    lines: list[tuple[int, int, int]] = field(default_factory=list)
-
-
-def restore_order(file: Path, header_bytes: int, names: Iterable[bytes], mates: int, restored: Path) -> None:
-    """Write *file* to *restored* with its alignments in the order of *names*, those of the templates.
-
-    Mate 1 comes first, and the primary record before other records of a mate. Records that come early are
-    remembered by their offsets: memory grows with the distance between the program's threads. Raises RunFailed
-    for a read that lacks records, and for records of other reads.
-    """
-    with file.open("rb") as stream, restored.open("wb") as out:
-        out.write(stream.read(header_bytes))
-        size = stream.seek(0, os.SEEK_END)
-        if size == header_bytes:
-            return
-        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            waiting: dict[bytes, deque[_Template]] = {}
-            at = header_bytes
-            for name in names:
-                while name not in waiting or waiting[name][0].primary < mates or _continues(data, at, name):
-                    if at >= size:
-                        read = name.decode(errors="replace")
-                        raise RunFailed(f"{file}: read {read} has no record, or too few")
-                    at = _remember(data, at, waiting, mates)
-                queue = waiting[name]
-                for start, end, _ in sorted(queue.popleft().lines, key=_sort_key):
-                    out.write(data[start:end])
-                if not queue:
-                    del waiting[name]
-            if at < size or waiting:
-                raise RunFailed(f"{file}: has records of reads that it was not given")
-
-
-def _name_and_flag(data: mmap.mmap, at: int) -> tuple[bytes, int]:
-    name, flag = data[at : data.find(b"\t", data.find(b"\t", at) + 1)].split(b"\t")
-    return template_name(name), int(flag)
-
-
-def _continues(data: mmap.mmap, at: int, template: bytes) -> bool:
-    """Return whether the line at *at* is a further record of *template*."""
-    if data[at : at + len(template)] != template:
-        return False
-    name, flag = _name_and_flag(data, at)
-    return name == template and not is_primary(flag)
-
-
-def _remember(data: mmap.mmap, at: int, waiting: dict[bytes, deque[_Template]], mates: int) -> int:
-    """Remember the line at *at*; return where the next line begins."""
-    end = data.find(b"\n", at) + 1
-    name, flag = _name_and_flag(data, at)
-    queue = waiting.setdefault(name, deque())
-    # Primary records separate reads of the same name.
-    if not queue or (is_primary(flag) and queue[-1].primary == mates):
-        queue.append(_Template())
-    queue[-1].primary += is_primary(flag)
-    queue[-1].lines.append((at, end, flag))
-    return end
-
-
-def _sort_key(line: tuple[int, int, int]) -> tuple[bool, bool, int]:
-    start, _, flag = line
-    return bool(flag & _LAST_OF_PAIR), not is_primary(flag), start
 
 
 # ----------------------------------------------------------------------
