@@ -5,10 +5,13 @@ import contextlib
 import gzip
 import os
 import threading
+import zlib
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+from firsttouch.genomics.reads import BatchRule
 
 BASES = st.text("ACGTN", max_size=300)
 NAMES = st.text("abz019:.#@+/", min_size=1, max_size=8).filter(
@@ -46,6 +49,25 @@ def text(records, newline="\n"):
     return "".join(line + newline for record in records for line in record).encode()
 
 
+def batch_starts(records, batch):
+    """Return where batches of records (bases, text) begin, one after the other: all conditions hold at an end."""
+    starts, held = [0], (0, 0, 0)
+    for number, (bases, size) in enumerate(records, start=1):
+        held = held[0] + bases, held[1] + size, held[2] + 1
+        if held[0] >= batch.bases and held[1] >= batch.text and held[2] % max(batch.records, 1) == 0:
+            starts.append(number)
+            held = (0, 0, 0)
+    return [s for s in starts if s < len(records)]
+
+
+BATCHES = st.builds(
+    BatchRule,
+    bases=st.sampled_from((0, 0, 50, 120, 700)),
+    records=st.sampled_from((0, 0, 1, 2, 3, 7)),
+    text=st.sampled_from((0, 0, 100, 1000)),
+)
+
+
 @st.composite
 def layout(draw):
     """The form of a file: a function from its records to its bytes, before gzip."""
@@ -62,6 +84,19 @@ def layout(draw):
 def packed(data, members=1):
     size = max(len(data) // members, 1)
     return b"".join(gzip.compress(data[i : i + size], 1, mtime=0) for i in range(0, max(len(data), 1), size))
+
+
+def bgzf(data):
+    """Return *data* as bgzip writes it: blocks with their size in the header, and an empty one at the end."""
+    blocks = [data[i : i + 65_280] for i in range(0, len(data), 65_280)]
+    members = []
+    for block in [*blocks, b""]:
+        squeezed = zlib.compressobj(6, wbits=-15)
+        body = squeezed.compress(block) + squeezed.flush()
+        extra = b"BC\x02\x00" + (len(body) + 25).to_bytes(2, "little")
+        head = b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\x06\x00" + extra
+        members.append(head + body + zlib.crc32(block).to_bytes(4, "little") + len(block).to_bytes(4, "little"))
+    return b"".join(members)
 
 
 def write(file, data):

@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factories.fastq_files import GOOD, common, fastq, layout, nothing_stays, packed, text, write
+from factories.fastq_files import (
+    BATCHES,
+    GOOD,
+    batch_starts,
+    common,
+    fastq,
+    layout,
+    nothing_stays,
+    packed,
+    text,
+    write,
+)
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.genomics import fastq as module
 from firsttouch.genomics import feed
@@ -32,25 +43,6 @@ def blocks_of(monkeypatch):
         monkeypatch.setattr(module, "HEAD", size[1])
 
     return change
-
-
-def batch_starts(records, batch):
-    """Return where batches of records (bases, text) begin, one after the other: all conditions hold at an end."""
-    starts, held = [0], (0, 0, 0)
-    for number, (bases, size) in enumerate(records, start=1):
-        held = held[0] + bases, held[1] + size, held[2] + 1
-        if held[0] >= batch.bases and held[1] >= batch.text and held[2] % max(batch.records, 1) == 0:
-            starts.append(number)
-            held = (0, 0, 0)
-    return [s for s in starts if s < len(records)]
-
-
-BATCHES = st.builds(
-    module.BatchRule,
-    bases=st.sampled_from((0, 0, 50, 120, 700)),
-    records=st.sampled_from((0, 0, 1, 2, 3, 7)),
-    text=st.sampled_from((0, 0, 100, 1000)),
-)
 
 
 @given(fastq(), layout(), SIZES)

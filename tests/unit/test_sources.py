@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from factories.fastq_files import GOOD, fed, nothing_stays, packed, text, write
+from factories.fastq_files import GOOD, bgzf, fed, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput
 from firsttouch.genomics import sources as module
 from firsttouch.genomics.fastq import inspect
@@ -25,19 +25,6 @@ def records(count):
         [f"@r{n}", "".join(rng.choices("ACGT", k=100)), "+", "".join(rng.choices("FFFF:,#", k=100))]
         for n in range(count)
     ]
-
-
-def bgzf(data):
-    """Return *data* as bgzip writes it: blocks with their size in the header, and an empty one at the end."""
-    blocks = [data[i : i + 65_280] for i in range(0, len(data), 65_280)]
-    members = []
-    for block in [*blocks, b""]:
-        squeezed = zlib.compressobj(6, wbits=-15)
-        body = squeezed.compress(block) + squeezed.flush()
-        extra = b"BC\x02\x00" + (len(body) + 25).to_bytes(2, "little")
-        head = b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\x06\x00" + extra
-        members.append(head + body + zlib.crc32(block).to_bytes(4, "little") + len(block).to_bytes(4, "little"))
-    return b"".join(members)
 
 
 KINDS = {

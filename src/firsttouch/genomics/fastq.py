@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from firsttouch.errors import BadInput
 from firsttouch.genomics.reads import BatchIndex, BatchRule, Layout, ReadFile, Reads, template_name
-from firsttouch.genomics.sources import DamagedGzip, Rapidgzip, is_complete_gzip
+from firsttouch.genomics.sources import Damaged, Rapidgzip, is_complete_gzip
 from firsttouch.units import format_bytes
 
 Bools = npt.NDArray[np.bool_]
@@ -39,11 +39,12 @@ HEAD, SLACK = 1 << 14, 1 << 8
 NEWLINE, RETURN = 10, 13
 
 
-class Block:
-    """Bytes ``data[HEAD : HEAD + size]`` of a file, the offsets of the newlines in them, and whether a CR occurs.
+#: Reads the next bytes of an input into a buffer and returns their number, 0 at the end.
+Read = Callable[[memoryview], int]
 
-    The next block reuses *data*.
-    """
+
+class Block:
+    """Bytes ``data[HEAD : HEAD + size]`` of an input, the offsets of the newlines, and whether a CR occurs."""
 
     def __init__(self) -> None:
         self._raw = bytearray(HEAD + BLOCK + SLACK)
@@ -53,14 +54,10 @@ class Block:
         self.ends: Ints = np.empty(0, np.int64)
         self.returns = False
 
-    def fill(self, fd: int, offset: int | None) -> Block:
-        """Read the next block of a pipe (*offset* None) or the block at *offset* of a file."""
+    def fill(self, read: Read) -> Block:
+        """Read the next block; it has less than BLOCK bytes at the end only."""
         room, size = memoryview(self._raw)[HEAD : HEAD + BLOCK], 0
-        while size < BLOCK:
-            rest = [room[size:]]
-            count = os.readv(fd, rest) if offset is None else os.preadv(fd, rest, offset + size)
-            if not count:
-                break
+        while size < BLOCK and (count := read(room[size:])):
             size += count
         self.size, mask = size, self._mask[:size]
         np.equal(self.data[HEAD : HEAD + size], NEWLINE, out=mask)
@@ -68,13 +65,26 @@ class Block:
         self.returns = self._raw.find(RETURN, HEAD, HEAD + size) >= 0
         return self
 
+    def reclaim(self) -> bool:
+        """Return whether nothing but this object refers to the bytes any more: it can be filled again."""
+        self.data = np.empty(0, np.uint8)
+        try:
+            # A bytearray refuses to change its size while anything refers to its bytes.
+            self._raw.append(0)
+            self._raw.pop()
+        except BufferError:
+            return False
+        finally:
+            self.data = np.frombuffer(self._raw, np.uint8)
+        return True
+
 
 @contextlib.contextmanager
 def read_blocks(file: ReadFile, threads: int, index: IO[bytes] | None) -> Iterator[Iterator[Block]]:
-    """Open *file* and yield an iterator of its blocks; all but the last have BLOCK bytes.
+    """Open *file* and yield an iterator of its blocks.
 
     *threads* threads read ahead. A gzip file is decompressed, and its seek index is written to *index*. The
-    iterator raises DamagedGzip.
+    iterator raises Damaged.
     """
     with contextlib.ExitStack() as stack:
         rapidgzip = None
@@ -88,26 +98,54 @@ def read_blocks(file: ReadFile, threads: int, index: IO[bytes] | None) -> Iterat
         pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="reads"))
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         if rapidgzip is None:
-            yield _read_ahead(pool, fd, threads, seekable=True)
+            yield read_ahead(pool, threads, file_reads(fd))
         else:
             stack.callback(rapidgzip.process.kill)  # ends the read in which a thread may wait
-            yield _check_gzip(_read_ahead(pool, fd, threads, seekable=False), rapidgzip, file)
+            reads = itertools.repeat(lambda room: os.readv(fd, [room]))
+            yield _check_gzip(read_ahead(pool, threads, reads), rapidgzip, file)
 
 
-def _read_ahead(pool: ThreadPoolExecutor, fd: int, threads: int, *, seekable: bool) -> Iterator[Block]:
-    offsets = itertools.count(0, BLOCK)
+def file_reads(fd: int, start: int = 0) -> Iterator[Read]:
+    """Yield a function for each block of a regular file from byte *start* on: it reads that block."""
+    for offset in itertools.count(start, BLOCK):
+        yield _FileBlock(fd, offset)
 
-    def submit(block: Block) -> Future[Block]:
-        return pool.submit(block.fill, fd, next(offsets) if seekable else None)
 
-    pending = collections.deque(submit(Block()) for _ in range(threads + 1))
+class _FileBlock:
+    """Reads a file from an offset on."""
+
+    def __init__(self, fd: int, offset: int) -> None:
+        self._fd, self._offset = fd, offset
+
+    def __call__(self, room: memoryview) -> int:
+        count = os.preadv(self._fd, [room], self._offset)
+        self._offset += count
+        return count
+
+
+def read_ahead(
+    pool: ThreadPoolExecutor, threads: int, reads: Iterator[Read], *, lasting: bool = False
+) -> Iterator[Block]:
+    """Yield the blocks that *reads* read, each with the next one; the *threads* of *pool* work ahead.
+
+    All blocks but the last have BLOCK bytes. A block is filled again when the next one is asked for, or, if
+    *lasting*, once nothing refers to its bytes.
+    """
+    blocks: list[Block] = []
+
+    def submit() -> Future[Block]:
+        free = next((number for number, block in enumerate(blocks) if not lasting or block.reclaim()), None)
+        return pool.submit((Block() if free is None else blocks.pop(free)).fill, next(reads))
+
+    pending = collections.deque(submit() for _ in range(threads + 1))
     while True:
         block = pending.popleft().result()
         if block.size:
             yield block
         if block.size < BLOCK:
             return
-        pending.append(submit(block))
+        blocks.append(block)
+        pending.append(submit())
 
 
 def _check_gzip(blocks: Iterator[Block], rapidgzip: Rapidgzip, file: ReadFile) -> Iterator[Block]:
@@ -117,7 +155,7 @@ def _check_gzip(blocks: Iterator[Block], rapidgzip: Rapidgzip, file: ReadFile) -
         yield block
     reason = rapidgzip.failure()
     if reason or not is_complete_gzip(file, size):
-        raise DamagedGzip("the gzip data are truncated or damaged" + (f" ({reason})" if reason else ""))
+        raise Damaged("the gzip data are truncated or damaged" + (f" ({reason})" if reason else ""))
 
 
 # ----------------------------------------------------------------------
@@ -189,7 +227,7 @@ _BLANK = "begins without @: it is a blank line"
 _AT, _PLUS = b"@+"
 _TAB, _DELETE = b"\t\x7f"
 #: Bytes that SAM's SEQ and QUAL columns cannot hold, and those that no name line may have.
-_NO_BASE = re.compile(rb"[^A-Za-z.=]")
+NO_BASE = re.compile(rb"[^A-Za-z.=]")
 _NO_QUALITY = re.compile(rb"[^!-~]")
 _NO_NAME = re.compile(rb"[^\t -~\x80-\xff]")
 
@@ -210,12 +248,25 @@ class Chunk:
     text: Ints
 
 
+class Parser(Protocol):
+    """Checked chunks of one input. A record has *lines* lines (0: any number)."""
+
+    path: Path
+    records: int
+    end: int
+    lines: int
+
+    def __iter__(self) -> Iterator[Chunk]: ...
+
+
 class FastqParser:
     """Parses and checks one file, as an iterator of chunks.
 
     At the end, the attributes describe the whole file: number of *records*, bytes of the *longest*, the offset
     *end* of the last record's end, and *crlf*, *unended* and *blank* as in Layout.
     """
+
+    lines = 4
 
     def __init__(self, path: Path, blocks: Iterator[Block], *, multiple_of: int = 1) -> None:
         """Parse *blocks* of the file; a chunk has a multiple of *multiple_of* records (2: interleaved pairs)."""
@@ -229,7 +280,7 @@ class FastqParser:
         """Yield the chunks; the next one invalidates it. Raises BadInput naming file, record and line."""
         tail, tail_ends = np.empty(0, np.uint8), np.empty(0, np.int64)
         for block in self._undamaged():
-            data = _prepend(tail, block)
+            data = prepend(tail, block)
             size = len(tail) + block.size
             if self.blank:
                 self._require_blank(data[:size].tobytes())
@@ -249,7 +300,7 @@ class FastqParser:
     def _undamaged(self) -> Iterator[Block]:
         try:
             yield from self._blocks
-        except DamagedGzip as error:
+        except Damaged as error:
             raise BadInput(f"record {self.records + 1}: {error}", file=self.path) from error
 
     def _check(self, data: Bytes, size: int, ends: Ints, *, returns: bool) -> Chunk | None:
@@ -268,7 +319,7 @@ class FastqParser:
         good = (data[starts] == _AT) & (data[ends[:, 1] + 1] == _PLUS) & (bases == qualities)
         if len(self._scratch) < size:
             self._scratch = np.empty(size, np.uint8)
-        good &= _valid_names(data, starts, ends[:, 0]) & _valid_bytes(data, ends, self._scratch)
+        good &= valid_names(data, starts, ends[:, 0]) & _valid_bytes(data, ends, self._scratch)
         count = len(good) if good.all() else int(good.argmin())
         self.records += count
         if count < len(good):
@@ -310,7 +361,7 @@ class FastqParser:
         return BadInput(f"record {self.records + 1} {reason}", file=self.path, line=4 * self.records + line)
 
 
-def _prepend(tail: Bytes, block: Block) -> Bytes:
+def prepend(tail: Bytes, block: Block) -> Bytes:
     """Return the bytes of *block* with *tail* before them."""
     if len(tail) > HEAD:
         return np.concatenate((tail, block.data[HEAD:]))
@@ -318,7 +369,7 @@ def _prepend(tail: Bytes, block: Block) -> Bytes:
     return block.data[HEAD - len(tail) :]
 
 
-def _valid_names(data: Bytes, starts: Ints, ends: Ints) -> Bools:
+def valid_names(data: Bytes, starts: Ints, ends: Ints) -> Bools:
     """Return which name lines have a name for SAM: 1 to LONGEST_NAME bytes that do not begin with @."""
     first = data[starts + 1]
     good: Bools = (first > _SPACE) & (first != _AT)
@@ -358,35 +409,35 @@ def _valid_bytes(data: Bytes, ends: Ints, scratch: Bytes) -> Bools:
     marked = np.bitwise_or.reduceat(scratch, np.concatenate(([0], lines[:-1] + 1)))[1::4]
     for record in np.flatnonzero(marked):
         bases = data[ends[record, 0] + 1 : ends[record, 1]].tobytes().removesuffix(b"\r")
-        good[record] &= not _NO_BASE.search(bases)
+        good[record] &= not NO_BASE.search(bases)
     return good
 
 
 def _fault(lines: list[bytes]) -> tuple[str, int] | None:
     """Return the first fault of a record and the line (1 to 4) that has it, or None."""
     name, bases, plus, quality = (*lines, b"", b"", b"")[:4]
-    if reason := _name_fault(name):
+    if reason := name_fault(name):
         return reason, 1
     if not plus.startswith(b"+"):
         several = ": bases on several lines are not supported, join them" if bases and plus.isalpha() else ""
         return f"has no + line (is it truncated?){several}", 3
-    if odd := _NO_BASE.search(bases):
-        return f"has {_shown(odd[0])} among its bases", 2
+    if odd := NO_BASE.search(bases):
+        return f"has {shown(odd[0])} among its bases", 2
     if len(bases) != len(quality):
         return f"has {len(bases)} bases but {len(quality)} qualities (is it truncated?)", 4
     if odd := _NO_QUALITY.search(quality):
-        return f"has {_shown(odd[0])} among its qualities, which are ! to ~", 4
+        return f"has {shown(odd[0])} among its qualities, which are ! to ~", 4
     return None
 
 
-def _name_fault(line: bytes) -> str:
-    """Return the fault of a name line, or an empty string."""
-    if not line.startswith(b"@"):
-        fasta = "begins without @" + (": this is FASTA, FASTQ is needed" if line.startswith(b">") else "")
-        return fasta if line.strip() else _BLANK
+def name_fault(line: bytes, mark: bytes = b"@") -> str:
+    """Return the fault of a name line, which begins with *mark*, or an empty string."""
+    if not line.startswith(mark):
+        fasta = ": this is FASTA, FASTQ is needed" if line.startswith(b">") else ""
+        return f"begins without {mark.decode()}{fasta}" if line.strip() else _BLANK
     name = _NAME_END.split(line[1:], maxsplit=1)[0]
     if odd := _NO_NAME.search(line):
-        return f"has {_shown(odd[0])} in the line of its name"
+        return f"has {shown(odd[0])} in the line of its name"
     if not name:
         return "has no name"
     if name.startswith(b"@"):
@@ -396,7 +447,8 @@ def _name_fault(line: bytes) -> str:
     return ""
 
 
-def _shown(byte: bytes) -> str:
+def shown(byte: bytes) -> str:
+    """Return a byte as messages show it."""
     return repr(byte.decode("ascii")) if b"!" <= byte <= b"~" else f"the byte {byte[0]:#04x}"
 
 
@@ -407,35 +459,24 @@ def _shown(byte: bytes) -> str:
 ENOUGH_MARKS = 1 << 16
 
 
-class BatchIndexer:
-    """Builds a BatchIndex from the records of *files* files, in bounded memory."""
+class BatchBorders:
+    """Says where batches begin in records that come one after the other."""
 
-    def __init__(self, rule: BatchRule, files: int) -> None:
-        self.records = self.bases = self.batches = 0
-        self._rule, self._stride = rule, 1
+    def __init__(self, rule: BatchRule) -> None:
+        self._rule = rule
         # Records, bases and text of the unfinished batch; None: the last batch is complete.
         self._open: tuple[int, int, int] | None = None
-        self._kept = [np.empty((files + 1, 0), np.int64)]
-        self._count = 0
 
-    def add(self, bases: Ints, text: Ints, offsets: list[Ints]) -> None:
-        """Add records (pairs): bases in all mates, bytes of text of mate 1, and the offset in each file."""
-        starts = self._starts(bases, text)
-        numbers = np.arange(self.batches, self.batches + len(starts))
-        starts = starts[numbers % self._stride == 0]
-        if len(starts):
-            self._kept.append(np.stack([self.records + starts, *(places[starts] for places in offsets)]))
-            self._count += len(starts)
-        self.batches += len(numbers)
-        self.records += len(bases)
-        self.bases += int(bases.sum())
-        while self._count > 2 * ENOUGH_MARKS:
-            self._kept = [np.concatenate(self._kept, axis=1)[:, ::2]]
-            self._count = self._kept[0].shape[1]
-            self._stride *= 2
+    @property
+    def complete(self) -> bool:
+        """Whether the next record begins a batch."""
+        return self._open is None
 
-    def _starts(self, bases: Ints, text: Ints) -> Ints:
-        """Return the numbers of the added records that begin a batch."""
+    def starts(self, bases: Ints, text: Ints) -> Ints:
+        """Add records (pairs) by their bases in all mates and their bytes of text of mate 1.
+
+        Returns the numbers of the added records that begin a batch.
+        """
         rule, count = self._rule, len(bases)
         every_record = rule.records < 2 and int(bases.min()) >= rule.bases and int(text.min()) >= rule.text
         if self._open is None and every_record:
@@ -463,6 +504,32 @@ class BatchIndexer:
             starts.append(at)
             before = (at, int(sums[last]), int(texts[last]))
         return np.array(starts, np.int64)
+
+
+class BatchIndexer:
+    """Builds a BatchIndex from the records of *files* files, in bounded memory."""
+
+    def __init__(self, rule: BatchRule, files: int) -> None:
+        self.records = self.bases = self.batches = 0
+        self._rule, self._stride, self._borders = rule, 1, BatchBorders(rule)
+        self._kept = [np.empty((files + 1, 0), np.int64)]
+        self._count = 0
+
+    def add(self, bases: Ints, text: Ints, offsets: list[Ints]) -> None:
+        """Add records (pairs): bases in all mates, bytes of text of mate 1, and the offset in each file."""
+        starts = self._borders.starts(bases, text)
+        numbers = np.arange(self.batches, self.batches + len(starts))
+        starts = starts[numbers % self._stride == 0]
+        if len(starts):
+            self._kept.append(np.stack([self.records + starts, *(places[starts] for places in offsets)]))
+            self._count += len(starts)
+        self.batches += len(numbers)
+        self.records += len(bases)
+        self.bases += int(bases.sum())
+        while self._count > 2 * ENOUGH_MARKS:
+            self._kept = [np.concatenate(self._kept, axis=1)[:, ::2]]
+            self._count = self._kept[0].shape[1]
+            self._stride *= 2
 
     def index(self, ends: list[int]) -> BatchIndex:
         """Return the index; *ends* are the offsets at which the files' records end."""
@@ -504,8 +571,8 @@ def inspect(
         for file, index in zip(identified, indexes, strict=True):
             blocks = stack.enter_context(read_blocks(file, threads, index))
             parsers.append(FastqParser(file.path, blocks, multiple_of=1 + interleaved))
-        for mates in _pairs(parsers) if len(files) == 2 else _one_file(parsers[0], interleaved=interleaved):
-            _check_names(parsers, mates, indexer.records)
+        for mates in mates_of(parsers, interleaved=interleaved):
+            check_names(parsers, mates, indexer.records)
             bases = sum((m.chunk.bases[m.records] for m in mates[1:]), mates[0].chunk.bases[mates[0].records])
             offsets = [m.chunk.first + m.chunk.starts[m.records] for m in mates[: len(files)]]
             indexer.add(bases, mates[0].chunk.text[mates[0].records], offsets)
@@ -528,31 +595,37 @@ def _unnamed_file() -> IO[bytes]:
 
 
 @dataclass
-class _Mate:
+class Mate:
     """The records of one mate in a chunk."""
 
     chunk: Chunk
     records: slice
 
     def names(self) -> ReadNames:
+        """Return the records' names."""
         return ReadNames(self.chunk.data, self.chunk.starts[self.records], self.chunk.ends[self.records, 0])
 
 
-def _one_file(parser: FastqParser, *, interleaved: bool) -> Iterator[list[_Mate]]:
-    """Yield the chunks of a file; of interleaved pairs mates 1 and 2."""
-    for chunk in parser:
-        yield [_Mate(chunk, slice(mate, None, 1 + interleaved)) for mate in range(1 + interleaved)]
+def mates_of(parsers: Sequence[Parser], *, interleaved: bool) -> Iterator[list[Mate]]:
+    """Yield the records of one file, of interleaved pairs as mates 1 and 2, or equally many of the two of a pair.
+
+    Raises BadInput if one file of a pair has more.
+    """
+    if len(parsers) == 2:
+        yield from _mates_of_two(parsers)
+        return
+    for chunk in parsers[0]:
+        yield [Mate(chunk, slice(mate, None, 1 + interleaved)) for mate in range(1 + interleaved)]
 
 
-def _pairs(parsers: Sequence[FastqParser]) -> Iterator[list[_Mate]]:
-    """Yield equally many records of two files; raises BadInput if one file has more."""
+def _mates_of_two(parsers: Sequence[Parser]) -> Iterator[list[Mate]]:
     streams = [iter(parser) for parser in parsers]
     chunks = [next(stream, None) for stream in streams]
     used, done = [0, 0], 0
     while all(chunks):
         mates = [(held, start) for held, start in zip(chunks, used, strict=True) if held is not None]
         count = min(len(held.starts) - start for held, start in mates)
-        yield [_Mate(held, slice(start, start + count)) for held, start in mates]
+        yield [Mate(held, slice(start, start + count)) for held, start in mates]
         done += count
         for number, (held, _) in enumerate(mates):
             used[number] += count
@@ -563,7 +636,7 @@ def _pairs(parsers: Sequence[FastqParser]) -> Iterator[list[_Mate]]:
             raise BadInput(f"ends after {done} records, the other file of the pair has more", file=parser.path)
 
 
-def _check_names(parsers: Sequence[FastqParser], mates: Sequence[_Mate], done: int) -> None:
+def check_names(parsers: Sequence[Parser], mates: Sequence[Mate], done: int) -> None:
     """Raise BadInput if the names of two mates do not match; *done* pairs came before."""
     if len(mates) < 2:
         return
@@ -573,5 +646,6 @@ def _check_names(parsers: Sequence[FastqParser], mates: Sequence[_Mate], done: i
     both = [n.name(at).decode("ascii", "backslashreplace") for n in names]
     number = done + at
     reason = f"{' and '.join(both)} are {'the same mate' if both[0] == both[1] else 'no pair'}"
-    line = 4 * number + 1 if len(parsers) == 2 else 8 * number + 5
+    before = number if len(parsers) == 2 else 2 * number + 1
+    line = parsers[-1].lines * before + 1 if parsers[-1].lines else None
     raise BadInput(f"record {number + 1}: {reason}", file=parsers[-1].path, line=line)

@@ -14,19 +14,29 @@ def deinterleave(blocks: Iterable[bytes], mate: int) -> Iterator[bytes]:
     """Yield the records of *mate* (0 or 1) from *blocks* of interleaved pairs."""
     pairs = _Records(blocks, multiple_of=2)
     while count := pairs.count():
-        data, sizes = pairs.take(count)
-        yield data[np.repeat(np.arange(count) % 2 == mate, sizes)].tobytes()
+        yield one_mate(*pairs.take(count), mate).tobytes()
 
 
 def interleave(blocks_1: Iterable[bytes], blocks_2: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the records of two mates, equally many, as interleaved pairs."""
     mates = _Records(blocks_1), _Records(blocks_2)
     while count := min(mate.count() for mate in mates):
-        (data_1, sizes_1), (data_2, sizes_2) = (mate.take(count) for mate in mates)
-        is_first = np.repeat(np.arange(2 * count) % 2 == 0, np.stack((sizes_1, sizes_2), axis=1).reshape(-1))
-        pairs = np.empty(len(is_first), np.uint8)
-        pairs[is_first], pairs[~is_first] = data_1, data_2
-        yield pairs.tobytes()
+        yield both_mates(*mates[0].take(count), *mates[1].take(count)).tobytes()
+
+
+def one_mate(data: Bytes, sizes: Ints, mate: int) -> Bytes:
+    """Return the records of *mate* (0 or 1) in *data*, interleaved pairs whose records have *sizes* bytes."""
+    records: Bytes = data[np.repeat(np.arange(len(sizes)) % 2 == mate, sizes)]
+    return records
+
+
+def both_mates(data_1: Bytes, sizes_1: Ints, data_2: Bytes, sizes_2: Ints) -> Bytes:
+    """Return the records of two mates as interleaved pairs; *sizes* are the bytes of each record."""
+    sizes = np.stack((sizes_1, sizes_2), axis=1).reshape(-1)
+    is_first = np.repeat(np.arange(len(sizes)) % 2 == 0, sizes)
+    pairs = np.empty(len(is_first), np.uint8)
+    pairs[is_first], pairs[~is_first] = data_1, data_2
+    return pairs
 
 
 class _Records:

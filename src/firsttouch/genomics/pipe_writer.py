@@ -88,7 +88,7 @@ class PipeWriter:
             self.reading_since = time.monotonic()
             enlarge_pipe(self._fd)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Write all of *data*."""
         rest = memoryview(data)
         while rest:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from firsttouch.errors import BadInput, Missing
-from firsttouch.execution.process_runner import child
+from firsttouch.execution.process_runner import child, signal_name
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest, enlarge_pipe
 from firsttouch.genomics.reads import Layout, ReadFile
 
@@ -28,6 +28,8 @@ _RAPIDGZIP = (sys.executable, "-I", "-c", "import sys, rapidgzip; sys.exit(rapid
 #: Without an index, the parallel decoder guesses what precedes a block: twice the work, and with two threads five
 #: times slower than one thread on FASTQ. From this number of CPUs on it is faster.
 _PARALLEL_CPUS = 8
+#: Begins the lines in which samtools reports what it did.
+_PROGRESS = "[M::"
 _MEMBER = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]", re.DOTALL)
 _WINDOW = 1 << 20
 _CHANCE = 1 << 10
@@ -35,64 +37,85 @@ _CHANCE = 1 << 10
 _SMALLEST_MEMBER = 20
 
 
-class DamagedGzip(Exception):
-    """Gzip data that cannot be decompressed to their end."""
+class Damaged(Exception):
+    """Compressed data that cannot be decompressed to their end."""
 
 
-class Rapidgzip:
-    """A running rapidgzip; *stream* is the reading end of a pipe with the decompressed bytes."""
+class Decompressor:
+    """A running program that decompresses; *stream* is the reading end of a pipe with its output."""
 
-    def __init__(self, file: ReadFile, index: IO[bytes], argv: Sequence[str]) -> None:
-        if importlib.util.find_spec("rapidgzip") is None:
-            raise Missing("the Python package rapidgzip is not installed: `make setup` installs it")
-        fd = file.open()
+    def __init__(self, argv: Sequence[str], *, stdin: int = subprocess.DEVNULL, fds: Sequence[int] = ()) -> None:
         self._stack = contextlib.ExitStack()
         self._log = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         try:
             self.process = self._stack.enter_context(
-                child(
-                    [*_RAPIDGZIP, "-d", "-c", *argv, f"/dev/fd/{fd}"],
-                    stdout=subprocess.PIPE,
-                    stderr=self._log,
-                    fds=(fd, index.fileno()),
-                )
+                child(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=self._log, fds=fds)
             )
         except BaseException:
             self._stack.close()
             raise
-        finally:
-            os.close(fd)
         assert self.process.stdout is not None  # noqa: S101 (for mypy: it was asked for)
         self._stack.callback(self.process.stdout.close)
         self.stream = self.process.stdout.fileno()
         enlarge_pipe(self.stream)
 
+    def failure(self) -> str:
+        """Wait for the process; return the last line of its log if it failed, else an empty string."""
+        status = self.process.wait()
+        if status == 0:
+            return ""
+        lines = [line.strip() for line in self.log().splitlines() if not line.startswith(_PROGRESS)]
+        silent = f"signal {signal_name(-status)}" if status < 0 else "it printed nothing"
+        return next(filter(None, reversed(lines)), silent)
+
+    def log(self) -> str:
+        """Return what the process printed to standard error."""
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")
+
+    def close(self) -> None:
+        """Stop the process."""
+        self._stack.close()
+
+
+class Rapidgzip(Decompressor):
+    """A running rapidgzip."""
+
+    def __init__(self, file: ReadFile, argv: Sequence[str], index: IO[bytes] | None = None) -> None:
+        require_package("rapidgzip")
+        fd = file.open()
+        try:
+            fds = [fd] if index is None else [fd, index.fileno()]
+            super().__init__([*_RAPIDGZIP, "-d", "-c", *argv, f"/dev/fd/{fd}"], fds=fds)
+        finally:
+            os.close(fd)
+
     @classmethod
-    def whole(cls, file: ReadFile, index: IO[bytes]) -> Rapidgzip:
+    def whole(cls, file: ReadFile, index: IO[bytes] | None = None) -> Rapidgzip:
         """Decompress all of *file*, and write its seek index to *index*."""
-        cpus = len(os.sched_getaffinity(0))
-        threads = str(cpus if cpus >= _PARALLEL_CPUS else 1)
+        threads = str(len(os.sched_getaffinity(0)) if is_parallel() else 1)
+        if index is None:
+            return cls(file, ["-P", threads])
         # The gztool format compresses its windows: a tenth of the size of indexed_gzip's.
         export = ["--index-format", "gztool", "-f", "--export-index", f"/dev/fd/{index.fileno()}"]
-        return cls(file, index, ["-P", threads, *export])
+        return cls(file, ["-P", threads, *export], index)
 
     @classmethod
     def range(cls, file: ReadFile, index: IO[bytes], begin: int, size: int) -> Rapidgzip:
         """Decompress *size* bytes from byte *begin* of the decompressed data on."""
         seek = ["--ranges", f"{size}@{begin}", "--import-index", f"/dev/fd/{index.fileno()}"]
-        return cls(file, index, ["-P", "1", *seek])
+        return cls(file, ["-P", "1", *seek], index)
 
-    def failure(self) -> str:
-        """Wait for the process; return the last line of its log if it failed, else an empty string."""
-        if self.process.wait() == 0:
-            return ""
-        self._log.seek(0)
-        lines = [line.strip() for line in self._log.read().decode(errors="replace").splitlines()]
-        return next(filter(None, reversed(lines)), "it printed nothing")
 
-    def close(self) -> None:
-        """Stop the process."""
-        self._stack.close()
+def is_parallel() -> bool:
+    """Return whether rapidgzip decompresses faster with all CPUs than with one."""
+    return len(os.sched_getaffinity(0)) >= _PARALLEL_CPUS
+
+
+def require_package(name: str) -> None:
+    """Raise Missing if a Python package is not installed."""
+    if importlib.util.find_spec(name) is None:
+        raise Missing(f"the Python package {name} is not installed: `make setup` installs it")
 
 
 def is_complete_gzip(file: ReadFile, size: int) -> bool:
