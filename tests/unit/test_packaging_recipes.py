@@ -45,8 +45,9 @@ def test_conda_packages_are_those_of_the_wheel():
     recipe = yaml.safe_load((PACKAGING / "conda/recipe.yaml").read_text())
     listed = {line.replace(" ", "") for line in recipe["outputs"][1]["requirements"]["run"]}
     needed = {line.lower() for line in PROJECT["project"]["dependencies"]}
-    # conda-forge's name of the package without Qt.
-    renamed = {line.replace("matplotlib>", "matplotlib-base>") for line in needed}
+    # conda-forge's names of the package without Qt, and of another package than the C library.
+    names = {"matplotlib": "matplotlib-base", "isal": "python-isal"}
+    renamed = {names.get(line.split(">")[0], line.split(">")[0]) + line[line.find(">") :] for line in needed}
     assert listed == renamed | {f"python{PROJECT['project']['requires-python']}", "__linux"}
 
 

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads each input once, in turn: checks the records, and cuts them where batches of the aligner end."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from firsttouch.errors import BadInput
+from firsttouch.genomics.fasta import MARK, FastaParser
+from firsttouch.genomics.fastq import (
+    HEAD,
+    BatchBorders,
+    Block,
+    Bytes,
+    FastqParser,
+    Ints,
+    Mate,
+    Parser,
+    check_names,
+    mates_of,
+    read_ahead,
+)
+from firsttouch.genomics.inputs import Input
+from firsttouch.genomics.mates import both_mates, one_mate
+from firsttouch.genomics.pipe_writer import StopRequest
+from firsttouch.genomics.reads import BatchRule
+from firsttouch.genomics.sources import Damaged
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Records (pairs) that follow each other, of one part: a part is one or more whole batches.
+
+    *part* is the number of the part (from 0). *data* is the text for each pipe, with LF for each CR LF: one text
+    (single or interleaved), or two of mates. *bases* are those of all mates. *last*: it is the end of the part.
+
+    A text is a view of memory that is used again once nothing refers to it any more: no copy is needed.
+    """
+
+    part: int
+    data: tuple[bytes | memoryview, ...]
+    records: int
+    bases: int
+    last: bool
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the inputs were read: records (pairs), bases, and the fraction of their bytes (None: unknown)."""
+
+    records: int = 0
+    bases: int = 0
+    fraction: float | None = None
+
+
+class ReadStream:
+    """The reads of *lanes*, one after the other, as an iterator of pieces (and a context manager).
+
+    Threads of its own read ahead, and child processes decompress. The thread that iterates checks the records;
+    let others write. It must live as long as the iteration (the kernel ends the child processes with it).
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[Sequence[str]],
+        *,
+        interleaved: bool = False,
+        rule: BatchRule = BatchRule(),  # noqa: B008 (it is frozen)
+        least_part_bytes: int = 1,
+        merged: bool = False,
+        fasta: bool | None = None,
+        reference: Path | None = None,
+    ) -> None:
+        """Open all inputs of *lanes*: each has one, or two with the mates. "-" is standard input.
+
+        *interleaved*: an input has both mates of each pair. *rule* says when the aligner's batches end; they are
+        counted through all lanes. A part has whole batches with at least *least_part_bytes* bytes of text of all
+        mates. *merged*: both mates go interleaved through one pipe, else each through its own. *fasta*: the inputs
+        are FASTA (True), FASTQ (False), or tell it by their content (None). *reference* is the FASTA file of CRAM.
+
+        Raises BadInput for an input that cannot be read, and for a file that is refused by its content.
+        """
+        self.mates = 2 if interleaved or any(len(lane) == 2 for lane in lanes) else 1
+        self.progress = Progress()
+        self._interleaved, self._merged, self._fasta, self._reference = interleaved, merged, fasta, reference
+        self._least, self._borders = max(1, least_part_bytes), BatchBorders(rule)
+        self._skip = self._part = self._part_bytes = 0
+        self._stop = StopRequest()
+        self._inputs: list[list[Input]] = []
+        self._stack = contextlib.ExitStack()
+        self._stack.callback(self._stop.close)
+        try:
+            self._open(lanes)
+        except BaseException:
+            self.close()
+            raise
+        sizes = [source.size for lane_inputs in self._inputs for source in lane_inputs]
+        self._size = None if None in sizes else sum(size or 0 for size in sizes)
+        self._size_before = 0
+        self._pieces = self._whole_parts()
+
+    def _open(self, lanes: Sequence[Sequence[str]]) -> None:
+        pipes = set()
+        for lane in lanes:
+            if len(lane) not in {1, 2} or len(lane) != len(lanes[0]) or (self._interleaved and len(lane) == 2):
+                raise BadInput(
+                    f"{len(lane)} read files: one, or two of a pair that is not interleaved, are needed"
+                )
+            self._inputs.append([])
+            for number, path in enumerate(lane, start=1):
+                source = Input(path, self._stop, mate=number if len(lane) == 2 else 0)
+                self._stack.callback(source.close)
+                self._inputs[-1].append(source)
+                if source.size is None and source.identity in pipes:
+                    raise BadInput("is named twice, but a pipe can be read only once", file=source.label)
+                pipes.add(source.identity)
+            if len({source.identity for source in self._inputs[-1]}) < len(lane):
+                raise BadInput(
+                    "this is the file of mate 1 again: name the file of mate 2", file=self._inputs[-1][1].label
+                )
+
+    def __enter__(self) -> ReadStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the iteration and all processes and threads; call it when no thread iterates."""
+        self._stop.set()
+        if hasattr(self, "_pieces"):
+            self._pieces.close()
+        self._stack.close()
+
+    def stop(self) -> None:
+        """End the iteration with Stopped, from any thread."""
+        self._stop.set()
+
+    def skip(self, records: int) -> None:
+        """Let the iteration begin after that many records (pairs), which are read, checked and counted.
+
+        The number of the first part is 0 then. Call it before the iteration, which raises BadInput if there are
+        fewer records.
+        """
+        self._skip = records
+
+    def __iter__(self) -> Iterator[Piece]:
+        return self._pieces
+
+    # ------------------------------------------------------------------
+    # Parts
+
+    def _whole_parts(self) -> Generator[Piece, None, None]:
+        """Yield the pieces, and mark the last one of each part."""
+        held: Piece | None = None
+        for piece in self._cut():
+            if held is not None:
+                yield replace(held, last=piece.part > held.part)
+            held = piece
+        if held is not None:
+            yield replace(held, last=True)
+
+    def _cut(self) -> Iterator[Piece]:
+        """Yield the pieces of all lanes."""
+        for lane in self._inputs:
+            try:
+                yield from self._lane(lane)
+            except BaseException:
+                self._stop.set()  # or a thread that waits for a pipe would be waited for
+                raise
+        if self._skip:
+            records = self.progress.records
+            raise BadInput(f"the inputs end after {records} records, {records + self._skip} were read before")
+
+    def _lane(self, lane: Sequence[Input]) -> Iterator[Piece]:
+        done = 0
+        with contextlib.ExitStack() as stack:
+            for source in lane:
+                source.start(grouped=self._interleaved, reference=self._reference)
+            parsers = [self._parser(source, len(lane), stack) for source in lane]
+            for mates in mates_of(parsers, interleaved=self._interleaved):
+                check_names(parsers, mates, done)
+                count, bases = len(mates[0].chunk.bases[mates[0].records]), 0
+                done += count
+                for piece in self._pieces_of(mates):
+                    bases += piece.bases
+                    yield piece
+                self._report(lane, parsers, count, bases)
+        if not done:
+            raise BadInput("no reads", file=lane[0].label)
+        self._size_before += sum(source.size or 0 for source in lane)
+
+    def _parser(self, source: Input, mates: int, stack: contextlib.ExitStack) -> Parser:
+        """Start to read an input, and return the parser of its text."""
+        threads = source.threads or max(1, min(4, len(os.sched_getaffinity(0))) // mates)
+        pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="reads"))
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        blocks = source.checked(read_ahead(pool, threads, source.reads(), lasting=True))
+        first: list[Block] = []
+        is_fasta = self._fasta
+        if is_fasta is None:
+            try:
+                first = list(itertools.islice(blocks, 1))
+            except Damaged as error:
+                raise BadInput(f"record 1: {error}", file=source.label) from error
+            is_fasta = bool(first) and first[0].data[HEAD] == MARK[0]
+        kind = FastaParser if is_fasta else FastqParser
+        return kind(source.label, itertools.chain(first, blocks), multiple_of=1 + self._interleaved)
+
+    def _report(self, lane: Sequence[Input], parsers: Sequence[Parser], records: int, bases: int) -> None:
+        """Add to the progress after a chunk."""
+        fraction = None
+        at = [source.position(parser.end) for source, parser in zip(lane, parsers, strict=True)]
+        positions = [position for position in at if position is not None]
+        if self._size is not None and len(positions) == len(lane):
+            fraction = min(1.0, (self._size_before + sum(positions)) / max(1, self._size))
+        self.progress = Progress(self.progress.records + records, self.progress.bases + bases, fraction)
+
+    def _pieces_of(self, mates: Sequence[Mate]) -> Iterator[Piece]:
+        """Yield the pieces of equally many records of all mates."""
+        bases = np.sum([mate.chunk.bases[mate.records] for mate in mates], axis=0)
+        text = [mate.chunk.text[mate.records] for mate in mates]
+        starts = self._borders.starts(bases, text[0])
+        size = np.concatenate(([0], np.cumsum(np.sum(text, axis=0))))
+        at = min(self._skip, len(bases))
+        self._skip -= at
+        while at < len(bases):
+            # The first batch that begins after enough text ends the part.
+            number = int(np.searchsorted(size[starts], size[at] + self._least - self._part_bytes))
+            end = int(starts[number]) if number < len(starts) else len(bases)
+            if end > at:
+                self._part_bytes += int(size[end] - size[at])
+                data = self._texts(mates, at, end)
+                yield Piece(self._part, data, end - at, int(bases[at:end].sum()), last=False)
+            if number < len(starts):
+                self._part, self._part_bytes = self._part + 1, 0
+            at = end
+
+    def _texts(self, mates: Sequence[Mate], begin: int, end: int) -> tuple[memoryview, ...]:
+        """Return the text of records *begin* to *end* - 1 for each pipe."""
+        if self._interleaved:
+            both = mates[0]
+            data, sizes = _span(Mate(both.chunk, slice(None)), 2 * begin, 2 * end)
+            if self._merged:
+                return (data.data,)
+            return tuple(one_mate(data, sizes, mate).data for mate in range(2))
+        spans = [_span(mate, begin, end) for mate in mates]
+        if self._merged and len(spans) == 2:
+            return (both_mates(*spans[0], *spans[1]).data,)
+        return tuple(data.data for data, _ in spans)
+
+
+def _span(mate: Mate, begin: int, end: int) -> tuple[Bytes, Ints]:
+    """Return the text of adjacent records, with LF for CR LF, and the bytes of each record."""
+    chunk, records = mate.chunk, mate.records
+    starts, ends = chunk.starts[records][begin:end], chunk.ends[records, 3][begin:end]
+    sizes = chunk.text[records][begin:end]
+    data = chunk.data[int(starts[0]) : int(ends[-1]) + 1]
+    if len(data) > int(sizes.sum()):
+        data = np.frombuffer(data.tobytes().replace(b"\r\n", b"\n"), np.uint8)
+    return data, sizes
