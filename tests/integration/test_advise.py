@@ -73,9 +73,11 @@ def test_advice_is_applied_and_what_was_said_holds_together(firsttouch, many, tm
     assert alignments(out) == alignments(plain)
 
 
-def test_advice_as_text(firsttouch, many, scratch):
-    done = firsttouch("advise", *many[:4], "--budget=0.2", TMPDIR=scratch)
+def test_advice_as_text(firsttouch, many, tmp_path, scratch):
+    saved = tmp_path / "advice.json"
+    done = firsttouch("advise", *many[:4], "--budget=0.2", f"--save={saved}", "--", "-Y", TMPDIR=scratch)
     assert done.returncode == 0, done
+    assert json.loads(saved.read_text())["aligner"] == "bwa-mem -Y"
     assert all(name in done.stdout for name in NAMES)
     assert "recommended" in done.stdout
 
@@ -114,6 +116,7 @@ def test_an_aligner_that_breaks(firsttouch, many, stand_in, scratch):
         (["--policies", "interleave"], "--policies must include 'original'"),
         (["--policies", "best"], "no policy 'best'"),
         (["--measured", "/nowhere.jsonl"], "/nowhere.jsonl"),
+        (["--", "-t", "3"], "-t behind --: use --threads"),
     ],
 )
 def test_bad_input_is_said_at_once(firsttouch, many, options, reason):

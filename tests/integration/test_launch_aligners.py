@@ -8,10 +8,11 @@ import pytest
 
 from factories.genomes import has_large_batches, named, pairs, records, repeats, scenario
 from firsttouch.datasets import fetch
-from firsttouch.errors import CannotHere, Missing
+from firsttouch.errors import BadInput, CannotHere, Missing
 from firsttouch.genomics import aligners as index
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligners
+from firsttouch.genomics.command_line import extended
 from firsttouch.genomics.outputs import Output
 
 pytestmark = pytest.mark.integration
@@ -99,6 +100,18 @@ def test_the_output_is_that_of_one_instance(installed, genome, form, tmp_path, t
         assert result.alignments.sums.common == whole.common
         assert len(result.outcomes) == instances
         assert all(o.peak_bytes > 0 for o in result.outcomes)
+
+
+@pytest.mark.parametrize("installed", ["bowtie2"], indirect=True)
+def test_options_that_need_one_instance(installed, phage, tmp_path, tmp_path_factory):
+    reference, mates = phage
+    files = written(tmp_path, mates)
+    work = launch.prepare(extended(installed, ["--no-unal"]), built(installed, reference, tmp_path_factory), files)
+    launch.run(work, scenario(1, 2), Output(tmp_path / "out.sam"), timeout=100)
+    lines = [line for line in (tmp_path / "out.sam").read_text().splitlines() if line[:1] != "@"]
+    assert 0 < len(lines) < 2 * COUNT
+    with pytest.raises(BadInput, match=r"--no-unal leaves unaligned reads out: choose a scenario of one instance"):
+        launch.check_whole(work.aligner, scenario(2, 1))
 
 
 @pytest.mark.parametrize("installed", named(has_large_batches), indirect=True)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -152,6 +153,25 @@ def test_a_scenario(align, whole, tmp_path, name):
         assert actual["looks"] >= 1
         assert set(actual["pus"]) <= set(asked["pus"])
         assert sum(actual["pages"].values()) > 0
+
+
+def test_own_options_of_the_aligner_go_to_every_instance(align, lambda_work, tmp_path):
+    own = ["-Y", "-R", r"@RG\tID:a\tSM:{b}", "-T", "60"]
+    done = align("2Inst_Unbound_1t", "--json", "--", *own)
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout)["parameters"]["aligner"] == shlex.join(["bwa-mem", *own])
+    prefix, reads, _ = lambda_work
+    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "100000", *own, prefix, *reads]
+    whole = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    text = (tmp_path / "output" / "out.sam").read_text()
+    assert alignments(text) == alignments(whole)
+    header = [line for line in text.splitlines() if line.startswith("@")]
+    assert [line for line in header if line.startswith("@RG")] == ["@RG\tID:a\tSM:{b}"]
+    assert shlex.join(own) in next(line for line in header if line.startswith("@PG"))
+
+
+def test_own_options_that_firsttouch_gives_itself(align):
+    refused(align(SCENARIOS[0], "--", "-t", "4"), 2, "-t behind --: use --threads, or the scenario", align.folder)
 
 
 def test_repetitions_text_and_counters(align, tmp_path):

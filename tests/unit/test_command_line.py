@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
-from firsttouch.genomics.command_line import parse
+from firsttouch.genomics.command_line import extended, parse
 from firsttouch.genomics.command_syntax import divide
 from firsttouch.genomics.reads import BatchRule
 
@@ -251,6 +251,67 @@ def test_the_program_is_the_one_that_the_command_names(tmp_path):
     (tmp_path / "bowtie2").symlink_to(tmp_path / "bin" / "bowtie2")
     command = understood(f"{tmp_path}/bowtie2 -x i -U a")
     assert command.argv(threads=1, reads=["A"])[0] == f"{tmp_path}/bin/bowtie2-align-s"
+
+
+# ----------------------------------------------------------------------
+# Options for the aligner of `firsttouch run`
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "paired"),
+    [
+        ("bwa-mem", r"-Y -R '@RG\tID:{a}'", r"bwa mem -v 1 -t 7 -K 99 -Y -R '@RG\tID:{a}' i A B"),
+        ("bowtie", "-X 500 --best", "bowtie-align-s -p 7 -S --reorder -X 1000 -x i -1 A -2 B -X 500 --best"),
+        (
+            "snap",
+            "-C++ -s 1 9",
+            "snap-aligner paired i -pairedInterleavedFastq - -t 7 -b- -map- -o -sam - -C++ -s 1 9",
+        ),
+    ],
+)
+def test_own_options_in_the_commands_of_an_aligner(name, own, paired):
+    aligner = extended(aligners.aligner(name), shlex.split(own))
+    template = aligner.paired[0]
+    argv = aligner.argv(template, index=Path("i"), reads=["A", "B"], threads=7, batch_bases=99, scratch=Path())
+    assert shlex.join(argv) == paired
+    assert (aligner.whole, aligner.label) == ("", f"{name} {shlex.join(shlex.split(own))}")
+    assert extended(aligner, []) is aligner
+    assert aligners.aligner(name).label == name
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "reason"),
+    [
+        ("bwa-mem", "-t 8", "-t behind --: use --threads, or the scenario"),
+        ("bwa-mem", "-YK100", "-K behind --: use --batch-bases"),
+        ("bwa-mem", "-p", "-p behind --: use --interleaved"),
+        ("bwa-mem", "-o x.sam", "-o behind --: use -o"),
+        ("bwa-mem", "-Y ref.fa", "'ref.fa' behind -- is not an option of bwa-mem"),
+        ("bwa-mem", "-R", "-R needs 1 value"),
+        ("bowtie2", "--ind x", "--index behind --: use --index"),
+        ("bowtie2", "-1 a", "-1 behind --: use --reads"),
+        ("bowtie2", "--un x", "--un behind --: firsttouch runs no script, and the program does not know it"),
+        ("snap", "-bam x", "'x' behind -- is not an option of snap"),
+        ("bwa-aln", "-k 2", "options behind --: bwa-aln runs several programs"),
+    ],
+)
+def test_options_that_are_no_own_ones(name, own, reason):
+    with pytest.raises(BadInput, match=f"^{reason}"):
+        extended(aligners.aligner(name), shlex.split(own))
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "whole"),
+    [
+        ("bowtie2", "--no-unal", "--no-unal leaves unaligned reads out"),
+        ("bowtie", "-k 3", "-k gives several primary alignments of a read"),
+        ("bwa-mem", "-Z 3", "-Z is unknown to bwa-mem.toml"),
+        ("hisat2", "-k 3", ""),
+    ],
+)
+def test_own_options_that_need_one_instance(name, own, whole):
+    assert extended(aligners.aligner(name), shlex.split(own)).whole.startswith(whole)
+    assert bool(extended(aligners.aligner(name), shlex.split(own)).whole) == bool(whole)
 
 
 # ----------------------------------------------------------------------

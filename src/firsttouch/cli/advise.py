@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from firsttouch.execution import host_lock
 from firsttouch.execution.progress import say
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.command_line import extended
 from firsttouch.genomics.outputs import Output
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
@@ -32,6 +34,7 @@ EXAMPLES = """\
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz
   firsttouch advise --aligner bowtie2 --index idx/hg --reads r.fq --budget 0.05 --apply -o out.sam --json
   firsttouch advise --aligner bwa-mem --dataset lambda --budget 1 --save results/bwa-mem.advice.json
+  firsttouch advise --aligner bwa-mem --index idx/hg --reads r.fq.gz -- -Y -R '@RG\\tID:a\\tSM:b'
   firsttouch advise --replay times.csv --seed 7 --json
   firsttouch advise --repetitions 5 -- ./program --its-option
   firsttouch advise --list          saved advice, which `firsttouch align` and `firsttouch exec` follow
@@ -76,7 +79,9 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--repetitions", default=3, help="runs of PROGRAM under each policy (default: 3)")
     options.add(parser, "--timeout", help="seconds after which a run of PROGRAM is stopped")
     options.add(parser, "--share-host")
-    options.add_user_command(parser, "a program that is not an aligner, and its arguments")
+    options.add_user_command(
+        parser, "a program that is not an aligner, and its arguments; with --aligner: the aligner's own options"
+    )
     parser.set_defaults(run=run)
 
 
@@ -88,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
         for number in args.forget:
             saved.forget(number)
         return 0
-    ways = {"--aligner": args.aligner, "--replay": args.replay, "-- PROGRAM": args.program}
+    program = args.program if not args.aligner else ()
+    ways = {"--aligner": args.aligner, "--replay": args.replay, "-- PROGRAM": program}
     given = [name for name, value in ways.items() if value]
     if len(given) != 1:
         raise BadInput(f"one of {', '.join(ways)} is needed" + (f", not {' and '.join(given)}" if given else ""))
@@ -96,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--save stores the advice for an aligner: it needs --aligner")
     if args.replay:
         return _replay(args)
-    if args.program:
+    if program:
         return _program(args)
     return _aligner(args)
 
@@ -119,10 +125,17 @@ def _replay(args: argparse.Namespace) -> int:
     return 0
 
 
-def _planned(args: argparse.Namespace, need: Any, index_bytes: int) -> tuple[Plan, Prior, int]:
-    """Return this host's plan, the prior of its scenarios, and the number of the default scenario."""
+def _planned(args: argparse.Namespace, need: Any, index_bytes: int, whole: str = "") -> tuple[Plan, Prior, int]:
+    """Return this host's plan, the prior of its scenarios, and the number of the default scenario.
+
+    *whole* says why only scenarios of one instance are possible (empty: all are).
+    """
     host = load()
     planned = plan(host, need, threads=args.threads, policies=args.policies)
+    if whole:
+        rest = tuple((s.name, whole) for s in planned.scenarios if s.instances > 1)
+        alone = tuple(s for s in planned.scenarios if s.instances == 1)
+        planned = replace(planned, scenarios=alone, infeasible=(*planned.infeasible, *rest))
     try:
         usual = default(planned.scenarios)
     except ValueError:
@@ -136,11 +149,11 @@ def _aligner(args: argparse.Namespace) -> int:
         raise BadInput("--apply and --output go together: the whole run needs a place for the alignments")
     if args.save:
         advice_text.check(args.save)
-    program = aligner(args.aligner)
+    program = extended(aligner(args.aligner), args.program)
     program.version()
     given = read_inputs.chosen(args, program)
     size = program.index_bytes(given.index)
-    planned, expected, usual = _planned(args, program.need(size), size)
+    planned, expected, usual = _planned(args, program.need(size), size, program.whole)
     outputs = [file for file in (args.output, args.save) if file]
     atomic_files.refuse_overwriting(outputs, [*given.files, *program.index_paths(given.index), *args.measured])
     if args.output:
@@ -153,12 +166,13 @@ def _aligner(args: argparse.Namespace) -> int:
         document = advice_text.document(advice, usual, planned.infeasible)
         for line in advice_text.lines(document):
             say(line)
-        document = {**advice_text.header(), "aligner": program.name, "dataset": args.dataset, **document}
+        document = {**advice_text.header(), "aligner": program.label, "dataset": args.dataset, **document}
         if args.save:
             advice_text.write(document, args.save)
         if advice.belief is not None:
             total = max(s.instances * s.threads for s in planned.scenarios)
-            key = saved.of_aligner(load(), program, given.index, threads=total, mates=work.reads.mates)
+            mates = work.reads.mates
+            key = saved.of_aligner(load(), program, given.index, threads=total, mates=mates, words=program.own)
             _store(key, planned.scenarios[advice.best].name, document["gain"], document)
         applied = None
         if args.apply:

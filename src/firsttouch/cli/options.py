@@ -66,9 +66,13 @@ def _added(
     return parser
 
 
-def add_user_command(parser: argparse.ArgumentParser, help: str) -> None:  # noqa: A002 - as argparse calls it
+def add_user_command(
+    parser: argparse.ArgumentParser,
+    help: str,  # noqa: A002 - as argparse calls it
+    what: str = "PROGRAM",
+) -> None:
     """Add ``-- PROGRAM ...``: *program* gets the words behind the first ``--``, or an empty list."""
-    parser.add_argument("program", nargs="*", action=UserCommand, metavar="-- PROGRAM", help=help)
+    parser.add_argument("program", nargs="*", action=UserCommand, metavar=f"-- {what}", help=help)
 
 
 def with_threads(words: Iterable[str], threads: int) -> list[str]:

@@ -13,6 +13,7 @@ from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing
 from firsttouch.execution.progress import Steps, say
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.command_line import extended
 from firsttouch.genomics.outputs import Form, Output
 from firsttouch.genomics.sam import Checksums
 from firsttouch.host.topology import load
@@ -24,6 +25,7 @@ EXAMPLES = """\
   firsttouch run 1Inst_Interleave --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz -o out.sam
   firsttouch run 4x16-bound --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam --json
   firsttouch run 8Inst_Original --aligner snap --index idx/hg --reads pairs.fq --interleaved --sorted -o out.bam
+  firsttouch run 2Inst_Original --aligner bwa-mem --index idx/hg --reads r.fq -o o.sam -- -R '@RG\\tID:a' -Y
   firsttouch run 4Inst_Unbound_16t --aligner bowtie2 --dataset lambda --reads-per-thread 100000
   firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl"""
 
@@ -73,6 +75,7 @@ def register(subparsers: options.Subparsers) -> None:
         help="common_sha256 that the alignments must have; with alignments_sha256 and the numbers of reads and "
         "mapped reads of a run that had it, equal alignments are recognized faster",
     )
+    options.add_user_command(parser, "the aligner's own options, for every instance", "OPTION")
     parser.set_defaults(run=run)
 
 
@@ -123,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     """Return the scenario, the work, and the least fraction of the reads that must map."""
-    program = aligner(args.aligner)
+    program = extended(aligner(args.aligner), args.program)
     try:
         program.version()
     except Missing as error:
@@ -141,6 +144,7 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     scenario = plan(load(), program.need(program.index_bytes(given.index)), threads=args.threads).scenario(
         args.scenario
     )
+    launch.check_whole(program, scenario)
     _output(args, scenario, [*given.files, *program.index_paths(given.index)])
     work = launch.prepare(
         program,

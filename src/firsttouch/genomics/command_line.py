@@ -246,6 +246,68 @@ def _recognized(words: Sequence[str]) -> tuple[Aligner, int]:
 
 
 # ----------------------------------------------------------------------
+# Options for the aligner of `firsttouch run`
+
+#: What to use instead of an aligner's option, by its role.
+_INSTEAD = {
+    "threads": "use --threads, or the scenario",
+    "index": "use --index",
+    "single": "use --reads",
+    "mates1": "use --reads",
+    "mates2": "use --reads2",
+    "interleaved": "use --interleaved",
+    "bam": "use --reads with FASTQ",
+    "bam_pairs": "use --reads with FASTQ",
+    "fasta": "reads are FASTQ",
+    "batch": "use --batch-bases",
+    "output": "use -o",
+    "removes": "firsttouch places threads and index",
+    "large": "the files of the index say it",
+}
+
+
+def extended(aligner: Aligner, words: Sequence[str]) -> Aligner:
+    """Return *aligner* with the user's options *words* in its commands.
+
+    Its field *whole* says why it can then run as one instance only. Raises BadInput for words that are no options,
+    and for options that firsttouch itself gives the aligner.
+    """
+    if not words:
+        return aligner
+    syntax = aligner.command
+    if syntax is None or syntax.refused:
+        why = "runs several programs" if syntax else f"has no table [command] in {aligner.name}.toml"
+        raise BadInput(f"options behind --: {aligner.name} {why}, so its own options cannot be told apart")
+    # The index, a word that must come first, is not among the options.
+    arguments = divide(replace(syntax, operands=()), words, 0)
+    roles = _roles(replace(syntax, operands=()), arguments)
+    for argument, role in zip(arguments.items, roles, strict=True):
+        if not argument.name or argument.name in {"--", *syntax.types}:
+            if not arguments.unclear:
+                raise BadInput(f"'{(*argument.values, '--')[0]}' behind -- is not an option of {aligner.name}")
+        elif role in _INSTEAD:
+            raise BadInput(f"{argument.name} behind --: {_INSTEAD[role]}")
+        elif argument.name in syntax.of_script:
+            raise BadInput(
+                f"{argument.name} behind --: firsttouch runs no script, and the program does not know it"
+            )
+    whole = "; ".join(dict.fromkeys(_reasons(aligner, replace(syntax, needs={}), arguments, roles)))
+    own = tuple(word.replace("{", "{{").replace("}", "}}") for word in words)
+    single, paired = ((_inserted(syntax, steps[0], own),) for steps in (aligner.single, aligner.paired))
+    return replace(aligner, single=single, paired=paired, own=tuple(words), whole=whole)
+
+
+def _inserted(syntax: Syntax, template: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
+    """Return the template of a command with the words *own* behind its options, so that these count."""
+    at = len(template)
+    if not syntax.single_words:
+        items = divide(syntax, template, len(syntax.begins[0])).items
+        for argument in itertools.takewhile(lambda a: not a.name, reversed(items)):
+            at = argument.start
+    return (*template[:at], *own, *template[at:])
+
+
+# ----------------------------------------------------------------------
 # What the arguments mean
 
 

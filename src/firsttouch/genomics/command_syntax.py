@@ -46,7 +46,9 @@ def _table(required: Mapping[str, Any], optional: Mapping[str, Any]) -> dict[str
 SCHEMA: dict[str, Any] = _table(
     {"begins": _COMMANDS},
     dict.fromkeys(ROLES, _WORDS)
-    | dict.fromkeys(("refused", "short", "long", "words", "index_suffix", "index_folder", "program"), _WORD)
+    | dict.fromkeys(
+        ("refused", "short", "long", "script", "words", "index_suffix", "index_folder", "program"), _WORD
+    )
     | dict.fromkeys(("all_threads", "comma", "several", "units", "stdin", "dash_output", "pipe_on_stdin"), _TRUE)
     | {
         "begins_paired": _COMMANDS,
@@ -89,6 +91,7 @@ class Syntax:
     index_suffix: str
     index_folder: str
     program: str
+    of_script: frozenset[str]
     batch_thread: int
     flags: frozenset[str] = field(default_factory=frozenset)
 
@@ -122,6 +125,7 @@ def syntax(data: Mapping[str, Any]) -> Syntax:
         index_suffix=data.get("index_suffix", ""),
         index_folder=data.get("index_folder", ""),
         program=data.get("program", ""),
+        of_script=frozenset(_arity({"script": data.get("script", "")})),
         batch_thread=data.get("batch_thread", 0),
         flags=frozenset(key for key, value in data.items() if value is True),
     )
@@ -135,7 +139,7 @@ def _arity(data: Mapping[str, Any]) -> dict[str, int | None]:
         raise ValueError(f"short: '{short}' is not a list of letters, each with : for a value")
     for letter, colons in re.findall(r"([^:])(:{0,2})", short):
         arity[f"-{letter}"] = (0, 1, None)[len(colons)]
-    for key, dashes in (("long", "--"), ("words", "")):
+    for key, dashes in (("long", "--"), ("script", "--"), ("words", "")):
         for item in data.get(key, "").split():
             match = re.fullmatch(r"([^:]+)(:(\d?)|::)?", item)
             if not match:

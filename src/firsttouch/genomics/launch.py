@@ -11,7 +11,7 @@ import shlex
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -173,6 +173,12 @@ def check_dynamic(aligner: Aligner, mates: int) -> None:
         )
 
 
+def check_whole(aligner: Aligner, scenario: Scenario) -> None:
+    """Raise BadInput if the aligner's options do not allow the instances of *scenario*."""
+    if aligner.whole and scenario.instances > 1:
+        raise BadInput(f"{scenario.name}: {aligner.whole}: choose a scenario of one instance")
+
+
 def run(
     work: Work,
     scenario: Scenario,
@@ -282,7 +288,7 @@ def _surveyed(work: Work, parts: Sequence[Path], shares: Shares) -> Gathered:
     return alignments, sam.ByteRange(parts[0], 0, surveys[0].header_bytes), ranges
 
 
-def _survey(work: Work, number: int, file: Path, share: Iterable[feed.Part]) -> sam.Survey:
+def _survey(work: Work, number: int, file: Path, share: Sequence[feed.Part]) -> sam.Survey:
     """Survey one instance's output, and restore the order of its reads if the aligner does not keep it.
 
     Raises RunFailed if reads of its *share* are missing.
@@ -293,7 +299,10 @@ def _survey(work: Work, number: int, file: Path, share: Iterable[feed.Part]) -> 
             survey,
         )
 
-    share = list(share)
+    if work.aligner.whole:
+        # Its options may leave reads out, or write more than one record of a read.
+        result = survey(file)
+        return replace(result, ends=(result.size,) * len(share))
     wanted = [part.records * work.reads.mates for part in share]
     result = survey(file, wanted)
     if result.primary != sum(wanted):
@@ -377,7 +386,7 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
         better="lower",
         samples=tuple(r.seconds for r in results),
         parameters={
-            "aligner": work.aligner.name,
+            "aligner": work.aligner.label,
             "dataset": dataset,
             "scenario": scenario.name,
             "instances": scenario.instances,

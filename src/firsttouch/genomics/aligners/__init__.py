@@ -6,10 +6,11 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+import shlex
 import shutil
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,8 @@ class Aligner:
     *in_order*: the output keeps the order of the input with any number of threads. *same* is one of SAME. The
     output depends on where batches begin by the rule *batch* (without conditions: it does not). *instance_bytes*
     and *thread_bytes* are the memory of an instance and of each of its threads in addition to the index. *command*
-    is how users call it.
+    is how users call it. *own* are options that the user adds to the templates' (:func:`firsttouch.genomics
+    .command_line.extended`), and *whole* is why these allow one instance only (empty: any number).
     """
 
     name: str
@@ -184,7 +186,14 @@ class Aligner:
     batch: BatchRule
     instance_bytes: int
     thread_bytes: int
-    command: command_syntax.Syntax | None = None
+    command: command_syntax.Syntax | None = field(default=None, repr=False, hash=False)
+    own: tuple[str, ...] = ()
+    whole: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name with the user's own options, in records and reports: other options are other cases."""
+        return shlex.join([self.name, *self.own])
 
     def steps(self, mates: int) -> Steps:
         """Return the argv templates for single (1) or paired (2) reads, in the order in which they run."""
