@@ -118,6 +118,27 @@ def test_a_header_says_what_the_user_ran(header, expected):
     assert sam.describe_program(header, "", "2 x 1") == expected + b"\tDS:2 x 1\n"
 
 
+def test_a_header_has_one_first_line_and_keeps_the_users():
+    header = b"@SQ\tSN:a\tLN:1\n@HD\tVN:1.6\tGO:query\n@RG\tID:x\n@HD\tVN:1.0\n@PG\tID:bwa\tPN:bwa\n@CO\ttext\n"
+    described = sam.describe_program(header, "bwa mem", "")
+    assert described.splitlines() == [
+        b"@HD\tVN:1.6\tGO:query",
+        b"@SQ\tSN:a\tLN:1",
+        b"@RG\tID:x",
+        b"@PG\tID:bwa\tPN:bwa\tCL:bwa mem",
+        b"@CO\ttext",
+    ]
+
+
+def test_headers_of_instances_agree():
+    header = b"@SQ\tSN:a\tLN:1\n@RG\tID:x\n@PG\tID:0\n"
+    sam.check_same([header, header.replace(b"ID:0", b"ID:1")])
+    for other, names in ((b"@RG\tID:y", "'@RG\tID:x' and '@RG\tID:y'"), (b"", "'@RG\tID:x' and 'no such line'")):
+        with pytest.raises(RunFailed) as error:
+            sam.check_same([header, header, header.replace(b"@RG\tID:x", other)])
+        assert str(error.value) == f"the headers of instances 0 and 2 differ: {names}".replace("\t", "\\t")
+
+
 def test_what_a_pipe_gets(tmp_path):
     file = part(tmp_path, "a", HEADER, [line(n, 0) for n in range(5000)])
     survey = sam_stream.survey(file, [5000])
@@ -200,7 +221,7 @@ def test_parts_of_different_references(tmp_path, other, first):
     parts = [part(tmp_path, "a", HEADER, [line(0, 0)]), part(tmp_path, "b", other, [line(1, 0)])]
     if not first:
         parts.reverse()
-    with pytest.raises(RunFailed, match="aligned to other references than"):
+    with pytest.raises(RunFailed, match="aligned to other references or read groups than"):
         joined(tmp_path, parts, [[(0, 1)], [(1, 1)]])
 
 

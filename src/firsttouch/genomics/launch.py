@@ -271,7 +271,7 @@ def _recognized(work: Work, parts: Sequence[Path], shares: Shares) -> Gathered |
     if reference is None or reference.sums is None or len(parts) > 1 or not work.aligner.in_order:
         return None
     with parts[0].open("rb") as stream:
-        _, header_bytes, _ = sam.read_header(stream)
+        header_bytes = len(sam.read_header(stream))
     alignments = sam.ByteRange(parts[0], header_bytes, parts[0].stat().st_size)
     if reference.primary != wanted * work.reads.mates or sam.exact_sum([alignments]) != reference.sums.exact:
         return None

@@ -38,12 +38,12 @@ def is_header(line: bytes) -> bool:
 class Survey:
     """The contents of one SAM file.
 
-    *references* are its @SQ lines, *header_bytes* the length of its header, *primary* the number of primary
-    records (one per read), *mapped* how many of these are mapped. *ends* are the offsets at which the requested
-    shares end, or empty if there are fewer primary records.
+    *shared* are the lines of its header that all instances have in common, *header_bytes* is the header's length,
+    *primary* the number of primary records (one per read), *mapped* how many of these are mapped. *ends* are the
+    offsets at which the requested shares end, or empty if there are fewer primary records.
     """
 
-    references: tuple[bytes, ...]
+    shared: tuple[bytes, ...]
     header_bytes: int
     size: int
     primary: int
@@ -51,12 +51,10 @@ class Survey:
     ends: tuple[int, ...] = ()
 
 
-def read_header(stream: BinaryIO) -> tuple[tuple[bytes, ...], int, int]:
-    """Read the header; return its @SQ lines, its size in bytes and its number of lines."""
+def read_header(stream: BinaryIO) -> bytes:
+    """Read the header from the beginning of a file."""
     lines = list(itertools.takewhile(is_header, stream))
-    size = sum(map(len, lines))
-    stream.seek(size)
-    return tuple(line for line in lines if line.startswith(b"@SQ")), size, len(lines)
+    return b"".join(lines)
 
 
 # ----------------------------------------------------------------------
@@ -75,18 +73,38 @@ class ByteRange:
     end: int
 
 
+def shared_lines(header: bytes) -> tuple[bytes, ...]:
+    """Return the lines that all instances of a run have in common: references (@SQ) and read groups (@RG)."""
+    return tuple(line for line in header.splitlines() if line.startswith((b"@SQ\t", b"@RG\t")))
+
+
+def check_same(headers: Sequence[bytes]) -> None:
+    """Raise RunFailed if the *headers* of the instances have different references or read groups."""
+    first = shared_lines(headers[0])
+    for number, header in enumerate(headers[1:], 1):
+        if (other := shared_lines(header)) == first:
+            continue
+        pairs = itertools.zip_longest(first, other, fillvalue=b"no such line")
+        here, there = next((a, b) for a, b in pairs if a != b)
+        raise RunFailed(
+            f"the headers of instances 0 and {number} differ: {here.decode(errors='replace')!r} and "
+            f"{there.decode(errors='replace')!r}"
+        )
+
+
 def in_input_order(
     files: Sequence[Path], surveys: Sequence[Survey], shares: Sequence[Sequence[int]]
 ) -> list[ByteRange]:
     """Return the alignments of all *files* in input order.
 
     *shares* are the numbers of the parts of the input that each file holds, in its order; the surveys were made
-    with these parts' records. Raises RunFailed if the files have different references.
+    with these parts' records. Raises RunFailed if the files have different references or
+    read groups.
     """
     ranges = []
     for file, result, share in zip(files, surveys, shares, strict=True):
-        if result.references != surveys[0].references:
-            raise RunFailed(f"{file}: aligned to other references than {files[0]}")
+        if result.shared != surveys[0].shared:
+            raise RunFailed(f"{file}: aligned to other references or read groups than {files[0]}")
         starts = (result.header_bytes, *result.ends)
         ranges += [
             (number, ByteRange(file, start, end))
@@ -98,9 +116,13 @@ def in_input_order(
 def describe_program(header: bytes, command: str, note: str) -> bytes:
     """Return *header* with *command* (empty: none) and *note* in its last @PG line.
 
-    They replace the command line of the aligner, which names pipes that no longer exist.
+    They replace the command line of the aligner, which names pipes that no longer exist. A header without @PG gets
+    one. Of several @HD lines only the first remains, and it comes first. All other lines stay: ID, name and
+    version of the aligner, and the user's @RG and @CO.
     """
     lines = header.splitlines(keepends=True)
+    first = [line for line in lines if line.startswith(b"@HD\t")][:1]
+    lines = first + [line for line in lines if not line.startswith(b"@HD\t")]
     programs = [number for number, line in enumerate(lines) if line.startswith(b"@PG\t")]
     if programs:
         fields = lines.pop(programs[-1]).rstrip(b"\r\n").split(b"\t")

@@ -27,6 +27,7 @@ from firsttouch.genomics.sam import (
     Survey,
     is_header,
     is_primary,
+    shared_lines,
 )
 
 Ints = npt.NDArray[np.int64]
@@ -262,12 +263,11 @@ def survey(file: Path, shares: Sequence[int] = ()) -> Survey:
             tail.want(records)
         ends = [part.end for part in tail.look(ended=True)]
     header = tail.header or b""
-    references = tuple(line for line in header.splitlines(keepends=True) if line.startswith(b"@SQ"))
     if len(ends) != len(shares) or (shares and tail.primary != sum(shares)):
         ends = []
     # The last share has all that is left.
     whole = (*ends[:-1], tail.size) if ends else ()
-    return Survey(references, len(header), tail.size, tail.primary, tail.mapped, whole)
+    return Survey(shared_lines(header), len(header), tail.size, tail.primary, tail.mapped, whole)
 
 
 # ----------------------------------------------------------------------
