@@ -77,7 +77,7 @@ def test_alignments_of_the_reference_are_recognized(few, monkeypatch):
     work = prepare(prefix, files, BATCH)
     reference = launch.run(work, scenario(1), None, timeout=100).alignments
     longer = replace(reference, primary=reference.primary + 1)
-    other = replace(reference, mapped=0, sums=replace(reference.sums, exact="0"))
+    other = replace(reference, mapped=0, sums=reference.sums._replace(exact="0"))
     for wrong in (longer, other):
         assert launch.run(replace(work, reference=wrong), scenario(1), None, timeout=100).alignments == reference
     monkeypatch.setattr(launch, "_surveyed", None)

@@ -8,9 +8,8 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from firsttouch import paths
@@ -68,8 +67,7 @@ class _Interrupted(Exception):
     """A transfer stopped before its end; another attempt may continue it."""
 
 
-@dataclass(frozen=True)
-class _Version:
+class _Version(NamedTuple):
     """The version of a URL's content to which the bytes of a part belong."""
 
     url: str
@@ -144,7 +142,7 @@ def _receive(response: requests.Response, part: Path, version: _Version, size: i
     with part.open("r+b" if size else "wb") as file:
         file.seek(size)
         file.truncate()
-        write_json(version_path(part), asdict(version))
+        write_json(version_path(part), version._asdict())
         stop = version.total if version.limit else None
         while stop is None or size < stop:
             wanted = _CHUNK if stop is None else min(_CHUNK, stop - size)
@@ -161,7 +159,7 @@ def _receive(response: requests.Response, part: Path, version: _Version, size: i
             raise _Interrupted(f"the connection broke ({size} of {version.total} bytes)")
     if version.total is None:
         # The transfer coding marked the end, so the length is known now.
-        write_json(version_path(part), asdict(version) | {"total": size})
+        write_json(version_path(part), version._asdict() | {"total": size})
 
 
 def _check_status(response: requests.Response, url: str) -> None:
@@ -236,8 +234,7 @@ def _innermost(error: BaseException) -> str:
 _ROUNDED = 0.05
 
 
-@dataclass(frozen=True)
-class LocalDataset:
+class LocalDataset(NamedTuple):
     """A dataset in the store."""
 
     name: str
@@ -248,8 +245,7 @@ class LocalDataset:
     notes: tuple[str, ...] = ()  #: one line for each file without a published checksum
 
 
-@dataclass(frozen=True)
-class _Request:
+class _Request(NamedTuple):
     """A dataset with the options requested: its place in the store, its files and the facts expected of them."""
 
     dataset: Dataset

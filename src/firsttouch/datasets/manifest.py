@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from firsttouch import paths
@@ -65,8 +65,7 @@ _OPTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class DataFile:
+class DataFile(NamedTuple):
     """One file of a dataset as it lies in the store, decompressed."""
 
     role: str  #: "reference" or "reads"

@@ -12,9 +12,8 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.errors import BadInput, Missing, RunFailed
@@ -35,8 +34,7 @@ class Corrupt(Exception):
     """Unexpected bytes; the text is the reason, in one line."""
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """Facts of a file that was written."""
 
     digests: dict[str, str]  #: algorithm -> hex digest
@@ -218,8 +216,7 @@ class NoRoom(Missing):
     """The store's disk is full (exit 3)."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The folder of one dataset in the store."""
 
     folder: Path

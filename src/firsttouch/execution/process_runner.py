@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from firsttouch.errors import STOPPING, BadInput, ProgramFailed, RunFailed
 from firsttouch.execution import placement_check
@@ -34,8 +34,7 @@ LOOK_SHARE = 0.02
 UNSEEN_PAUSE = 0.1
 
 
-@dataclass(frozen=True)
-class Watching:
+class Watching(NamedTuple):
     """How running programs are sampled: *look* adds a sample of a process to what was observed of it so far.
 
     Sampling takes at most *share* (a fraction) of the time. Until a job's memory has been sampled, and all its

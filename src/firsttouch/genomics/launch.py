@@ -302,7 +302,7 @@ def _survey(work: Work, number: int, file: Path, share: Sequence[feed.Part]) -> 
     if work.aligner.whole:
         # Its options may leave reads out, or write more than one record of a read.
         result = survey(file)
-        return replace(result, ends=(result.size,) * len(share))
+        return result._replace(ends=(result.size,) * len(share))
     wanted = [part.records * work.reads.mates for part in share]
     result = survey(file, wanted)
     if result.primary != sum(wanted):

@@ -13,9 +13,8 @@ import os
 import re
 import select
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from firsttouch.errors import RunFailed
 
@@ -34,8 +33,7 @@ def is_header(line: bytes) -> bool:
     return line.startswith(b"@") and line[3:4] == b"\t"
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """The contents of one SAM file.
 
     *shared* are the lines of its header that all instances have in common, *header_bytes* is the header's length,
@@ -64,8 +62,7 @@ def read_header(stream: BinaryIO) -> bytes:
 _SENDFILE_BYTES = 1 << 30
 
 
-@dataclass(frozen=True)
-class ByteRange:
+class ByteRange(NamedTuple):
     """Bytes *start* to *end* - 1 of a file: a header, or the alignments of one part of the reads."""
 
     file: Path
@@ -194,8 +191,7 @@ _SINGLE_QUALITY = re.compile(rb"\tSM:i:(\d+)")
 _READ_BYTES = 4 << 20
 
 
-@dataclass(frozen=True)
-class Checksums:
+class Checksums(NamedTuple):
     """Two SHA-256 of the alignments in an output.
 
     *exact* covers every alignment line in order, without the header. *common* covers what all scenarios of an

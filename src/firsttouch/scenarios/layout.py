@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host.topology import Topology
@@ -16,8 +16,7 @@ from firsttouch.scenarios.numa_groups import Neighbours
 SCALING_EIGHTHS = (1, 2, 4, 6, 8)
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """The resources of one instance: PUs, best first, their NUMA nodes, and the NUMA nodes for its data."""
 
     pus: tuple[int, ...]

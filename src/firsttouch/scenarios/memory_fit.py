@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
@@ -16,8 +16,7 @@ from firsttouch.units import format_bytes
 KERNEL_SHARE = 0.05
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(NamedTuple):
     """Memory (bytes) that one instance needs: its copy of the index and the program's buffers."""
 
     index_bytes: int = 0
