@@ -189,6 +189,8 @@ _POSITION_TAGS = {b"XA:", b"SA:"}
 _SCORE = re.compile(rb"\tAS:i:(-?\d+)")
 _SINGLE_QUALITY = re.compile(rb"\tSM:i:(\d+)")
 _READ_BYTES = 4 << 20
+#: A block that is only hashed fits into the cache, and its memory is used again for the next one.
+_HASH_BYTES = 1 << 18
 
 
 class Checksums(NamedTuple):
@@ -280,24 +282,30 @@ def exact_sum(ranges: Iterable[ByteRange]) -> str:
     """Return the SHA-256 of the bytes in *ranges*."""
     digest = hashlib.sha256()
     for part in ranges:
-        for block in _read_lines(part):
+        for block in _read(part, _HASH_BYTES):
             digest.update(block)
     return digest.hexdigest()
 
 
+def _read(part: ByteRange, size: int) -> Iterator[bytes]:
+    """Yield a range in blocks of at most *size* bytes."""
+    left = part.end - part.start
+    with part.file.open("rb", buffering=0) as stream:
+        stream.seek(part.start)
+        while left and (block := stream.read(min(left, size))):
+            left -= len(block)
+            yield block
+
+
 def _read_lines(part: ByteRange) -> Iterator[bytes]:
     """Yield a range in blocks of whole lines."""
-    left = part.end - part.start
     rest = b""
-    with part.file.open("rb") as stream:
-        stream.seek(part.start)
-        while left and (block := stream.read(min(left, _READ_BYTES))):
-            left -= len(block)
-            end = block.rfind(b"\n") + 1
-            if end:
-                yield rest + block[:end]
-                rest = block[end:]
-            else:
-                rest += block
+    for block in _read(part, _READ_BYTES):
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield rest + block[:end]
+            rest = block[end:]
+        else:
+            rest += block
     if rest:
         yield rest
