@@ -101,13 +101,13 @@ def instance(text, threads=7):
             "snap-aligner paired idx a.fq.gz b.fq.gz -t 9 -s 50 1000 -C++ -b -o -sam -",
             [("a.fq.gz", "b.fq.gz")],
             *(9, 0),
-            "snap-aligner paired idx -pairedInterleavedFastq A -o -sam - -t 7 -s 50 1000 -C++ -b- -map-",
+            "snap-aligner paired idx -pairedInterleavedFastq A -t 7 -s 50 1000 -C++ -b- -map- -o -sam -",
         ),
         (
             r"snap-aligner single idx -fastq x y.fastq -o out.sam -R '@RG\tID:a' -t 3 -b-",
             [("x",), ("y.fastq",)],
             *(3, 0),
-            r"snap-aligner single idx -fastq A -o -sam - -R '@RG\tID:a' -t 7 -b- -map-",
+            r"snap-aligner single idx -fastq A -R '@RG\tID:a' -t 7 -b- -map- -o -sam -",
         ),
         (
             "gem-mapper -I g.gem --i1 a --i2 b -z -t 4 -v --sam-compact=false -F SAM -o o.sam",
@@ -123,7 +123,8 @@ def test_commands_of_pipelines(command, lanes, threads, bases, argv):
     assert list(parsed.lanes) == lanes
     assert (parsed.threads, parsed.batch.bases) == (threads, bases)
     assert instance(command) == argv
-    assert shlex.split(parsed.described()) == shlex.split(command) == parsed.unsplit(threads)
+    assert shlex.split(parsed.described()) == shlex.split(command) == list(parsed.words)
+    assert parsed.output or parsed.unsplit(threads) == list(parsed.words)
 
 
 def test_what_else_a_command_says():
@@ -139,10 +140,22 @@ def test_what_else_a_command_says():
     assert snap.threads == len(os.sched_getaffinity(0))
 
 
+def test_the_options_of_a_command_are_those_that_run_takes():
+    command = understood(r"bwa mem -Mt4 -R '@RG\tID:a' -o x.sam -- ref.fa a b")
+    assert command.own == ("-M", "-R", r"@RG\tID:a")
+    assert extended(aligners.aligner("bwa-mem"), command.own).own == command.own
+
+
 def test_another_number_of_threads_keeps_the_batches_of_the_command():
     command = understood("bwa mem -Yt 4 ref.fa a b")
     assert command.unsplit() == command.unsplit(4) == list(command.words)
     assert shlex.join(command.unsplit(16)) == "bwa mem -K 40000000 -Y -t 16 ref.fa a b"
+    assert shlex.join(understood("bwa mem -Mo out.sam ref.fa a").unsplit()) == "bwa mem -M ref.fa a"
+    assert shlex.join(understood("bowtie -S -x i a hits").unsplit(2)) == "bowtie -p 2 -S -x i a"
+    command = understood("snap-aligner single i a.fq -t 2 -o out.sam -x")
+    assert shlex.join(command.unsplit()) == "snap-aligner single i a.fq -t 2 -x -o -sam -"
+    # Its own file is that of a command that cannot be divided.
+    assert understood("snap-aligner single i a.fq -so -o out.bam").output is None
     assert shlex.join(understood("bowtie2 -x i -U a --no-unal").unsplit(3)) == "bowtie2 -p 3 -x i -U a --no-unal"
 
 
@@ -420,6 +433,6 @@ def test_any_words_are_understood_or_refused(words):
             command = parse([*begin, *words])
         except BadInput:
             continue
-        assert command.unsplit() == [*begin, *words]
+        assert command.output or command.unsplit() == [*begin, *words]
         if not command.whole:
             assert command.argv(threads=3, reads=PIPES[: command.pipes])

@@ -34,9 +34,10 @@ class UserCommand:
     it; None if it is unknown. *lanes* are the inputs, each one file, or two files with mates; "-" is the standard
     input. *interleaved*: mates follow each other in one file. *fasta*: the user says that reads are FASTA (None:
     their content says it). *threads* is the user's number, else the aligner's default. *batch* is how this command
-    divides its reads into batches. *output* is the file that the program itself would write, None for standard
-    output. *whole* says why it must run as one instance (:meth:`unsplit`), or is empty: its reads can be divided.
-    *roles* are the roles of its *arguments*, which begin at word *first*.
+    divides its reads into batches. *output* is the file that its SAM is for; None if it writes standard output, or
+    writes the file itself because it cannot be divided. *whole* says why it must run as one instance
+    (:meth:`unsplit`), or is empty: its reads can be divided. *roles* are the roles of its *arguments*, which begin
+    at word *first*.
     """
 
     aligner: Aligner
@@ -68,6 +69,12 @@ class UserCommand:
         """Whether an instance reads its reads, interleaved if paired, from standard input."""
         return "pipe_on_stdin" in self._syntax.flags
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The options that concern alignments, as :func:`extended` takes them."""
+        kept = [a for a, role in zip(self.arguments.items, self.roles, strict=True) if a.name and not role]
+        return tuple(word for argument in kept for word in argument.alone(self._syntax.arity) if word != "--")
+
     def described(self) -> str:
         """Return the command as it is typed into a shell."""
         return shlex.join(self.words)
@@ -93,14 +100,25 @@ class UserCommand:
             elif role in {"output", "removes", "large", "bam_pairs"}:
                 replaced[number] = []
         given = {argument.name for argument in self.arguments.items}
-        further = self._absent(threads) + [word for word in self._syntax.adds if word not in given] + inputs
+        further = self._absent(threads) + [word for word in self._syntax.adds if word not in given]
+        further += [*self._syntax.stdout, *inputs]
         return self._joined(self._program(), replaced, further)
 
     def unsplit(self, threads: int | None = None) -> list[str]:
-        """Return the user's argv; with *threads* in place of the user's number, the batches stay the same."""
-        if threads is None or threads == self.threads or not self._syntax.roles.get("threads"):
+        """Return the argv of the command as it is, but with SAM on standard output instead of in *output*.
+
+        With *threads* in place of the user's number, the batches stay the same.
+        """
+        replaced: dict[int, list[str]] = {}
+        further: list[str] = []
+        if threads not in {None, self.threads} and self._syntax.roles.get("threads"):
+            replaced, further = self._numbers(threads or 1), self._absent(threads or 1)
+        if self.output is not None:
+            replaced |= {number: [] for number, role in enumerate(self.roles) if role == "output"}
+            further += self._syntax.stdout
+        if not replaced and not further:
             return list(self.words)
-        return self._joined(self.words[: self.first], self._numbers(threads), self._absent(threads))
+        return self._joined(self.words[: self.first], replaced, further)
 
     # ------------------------------------------------------------------
 
@@ -181,7 +199,7 @@ def parse(words: Sequence[str]) -> UserCommand:
     lanes, interleaved, odd_lanes = _lanes(syntax, arguments, roles)
     reasons = [*_reasons(aligner, syntax, arguments, roles), *odd, *odd_batch, *odd_lanes]
     named = [a.values[-1] for a, role in zip(arguments.items, roles, strict=True) if role == "index"]
-    output = _output(syntax, arguments, roles)
+    output = None if reasons else _output(syntax, arguments, roles)
     if not reasons:
         sam = syntax.roles.get("sam", ())
         if sam and "sam" not in roles:
@@ -293,7 +311,9 @@ def extended(aligner: Aligner, words: Sequence[str]) -> Aligner:
             )
     whole = "; ".join(dict.fromkeys(_reasons(aligner, replace(syntax, needs={}), arguments, roles)))
     own = tuple(word.replace("{", "{{").replace("}", "}}") for word in words)
-    single, paired = ((_inserted(syntax, steps[0], own),) for steps in (aligner.single, aligner.paired))
+    single, paired = (
+        tuple(_inserted(syntax, step, own) for step in steps) for steps in (aligner.single, aligner.paired)
+    )
     return replace(aligner, single=single, paired=paired, own=tuple(words), whole=whole)
 
 

@@ -57,6 +57,7 @@ SCHEMA: dict[str, Any] = _table(
         "index_variants": _WORDS,
         "batch_thread": {"type": "integer", "minimum": 1},
         "adds": _WORDS,
+        "stdout": _WORDS,
         "pipes": _table({"single": _WORDS, "paired": _WORDS}, {"interleaved": _WORDS}),
         "whole": _REASONS,
         "needs": _REASONS,
@@ -83,6 +84,7 @@ class Syntax:
     types: Mapping[str, str]
     roles: Mapping[str, tuple[str, ...]]
     adds: tuple[str, ...]
+    stdout: tuple[str, ...]
     pipes: Mapping[str, tuple[str, ...]]
     whole: Mapping[str, str]
     needs: Mapping[str, tuple[str, ...]]
@@ -117,6 +119,7 @@ def syntax(data: Mapping[str, Any]) -> Syntax:
         types=data.get("types", {}),
         roles={role: tuple(data[role]) for role in ROLES if role in data},
         adds=tuple(data.get("adds", ())),
+        stdout=tuple(data.get("stdout", ())),
         pipes={way: tuple(words) for way, words in data.get("pipes", {}).items()},
         whole={option: reason for reason, options in data.get("whole", {}).items() for option in options.split()},
         needs={reason: tuple(options.split()) for reason, options in data.get("needs", {}).items()},
