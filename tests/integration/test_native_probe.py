@@ -92,6 +92,13 @@ def test_topology_agrees_with_the_xml_that_python_reads(run):
         assert nodes[node.index]["data"] == (node.index in HOST.memory_nodes)
 
 
+def test_no_device_is_looked_for(run):
+    """A virtual machine has a block device or a network card; reading PCI devices took most of the time."""
+    shown = run("topology", "--xml").stdout
+    assert 'type="PU"' in shown
+    assert not any(f'type="{kind}"' in shown for kind in ("Bridge", "PCIDev", "OSDev"))
+
+
 @pytest.mark.parametrize("option", ["--json", "--xml"])
 def test_a_machine_that_hwloc_makes_up_is_refused(native_probe, option):
     environment = {**os.environ, "HWLOC_SYNTHETIC": "numa:2 pu:2"}
