@@ -87,12 +87,15 @@ def test_parts_of_a_growing_file(tmp_path, block, *, reads, cuts, names, moments
     cuts=st.lists(st.integers(0, 10), max_size=3),
     names=st.sampled_from((1, 99)),
     mates=st.sampled_from((1, 2)),
+    apart=st.booleans(),
     moments=st.lists(st.integers(0, 1 << 30), max_size=8),
     rng=st.randoms(use_true_random=False),
 )
 @EASY
-def test_the_order_of_the_reads_is_restored(tmp_path, block, *, templates, cuts, names, mates, moments, rng):
-    """Templates come in any order, each with all its lines; mates in any order, and with /1 and /2 or without."""
+def test_the_order_of_the_reads_is_restored(
+    tmp_path, block, *, templates, cuts, names, mates, apart, moments, rng
+):
+    """Templates come in any order, mates in any order or far apart, and with /1 and /2 or without."""
     wanted, written = [], []
     for number, more in enumerate(templates):
         lines = []
@@ -103,10 +106,9 @@ def test_the_order_of_the_reads_is_restored(tmp_path, block, *, templates, cuts,
             lines.append([line(name, flag, tag), *(line(name, flag | extra, tag) for extra in more)])
         wanted.append(b"".join(itertools.chain(*lines)))
         rng.shuffle(lines)
-        written.append(b"".join(itertools.chain(*lines)))
-    order = [*range(len(templates))]
+        written += [b"".join(of_mate) for of_mate in lines] if apart else [b"".join(itertools.chain(*lines))]
     if names > 1:
-        rng.shuffle(order)
+        rng.shuffle(written)
     cuts = [0, *sorted(min(cut, len(wanted)) for cut in cuts), len(wanted)]
     file, restored = tmp_path / "out.sam", tmp_path / "restored.sam"
     file.write_bytes(b"")
@@ -114,7 +116,7 @@ def test_the_order_of_the_reads_is_restored(tmp_path, block, *, templates, cuts,
         for begin, end in itertools.pairwise(cuts):
             tail.want(f"r{number % names}".encode() for number in range(begin, end))
         looks = []
-        grow(file, HEADER + b"".join(written[n] for n in order), moments, lambda: looks.append(tail.look()))
+        grow(file, HEADER + b"".join(written), moments, lambda: looks.append(tail.look()))
         ranges = [*itertools.chain(*looks), *tail.finish()]
         assert (tail.primary, tail.pending) == (len(templates) * mates, 0)
     texts = [b"".join(wanted[begin:end]) for begin, end in itertools.pairwise(cuts)]

@@ -8,9 +8,9 @@ finished file. Outputs are large, so numpy works on blocks of bytes instead of l
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -41,27 +41,40 @@ _LONGEST_NAME = 1 << 10
 _SLACK = _LONGEST_NAME + 8
 #: Tabs in a record, which has at least eleven fields.
 _TABS = 10
-_TAB, _NEWLINE, _ZERO = 9, 10, 48
+_TAB, _NEWLINE, _SLASH, _ZERO = 9, 10, 47, 48
 #: Digits of the largest flag, 65,535.
 _FLAG_DIGITS = 5
+
+
+#: So many names of wanted templates are compared at a time.
+_NAMES = 1 << 12
 
 
 class _Block(NamedTuple):
     """Whole alignment lines: their bytes, the offset of these in the file, where each line starts, and its flag.
 
-    *starts* has the end of the last line as well. *data* is valid until the next block is read.
+    *starts* has the end of the last line as well, *name_ends* where each name ends. *data* is valid until the next
+    block is read.
     """
 
     data: memoryview
     offset: int
     starts: Ints
+    name_ends: Ints
     flags: Ints
 
     def name(self, line: int) -> bytes:
         """Return the name of the read of a line."""
-        start = int(self.starts[line])
-        text = bytes(self.data[start : start + _LONGEST_NAME])
-        return text[: text.index(b"\t")]
+        return bytes(self.data[int(self.starts[line]) : int(self.name_ends[line])])
+
+    def template_names(self) -> list[bytes]:
+        """Return the name of the template of each line."""
+        text, ends = bytes(self.data), self.name_ends
+        names = [text[begin:end] for begin, end in zip(self.starts.tolist(), ends.tolist(), strict=False)]
+        data = np.frombuffer(text, np.uint8)
+        if (data[np.maximum(ends - 2, 0)] == _SLASH).any():
+            names = [template_name(name) for name in names]
+        return names
 
 
 class _GrowingSam:
@@ -139,7 +152,8 @@ class _GrowingSam:
         lines = starts[:-1]
         # The narrowest integers are several times faster. Counts that wrap (at 256) are repeated below.
         tabs = np.add.reduceat((data == _TAB).view(np.uint8), lines, dtype=np.uint8)
-        flags, valid = _read_numbers(whole, _after_names(whole, lines))
+        fields = _after_names(whole, lines)
+        flags, valid = _read_numbers(whole, fields)
         for at in np.flatnonzero(~(valid & (tabs >= _TABS))):
             line = bytes(data[starts[at] : starts[at + 1]])
             if not valid[at] or line.count(b"\t") < _TABS:
@@ -148,7 +162,7 @@ class _GrowingSam:
         self.primary += int(primaries.sum())
         self.mapped += int((primaries & ((flags & UNMAPPED) == 0)).sum())
         self._lines += len(flags)
-        return _Block(memoryview(self._buffer)[first:end], self._offset + first, starts, flags)
+        return _Block(memoryview(self._buffer)[first:end], self._offset + first, starts, fields - 1, flags)
 
     def _not_sam(self, line: int, text: bytes, why: str = "") -> RunFailed:
         return RunFailed(f"{self.file}:{self._lines + line + 1}: not a SAM record{why}: {text[:60]!r}")
@@ -274,12 +288,65 @@ def survey(file: Path, shares: Sequence[int] = ()) -> Survey:
 # Restoring the order of the reads
 
 
-@dataclass
-class _Template:
-    """The lines of one read or pair with their flags; *primary* of them are primary records."""
+class _Lines(NamedTuple):
+    """Lines in *text*: where each starts (and the last one ends), its flag, and the name of its template."""
 
-    primary: int = 0
-    lines: list[tuple[int, bytes]] = field(default_factory=list)
+    text: bytes
+    starts: Ints
+    flags: Ints
+    names: list[bytes]
+
+    def from_line(self, line: int) -> _Lines:
+        """Return the lines from number *line* on."""
+        at = int(self.starts[line])
+        return _Lines(self.text[at:], self.starts[line:] - at, self.flags[line:], self.names[line:])
+
+    def followed_by(self, block: _Block) -> _Lines:
+        """Return these lines and those of *block*."""
+        starts = np.concatenate((self.starts[:-1], block.starts + len(self.text)))
+        flags = np.concatenate((self.flags, block.flags))
+        return _Lines(self.text + bytes(block.data), starts, flags, self.names + block.template_names())
+
+
+_NO_LINES = _Lines(b"", np.zeros(1, np.int64), np.zeros(0, np.int64), [])
+
+
+class _Templates:
+    """Complete templates in *text*: their names, and where each begins (and the last one ends)."""
+
+    def __init__(self, text: bytes, names: list[bytes], starts: list[int]) -> None:
+        self.left = len(names)
+        self._text, self._names, self._starts = text, names, starts
+        self._taken = bytearray(len(names))
+        self._index: dict[bytes, int] | None = None
+
+    def find(self, name: bytes) -> int:
+        """Return the position of the first template of that name which was not taken, or -1."""
+        if self._index is None:
+            self._index = dict(zip(reversed(self._names), range(len(self._names) - 1, -1, -1), strict=True))
+        at = self._index.get(name, -1)
+        while at >= 0 and (self._taken[at] or self._names[at] != name):
+            at = at + 1 if at + 1 < len(self._names) else -1
+        return at
+
+    def take(self, at: int, wanted: list[bytes], first: int) -> tuple[bytes, int]:
+        """Return text and number of the templates from *at* on that are *wanted* from *first* on, in order."""
+        count, step = 1, 16
+        while True:
+            step = min(step, len(self._names) - at - count, len(wanted) - first - count)
+            ours = self._names[at + count : at + count + step]
+            others = wanted[first + count : first + count + step]
+            free = self._taken.find(1, at + count, at + count + step)
+            if step == 0 or ours != others or free >= 0:
+                break
+            count, step = count + step, step * 4
+        for our, other in zip(ours, others, strict=True):
+            if our != other or self._taken[at + count]:
+                break
+            count += 1
+        self._taken[at : at + count] = b"\1" * count
+        self.left -= count
+        return self._text[self._starts[at] : self._starts[at + count]], count
 
 
 class OrderedTail(_GrowingSam):
@@ -289,7 +356,8 @@ class OrderedTail(_GrowingSam):
     ranges are those of another file, *restored*, which gets the header and the alignments in the order of the
     names: mate 1 first, and the primary record before other records of a mate. What was read of the SAM file
     itself, up to *size*, is not needed any more. Records that come early are kept in memory, which grows with the
-    distance between the program's threads.
+    distance between the program's threads. Their order is expected to be that of the names for some templates at a
+    time, which are then handled together.
     """
 
     def __init__(self, file: Path, restored: Path, mates: int) -> None:
@@ -297,13 +365,18 @@ class OrderedTail(_GrowingSam):
         super().__init__(file)
         self._mates, self._restored = mates, restored
         self._out = restored.open("wb", buffering=BLOCK_BYTES)
-        self._parts: deque[Iterator[bytes]] = deque()
-        #: The template that is written next.
-        self._name: bytes | None = None
         self._begin = 0
-        self._waiting: dict[bytes, deque[_Template]] = {}
-        #: The template of the last line: the next line may belong to it, too.
-        self._last: _Template | None = None
+        self._parts: deque[Iterator[bytes]] = deque()
+        #: Some names of the first part, and how many of these templates were written.
+        self._names: list[bytes] = []
+        self._written = 0
+        self._templates: list[_Templates] = []
+        #: The lines of the last template: the next line may belong to it, too.
+        self._last = _NO_LINES
+        #: Lines of incomplete templates, if the lines of a template do not follow each other.
+        self._scattered: dict[bytes, list[tuple[int, bytes]]] = {}
+        #: The template of the last of these lines.
+        self._last_scattered = b""
 
     def close(self) -> None:
         """Close both files."""
@@ -326,10 +399,10 @@ class OrderedTail(_GrowingSam):
         """
         ranges: list[ByteRange] = []
         for block in self._blocks(ended=ended):
-            self._remember(block)
+            self._take(self._last.followed_by(block), ended=False)
             self._write(ranges)
         if ended:
-            self._last = None
+            self._take(self._last, ended=True)
         self._write(ranges)
         self._out.flush()
         return ranges
@@ -340,26 +413,66 @@ class OrderedTail(_GrowingSam):
         Raises RunFailed as :meth:`look` does, for a read that lacks records, and for records of other reads.
         """
         ranges = self.look(ended=True)
-        if self._name is not None:
-            read = self._name.decode(errors="replace")
+        if self._parts:
+            read = self._names[self._written].decode(errors="replace")
             raise RunFailed(f"{self.file}: read {read} has no record, or too few")
-        if self._waiting:
+        if self._templates or self._scattered:
             raise RunFailed(f"{self.file}: has records of reads that it was not given")
         return ranges
 
-    def _remember(self, block: _Block) -> None:
-        """Add the lines of *block* to their templates."""
-        text, starts = bytes(block.data), block.starts.tolist()
-        for start, end, flag in zip(starts[:-1], starts[1:], block.flags.tolist(), strict=True):
-            name = template_name(text[start : text.index(b"\t", start)])
-            primary = is_primary(flag)
-            queue = self._waiting.setdefault(name, deque())
-            # Primary records separate reads of the same name.
-            if not queue or (primary and queue[-1].primary == self._mates):
-                queue.append(_Template())
-            self._last = queue[-1]
-            self._last.primary += primary
-            self._last.lines.append((flag, text[start:end]))
+    def _take(self, lines: _Lines, *, ended: bool) -> None:
+        """Add the complete templates in *lines*, and keep the last one unless the file has *ended*."""
+        self._last = _NO_LINES
+        if self._scattered or not lines.names:
+            self._collect(lines, ended=ended)
+            return
+        primaries = (lines.flags & SECONDARY_OR_SUPPLEMENTARY) == 0
+        # Primary records separate templates, also those of the same name.
+        numbers = (np.cumsum(primaries) - 1) // self._mates
+        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        names = [lines.names[line] for line in firsts.tolist()]
+        together = primaries[0] and lines.names == [names[number] for number in numbers.tolist()]
+        if not together or (ended and primaries.sum() % self._mates):
+            self._collect(lines, ended=ended)
+            return
+        if not ended:
+            self._last = lines.from_line(int(firsts[-1]))
+            names.pop()
+        if names:
+            starts = lines.starts[[*firsts, -1] if ended else firsts]
+            self._templates.append(_Templates(self._arranged(lines, numbers, primaries), names, starts.tolist()))
+
+    def _arranged(self, lines: _Lines, numbers: Ints, primaries: npt.NDArray[np.bool_]) -> bytes:
+        """Return the text of *lines* with the lines of each template in their order; *numbers* count templates."""
+        ranks = 2 * ((lines.flags & LAST_OF_PAIR) > 0) + ~primaries
+        order = np.lexsort((ranks, numbers))
+        if (np.diff(order) > 0).all():
+            return lines.text
+        begins, ends = lines.starts[:-1][order].tolist(), lines.starts[1:][order].tolist()
+        return b"".join([lines.text[begin:end] for begin, end in zip(begins, ends, strict=True)])
+
+    def _collect(self, lines: _Lines, *, ended: bool) -> None:
+        """Add *lines* one by one to their templates, the lines of which may lie apart."""
+        before, bounds = self._last_scattered, lines.starts.tolist()
+        for begin, end, flag, name in zip(bounds, bounds[1:], lines.flags.tolist(), lines.names, strict=False):
+            if before != name or is_primary(flag):
+                self._complete(before)
+            self._scattered.setdefault(name, []).append((flag, lines.text[begin:end]))
+            before = name
+        self._last_scattered = before
+        if ended:
+            self._complete(before)
+        elif [*self._scattered] == [before]:
+            flags, texts = zip(*self._scattered.pop(before), strict=True)
+            starts = np.cumsum([0, *map(len, texts)])
+            self._last = _Lines(b"".join(texts), starts, np.array(flags), [before] * len(flags))
+
+    def _complete(self, name: bytes) -> None:
+        """Add the scattered template of that name if all its primary records are there."""
+        lines = self._scattered.get(name, [])
+        if sum(is_primary(flag) for flag, _ in lines) == self._mates:
+            text = b"".join(line for _, line in sorted(self._scattered.pop(name), key=_rank))
+            self._templates.append(_Templates(text, [name], [0, len(text)]))
 
     def _write(self, ranges: list[ByteRange]) -> None:
         """Write the templates whose turn it is, and add the parts that end with them to *ranges*."""
@@ -368,20 +481,24 @@ class OrderedTail(_GrowingSam):
         if self._begin == 0:
             self._begin = self._out.write(self.header)
         while self._parts:
-            self._name = self._name or next(self._parts[0], None)
-            if self._name is None:
+            if self._written == len(self._names):
+                self._names, self._written = list(itertools.islice(self._parts[0], _NAMES)), 0
+            if not self._names:
                 self._parts.popleft()
                 end = self._out.tell()
                 ranges.append(ByteRange(self._restored, self._begin, end))
                 self._begin = end
                 continue
-            queue = self._waiting.get(self._name)
-            if not queue or queue[0].primary < self._mates or queue[0] is self._last:
+            name = self._names[self._written]
+            places = ((templates, templates.find(name)) for templates in self._templates)
+            templates, at = next((place for place in places if place[1] >= 0), (None, -1))
+            if templates is None:
                 return
-            self._out.writelines(line for _, line in sorted(queue.popleft().lines, key=_rank))
-            if not queue:
-                del self._waiting[self._name]
-            self._name = None
+            text, count = templates.take(at, self._names, self._written)
+            self._out.write(text)
+            self._written += count
+            if not templates.left:
+                self._templates.remove(templates)
 
 
 def _rank(line: tuple[int, bytes]) -> tuple[bool, bool]:
