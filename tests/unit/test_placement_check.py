@@ -10,7 +10,7 @@ import time
 import pytest
 
 from firsttouch.execution import placement_check
-from firsttouch.execution.placement_check import Observed, family, look, verify
+from firsttouch.execution.placement_check import IF_PARENT_LIVES, Observed, family, look, verify
 from firsttouch.scenarios.placement import Placement
 
 pytestmark = pytest.mark.unit
@@ -163,6 +163,7 @@ def proc(tmp_path):
             (task / "status").write_text(STATUS.format(name=comm, state=state, peak=peak, pus=pus))
             (task / "children").write_text("".join(f"{c} " for c in children) if number == 0 else "")
         (folder / "comm").write_text(comm + "\n")
+        (folder / "cmdline").write_text(comm + "\0")
         (folder / "status").write_text(STATUS.format(name=comm, state="R", peak=peak, pus="0"))
         (folder / "numa_maps").write_text(maps)
         return tmp_path
@@ -248,6 +249,22 @@ def test_what_sets_the_placement_up_is_not_yet_the_program(proc, comm):
     what = Observed()
     look(100, what, proc(100, comm, [("0", "R")], PAGE.format(mode="default", n=5, node=0, kb=4)))
     assert what == Observed()
+
+
+def test_the_shell_that_looks_after_its_parent_is_not_yet_the_program(proc):
+    pages = PAGE.format(mode="default", n=5, node=0, kb=4)
+    root = proc(100, "sh", [("0", "R")], pages)
+    cmdline = root / "100" / "cmdline"
+    cmdline.write_text(
+        "\0".join(["/bin/sh", "-c", IF_PARENT_LIVES, "7", "numactl", "--membind=0", "--", "bwa", ""])
+    )
+    shell = Observed()
+    look(100, shell, root)
+    assert shell == Observed()
+    cmdline.write_text("/bin/sh\0run.sh\0")
+    script = Observed()
+    look(100, script, root)
+    assert script.pages == {0: 5}
 
 
 def test_dead_threads_do_not_count(proc):

@@ -28,6 +28,10 @@ HUGE_PAGE = 512
 FEW_PAGES = 1024
 
 
+#: Becomes the program that is placed, unless the parent process died before setpriv had asked for its signal.
+IF_PARENT_LIVES = 'test "$PPID" = "$0" && exec "$@"'
+
+
 class _Sample(NamedTuple):
     pages: int
     threads: int
@@ -169,9 +173,12 @@ def _online(proc: Path) -> frozenset[int]:
 
 
 def _starting(pid: int, proc: Path) -> bool:
-    """Return whether *pid* is still numactl or setpriv, which become the program after setting its placement."""
+    """Return whether *pid* is still a program of the launcher, which becomes the placed program."""
+    process = proc / str(pid)
     try:
-        return (proc / str(pid) / "comm").read_text().strip() in {"setpriv", "numactl"}
+        if (name := (process / "comm").read_text().strip()) in {"setpriv", "numactl"}:
+            return True
+        return name == "sh" and IF_PARENT_LIVES.encode() in (process / "cmdline").read_bytes().split(b"\0")
     except OSError:
         return True
 

@@ -144,8 +144,6 @@ def _last_words(job: Job) -> str:
     return f": {last_lines(job.stderr) or 'it printed nothing'}"
 
 
-#: Becomes the program, unless the parent process died before setpriv had asked for the signal.
-_IF_PARENT_LIVES = 'test "$PPID" = "$0" && exec "$@"'
 
 
 def guarded(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:
@@ -155,7 +153,7 @@ def guarded(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:
     """
     if shutil.which("setpriv") is None:
         return [*argv]
-    checked = ["/bin/sh", "-c", _IF_PARENT_LIVES, str(os.getpid())] if by_this_process else []
+    checked = ["/bin/sh", "-c", placement_check.IF_PARENT_LIVES, str(os.getpid())] if by_this_process else []
     return ["setpriv", "--pdeathsig", "KILL", "--", *checked, *argv]
 
 
