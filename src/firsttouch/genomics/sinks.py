@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -325,7 +326,10 @@ class Sink:
         argvs = output.commands(self._data, self._index, self._scratch, sort_bytes)
         self.fd = self._open_end()
         if argvs:
-            self._start(argvs)
+            # The kernel kills a program when the thread that started it ends.
+            starter = ThreadPoolExecutor(1, thread_name_prefix="sink")
+            self._stack.callback(starter.shutdown)
+            starter.submit(self._start, argvs).result()
         self.write(header)
 
     def write(self, data: bytes | memoryview) -> None:
