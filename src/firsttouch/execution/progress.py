@@ -45,6 +45,14 @@ def live(text: str) -> None:
     print(f"{_ERASE}{_live}", end="", file=sys.stderr, flush=True)
 
 
+def time_left(seconds: float) -> str:
+    """Return an estimate in words, such as "about 12 min left"."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"about {seconds / size:.0f} {unit} left"
+    return f"about {seconds:.0f} s left"
+
+
 class Steps:
     """Counts the steps of a long command and estimates the time left; as a context it removes the live line."""
 
@@ -68,11 +76,7 @@ class Steps:
     def _time_left(self) -> str:
         if not (self._seconds and self._left):
             return ""
-        seconds = sorted(self._seconds)[len(self._seconds) // 2] * self._left  # the median
-        for size, unit in ((3600, "h"), (60, "min")):
-            if seconds >= 1.5 * size:
-                return f", about {seconds / size:.0f} {unit} left"
-        return f", about {seconds:.0f} s left"
+        return f", {time_left(sorted(self._seconds)[len(self._seconds) // 2] * self._left)}"  # by the median
 
     def __enter__(self) -> Steps:
         return self
