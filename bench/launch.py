@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost of launching: CPU time of ``firsttouch run`` and all its processes over that of the plain aligner.
+"""Cost of launching: CPU time of ``firsttouch run`` and ``align`` with all processes over the plain aligner's.
 
 Method. The pairs of a dataset, repeated REPEAT times, are aligned with BWA-MEM by (1) the plain program with a
-thread per PU, and ``firsttouch run 1Inst_Original``; (2) two plain programs at once with one thread and half of
-the pairs each, and ``firsttouch run 2Inst_Original_1t``. They run in turn in ROUNDS rounds, with output files in
-the same folder and batches of the same size. CPU time is the user and system time of all processes, so it includes
-Python's start-up, the inspection of the reads, feeding, watching and joining. Ratios compare times of the same
-round.
+thread per PU, ``firsttouch run 1Inst_Original`` and ``firsttouch align 1Inst_Original``; (2) two plain programs at
+once with one thread and half of the pairs each, and the same two commands with ``2Inst_Original_1t``. They run in
+turn in ROUNDS rounds, with output files in the same folder and batches of the same size. CPU time is the user and
+system time of all processes, so it includes Python's start-up, the inspection of the reads, feeding, watching and
+joining. Ratios compare times of the same round.
 
 An aligner's own CPU time varies by several percent between runs if others use the host. Therefore the launcher's
 time is also stated alone: that of all processes minus that of the instances, as a share of the latter. The reads
@@ -69,13 +69,16 @@ def plain(prefix: Path, shares: Sequence[Sequence[Path]], threads: int, folder: 
         sys.exit("the plain aligner failed")
 
 
-def ours(prefix: Path, scenario: str, files: Sequence[Path], folder: Path) -> None:
-    """Run one scenario; its JSON record goes to ours.json in *folder*."""
-    argv = [FIRSTTOUCH, "run", scenario, "--aligner", BWA.name, "--index", str(prefix)]
-    argv += ["--reads", str(files[0]), "--reads2", str(files[1]), "--batch-bases", str(BATCH_BASES)]
-    done = subprocess.run(
-        [*argv, "--json", "-o", str(folder / "ours.sam")], capture_output=True, text=True, check=False
-    )
+def ours(command: str, prefix: Path, scenario: str, files: Sequence[Path], folder: Path) -> None:
+    """Run one scenario with `firsttouch run` or `align`; its JSON document goes to ours.json in *folder*."""
+    argv = [FIRSTTOUCH, command, scenario, "--json", "-o", str(folder / "ours.sam")]
+    if command == "run":
+        argv += ["--aligner", BWA.name, "--index", str(prefix), "--batch-bases", str(BATCH_BASES)]
+        argv += ["--reads", str(files[0]), "--reads2", str(files[1])]
+    else:
+        pus = str(len(os.sched_getaffinity(0)))
+        argv += ["--", "bwa", "mem", "-v", "1", "-t", pus, "-K", str(BATCH_BASES), str(prefix), *map(str, files)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)
     (folder / "ours.json").write_text(done.stdout, encoding="utf-8")
@@ -100,7 +103,7 @@ def main() -> None:
     prefix = aligners.built(BWA, data.reference, paths.data() / "index")
     pus = len(os.sched_getaffinity(0))
     two = plan(load(), BWA.need(BWA.index_bytes(prefix))).scenario("2Inst_Original_1t").name
-    cases: dict[str, list[tuple[float, float, float]]] = {"1Inst_Original": [], two: []}
+    cases: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     with tempfile.TemporaryDirectory(prefix="firsttouch-bench-") as name:
         folder = Path(name)
         whole = [repeated(f, args.repeat, folder / f.name) for f in data.reads]
@@ -108,24 +111,37 @@ def main() -> None:
         for number in range(args.rounds):
             for scenario, shares, threads in (("1Inst_Original", [whole], pus), (two, [half, half], 1)):
                 by_hand = spent(lambda s=shares, t=threads: plain(prefix, s, t, folder))  # type: ignore[misc]
-                launched = spent(lambda s=scenario: ours(prefix, s, whole, folder))  # type: ignore[misc]
-                record = json.loads((folder / "ours.json").read_text(encoding="utf-8"))
-                launcher = launched - record["parameters"]["cpu_seconds"]
-                cases[scenario].append((by_hand, launched, launcher))
-                print(
-                    f"  round {number + 1}/{args.rounds}: {scenario} {launched:.2f} s, plain {by_hand:.2f} s",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                for command in ("run", "align"):
+                    launched = spent(lambda c=command, s=scenario: ours(c, prefix, s, whole, folder))  # type: ignore[misc]
+                    document = json.loads((folder / "ours.json").read_text(encoding="utf-8"))
+                    aligners_own = document.get("parameters", document)["cpu_seconds"]
+                    cases.setdefault((command, scenario), []).append((by_hand, launched, launched - aligners_own))
+                    print(
+                        f"  round {number + 1}/{args.rounds}: {command} {scenario} {launched:.2f} s, "
+                        f"plain {by_hand:.2f} s",
+                        file=sys.stderr,
+                        flush=True,
+                    )
     rows = []
-    for scenario, rounds in cases.items():
+    for (command, scenario), rounds in cases.items():
         ratios = [launched / by_hand for by_hand, launched, _ in rounds]
         shares = [launcher / (launched - launcher) for _, launched, launcher in rounds]
         middle = [statistics.median(column) for column in zip(*rounds, strict=True)]
         spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
-        rows.append((scenario, *middle, f"{statistics.median(shares):.1%}", statistics.median(ratios), spread))
-    print(f"{args.dataset}: {record['parameters']['reads'] // 2} pairs, {args.rounds} rounds")
-    heads = ("scenario", "plain, CPU s", "firsttouch, CPU s", "launcher, CPU s", "its share", "ratio", "range")
+        rows.append(
+            (command, scenario, *middle, f"{statistics.median(shares):.1%}", statistics.median(ratios), spread)
+        )
+    print(f"{args.dataset}: {document['reads'] // 2} pairs, {args.rounds} rounds")
+    heads = (
+        "command",
+        "scenario",
+        "plain, CPU s",
+        "firsttouch, CPU s",
+        "launcher, CPU s",
+        "its share",
+        "ratio",
+        "range",
+    )
     print(tabulate(rows, heads, floatfmt=".3f"))
 
 
