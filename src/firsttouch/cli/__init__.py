@@ -30,6 +30,7 @@ TASKS = {
     "place a program": {
         "advise": "recommend a scenario, after short trials",
         "run": "run one placement scenario for real",
+        "align": "run your own aligner command under a placement, in any pipeline",
         "exec": "run any program, unmodified, under a verified placement",
         "plan": "list the placement scenarios of a host",
         "topology": "show NUMA nodes, PUs, memory and distances",

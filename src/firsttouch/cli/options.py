@@ -19,7 +19,6 @@ from firsttouch.host.cpusets import parse_list
 from firsttouch.units import parse_bytes
 
 if TYPE_CHECKING:
-    from firsttouch.genomics.launch import Result
     from firsttouch.host.topology import Topology
 
 T = TypeVar("T")
@@ -193,7 +192,16 @@ def print_files(files: Iterable[Path]) -> None:
             print(file)
 
 
-def state(result: Result, *, production: bool) -> str:
+class Verified(Protocol):
+    """A result whose placement was verified: why it did not hold, and why it is unknown, or empty strings."""
+
+    @property
+    def misplaced(self) -> str: ...  # noqa: D102
+    @property
+    def unverified(self) -> str: ...  # noqa: D102
+
+
+def state(result: Verified, *, production: bool) -> str:
     """Return in a few words whether the placement of a run held. *production*: it was run for its output."""
     if production and result.unverified:
         return f"the output is complete, its placement is unverified: {result.unverified}"

@@ -144,8 +144,6 @@ def _last_words(job: Job) -> str:
     return f": {last_lines(job.stderr) or 'it printed nothing'}"
 
 
-
-
 def guarded(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:
     """Return the argv of a program that the kernel kills when the process that starts it is killed.
 

@@ -55,6 +55,16 @@ def read_header(stream: BinaryIO) -> bytes:
     return b"".join(lines)
 
 
+def header_size(text: bytes) -> int | None:
+    """Return the size of the header with which *text* begins; None before its first alignment is complete."""
+    at = 0
+    while (end := text.find(b"\n", at)) >= 0:
+        if not is_header(text[at : at + 4]):
+            return at
+        at = end + 1
+    return None
+
+
 # ----------------------------------------------------------------------
 # Joining the files of several instances, by sendfile(2)
 

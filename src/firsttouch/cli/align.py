@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch align``: runs the user's own aligner command under a placement, as part of any pipeline."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from firsttouch import __version__
+from firsttouch.cli import options
+from firsttouch.errors import BadInput, ProgramFailed
+from firsttouch.execution.progress import live, say, time_left
+from firsttouch.genomics import checkpoints, sam, stream
+from firsttouch.genomics.checkpoints import Checkpoints
+from firsttouch.genomics.command_line import UserCommand, parse
+from firsttouch.genomics.pipe_writer import StopRequest
+from firsttouch.genomics.read_stream import ReadStream
+from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
+from firsttouch.host.topology import Topology, load
+from firsttouch.records import atomic_files
+from firsttouch.scenarios.placement import Plan, Scenario, plan
+
+EXAMPLES = """\
+  firsttouch align -- bwa mem -t 64 -R '@RG\\tID:a\\tSM:b' -Y ref.fa r1.fq.gz r2.fq.gz > out.sam
+  firsttouch align -- bwa mem -t 64 ref.fa r1.fq.gz r2.fq.gz | samtools sort -o out.bam
+  firsttouch align -o out.bam --sort -- bowtie2 --very-sensitive -p 64 -x idx/hg -1 a_1.fq.gz -2 a_2.fq.gz
+  firsttouch align 8Inst_Original -o out.cram --reference ref.fa --resume -- bwa mem -t 64 ref.fa r1.fq r2.fq
+  zcat lanes/*.fq.gz | firsttouch align 4x16-bound -- minimap2 -ax map-ont -t 64 ref.mmi - > out.sam
+
+The words behind -- are your own command, unchanged: its options go to each instance, its threads are divided among
+them. Standard output is one SAM file in the order of the input, and the exit status is the aligner's. The default
+scenario, auto, is that of saved advice for this kind of host, program and index; else the one that trials with the
+first reads recommend, within the budget; else your command runs as it is."""
+
+#: Bases after which a finished part of the output is kept for --resume.
+CHECKPOINT = 20_000_000_000
+#: The exit status of a program whose reader has gone, as in a shell.
+_BROKEN_PIPE = 128 + signal.SIGPIPE
+#: Seconds between two lines of progress that are not on a terminal.
+_PROGRESS_SECONDS = {"text": 60.0, "json": 1.0}
+#: The most text of an instance's log that is shown.
+_LOG_LINES = 200
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    parser = options.command(subparsers, "align", EXAMPLES)
+    parser.add_argument(
+        "scenario",
+        nargs="?",
+        default="auto",
+        metavar="SCENARIO",
+        help="a scenario of `firsttouch plan`, or auto (default)",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the output file (default: standard output)"
+    )
+    parser.add_argument(
+        "-O", "--output-format", choices=get_args(Form), help="its format (default: by its suffix)"
+    )
+    parser.add_argument("--sort", action="store_true", help="sort by coordinate, and write the index")
+    parser.add_argument("--markdup", action="store_true", help="sort, and mark duplicates")
+    parser.add_argument("--reference", type=Path, metavar="FASTA", help="the reference of CRAM output and input")
+    parser.add_argument(
+        "--output-threads",
+        type=options.positive,
+        metavar="N",
+        help="threads of each samtools, on the PUs of the scenario (default: an eighth of its threads)",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep finished parts of the output, and use those of the same command if it was stopped; needs -o",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=options.checked(parse_bases, "a number of bases above 0, such as 5G"),
+        default=CHECKPOINT,
+        metavar="BASES",
+        help="with --resume: bases of a part that is kept (default: 20G)",
+    )
+    parser.add_argument(
+        "--dynamic", action="store_true", help="give reads to the instance with the most room, instead of in turn"
+    )
+    parser.add_argument(
+        "--progress", choices=("text", "json", "none"), help="messages about the progress (default: text)"
+    )
+    parser.add_argument("--per-instance", action="store_true", help="show the progress of each instance too")
+    parser.add_argument(
+        "--scratch",
+        type=Path,
+        metavar="DIR",
+        help="folder for the instances' outputs (default: the output's folder, or TMPDIR)",
+    )
+    options.add(parser, "--policies", "--timeout", "--share-host")
+    options.add_user_command(parser, "the aligner's command, as it is run without firsttouch")
+    parser.set_defaults(run=run)
+
+
+def parse_bases(text: str) -> int:
+    """Return a number of bases such as 20G, 500M or 1000000; raises ValueError."""
+    factor = {"K": 10**3, "M": 10**6, "G": 10**9}.get(text[-1:].upper(), 1)
+    number = text if factor == 1 else text[:-1]
+    return int(number if number.isascii() and number.isdecimal() else "") * factor
+
+
+def run(args: argparse.Namespace) -> int:
+    """Align, and return the aligner's exit status."""
+    command = parse(args.program)
+    output = _output(args, command)
+    host = load()
+    planned = _planned(args, command, host)
+    scenario = _scenario(args, command, planned, output)
+    try:
+        with options.holding(args, shared=True):
+            return _align(args, command, scenario, output)
+    except ProgramFailed as error:
+        say(f"firsttouch: error: {error}")
+        return error.status if error.status > 0 else 128 - error.status
+
+
+def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
+    """Return the output; raises BadInput if it cannot be written."""
+    if args.output and command.output:
+        raise BadInput(f"-o and the command's own output {command.output}: name one of them")
+    path = args.output or command.output
+    threads = args.output_threads or default_threads(command.threads)
+    output = AlignOutput(
+        path,
+        args.output_format,
+        args.sort,
+        args.markdup,
+        reference=args.reference,
+        mates=command.mates,
+        threads=threads,
+    )
+    files = [Path(file) for lane in command.lanes for file in lane if file != "-"]
+    index = command.aligner.index_paths(command.index) if command.index else []
+    output.check(inputs=[*files, *index])
+    if not output.is_file:
+        if args.resume:
+            raise BadInput("--resume needs -o FILE: parts are kept beside that file")
+        if args.json:
+            raise BadInput("--json needs -o FILE: standard output has the alignments")
+    if args.resume:
+        if command.whole:
+            raise BadInput(f"--resume keeps parts, and this command cannot be divided: {command.whole}")
+        if streams := [file for lane in command.lanes for file in lane if not Path(file).is_file()]:
+            raise BadInput(
+                f"--resume reads the reads again, and {streams[0]} can be read only once: save it in a file"
+            )
+        if args.dynamic and command.aligner.same != "exact":
+            raise BadInput(
+                f"--resume and --dynamic: {command.aligner.name} gives other alignments in each division"
+            )
+    return output
+
+
+def _planned(args: argparse.Namespace, command: UserCommand, host: Topology) -> Plan:
+    command.aligner.version()
+    size = command.aligner.index_bytes(command.index) if command.index else 0
+    usable = sum(len(host.usable_pus(node)) for node in host.cpu_nodes)
+    return plan(host, command.aligner.need(size), threads=min(command.threads, usable), policies=args.policies)
+
+
+def _scenario(args: argparse.Namespace, command: UserCommand, planned: Plan, output: AlignOutput) -> Scenario:
+    """Return the scenario that the user names, that of the run that is resumed, or the one that auto chooses."""
+    wanted = args.scenario
+    if wanted == "auto" and args.resume and output.place and (earlier := checkpoints.scenario_of(output.place)):
+        wanted = earlier
+    if wanted == "auto":
+        return _whole(planned)
+    scenario = planned.scenario(wanted)
+    if scenario.instances > 1 and command.whole:
+        raise BadInput(f"scenario {scenario.name}: this command runs as one instance only: {command.whole}")
+    return scenario
+
+
+def _whole(planned: Plan) -> Scenario:
+    """Return the scenario of the user's command as it is: one instance with all its threads, not bound."""
+    return max(
+        (s for s in planned.scenarios if s.instances == 1 and s.policy == "original"), key=lambda s: s.threads
+    )
+
+
+def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, output: AlignOutput) -> int:
+    divided = scenario.instances > 1 or args.resume or (args.progress is not None and not command.whole)
+    place = args.scratch or (output.named.parent if output.is_file else Path(tempfile.gettempdir()))
+    pus = sorted({pu for placement in scenario.placements for pu in placement.pus})
+    with contextlib.ExitStack() as stack:
+        stop = StopRequest()
+        stack.callback(stop.close)
+        scratch = stack.enter_context(atomic_files.workspace(place))
+        sink = stack.enter_context(open_sink(output, scratch=scratch, pus=pus))
+        task = _Task(args, command, scenario, output, sink, scratch, stop)
+        if not divided:
+            result = task.unsplit()
+        elif args.resume:
+            result = task.resumed()
+        else:
+            result = task.streamed(stream.SinkTarget(sink))
+        files = sink.finish()
+    if output.is_file:
+        checkpoints.discard(output.named)
+    _report(task, result, files)
+    return 0
+
+
+@dataclasses.dataclass
+class _Task:
+    """What one run works with."""
+
+    args: argparse.Namespace
+    command: UserCommand
+    scenario: Scenario
+    output: AlignOutput
+    sink: Sink
+    scratch: Path
+    stop: StopRequest
+
+    def describe(self, header: bytes) -> bytes:
+        """Return the output's header: the aligner's, with the user's command and the scenario in its @PG line."""
+        scenario = self.scenario
+        note = f"firsttouch {__version__}: {scenario.name}, {scenario.instances} x {scenario.threads} threads"
+        if done := self.output.described():
+            note += f"; {done}"
+        return sam.describe_program(header, self.command.described(), note)
+
+    def unsplit(self) -> stream.Result:
+        """Run the user's command as it is, in one instance."""
+        direct = self.output.place is None and self.output.written_form == "sam" and not self.output.is_sorted
+        return stream.unsplit(
+            self.command,
+            self.scenario,
+            None if direct else self.sink,
+            self.describe,
+            self.stop,
+            timeout=self.args.timeout,
+        )
+
+    def streamed(self, target: stream.Target, *, skip: int = 0, relaunch: int | None = None) -> stream.Result:
+        """Align the reads behind the first *skip* records with all instances."""
+        command = self.command
+        with ReadStream(
+            command.lanes,
+            interleaved=command.interleaved,
+            rule=command.batch,
+            least_part_bytes=stream.PART_BYTES,
+            merged=command.pipes == 1,
+            fasta=command.fasta,
+            reference=self.args.reference,
+        ) as reads:
+            if skip:
+                reads.skip(skip)
+            work = stream.Run(
+                command,
+                self.scenario,
+                reads,
+                target,
+                self.scratch,
+                self.describe,
+                self.stop,
+                dynamic=self.args.dynamic,
+                relaunch_bases=relaunch,
+                timeout=self.args.timeout,
+                on_progress=_progress(self.args),
+            )
+            try:
+                return work.run()
+            finally:
+                live("")
+                _show_logs(work.logs)
+
+    def resumed(self) -> stream.Result:
+        """Align in parts that are kept, use those of an earlier run, and deliver all."""
+        result = stream.Result(0, 0, 0.0, (), frozenset(), 0)
+        checkpoint = self.args.checkpoint
+        with Checkpoints(self.output.named, self._identity(), checkpoint, say) as kept:
+            if not kept.complete:
+                free = self.command.aligner.same == "exact"
+                result = self.streamed(kept, skip=kept.records, relaunch=None if free else checkpoint)
+                kept.end()
+            self.sink.begin(kept.header)
+            self.sink.send(kept.ranges())
+        return result
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what the alignments depend on."""
+        command = self.command
+        files = [Path(file) for lane in command.lanes for file in lane]
+        index = command.aligner.index_paths(command.index) if command.index else []
+        return {
+            "command": list(command.words),
+            "scenario": self.scenario.name,
+            "aligner": command.aligner.version(),
+            "checkpoint": self.args.checkpoint,
+            "inputs": [_state(file) for file in files],
+            "index": [_state(file) for file in index],
+        }
+
+
+def _state(file: Path) -> list[Any]:
+    state = file.stat()
+    return [os.path.realpath(file), state.st_size, state.st_mtime_ns]
+
+
+def _progress(args: argparse.Namespace) -> Callable[[stream.Progress], None]:
+    """Return what reports the progress in the way that the user wants."""
+    how = args.progress or "text"
+    last = 0.0
+
+    def report(now: stream.Progress) -> None:
+        nonlocal last
+        due = now.seconds - last >= _PROGRESS_SECONDS[how]
+        if how == "json" and due:
+            print(json.dumps(_document(now, per_instance=args.per_instance)), file=sys.stderr, flush=True)
+        elif how == "text":
+            text = _text(now, per_instance=args.per_instance)
+            live(text)
+            if due and not sys.stderr.isatty():
+                say(text)
+        if due:
+            last = now.seconds
+
+    return report if how != "none" else lambda _: None
+
+
+def _document(now: stream.Progress, *, per_instance: bool) -> dict[str, Any]:
+    left = now.seconds_left
+    return {
+        "event": "progress",
+        "reads": now.reads,
+        "mapped": now.mapped,
+        "seconds": round(now.seconds, 3),
+        "reads_per_second": round(now.rate, 1),
+        "fraction": None if now.fraction is None else round(now.fraction, 4),
+        "seconds_left": None if left is None else round(left, 1),
+        **({"instances": list(now.instances)} if per_instance else {}),
+    }
+
+
+def _text(now: stream.Progress, *, per_instance: bool) -> str:
+    text = f"{now.reads:,} reads, {now.rate:,.0f} reads/s"
+    if now.fraction is not None:
+        text += f", {now.fraction:.0%} of the input"
+    if now.seconds_left is not None:
+        text += f", {time_left(now.seconds_left)}"
+    if per_instance:
+        text += " (" + ", ".join(f"{reads:,}" for reads in now.instances) + ")"
+    return text
+
+
+def _show_logs(logs: Sequence[str]) -> None:
+    """Print the ends of the instances' logs, which have the aligner's own summaries."""
+    for number, log in enumerate(logs):
+        for line in log.splitlines():
+            print(f"instance {number}: {line}" if len(logs) > 1 else line, file=sys.stderr)
+
+
+def _report(task: _Task, result: stream.Result, files: Sequence[Path]) -> None:
+    """Say on standard error how the run went, or print it as JSON."""
+    args, command, scenario = task.args, task.command, task.scenario
+    state = options.state(result, production=True)
+    reads = f"{result.reads:,} reads ({result.mapped / result.reads:.1%} mapped) in " if result.reads else ""
+    if args.progress != "none":
+        say(f"{command.aligner.name} under {scenario.name}: {reads}{result.seconds:.3f} s, {state}")
+    unfed = scenario.instances - len(result.fed)
+    if result.fed and unfed:
+        say(f"{unfed} of {scenario.instances} instances got no reads: these fill too few batches of the aligner")
+    if args.json:
+        document = {
+            "command": list(command.words),
+            "scenario": scenario.to_dict(),
+            "reads": result.reads or None,
+            "mapped": result.mapped if result.reads else None,
+            "seconds": result.seconds,
+            "cpu_seconds": sum(outcome.cpu_seconds for outcome in result.outcomes),
+            "output_cpu_seconds": task.sink.cpu_seconds,
+            "peak_bytes": result.peak_bytes,
+            "launches": result.launches,
+            "placement": "unverified" if result.unverified else "invalid" if result.misplaced else "verified",
+            "reason": result.misplaced,
+            "files": [str(file) for file in files],
+        }
+        options.print_json(document)

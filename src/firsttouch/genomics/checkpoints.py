@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finished stretches of alignments, kept beside an output until it is complete: a killed run can be resumed.
+
+The hidden folder ``.NAME.firsttouch`` holds a SAM file without header for each stretch, the header, and a journal
+(JSON lines): first what the run depends on, then each finished stretch with its size and SHA-256. When the last
+stretch is finished, an empty file says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from firsttouch.errors import BadInput, CannotHere
+from firsttouch.genomics import sam
+from firsttouch.genomics.pipe_writer import StopRequest
+from firsttouch.genomics.sam import ByteRange
+from firsttouch.records import atomic_files
+from firsttouch.records.file_lock import lock_folder
+
+_JOURNAL, _HEADER, _COMPLETE = "journal.jsonl", "header.sam", "complete"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A finished stretch of the output: its file, size, checksum, and the records (pairs) and bases in it."""
+
+    file: str
+    size: int
+    sha256: str
+    records: int
+    bases: int
+
+
+def folder_of(output: Path) -> Path:
+    """Return the folder that keeps the finished stretches of *output*."""
+    place = Path(os.path.realpath(output))
+    return place.with_name(f".{place.name}.firsttouch")
+
+
+def discard(output: Path) -> None:
+    """Remove the stretches of an earlier run, unless a run that lives writes them."""
+    folder = folder_of(output)
+    if (handle := lock_folder(folder)) is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def scenario_of(output: Path) -> str:
+    """Return the name of the scenario of an earlier run that was not completed, or an empty string."""
+    try:
+        with (folder_of(output) / _JOURNAL).open(encoding="utf-8") as lines:
+            return str(json.loads(lines.readline())["scenario"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+class Checkpoints:
+    """The stretches of one output; a target of :mod:`firsttouch.genomics.stream`.
+
+    A stretch ends with the first part at which it has *least* bases. *records* and *bases* are those of all
+    finished stretches: the input from there on is still to be aligned.
+    """
+
+    def __init__(self, output: Path, identity: dict[str, Any], least: int, say: Callable[[str], None]) -> None:
+        self._folder, self._least = folder_of(output), least
+        self._identity: dict[str, Any] = json.loads(json.dumps(identity))
+        self._handle = self._lock(output)
+        self._current: int | None = None
+        self._part_records = self._part_bases = 0
+        self.stretches: list[Stretch] = []
+        #: Whether the stretches are the whole output.
+        self.complete = False
+        try:
+            self._recall(say)
+        except BaseException:
+            os.close(self._handle)
+            raise
+
+    @property
+    def records(self) -> int:
+        """Records (pairs) in the finished stretches."""
+        return sum(stretch.records for stretch in self.stretches)
+
+    @property
+    def bases(self) -> int:
+        """Bases in the finished stretches."""
+        return sum(stretch.bases for stretch in self.stretches)
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._current is not None:
+            os.close(self._current)
+        os.close(self._handle)
+
+    def _lock(self, output: Path) -> int:
+        self._folder.mkdir(exist_ok=True)
+        handle = lock_folder(self._folder)
+        if handle is None:
+            raise CannotHere(
+                f"{output}: another run writes this output, or its file system has no locks: wait for it, "
+                "or leave --resume out"
+            )
+        return handle
+
+    def _recall(self, say: Callable[[str], None]) -> None:
+        """Take over the finished stretches of an earlier run; anything else in the folder is removed."""
+        journal = self._folder / _JOURNAL
+        if journal.is_file():
+            try:
+                lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+            except ValueError:  # the last line was written only in part
+                lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()[:-1]]
+            changed = [key for key in self._identity if not lines or lines[0].get(key) != self._identity[key]]
+            if changed:
+                say(f"the finished parts of the earlier run are not used, as it differs in: {', '.join(changed)}")
+            else:
+                self.stretches = list(self._sound(Stretch(**line) for line in lines[1:]))
+                self.complete = len(self.stretches) == len(lines) - 1 and (self._folder / _COMPLETE).is_file()
+        kept = {stretch.file for stretch in self.stretches}
+        kept |= ({_HEADER} if self.stretches else set()) | ({_COMPLETE} if self.complete else set())
+        for file in self._folder.iterdir():
+            if file.name not in kept:
+                file.unlink()
+        text = "".join(json.dumps(line) + "\n" for line in [self._identity, *map(vars, self.stretches)])
+        atomic_files.write(journal, text)
+        if self.stretches:
+            say(f"resuming: {self.records:,} records are aligned, in {len(self.stretches)} finished parts")
+
+    def _sound(self, stretches: Iterator[Stretch]) -> Iterator[Stretch]:
+        """Yield the stretches up to the first one whose file is missing or damaged."""
+        if not (self._folder / _HEADER).is_file():
+            return
+        for stretch in stretches:
+            file = self._folder / stretch.file
+            if not file.is_file() or file.stat().st_size != stretch.size:
+                return
+            if atomic_files.digest(file) != stretch.sha256:
+                return
+            yield stretch
+
+    # As a target
+
+    def begin(self, header: bytes) -> None:
+        """Keep the header; raises BadInput if it is not that of the earlier stretches."""
+        file = self._folder / _HEADER
+        if self.stretches and file.read_bytes() != header:
+            raise BadInput(
+                "the aligner's header differs from that of the finished parts: was the index changed? "
+                "Leave --resume out to begin again",
+                file=self._folder,
+            )
+        with atomic_files.replacing(file, force=True) as partial:
+            partial.write_bytes(header)
+
+    def send(self, part: ByteRange, stop: StopRequest) -> None:  # noqa: ARG002 - a file takes all at once
+        """Append the alignments of a part to the stretch."""
+        if self._current is None:
+            self._current = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        sam.concatenate([part], self._current)
+
+    def end_part(self, records: int, bases: int) -> None:
+        """End the stretch if it is large enough."""
+        self._part_records += records
+        self._part_bases += bases
+        if self._part_bases >= self._least:
+            self.end_stretch()
+
+    def end_stretch(self) -> None:
+        """Make the alignments since the last stretch a finished one."""
+        if self._current is None:
+            return
+        os.fsync(self._current)
+        os.close(self._current)
+        self._current = None
+        name = f"{len(self.stretches):06}.sam"
+        file = self._folder / name
+        self._partial.rename(file)
+        size, digest = file.stat().st_size, atomic_files.digest(file)
+        stretch = Stretch(name, size, digest, self._part_records, self._part_bases)
+        atomic_files.append_lines(self._folder / _JOURNAL, json.dumps(vars(stretch)) + "\n")
+        self.stretches.append(stretch)
+        self._part_records = self._part_bases = 0
+
+    def end(self) -> None:
+        """End the last stretch, and keep that the output is complete."""
+        self.end_stretch()
+        with atomic_files.replacing(self._folder / _COMPLETE, force=True) as partial:
+            partial.touch()
+        self.complete = True
+
+    @property
+    def _partial(self) -> Path:
+        return self._folder / "unfinished.sam"
+
+    # The complete output
+
+    @property
+    def header(self) -> bytes:
+        """The header of all stretches."""
+        return (self._folder / _HEADER).read_bytes()
+
+    def ranges(self) -> list[ByteRange]:
+        """Return the alignments of all stretches, in input order."""
+        return [ByteRange(self._folder / stretch.file, 0, stretch.size) for stretch in self.stretches]
+
+    def remove(self) -> None:
+        """Remove the stretches, after the output is complete."""
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self._folder)

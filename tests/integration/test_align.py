@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch align`` with real programs: the user's command by hand and placed gives the same alignments."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from factories.genomes import records
+from factories.processes import wait_until, write_program
+from firsttouch.errors import Missing
+from firsttouch.genomics import aligners, sam
+from firsttouch.genomics.aligners import aligner
+from firsttouch.host.topology import load
+from firsttouch.scenarios.placement import plan
+
+pytestmark = pytest.mark.integration
+
+SCENARIOS = {s.name for s in plan(load()).scenarios}
+TWO = "2Inst_Original"
+FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
+needs_two = pytest.mark.skipif(TWO not in SCENARIOS, reason=f"this host has no scenario {TWO}")
+#: Pairs of reads in the tests: enough for several parts of each instance.
+COUNT = 5000
+
+
+@pytest.fixture(scope="module")
+def reads(lambda_work, tmp_path_factory):
+    """Returns the files of read pairs (mate 1, mate 2), with comments in SAM's format for -C."""
+    folder = tmp_path_factory.mktemp("reads")
+    files = []
+    for mate, file in enumerate(lambda_work[1]):
+        files.append(folder / f"r_{mate + 1}.fq")
+        lines = (record.split(b"\n", 1) for record in records(file)[:COUNT])
+        files[-1].write_bytes(b"".join(b"%s BC:Z:ACGT\n%s" % (name.split()[0], rest) for name, rest in lines))
+    return files
+
+
+@pytest.fixture(scope="module")
+def index(lambda_work, tmp_path_factory):
+    """Returns a function that returns the index of an aligner, and skips without the aligner."""
+    store = tmp_path_factory.mktemp("index")
+
+    def build(name):
+        try:
+            aligner(name).version()
+        except Missing as error:
+            pytest.skip(f"{name}: {error}")
+        return aligners.built(aligner(name), lambda_work[2], store, say=lambda _: None)
+
+    return build
+
+
+def by_hand(*argv, **options):
+    done = subprocess.run(list(map(str, argv)), capture_output=True, check=False, **options)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def placed(*argv, status=0, **options):
+    done = subprocess.run([FIRSTTOUCH, "align", *map(str, argv)], capture_output=True, check=False, **options)
+    assert done.returncode == status, done.stderr.decode()
+    return done
+
+
+def body(text):
+    return [line for line in text.splitlines(keepends=True) if not line.startswith(b"@")]
+
+
+#: Real commands with the options that pipelines use: aligner, words, and how many mates they read.
+COMMANDS = {
+    "bwa mem, read group, soft clipping": (
+        "bwa-mem",
+        "bwa mem -t2 -K 100000 -Y -R @RG\\tID:a\\tSM:b INDEX R1 R2",
+        2,
+    ),
+    "bwa mem, comments, all": ("bwa-mem", "bwa mem -t 2 -K 50000 -Ca INDEX R1", 1),
+    "bwa mem, interleaved": ("bwa-mem", "bwa mem -p -t 2 -K 100000 INDEX R12", 2),
+    "bowtie2, very sensitive": (
+        "bowtie2",
+        "bowtie2 --very-sensitive --rg-id a --rg SM:b -p 2 --reorder -x INDEX -1 R1 -2 R2",
+        2,
+    ),
+    "bowtie2, all": ("bowtie2", "bowtie2 -k 3 --local --threads=2 --reorder -x INDEX -U R1,R2", 1),
+    "bowtie": ("bowtie", "bowtie -S -p 2 --reorder --best -x INDEX -1 R1 -2 R2 -X 1000", 2),
+    "hisat2": (
+        "hisat2",
+        "hisat2 -p 2 --reorder --no-spliced-alignment --no-temp-splicesite -x INDEX -1 R1 -2 R2",
+        2,
+    ),
+    "snap": ("snap", "snap-aligner paired INDEX R1 R2 -t 2 -b- -o -sam -", 2),
+    "minimap2": ("minimap2", "minimap2 -a -x sr -t 2 -R @RG\\tID:a INDEX.mmi R1 R2", 2),
+}
+
+
+@needs_two
+@pytest.mark.parametrize("case", COMMANDS)
+def test_the_users_command_gives_the_same_alignments(case, reads, index, tmp_path):
+    name, text, mates = COMMANDS[case]
+    program = aligner(name)
+    both = tmp_path / "both.fq"
+    both.write_bytes(b"".join(itertools.chain.from_iterable(zip(*map(records, reads), strict=True))))
+    files = {"R1": reads[0], "R2": reads[1], "R12": both, "R1,R2": f"{reads[0]},{reads[1]}"}
+    prefix = index(name)
+    argv = [str(files.get(word, word)).replace("INDEX", str(prefix)) for word in text.split(" ")]
+    expected = by_hand(*argv)
+    done = placed(TWO, "--", *argv)
+    assert "placement verified" in done.stderr.decode()
+    settle = (lambda lines: list(sam.settled(lines, mates))) if program.same == "settled" else list
+    settle = settle if program.in_order else sorted
+    assert settle(body(done.stdout)) == settle(body(expected))
+    header = [line for line in done.stdout.splitlines() if line.startswith(b"@")]
+    groups = [line for line in expected.splitlines() if line.startswith((b"@RG", b"@SQ"))]
+    assert [line for line in header if line.startswith((b"@RG", b"@SQ"))] == groups
+    (program_line,) = [line for line in header if line.startswith(b"@PG")]
+    assert f"{TWO}, 2 x 1 threads".encode() in program_line
+    assert b"/dev/fd" not in program_line
+
+
+@pytest.fixture(scope="module")
+def bwa(reads, index):
+    """Returns the command of bwa mem for both mates, and its alignments by hand."""
+    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "100000", str(index("bwa-mem")), *map(str, reads)]
+    return argv, body(by_hand(*argv))
+
+
+def test_one_instance_runs_the_command_as_it_is(bwa, reads, index):
+    """Descriptors of the shell and standard input go to the program."""
+    argv, expected = bwa
+    done = placed("1Inst_Interleave", "--", *argv)
+    assert body(done.stdout) == expected
+    assert b"placement verified" in done.stderr
+    script = (
+        f"{FIRSTTOUCH} align 1Inst_Original -- bwa mem -v1 -t2 -K 100000 {index('bwa-mem')} <(cat {reads[0]}) -"
+    )
+    with reads[1].open() as mates:
+        assert body(by_hand("bash", "-c", script, stdin=mates)) == expected
+
+
+@needs_two
+def test_reads_come_from_pipes(bwa, reads):
+    argv, expected = bwa
+    words = " ".join(argv[:-2])
+    script = f"{FIRSTTOUCH} align {TWO} -- {words} <(cat {reads[0]}) <(gzip -c {reads[1]})"
+    assert body(by_hand("bash", "-c", script)) == expected
+
+
+@needs_two
+def test_a_sorted_file_and_a_resumed_run(bwa, tmp_path):
+    """A run that is killed leaves its finished parts, and no output; the same command goes on there."""
+    argv, expected = bwa
+    out = tmp_path / "out.bam"
+    command = [FIRSTTOUCH, "align", "-o", out, "--sort", "--resume", "--checkpoint", "400k", TWO, "--", *argv]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    journal = tmp_path / ".out.bam.firsttouch" / "journal.jsonl"
+    wait_until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 1, "a finished part")
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not out.exists()
+    done = subprocess.run([*command[:2], "--json", *command[2:]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "resuming: " in done.stderr
+    document = json.loads(done.stdout)
+    assert document["placement"] == "verified"
+    assert document["reads"] < 2 * COUNT
+    assert document["output_cpu_seconds"] > 0
+    shown = by_hand("samtools", "view", "--no-PG", out)
+    assert sorted(shown.splitlines()) == sorted(line.rstrip(b"\n") for line in expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.bam", "out.bam.bai"]
+
+
+@needs_two
+def test_the_reader_of_the_output_goes(bwa):
+    argv, _ = bwa
+    command = [FIRSTTOUCH, "align", TWO, "--", *argv]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout.readline().startswith(b"@SQ")
+        process.stdout.close()
+        assert process.wait() == 128 + signal.SIGPIPE
+
+
+@needs_two
+def test_progress_as_json(bwa, tmp_path):
+    argv, _ = bwa
+    done = placed("--progress", "json", "--per-instance", "-o", tmp_path / "out.sam", TWO, "--", *argv)
+    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith(b"{")]
+    assert all(sum(line["instances"]) == line["reads"] <= 2 * COUNT for line in lines)
+    assert f"{2 * COUNT:,} reads (".encode() in done.stderr
+
+
+@needs_two
+def test_the_status_is_that_of_the_aligner(bwa, tmp_path):
+    stand_in = write_program(tmp_path / "bwa", f"[ $# = 0 ] && exec {shutil.which('bwa')}\necho sick >&2; exit 7")
+    environment = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
+    for name in ("1Inst_Original", TWO):
+        done = placed(name, "--", *bwa[0], status=7, env=environment)
+        assert b"bwa ended with status 7" in done.stderr
+        assert body(done.stdout) == []
+
+
+@needs_two
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--resume"], "--resume needs -o FILE"),
+        (["--json"], "--json needs -o FILE"),
+        (["-o", "out.txt"], "its name does not end with"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_run(bwa, words, reason):
+    done = placed(*words, TWO, "--", *bwa[0], status=2)
+    assert reason in done.stderr.decode()
+    assert done.stdout == b""
+
+
+@needs_two
+def test_a_bad_record_is_named(bwa, reads, tmp_path):
+    cut = tmp_path / "cut.fq"
+    cut.write_bytes(reads[0].read_bytes()[:-20])
+    done = placed("-o", tmp_path / "out.sam", TWO, "--", *bwa[0][:-2], cut, reads[1], status=2)
+    assert f"cut.fq:{4 * COUNT}: record {COUNT} has ".encode() in done.stderr
+    assert not (tmp_path / "out.sam").exists()
+
+
+def test_a_command_that_cannot_be_divided_is_not(bwa, index, reads):
+    argv = ["bowtie2", "--no-unal", "-p", "2", "-x", index("bowtie2"), "-U", reads[0]]
+    done = placed("2Inst_Original", "--", *argv, status=2)
+    assert b"--no-unal" in done.stderr
+    assert sorted(body(placed("--", *argv).stdout)) == sorted(body(by_hand(*argv)))
