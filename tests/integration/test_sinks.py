@@ -245,7 +245,8 @@ import sys, time
 from pathlib import Path
 from firsttouch.genomics.sinks import AlignOutput, open_sink
 folder = Path(sys.argv[1])
-with open_sink(AlignOutput(folder / "out.bam", markdup=True), scratch=folder) as sink:
+(folder / "output").mkdir()
+with open_sink(AlignOutput(folder / "output" / "out.bam", markdup=True), scratch=folder) as sink:
     sink.begin(b"@SQ\\tSN:one\\tLN:9\\n")
     print("ready", flush=True)
     time.sleep(100)
@@ -253,13 +254,34 @@ with open_sink(AlignOutput(folder / "out.bam", markdup=True), scratch=folder) as
 
 
 def test_programs_die_with_a_killed_launcher(alignments, tmp_path):
+    """The unfinished files go with the next run."""
     with subprocess.Popen([sys.executable, "-c", KILLED, tmp_path], stdout=subprocess.PIPE) as launcher:
         launcher.stdout.readline()
         programs = family(launcher.pid)[1:]
         assert len(programs) == 2
         launcher.kill()
     wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in programs))
-    assert not (tmp_path / "out.bam").exists()
+    assert not (tmp_path / "output" / "out.bam").exists()
+    assert len(list((tmp_path / "output").iterdir())) == 1
+    write(AlignOutput(tmp_path / "output" / "out.bam"), alignments, tmp_path)
+    assert [file.name for file in (tmp_path / "output").iterdir()] == ["out.bam"]
+
+
+def test_a_pipe_with_a_name(alignments, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    file = tmp_path / "in.sam"
+    file.write_bytes(alignments)
+    with (
+        (tmp_path / "copy").open("wb") as copy,
+        subprocess.Popen(["cat", pipe], stdout=copy),
+        open_sink(AlignOutput(pipe), scratch=tmp_path) as sink,
+    ):
+        sink.begin(HEADER)
+        sink.send([sam.ByteRange(file, 0, len(alignments))])
+        assert sink.finish() == []
+    assert (tmp_path / "copy").read_bytes() == HEADER + alignments
+    assert pipe.is_fifo()
 
 
 def test_a_reference_is_checked_and_gets_an_index(genome, tmp_path):

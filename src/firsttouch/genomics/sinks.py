@@ -28,6 +28,7 @@ from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution.process_runner import child, defer_signals, ending, last_lines
 from firsttouch.genomics import sam
 from firsttouch.genomics.pipe_writer import enlarge_pipe
+from firsttouch.host.available_memory import available_bytes
 from firsttouch.records import atomic_files
 from firsttouch.tools import require, run_tool
 
@@ -273,11 +274,8 @@ def _check_reference_file(reference: Path) -> None:
 
 def _sort_bytes(memory_bytes: int | None, threads: int) -> int:
     """Return the memory of each thread of `samtools sort`, if *memory_bytes* are left for everything."""
-    text = Path("/proc/meminfo").read_text(encoding="ascii")
-    match = re.search(r"^MemAvailable: *(\d+) kB", text, re.MULTILINE)
-    left = int(match[1]) << 10 if match else _MOST_SORT_BYTES
-    if memory_bytes is not None:
-        left = min(left, memory_bytes)
+    amounts = [amount for amount in (memory_bytes, available_bytes()) if amount is not None]
+    left = min(amounts, default=_MOST_SORT_BYTES)
     return max(_LEAST_SORT_BYTES, min(_MOST_SORT_BYTES, int(left * _SORT_SHARE) // threads))
 
 
@@ -445,9 +443,10 @@ def open_sink(
 ) -> Iterator[Sink]:
     """Open *output*, which was checked; temporary files of the programs are in the folder *scratch*.
 
-    The programs run on *pus* (empty: on any). Sorting takes at most a quarter of *memory_bytes* (None: of the
-    available memory). If the block ends without :meth:`Sink.finish`, the programs are stopped and nothing is left.
-    A BrokenPipeError in the block becomes RunFailed with the end of a program's log if a program has failed.
+    The programs run on *pus* (empty: on any). Sorting takes at most a quarter of *memory_bytes*, and of the memory
+    that host and cgroups have left when it begins. If the block ends without :meth:`Sink.finish`, the programs are
+    stopped and nothing is left. A BrokenPipeError in the block becomes RunFailed with the end of a program's log
+    if a program has failed.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch, prefix="output-")))

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory programs can still take on this host and in the cgroups of this process."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+
+class _Names(NamedTuple):
+    """The files of a memory cgroup, and the field of memory.stat with the cached files that can be dropped."""
+
+    limit: str
+    usage: str
+    cache: str
+
+
+_FIRST = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_SECOND = _Names("memory.max", "memory.current", "inactive_file")
+
+
+def available_bytes(root: Path = Path("/")) -> int | None:
+    """Return the bytes that programs can take without swapping; None if the kernel does not say.
+
+    That is what the kernel calls available, or less if a cgroup of this process has a lower limit. *root* is that
+    of a stored host.
+    """
+    amounts = []
+    if (kilobytes := _field(root / "proc/meminfo", "MemAvailable:")) is not None:
+        amounts.append(kilobytes << 10)
+    for folder, names in _memory_cgroups(root):
+        limit, usage = _field(folder / names.limit), _field(folder / names.usage)
+        if limit is not None and usage is not None:
+            cache = _field(folder / "memory.stat", names.cache) or 0
+            amounts.append(max(0, limit - usage + cache))
+    return min(amounts, default=None)
+
+
+def _memory_cgroups(root: Path) -> list[tuple[Path, _Names]]:
+    """Return the folders of this process's memory cgroups and of all above them."""
+    cgroups = root / "sys/fs/cgroup"
+    unified = cgroups if (cgroups / "cgroup.controllers").exists() else cgroups / "unified"
+    folders = []
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if not controllers or "memory" in controllers.split(","):
+            mount, names = (cgroups / "memory", _FIRST) if controllers else (unified, _SECOND)
+            folder = Path(f"{mount}{group}")
+            levels = [folder, *folder.parents]
+            folders += [(level, names) for level in levels if level.is_relative_to(mount)]
+    return folders
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+
+
+def _field(file: Path, name: str = "") -> int | None:
+    """Return the number after *name* at the beginning of a line of *file*, or None ("max" is not a number)."""
+    match = re.search(rf"^{re.escape(name)}\s*(\d+)\b", _text(file), re.MULTILINE)
+    return int(match[1]) if match else None

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory that programs can still take: the least of what the host and all cgroups have left."""
+
+import pytest
+
+from firsttouch.host.available_memory import available_bytes
+
+pytestmark = pytest.mark.unit
+
+MEMINFO = {"proc/meminfo": "MemTotal:  9000 kB\nMemFree:  5 kB\nMemAvailable:    8000 kB\n"}
+SECOND = {
+    "proc/self/cgroup": "0::/job/step\n",
+    "sys/fs/cgroup/cgroup.controllers": "memory\n",
+    "sys/fs/cgroup/job/step/memory.max": "max\n",
+    "sys/fs/cgroup/job/step/memory.current": "5000000\n",
+    "sys/fs/cgroup/job/memory.max": "6000000\n",
+    "sys/fs/cgroup/job/memory.current": "5500000\n",
+    "sys/fs/cgroup/job/memory.stat": "anon 7\ninactive_file 2000000\nfile_mapped 3\n",
+}
+FIRST = {
+    "proc/self/cgroup": "5:cpu:/\n4:cpuacct,memory:/job\n1:name=systemd:/a:b\n",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+    "sys/fs/cgroup/memory/memory.usage_in_bytes": "1\n",
+    "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "3000000\n",
+    "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "3000001\n",
+    "sys/fs/cgroup/memory/job/memory.stat": "inactive_file 9\ntotal_inactive_file 100\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        (MEMINFO, 8000 << 10),
+        (MEMINFO | SECOND, 2_500_000),
+        (MEMINFO | FIRST, 99),
+        ({"proc/self/cgroup": "0::/\n"}, None),
+    ],
+)
+def test_the_least_of_all_limits(tmp_path, files, expected):
+    for name, text in files.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert available_bytes(tmp_path) == expected
+
+
+def test_this_host_has_some():
+    assert available_bytes() > 1 << 20
