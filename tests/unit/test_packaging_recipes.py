@@ -29,6 +29,9 @@ def test_recipes_name_the_release():
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == RELEASE
     recipe = yaml.safe_load((PACKAGING / "conda/recipe.yaml").read_text())
     assert f'default="{RELEASE}"' in recipe["context"]["version"]
+    environments = [yaml.safe_load(file.read_text()) for file in ROOT.glob("workflows/**/environment.y*ml")]
+    pinned = [re.sub(" *=", "=", package) for file in environments for package in file["dependencies"]]
+    assert [package for package in pinned if package.startswith("firsttouch")] == 2 * [f"firsttouch={RELEASE}"]
 
 
 def test_recipes_name_the_probe():

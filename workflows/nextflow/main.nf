@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pairs of FASTQ files -> sorted BAM files with indexes -> samtools flagstat.
+include { FIRSTTOUCH_ALIGN } from './modules/firsttouch/align/main'
+
+process BWA_INDEX {
+    input:
+    tuple val(meta), path(fasta)
+
+    output:
+    tuple val(meta), path('bwa')
+
+    script:
+    """
+    mkdir -p bwa
+    bwa index -p bwa/genome ${fasta}
+    """
+}
+
+process SAMTOOLS_FLAGSTAT {
+    tag "$meta.id"
+    publishDir params.outdir, mode: 'copy'
+
+    input:
+    tuple val(meta), path(bam)
+
+    output:
+    tuple val(meta), path('*.flagstat')
+
+    script:
+    """
+    samtools flagstat ${bam} > ${meta.id}.flagstat
+    """
+}
+
+workflow {
+    reads = Channel.fromFilePairs(params.reads, checkIfExists: true).map { id, files -> [[id: id], files] }
+    genome = Channel.value([[id: 'genome'], file(params.genome, checkIfExists: true)])
+    index = BWA_INDEX(genome)
+    FIRSTTOUCH_ALIGN(reads, index, [[:], []], params.command)
+    SAMTOOLS_FLAGSTAT(FIRSTTOUCH_ALIGN.out.bam)
+}

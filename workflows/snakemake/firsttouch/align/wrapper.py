@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the command line of an aligner with `firsttouch align`; meta.yaml describes the parameters."""
+
+from snakemake.shell import shell
+
+alignments = snakemake.output[0]
+command = snakemake.params.command
+log = snakemake.log_fmt_shell(stdout=True, stderr=True)
+
+extra = snakemake.params.get("extra", "")
+if reference := snakemake.input.get("reference"):
+    extra = f"--reference {reference} {extra}"
+if len(snakemake.output) > 1:  # the index
+    extra = f"--sort {extra}"
+
+shell("firsttouch align -o {alignments} --scratch {snakemake.resources.tmpdir} {extra} -- {command} {log}")
