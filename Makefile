@@ -35,7 +35,7 @@ images: setup ## the Apptainer images of containers/, with checksums and lists o
 PYTEST := $(BIN)/python -m pytest -q --durations=25
 WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : n)))
 
-test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration|containers|slurm|emulated)
+test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration|containers|slurm|emulated|workflows)
 	@setup/setup.sh test
 	@$(if $(SUITE),,$(MAKE) --no-print-directory lint)
 	@$(if $(filter-out unit golden hostile,$(SUITE)),,$(PYTEST) -n $(WORKERS) -m "$(or $(SUITE),unit or golden or hostile)")
@@ -79,6 +79,8 @@ lock: setup ## pin the newest Python packages that fit pyproject.toml (needs uv 
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-header --no-annotate --all-extras --no-emit-package firsttouch-probe \
 	    pyproject.toml -o setup/requirements.lock --upgrade
+	echo snakemake | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --no-header --no-annotate - -o tests/workflows/snakemake.lock --upgrade
 
 clean: ## remove .venv and caches (datasets, indexes and reports stay)
 	rm -rf .venv .venv.new .venv.old .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -48,6 +48,7 @@ LONGEST = (
     "slurm",
     "emulated",
     "containers",
+    "workflows",
     "tests/integration/test_documented_commands.py",
     "tests/integration/test_reframe_checks.py",
     "tests/integration/test_run_command.py",

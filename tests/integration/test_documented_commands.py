@@ -85,6 +85,11 @@ COVERED = {
         r"spack-env/stack.py mirror .*": "test_a_mirror_is_filled_by_download_and_a_wrong_file_never_stays",
         r"spack-env/stack.py install .*": "test_a_real_spack_concretizes_all_and_finds_no_fault_in_our_recipes",
     },
+    "workflows/test_workflows.py": {
+        r"snakemake --snakefile .*": "test_snakemake",
+        r"samtools view -H mapped/a\.bam": "test_snakemake",
+        r"nextflow run .*": "test_nextflow",
+    },
     "emulated/test_emulated_end.py": {
         r"make emulate SYSTEM=amd-opteron": "test_emulate_gives_a_shell_on_a_terminal",
         r"make emulate SYSTEM=small CMD=.*": "test_emulate_runs_a_command",

@@ -53,7 +53,7 @@ class Slurm(Daemons):
     """
 
     def __init__(self, folder: Path, count: int, full: int = 0) -> None:
-        base = _free_ports(count + 2)
+        base = free_ports(count + 2)
         hosts = [Host(f"n{i}", PUS, 200_000, base + 1 + i, ("opteron",)) for i in range(1, count + 1)]
         super().__init__(Impatient("tests", folder, socket.gethostname(), hosts, port=base))
         self.folder = folder
@@ -178,7 +178,7 @@ class Slurm(Daemons):
             time.sleep(0.3)
 
 
-def _free_ports(count: int) -> int:
+def free_ports(count: int) -> int:
     """Return the first of *count* consecutive free ports."""
     for base in range(26_000 + os.getpid() % 1000 * 5, 33_000, count):
         with contextlib.ExitStack() as stack:

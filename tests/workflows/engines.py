@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installs Snakemake and Nextflow below .cache/engines for the tests, as the files beside this module pin them.
+
+    python tests/workflows/engines.py
+
+Snakemake has a separate environment, because its dependencies are many and not those of firsttouch. Nextflow's own
+launcher downloads the program; here Maven gets the same files, and their checksums are compared. This is for test
+hosts only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+from factories.installation import PIP
+from factories.processes import write_program
+from firsttouch import paths
+from firsttouch.records.file_lock import locked
+
+HERE = Path(__file__).parent
+FOLDER = paths.ROOT / ".cache" / "engines"
+#: Maven's plugin that copies a program and all that it needs into a folder.
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+#: Packages of Java that Nextflow's cache needs open: without them, it keeps nothing for -resume, and says nothing.
+OPENED = (
+    "java.io java.lang java.net java.nio java.util java.util.concurrent.atomic java.util.concurrent.locks "
+    "java.util.regex jdk.internal.misc sun.nio.ch sun.nio.fs"
+)
+#: The two options for the virtual machine make short runs faster.
+LAUNCHER = """\
+export NXF_OFFLINE=true NXF_ANSI_LOG=false NXF_HOME='{folder}/home'
+exec java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {opened} -cp '{folder}/jars/*' nextflow.cli.Launcher "$@"
+"""
+
+
+class CannotInstall(Exception):
+    """An engine cannot be installed on this host; the text is the reason in one line."""
+
+
+def snakemake() -> Path:
+    """Return the program ``snakemake``; install it first if it is missing. Raises CannotInstall."""
+    lock = HERE / "snakemake.lock"
+
+    def install(folder: Path) -> None:
+        venv.create(folder, symlinks=True, with_pip=False)
+        pip = [*PIP, "--python", folder / "bin" / "python"]
+        call(*pip, "install", "--no-deps", "--no-compile", "--require-hashes", "-r", lock)
+
+    return _installed("snakemake", [lock], install) / "bin" / "snakemake"
+
+
+def nextflow() -> Path:
+    """Return the program ``nextflow``; install it first if it is missing. Raises CannotInstall."""
+    project, sums = HERE / "nextflow.xml", HERE / "nextflow.sha256"
+
+    def install(folder: Path) -> None:
+        if shutil.which("mvn") is None:
+            raise CannotInstall("mvn is not on PATH (`make test` installs it)")
+        jars = folder / "jars"
+        call("mvn", "-B", "-q", "-f", project, COPY, f"-DoutputDirectory={jars}", "-DincludeScope=runtime")
+        pinned = {name: digest for digest, name in map(str.split, sums.read_text().splitlines())}
+        copied = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in jars.iterdir()}
+        if different := sorted(name for name, _ in pinned.items() ^ copied.items()):
+            raise CannotInstall(f"Nextflow's {different[0]} is not the file in {sums.name}")
+        opened = " ".join(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED.split())
+        write_program(folder / "nextflow", LAUNCHER.format(folder=folder, opened=opened))
+
+    return _installed("nextflow", [project, sums, Path(__file__)], install) / "nextflow"
+
+
+def _installed(name: str, pins: list[Path], install: Callable[[Path], None]) -> Path:
+    """Return the folder of an engine; install it, unless it is there as *pins* describe it."""
+    folder, state = FOLDER / name, FOLDER / f"{name}.state"
+    recipe = [f"{folder} {sys.version}", *(file.read_text() for file in pins)]
+    wanted = hashlib.sha256("".join(recipe).encode()).hexdigest()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with locked(FOLDER / "lock"):
+        if not state.exists() or state.read_text() != wanted:
+            state.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            install(folder)
+            state.write_text(wanted)
+    return folder
+
+
+def call(*argv: object) -> None:
+    """Run a program; if it fails, raises CannotInstall with its first error."""
+    words = [str(word) for word in argv]
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=280, check=False
+    )
+    if done.returncode:
+        lines = (done.stderr + done.stdout).strip().splitlines() or ["it printed nothing"]
+        raise CannotInstall(next((line for line in lines if "ERROR" in line), lines[-1]))
+
+
+if __name__ == "__main__":
+    print(snakemake(), nextflow(), sep="\n")

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipelines of workflows/ with the real engines, called as docs/howto/workflows.md shows.
+
+They align two samples into sorted BAM files with indexes and count the reads. In the first run of an engine, the
+aligner fails for one sample; the second run aligns that sample and repeats nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from pipeline_site import PAIRS, Site
+
+import documented
+from firsttouch.paths import ROOT
+
+PAGE = ROOT / "docs" / "howto" / "workflows.md"
+MODULE = ROOT / "workflows" / "nextflow" / "modules" / "firsttouch" / "align"
+PUS = sorted(os.sched_getaffinity(0))
+#: Small batches, so that each instance gets some.
+BWA = "-K 100000 -Y"
+
+
+def blocks(language: str) -> list[str]:
+    """Return the code blocks of the page."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def shown(program: str) -> list[list[str]]:
+    """Return the words behind *program* of the commands that the page shows."""
+    lines = [shlex.split(command.text) for command in documented.commands(PAGE)]
+    return [words[1:] for words in lines if words[0] == program]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, lambda_work) -> dict[str, list[str]]:
+    """The sorted alignments of the plain command, by sample."""
+    prefix, reads, reference = lambda_work
+    site = Site.create(tmp_path_factory.mktemp("plain"), reads, reference)
+    alignments = {}
+    for sample in "ab":
+        group = f"@RG\\tID:{sample}\\tSM:{sample}"
+        files = [f"reads/{sample}_{mate}.fastq.gz" for mate in (1, 2)]
+        done = site.run("bwa", "mem", "-t", 2, *BWA.split(), "-R", group, prefix, *files)
+        alignments[sample] = sorted(line for line in done.stdout.splitlines() if line[0] != "@")
+    return alignments
+
+
+def assert_complete(site: Site, folder: str, plain: dict[str, list[str]]) -> None:
+    """Check the alignments, order, index, read group and counts of both samples."""
+    for sample, alignments in plain.items():
+        file = f"{folder}/{sample}.bam"
+        header = site.run("samtools", "view", "-H", file).stdout
+        assert "SO:coordinate" in header
+        assert f"@RG\tID:{sample}\tSM:{sample}\n" in header
+        assert (site.folder / f"{file}.bai").is_file()
+        same = sorted(site.run("samtools", "view", file).stdout.splitlines()) == alignments
+        assert same, f"the alignments of {sample} differ from those of the plain command"
+        counts = (site.folder / folder / f"{sample}.flagstat").read_text()
+        assert f"\n{2 * PAIRS} + 0 primary\n" in counts
+
+
+def test_a_job_script(site: Site, slurm: dict[str, str]) -> None:
+    """With a share of the host: the instances stay on the PUs of the job."""
+    (script,) = blocks("bash")
+    (site.folder / "align.sbatch").write_text(script.replace("--exclusive ", ""))
+    assert site.run("bwa", "index", "genome.fa").returncode == 0
+    done = site.run("sbatch", "--wait", "--cpus-per-task=1", "--output=log", "align.sbatch", "a", **slurm)
+    assert done.returncode == 0, done.stderr + (site.folder / "log").read_text()
+    assert f"\n{2 * PAIRS} + 0 primary\n" in (site.folder / "a.flagstat").read_text()
+    assert "1Inst_Original, 1 x 1 threads" in site.run("samtools", "view", "-H", "a.bam").stdout
+    assert [len(pus) for pus in site.affinities()] == [1]
+
+
+@pytest.mark.skipif(len(PUS) < 2, reason="two instances need two PUs")
+def test_snakemake(site: Site, snakemake: Path, plain: dict[str, list[str]]) -> None:
+    """The second run also uses what the failed job had finished."""
+    usual, with_profile = shown("snakemake")
+    for file in documented.read(PAGE):
+        if isinstance(file, documented.Written):
+            (site.folder / file.path).parent.mkdir()
+            (site.folder / file.path).write_text(file.text)
+    # An executor on the command line is used instead of the profile's, which needs Slurm.
+    options = ["--executor", "local", "--cores", 2, "--config", f"bwa={BWA}"]
+    options.append("firsttouch=2Inst_Original --resume --checkpoint 500K")
+    site.break_down(after=2)
+    done = site.run(snakemake, *with_profile, *options)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Error in rule firsttouch_align" in done.stderr
+    assert "out of memory" in (site.folder / "logs/b.log").read_text()
+    assert not (site.folder / "mapped/b.bam").exists()
+    first = (site.folder / "mapped/a.bam").stat().st_mtime_ns
+    site.repair()
+
+    done = site.run(snakemake, *usual, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (site.folder / "mapped/a.bam").stat().st_mtime_ns == first
+    assert "resuming: " in (site.folder / "logs/b.log").read_text()
+    assert_complete(site, "mapped", plain)
+    # What was chosen: see the page.
+    ((_, *words),) = shown("samtools")
+    assert "2Inst_Original, 2 x 1 threads" in site.run("samtools", "view", *words).stdout
+
+
+def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict[str, list[str]]) -> None:
+    """The tasks of the second run are jobs of Slurm with a share of the host."""
+    usual, with_config = shown("nextflow")
+    (config,) = (text for text in blocks("groovy") if text.startswith("// slurm.config"))
+    (site.folder / "slurm.config").write_text(config)
+    share = "process { withName: FIRSTTOUCH_ALIGN { cpus = 1; memory = 1.GB; clusterOptions = '' } }\n"
+    often = "executor { pollInterval = '200 ms'; queueStatInterval = '1 s' }\n"
+    (site.folder / "share.config").write_text(share + often)
+    command = f"bwa mem -t {{threads}} {BWA} -R '@RG\\tID:{{id}}\\tSM:{{id}}' {{index}}/genome {{reads}}"
+    options = ["-c", "share.config", "--command", command]
+    site.break_down(after=0)
+    done = site.run(nextflow, *usual, *options)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Error executing process > 'FIRSTTOUCH_ALIGN (b)'" in done.stdout
+    assert "out of memory" in done.stdout
+    site.affinities()
+    site.repair()
+
+    done = site.run(nextflow, *with_config, *options, "-resume", **slurm)
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = re.findall(r"(\w+) process > FIRSTTOUCH_ALIGN \((\w)\)", done.stdout)
+    assert sorted(steps) == [("Cached", "a"), ("Submitted", "b")]
+    assert [len(pus) for pus in site.affinities()] == [1]
+    assert_complete(site, "results", plain)
+
+
+def test_the_page_shows_the_files_of_the_pipelines() -> None:
+    snakefile = (MODULE.parents[3] / "snakemake/firsttouch/align/test/Snakefile").read_text()
+    assert blocks("python")[0] in snakefile
+    assert blocks("groovy")[0] in (MODULE.parents[2] / "main.nf").read_text()
+
+
+def test_the_module_s_own_tests(site: Site, nextflow: Path) -> None:
+    if shutil.which("nf-test") is None:
+        pytest.skip("nf-test is not on PATH, and no package registry has it")
+    shutil.copytree(MODULE.parents[2], site.folder, dirs_exist_ok=True)
+    (site.folder / "bwa").mkdir()
+    assert site.run("bwa", "index", "-p", "bwa/genome", "genome.fa").returncode == 0
+    (site.programs / "nextflow").symlink_to(nextflow)
+    done = site.run("nf-test", "test")
+    assert done.returncode == 0, done.stdout
