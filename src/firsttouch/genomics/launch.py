@@ -20,7 +20,8 @@ from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import counters, placement_check
 from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together
 from firsttouch.genomics import feed, sam
-from firsttouch.genomics.aligners import Aligner
+from firsttouch.genomics.aligners import Aligner, Steps
+from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.outputs import Output
 from firsttouch.genomics.reads import Reads, recall, remember
 from firsttouch.records import atomic_files
@@ -40,7 +41,8 @@ class Work:
 
     *dynamic*: dynamic load balancing instead of a static division. *per_thread*: reads (pairs) for each thread,
     repeated if there are too few; 0: all reads are aligned once. *counted*: every instance runs under perf stat.
-    *summed*: the alignments' checksums are computed; those equal to *reference* are recognized faster.
+    *summed*: the alignments' checksums are computed; those equal to *reference* are recognized faster. *command*
+    is the user's command that every instance runs, with its own options (None: the aligner's templates).
     """
 
     aligner: Aligner
@@ -51,9 +53,29 @@ class Work:
     counted: bool = False
     summed: bool = False
     reference: Alignments | None = None
+    command: UserCommand | None = None
+
+    @property
+    def steps(self) -> Steps:
+        """The argv templates, in the order in which they run; a user's command is one step without a template."""
+        return ((),) if self.command else self.aligner.steps(self.reads.mates)
+
+    def mates_of(self, template: Sequence[str]) -> tuple[int, ...]:
+        """Return the mates (0, 1) whose reads a step reads."""
+        return tuple(range(self.command.mates)) if self.command else self.aligner.mates_of(template)
+
+    def on_stdin(self, template: Sequence[str]) -> bool:
+        """Return whether a step reads its reads, interleaved if paired, from standard input."""
+        if self.command:
+            return self.command.on_stdin or self.command.pipes < self.command.mates
+        return self.aligner.on_stdin(template)
 
     def argv(self, template: Sequence[str], threads: int, files: Sequence[str | None], scratch: Path) -> list[str]:
         """Return the argv of one step that reads *files* (by mate)."""
+        if self.command:
+            stdin = ["-" if self.command.on_stdin else "/dev/stdin"]
+            names = stdin if self.on_stdin(template) else [str(file) for file in files]
+            return self.command.argv(threads=threads, reads=names)
         return self.aligner.argv(
             template,
             index=self.index,
@@ -214,7 +236,7 @@ def _align(
     work: Work, scenario: Scenario, folder: Path, timeout: float | None, watching: Watching | None
 ) -> tuple[list[list[Outcome]], float, Shares]:
     """Run all steps of all instances; return the outcomes, the seconds of aligning, and the shares."""
-    templates = work.aligner.steps(work.reads.mates)
+    templates = work.steps
     if work.dynamic:
         check_dynamic(work.aligner, work.reads.mates)
     for number in range(scenario.instances):
@@ -222,7 +244,7 @@ def _align(
     deadline = None if timeout is None else time.monotonic() + timeout
     # A single instance reads the files itself, as the program does in everyday use.
     unfed = scenario.instances == 1 and work.reads.as_is and not work.per_thread
-    unfed = unfed and not any(map(work.aligner.on_stdin, templates))
+    unfed = unfed and not work.command and not any(map(work.on_stdin, templates))
     feeder: feed.Feeder
     if work.per_thread:
         feeder = feed.WeakScalingFeeder(work.reads, scenario.instances, work.per_thread * scenario.threads)
@@ -232,7 +254,7 @@ def _align(
     steps, aligning = [], 0.0
     for step, template in enumerate(templates):
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        mates, on_stdin = work.aligner.mates_of(template), work.aligner.on_stdin(template)
+        mates, on_stdin = work.mates_of(template), work.on_stdin(template)
         step_feeder = None if unfed else feeder
         with feed.InstancePipes(work.reads, scenario.instances, mates, step_feeder, on_stdin=on_stdin) as pipes:
             jobs = []
