@@ -42,21 +42,26 @@ def host(tmp_path, monkeypatch, golden):
     clock, messages, limits = Clock(), [], []
     monkeypatch.setattr(trials, "time", clock)
 
-    def advise(work, loading=2.0, budget=0.03, odd=lambda _: "", noise=(1.0,)):
+    def advise(work, loading=2.0, budget=0.03, odd=lambda _: "", *, noise=(1.0,), head=None):
         noises = itertools.cycle(noise) if isinstance(noise, tuple) else noise
 
         def run(given, scenario, output, *, timeout):
             assert output is None
             assert given.reads.batches.count >= scenario.instances
             limits.append(timeout)
-            seconds = (loading + given.reads.records / 100_000 * work(scenario)) * next(noises)
+            part = given.reads.records / 100_000 * (head.part if head else 1)
+            seconds = (loading + part * work(scenario)) * next(noises)
+            if head and seconds > timeout:
+                clock.now += timeout
+                raise RunFailed("bwa did not end in time")
             clock.now += seconds
             if odd(scenario) == "fails":
                 raise RunFailed("bwa ended with status 9")
             observed = SimpleNamespace(pages={} if seconds < 0.1 else {0: 1})
             steps = [[SimpleNamespace(observed=observed)]]
             misplaced = odd(scenario) or ("" if observed.pages else "ended before it could be sampled")
-            return SimpleNamespace(seconds=seconds, misplaced=misplaced, steps=steps)
+            aligning = seconds - loading
+            return SimpleNamespace(seconds=seconds, aligning=aligning, misplaced=misplaced, steps=steps)
 
         monkeypatch.setattr(launch, "run", run)
         advice = trials.advise(
@@ -66,6 +71,7 @@ def host(tmp_path, monkeypatch, golden):
             budget,
             default=default(scenarios),
             say=messages.append,
+            head=head,
         )
         return advice, advice_text.document(advice, default(scenarios), ())
 
@@ -147,3 +153,28 @@ def test_too_few_reads_for_a_trial(host):
     assert (advice.stop, advice.belief, host.limits) == ("short", None, [])
     assert "rule of thumb" in " ".join(advice_text.lines(document))
     assert document["budget"]["within"]
+
+
+@pytest.mark.parametrize("loading", [0.2, 1.0, 5.0, 30.0, 200.0])
+@pytest.mark.parametrize("whole", [100.0, 1000.0, 10_000.0])
+def test_trials_on_the_first_reads_never_exceed_the_budget(host, monkeypatch, loading, whole):
+    # The fastest and the slowest aligner would take 100 s and 10,000 s.
+    monkeypatch.setattr(trials, "FASTEST", 1e8 / 64 / 100)
+    monkeypatch.setattr(trials, "SLOWEST", 1e8 / 64 / 10_000)
+    noise = (1.0, 1.03, 0.98)
+    head = trials.Head(0.01, host.clock.now)
+    advice, document = host(times("8Inst_Original", whole), loading, budget=0.03, noise=noise, head=head)
+    best = loading + whole
+    assert advice.spent == host.clock.now <= 1.05 * 0.03 * best
+    # Before the first trial ends, the run may be as short as 100 s.
+    assert (document["stop"] == "short") == (loading > 3 or (loading, whole) == (1.0, 100.0))
+    if document["stop"] != "short":
+        assert document["budget"]["within"]
+        assert document["recommended"] == "8Inst_Original"
+        assert document["predicted_s"]["low"] < best < document["predicted_s"]["high"]
+
+
+def test_a_run_that_is_too_short_for_any_trial_has_none(host):
+    advice, _ = host(times("8Inst_Original", 1.0), head=trials.Head(0.01, host.clock.now))
+    assert (advice.belief, advice.spent) == (None, 0.0)
+    assert host.messages == ["too few reads: the first trials take less than a second, the budget is 3.0%"]

@@ -34,6 +34,10 @@ FEWER = (0.55, 0.30)  # per halving of the threads: ln 2 if a program scales per
 SAME_POLICY, SAME_INSTANCES, OWN = 0.20, 0.20, 0.35
 #: Half the width of a 90 % interval of a normal distribution, in standard deviations.
 Z90 = 1.645
+#: Bases per second and thread of the fastest and the slowest aligner: bounds of a run's time before any trial.
+FASTEST, SLOWEST = 4e6, 5e4
+#: A budget of fewer seconds is too short for any trial whose placement is verified.
+LEAST_SECONDS = 0.5
 #: The part of a program's time that waits for memory, used to turn measured aspects into weights.
 MEMORY_BOUND = 0.5
 

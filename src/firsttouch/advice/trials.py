@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, SLOWEST
 from firsttouch.advice.posterior import LEAST_WORK, Belief, Load, Prior, Trial, update
 from firsttouch.advice.search import Rules, Stop, costs, search
 from firsttouch.errors import RunFailed
@@ -197,16 +198,49 @@ class Advice:
     dropped: dict[int, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Head:
+    """The reads of a work are the first ones of a whole run: *part* is their share (0 to 1).
+
+    *started* (monotonic clock) is when the time that counts for the budget began. *strict*: no trial exceeds it.
+    """
+
+    part: float
+    started: float
+    strict: bool = True
+
+
+class OutOfTime(Exception):
+    """A trial does not fit into the rest of the budget."""
+
+
 class Trials:
     """Makes trials of *scenarios* on samples of *work*'s reads; samples are files in *folder*.
 
     *dropped* has the reason why a scenario's last trial did not count. *brief* is true if the last trial was too
-    short for its placement to be verified. *longest* is the time limit of a trial in seconds (None: none).
+    short for its placement to be verified. *longest* is the time limit of a trial in seconds (None: unknown). With
+    a strict *head*, no trial exceeds *budget*: it raises OutOfTime, even before the time of the run is known.
     """
 
-    def __init__(self, work: Work, scenarios: Sequence[Scenario], folder: Path, say: Say) -> None:
+    def __init__(
+        self,
+        work: Work,
+        scenarios: Sequence[Scenario],
+        folder: Path,
+        say: Say,
+        *,
+        head: Head | None = None,
+        budget: float = 1.0,
+    ) -> None:
         self._work, self.scenarios, self._folder, self.say = work, scenarios, folder, say
-        self._start = time.monotonic()
+        self._start = head.started if head else time.monotonic()
+        self._strict, self._budget = head is not None and head.strict, budget
+        self.part = head.part if head else 1.0
+        threads = max(s.instances * s.threads for s in scenarios)
+        bases = work.reads.bases / self.part / threads
+        #: The least and the longest time that the whole run may take (s), and the expected one.
+        self._bounds = (bases / FASTEST, bases / SLOWEST)
+        self._whole = self._bounds[0]
         self._samples: dict[float, Sample] = {}
         self._works: dict[tuple[float, int], Work] = {}
         self.dropped: dict[int, str] = {}
@@ -221,7 +255,29 @@ class Trials:
     def smallest(self) -> float:
         """Return the fraction of a first trial: LEAST, or one read for each thread."""
         most = max(s.instances * s.threads for s in self.scenarios)
-        return min(1.0, max(LEAST, most / self._work.reads.records))
+        # The work of the slowest aligner fits into half of the first trial's time limit.
+        least = min(LEAST, self._budget / 2 * SLOWEST / FASTEST) if self._strict else LEAST
+        return min(self.part, max(least, most * self.part / self._work.reads.records))
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the budget of the shortest possible whole run is too short for any trial that is verified."""
+        return self._strict and self._budget * self._bounds[0] - self.spent < LEAST_SECONDS
+
+    def _limit(self) -> float | None:
+        """Return the time limit of the next trial; raises OutOfTime if nothing of the budget is left."""
+        if not self._strict:
+            return None if self.longest is None else max(self.longest, SECONDS)
+        left = self._budget * self._whole - self.spent if self.longest is None else self.longest
+        if left <= 0:
+            raise OutOfTime
+        return left
+
+    def _learn(self, result: launch.Result, fraction: float) -> None:
+        """Estimate the whole run by one trial, whose instances began to read when their index was loaded."""
+        if self._strict:
+            whole = result.seconds - result.aligning + result.aligning / fraction
+            self._whole = min(max(whole, self._bounds[0]), self._bounds[1])
 
     def make(self, number: int, fraction: float) -> Trial | None:
         """Make one trial of scenario *number*; None if it does not count.
@@ -235,13 +291,17 @@ class Trials:
             try:
                 live(f"trial of {scenario.name}, {self.spent:.1f} s spent so far")
                 work, part = self._sampled(fraction, scenario.instances)
-                result = launch.run(work, scenario, None, timeout=self.longest)
+                limit, before = self._limit(), self.spent
+                result = launch.run(work, scenario, None, timeout=limit)
             except RunFailed as error:
+                if self._strict and limit is not None and self.spent - before >= limit:
+                    raise OutOfTime from error
                 self.dropped[number] = str(error)
                 self.say(f"{scenario.name}: the trial failed: {error}")
                 return None
             finally:
                 live("")
+            self._learn(result, part)
             if not result.misplaced:
                 self.say(f"{scenario.name}: {result.seconds:.3f} s for {part:.3%} of the reads")
                 self.dropped.pop(number, None)
@@ -258,73 +318,98 @@ class Trials:
     def _sampled(self, fraction: float, instances: int) -> tuple[Work, float]:
         """Return the work of a trial, and the part of the reads that its sample really has."""
         if fraction not in self._samples:
-            self._samples[fraction] = write_sample(self._work.reads, fraction, self._folder)
+            self._samples[fraction] = write_sample(self._work.reads, fraction / self.part, self._folder)
         sample = self._samples[fraction]
         if (fraction, instances) not in self._works:
             self._works[fraction, instances] = _sample_work(self._work, sample, instances)
-        return self._works[fraction, instances], sample.fraction
+        return self._works[fraction, instances], sample.fraction * self.part
 
 
 def advise(
-    work: Work, scenarios: Sequence[Scenario], prior: Prior, budget: float, *, default: int, say: Say
+    work: Work,
+    scenarios: Sequence[Scenario],
+    prior: Prior,
+    budget: float,
+    *,
+    default: int,
+    say: Say,
+    head: Head | None = None,
+    scratch: Path | None = None,
 ) -> Advice:
     """Try *scenarios* within *budget* (a part of the whole run) and return the advice.
 
-    *default* is the number of the default run, over which the gain is computed. Raises RunFailed if every scenario
-    fails.
+    *default* is the number of the default run, over which the gain is computed. *head*: the reads of *work* are
+    the first ones only. *scratch* is the folder for samples (default: in
+    TMPDIR). Raises RunFailed if every scenario fails.
     """
-    with tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
-        trials = Trials(work, scenarios, Path(folder), say)
+    with tempfile.TemporaryDirectory(prefix="firsttouch-", dir=scratch) as folder:
+        trials = Trials(work, scenarios, Path(folder), say, head=head, budget=budget)
         return _advise(trials, tuple(scenarios), prior, budget, default)
 
 
 def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budget: float, default: int) -> Advice:
     small = trials.smallest()
-    if small * (2 + STEP) > budget:
+    none: tuple[tuple[Trial, ...], ...] = ((),) * len(scenarios)
+    untested = Advice(scenarios, prior, int(prior.mean.argmin()), none, None, "short", budget, 0.0, trials.spent)
+    if small * (2 + STEP) > budget or trials.hopeless:
         # The first trials exceed the budget even if the program has nothing to load.
-        trials.say(f"too few reads: the first trials take {small * (2 + STEP):.1%}, the budget is {budget:.1%}")
-        none: tuple[tuple[Trial, ...], ...] = ((),) * len(scenarios)
-        return Advice(scenarios, prior, int(prior.mean.argmin()), none, None, "short", budget, 0.0, 0.0)
-    first, own, fraction = _calibrate(trials, prior, small, budget)
+        needed = "less than a second" if trials.hopeless else f"{small * (2 + STEP):.1%}"
+        trials.say(f"too few reads: the first trials take {needed}, the budget is {budget:.1%}")
+        return untested
+    try:
+        first, own, fraction = _calibrate(trials, prior, small, budget)
+    except OutOfTime:
+        trials.say(f"too few reads: the first trials would take longer than {budget:.1%} of the run")
+        return replace(untested, spent=trials.spent)
     load, work = split(own)
     whole = load.seconds + work
     trials.say(
         f"the whole run is expected to take {whole:.1f} s as {scenarios[first].name}, {load.seconds:.2f} s of it "
         f"for loading: the budget is {budget * whole:.1f} s, {trials.spent:.1f} s of it are spent"
     )
-    fraction = _fraction((small, fraction), load, work, budget * whole - trials.spent)
+    fraction = _fraction((small, fraction), load, work, budget * whole - trials.spent, most=trials.part)
     rules = Rules(fraction, budget, load)
 
     def seconds_left(belief: Belief) -> float:
         return budget * math.exp(float(belief.mean[belief.best])) - trials.spent
 
     def limit(belief: Belief) -> None:
-        trials.longest = max(seconds_left(belief), SECONDS)
+        trials.longest = seconds_left(belief)
 
-    earlier = [own if i == first else [] for i in range(len(scenarios))]
-    outcome = search(
-        prior,
-        lambda number: trials.make(number, fraction),
-        rules,
-        trials=earlier,
-        out=trials.dropped,
-        spent=lambda _: trials.spent,
-        on_update=limit,
-    )
-    times, belief = [list(own) for own in outcome.trials], outcome.belief
-    # The gain is over the default run, which is tried too if the rest of the budget suffices.
-    untried = not times[default] and default not in trials.dropped
-    if untried and float(costs(belief, rules)[1][default]) <= seconds_left(belief):
-        if (trial := trials.make(default, fraction)) is not None:
-            times[default].append(trial)
-        belief = update(prior, times, load)
+    times = [own if i == first else [] for i in range(len(scenarios))]
+
+    def run(number: int) -> Trial | None:
+        trial = trials.make(number, fraction)
+        times[number] = [] if trial is None else [*times[number], trial]
+        return trial
+
+    try:
+        outcome = search(
+            prior,
+            run,
+            rules,
+            trials=times,
+            out=trials.dropped,
+            spent=lambda _: trials.spent,
+            on_update=limit,
+        )
+        belief, stop = outcome.belief, outcome.stop
+        # The gain is over the default run, which is tried too if the rest of the budget suffices.
+        untried = not times[default] and default not in trials.dropped
+        if untried and float(costs(belief, rules)[1][default]) <= seconds_left(belief):
+            run(default)
+            belief = update(prior, times, load)
+    except OutOfTime:
+        if not any(times):
+            return replace(untested, spent=trials.spent)
+        belief, stop = update(prior, times, load), "budget"
     return Advice(
         scenarios,
         prior,
         belief.best,
         tuple(map(tuple, times)),
         belief,
-        outcome.stop,
+        stop,
         budget,
         budget * math.exp(float(belief.mean[belief.best])),
         trials.spent,
@@ -344,7 +429,7 @@ def _calibrate(trials: Trials, prior: Prior, small: float, budget: float) -> tup
         fraction = small
         while True:
             trial = trials.make(first, fraction)
-            if trial is None and (not trials.brief or fraction >= 1):
+            if trial is None and (not trials.brief or fraction >= trials.part):
                 break
             if trial is not None and not warm:
                 # The first run reads the program and its index from disk.
@@ -357,9 +442,9 @@ def _calibrate(trials: Trials, prior: Prior, small: float, budget: float) -> tup
                 # An upper bound of the whole run: it assumes no load.
                 most = trial.seconds / trial.fraction
                 full = len(own) > 1 and trials.spent + STEP * trial.seconds > budget * most / 2
-                if separated or full or (fraction >= 1 and len(own) > 1):
+                if separated or full or (fraction >= trials.part and len(own) > 1):
                     return first, own, fraction
-            fraction = min(1.0, STEP * fraction)
+            fraction = min(trials.part, STEP * fraction)
     raise RunFailed("no scenario can be tried: " + "; ".join(dict.fromkeys(trials.dropped.values())))
 
 
@@ -372,10 +457,13 @@ def split(own: Sequence[Trial]) -> tuple[Load, float]:
     return Load(load, max(LOAD_SD * load, TRIAL_SD * before.seconds)), work
 
 
-def _fraction(sampled: Sequence[float], load: Load, work: float, left: float) -> float:
-    """Return the fraction of all further trials; *sampled* are those with samples, *left* is the budget's rest."""
+def _fraction(sampled: Sequence[float], load: Load, work: float, left: float, *, most: float = 1.0) -> float:
+    """Return the fraction of all further trials, at most *most*.
+
+    *sampled* are the fractions with samples, *left* is the budget's rest in seconds.
+    """
     wanted = max(WORK_PER_LOAD * load.seconds, SECONDS) / work
-    most = (left / TRIALS - load.seconds) / work
-    fraction = min(1.0, max(LEAST, min(wanted, most)))
+    affordable = (left / TRIALS - load.seconds) / work
+    fraction = min(most, max(LEAST, min(wanted, affordable)))
     # A similar fraction is used again: its sample exists, and its trials count as repeats.
     return next((f for f in sampled if f / 1.5 <= fraction <= 1.5 * f), max(fraction, sampled[0]))
