@@ -11,6 +11,6 @@ are the mean of the prior (:func:`posterior.prior`). Short trials on samples of 
 
 Public: :func:`trials.advise` and :func:`trials.compare`; :func:`costs.aspects`, ``candidates``, ``default`` and
 ``index_banks``, which turn a host and its plan into the model's input; :mod:`advice_text` (JSON document, text,
-stored files); :mod:`saved` (advice that is applied again to equal cases); :mod:`replay` (the search on stored
-times).
+stored files); :mod:`saved` (advice that is applied again to equal cases); :class:`auto.Auto` (the scenario of a
+user's command); :mod:`replay` (the search on stored times).
 """

@@ -11,8 +11,9 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import firsttouch
 from firsttouch import paths
 from firsttouch.errors import BadInput, none_such
 from firsttouch.genomics.aligners import Aligner
+from firsttouch.genomics.command_line import UserCommand
+from firsttouch.genomics.command_syntax import Argument, divide
 from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
 
@@ -30,6 +33,9 @@ SCHEMA = 1
 _FILE = re.compile(r"\S*(?:/\S*|\.[A-Za-z]\w*)\Z")
 #: A file with such a suffix is a part of the program, not its data.
 _CODE = re.compile(r"\.(?:py|pl|rb|r|jl|js|lua|sh|bash|awk|sed|jar|class|m)$", re.IGNORECASE)
+#: The text of a read group, and the options that name one (bowtie2 --rg-id x --rg SM:y, strobealign --rg=SM:y).
+_READ_GROUP = re.compile(r"@RG|[A-Z]{2}:")
+_READ_GROUP_OPTION = re.compile(r"--(?:sam-)?rg\b", re.IGNORECASE)
 _GIB = 2**30
 
 
@@ -100,12 +106,39 @@ def _exists(word: str) -> bool:
         return False
 
 
-def of_aligner(
-    host: Topology, aligner: Aligner, index: Path, *, threads: int, mates: int, words: Sequence[str] = ()
+def of_aligner(host: Topology, aligner: Aligner, index: Path, *, threads: int, mates: int) -> Key:
+    """Return the key of an aligner with its own options; raises BadInput or Missing without its index.
+
+    Of its options, those count that are neither files nor the name of the read group.
+    """
+    items: Sequence[Argument] = ()
+    if aligner.own and aligner.command:
+        items = divide(replace(aligner.command, operands=()), aligner.own, 0).items
+    return _of_aligner(host, aligner, index, items, threads=threads, mates=mates)
+
+
+def of_command(host: Topology, command: UserCommand, threads: int) -> Key:
+    """Return the key of a user's aligner command, whose instances have *threads* threads in total.
+
+    It is that of the aligner with the same own options. Raises BadInput or Missing without its index.
+    """
+    if command.index is None:
+        raise BadInput(f"the index is unknown: {command.described()}")
+    items = [a for a, role in zip(command.arguments.items, command.roles, strict=True) if not role and a.name]
+    return _of_aligner(host, command.aligner, command.index, items, threads=threads, mates=command.mates)
+
+
+def _of_aligner(
+    host: Topology, aligner: Aligner, index: Path, items: Iterable[Argument], *, threads: int, mates: int
 ) -> Key:
-    """Return the key of an aligner with its own options *words*; raises BadInput or Missing without its index."""
+    own = sorted(
+        shlex.join([argument.name, *values])
+        for argument in items
+        for values in [[_without_data(value) for value in argument.values if not _READ_GROUP.match(value)]]
+        if (values or not argument.values) and not _READ_GROUP_OPTION.match(argument.name)
+    )
     name = f"{index.name}, {aligner.index_bytes(index)} bytes"
-    return Key(described(host), aligner.name, threads, tuple(words), aligner.version(), name, mates)
+    return Key(described(host), aligner.name, threads, tuple(own), aligner.version(), name, mates)
 
 
 # ----------------------------------------------------------------------
@@ -151,6 +184,16 @@ def save(key: Key, scenario: str, gain: dict[str, float] | None, details: dict[s
     except OSError as error:
         raise BadInput(f"the advice cannot be saved: {error.strerror}", file=file) from error
     return file
+
+
+def keep(
+    key: Key, scenario: str, gain: dict[str, float] | None, details: dict[str, Any], say: Callable[[str], None]
+) -> None:
+    """Store an advice and say where; advice that cannot be stored is not lost."""
+    try:
+        say(f"advice saved for `firsttouch align` and `firsttouch exec`: {save(key, scenario, gain, details)}")
+    except BadInput as error:
+        say(str(error))
 
 
 def lookup(key: Key, say: Callable[[str], None]) -> Saved | None:

@@ -12,18 +12,18 @@ from typing import Any
 
 from tabulate import tabulate
 
-from firsttouch.advice import advice_text, saved
+from firsttouch.advice import advice_text, auto, saved
 from firsttouch.advice.costs import aspects, candidates, default, index_banks, interval
 from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.replay import read, replay
 from firsttouch.advice.trials import advise, compare
 from firsttouch.cli import options, read_inputs
-from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock
 from firsttouch.execution.progress import say
 from firsttouch.genomics import launch
-from firsttouch.genomics.aligners import aligner
-from firsttouch.genomics.command_line import extended
+from firsttouch.genomics.aligners import aligner, aligners
+from firsttouch.genomics.command_line import UserCommand, extended, parse
 from firsttouch.genomics.outputs import Output
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
@@ -36,15 +36,13 @@ EXAMPLES = """\
   firsttouch advise --aligner bwa-mem --dataset lambda --budget 1 --save results/bwa-mem.advice.json
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r.fq.gz -- -Y -R '@RG\\tID:a\\tSM:b'
   firsttouch advise --replay times.csv --seed 7 --json
+  firsttouch advise -- bwa mem -t 64 idx/hg r1.fq.gz r2.fq.gz
   firsttouch advise --repetitions 5 -- ./program --its-option
   firsttouch advise --list          saved advice, which `firsttouch align` and `firsttouch exec` follow
   firsttouch advise --forget 0c8f2d11a9b3
 
 Trials take parts of the reads. Together they cost at most the budget: a part of the whole run that is predicted
 for the recommended scenario, including the loading of the index."""
-
-#: The fraction of the whole run that trials may cost.
-BUDGET = 0.03
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -57,8 +55,8 @@ def register(subparsers: options.Subparsers) -> None:
         "--budget",
         type=options.checked(float, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1),
         metavar="PART",
-        default=BUDGET,
-        help=f"part of the whole run that trials may cost (default: {BUDGET})",
+        default=auto.BUDGET,
+        help=f"part of the whole run that trials may cost (default: {auto.BUDGET})",
     )
     measured = "take the aspects of this host from these records, folders or stores"
     parser.add_argument("--measured", type=Path, nargs="+", default=(), metavar="RECORDS_OR_DIR", help=measured)
@@ -80,7 +78,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--timeout", help="seconds after which a run of PROGRAM is stopped")
     options.add(parser, "--share-host")
     options.add_user_command(
-        parser, "a program that is not an aligner, and its arguments; with --aligner: the aligner's own options"
+        parser, "an aligner's command, or any program and its arguments; with --aligner: the aligner's own options"
     )
     parser.set_defaults(run=run)
 
@@ -103,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
     if args.replay:
         return _replay(args)
     if program:
-        return _program(args)
+        names_aligner = any(a.command and a.command.beginning(program) for a in aligners().values())
+        command = parse(program) if names_aligner else None
+        return _command(args, command) if command and not command.whole else _program(args)
     return _aligner(args)
 
 
@@ -171,26 +171,13 @@ def _aligner(args: argparse.Namespace) -> int:
             advice_text.write(document, args.save)
         if advice.belief is not None:
             total = max(s.instances * s.threads for s in planned.scenarios)
-            mates = work.reads.mates
-            key = saved.of_aligner(load(), program, given.index, threads=total, mates=mates, words=program.own)
-            _store(key, planned.scenarios[advice.best].name, document["gain"], document)
+            key = saved.of_aligner(load(), program, given.index, threads=total, mates=work.reads.mates)
+            saved.keep(key, planned.scenarios[advice.best].name, document["gain"], document, say)
         applied = None
         if args.apply:
             applied = _apply(work, planned.scenarios[advice.best], args.output, document["predicted_s"])
-    if args.json:
-        options.print_json({**document, "applied": applied})
-    else:
-        rows = [(r["name"], r["trials"], r["reason"] or r["state"]) for r in document["scenarios"]]
-        print(tabulate(rows, ("scenario", "trials", "why"), maxcolwidths=[None, None, 70]))
+    _print(args, {**document, "applied": applied})
     return 1 if applied and applied["status"] == "invalid" else 0
-
-
-def _store(key: saved.Key, scenario: str, gain: dict[str, float] | None, details: dict[str, Any]) -> None:
-    """Save an advice, and say where; the advice is not lost if it cannot be saved."""
-    try:
-        say(f"saved for `firsttouch align` and `firsttouch exec`: {saved.save(key, scenario, gain, details)}")
-    except FirstTouchError as error:
-        say(str(error))
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -210,6 +197,35 @@ def _list(args: argparse.Namespace) -> int:
     heads = ("id", "program", "index", "threads", "scenario", "gain", "date", "applies here")
     print(tabulate(rows, heads, missingval="-", maxcolwidths=[None, 40, 20, *[None] * 4, 40]))
     return 0
+
+
+def _command(args: argparse.Namespace, command: UserCommand) -> int:
+    """Advise on a user's aligner command, which `firsttouch align` then runs as advised."""
+    if args.apply:
+        raise BadInput(f"--apply: `firsttouch align -- {command.described()}` follows the advice")
+    if command.index is None:
+        raise BadInput(f"the command names no index: {command.described()}")
+    host = load()
+    usable = sum(len(host.usable_pus(node)) for node in host.cpu_nodes)
+    need = command.aligner.need(command.aligner.index_bytes(command.index))
+    threads = min(args.threads or command.threads, usable)
+    planned = plan(host, need, threads=threads, policies=args.policies)
+    measured = aspects(host, collect(args.measured))
+    choosing = auto.Auto(command, host, planned, args.budget, measured=measured, say=say)
+    with options.holding(args), host_lock.no_process_left():
+        document = choosing.advise(say, strict=False)
+    for line in advice_text.lines(document):
+        say(line)
+    _print(args, document)
+    return 0
+
+
+def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
+    if args.json:
+        options.print_json(document)
+    else:
+        rows = [(r["name"], r["trials"], r["reason"] or r["state"]) for r in document["scenarios"]]
+        print(tabulate(rows, ("scenario", "trials", "why"), maxcolwidths=[None, None, 70]))
 
 
 def _apply(
@@ -260,7 +276,8 @@ def _program(args: argparse.Namespace) -> int:
     skipped = [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1Inst_")]
     document = {"program": args.program, "recommended": scenarios[best].policy, "clear": clear}
     document |= {"interval": 0.9, "policies": rows, "infeasible": skipped}
-    _store(saved.of_program(load(), args.program, most), scenarios[best].name, rows[best]["gain"], document)
+    key = saved.of_program(load(), args.program, most)
+    saved.keep(key, scenarios[best].name, rows[best]["gain"], document, say)
     if args.json:
         options.print_json(document)
     else:

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scenario of ``auto`` for a user's aligner command: saved advice, else trials on the first reads.
+
+Where neither is possible, the command runs as it is. Trials end with their budget, a part of the whole run, so
+``auto`` is not slower than the plain command by more than that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from firsttouch.advice import saved
+from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, Aspects, aspects, candidates, default, index_banks
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed
+from firsttouch.genomics.command_line import UserCommand
+from firsttouch.genomics.launch import Work
+from firsttouch.host.topology import Topology
+from firsttouch.records import atomic_files
+from firsttouch.scenarios.placement import Plan, Scenario
+from firsttouch.tools import no_idle_threads
+
+#: The part of the whole run that trials may take.
+BUDGET = 0.03
+#: The first reads, which trials take samples of: this part of the budget, more than a trial takes, and at most so
+#: many bytes of text.
+_HEAD, _MOST_TEXT = 1 / 3, 2**30
+#: They are written in pieces of about so many bytes.
+_PIECE = 2**20
+#: A byte of a compressed file has at most so many bases.
+_MOST_BASES = 4
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The *scenario* to run, and in words why. *advised*: it is that of saved advice or of trials."""
+
+    scenario: Scenario
+    reason: str
+    advised: bool = True
+
+
+@dataclass(frozen=True)
+class Auto:
+    """What is needed to choose the scenario of a user's *command* among those of *planned* on *host*.
+
+    *budget* is the part of the whole run that trials may take (0: none), *scratch* the folder for the reads of
+    trials (None: TMPDIR), *reference* the FASTA file of CRAM input, *measured* the aspects of the host (None:
+    those of the firmware). Raises BadInput if *planned* has no scenario without a policy.
+    """
+
+    command: UserCommand
+    host: Topology
+    planned: Plan
+    budget: float = BUDGET
+    scratch: Path | None = None
+    reference: Path | None = None
+    measured: Aspects | None = None
+    say: Callable[[str], None] = print
+
+    def __post_init__(self) -> None:
+        """Check that the command may run as it is."""
+        try:
+            default(self.planned.scenarios)
+        except ValueError:
+            raise BadInput(
+                "--policies must include 'original': the gain is over the run without a policy"
+            ) from None
+
+    def choose(self) -> Choice:
+        """Return the scenario of saved advice, else of trials, which are saved, else the command as it is."""
+        usual = self.planned.scenarios[default(self.planned.scenarios)]
+        try:
+            if self.command.whole:
+                raise _AsItIs(self.command.whole)
+            return self._saved() or self._tried()
+        except (FirstTouchError, OSError) as error:
+            return Choice(usual, f"your command as it is: {error}", advised=False)
+
+    def _saved(self) -> Choice | None:
+        advice = saved.lookup(self.key, self.say)
+        if advice is None:
+            return None
+        try:
+            return Choice(self.planned.scenario(advice.scenario), f"as advised on {advice.time[:10]}")
+        except FirstTouchError as error:
+            self.say(f"the advice of {advice.time[:10]} does not fit this host now: {error}")
+            return None
+
+    def _tried(self) -> Choice:
+        if len(self.planned.scenarios) == 1:
+            raise _AsItIs("there is no other scenario on this host")
+        if not self.budget:
+            raise _AsItIs("there is no advice for it, and no budget for trials")
+        self._check_size()
+        document = self.advise()
+        recommended = self.planned.scenario(document["recommended"])
+        if not document["predicted_s"]:
+            raise self._too_few()
+        gain = document["gain"]
+        times = f", {gain['expected']:.2f} times as fast as without" if gain else ""
+        trials = sum(row["trials"] for row in document["scenarios"])
+        return Choice(recommended, f"after {trials} trials in {document['budget']['spent_s']:.1f} s{times}")
+
+    def _check_size(self) -> None:
+        """Raise if the whole run is too short for any trial, however few bytes a base has in its files."""
+        bases = _MOST_BASES * sum(Path(name).stat().st_size for name in self._files())
+        if self.budget * bases < LEAST_SECONDS * FASTEST * self.command.threads:
+            raise self._too_few()
+
+    def _too_few(self) -> FirstTouchError:
+        return _AsItIs(f"too few reads for trials that take {self.budget:.1%} of the run")
+
+    def _files(self) -> list[str]:
+        """Return the names of the read files; raises if one can be read only once."""
+        names = [name for lane in self.command.lanes for name in lane]
+        for name in names:
+            if name == "-" or not Path(name).is_file():
+                raise _AsItIs(
+                    f"there is no advice for it, and {name} can be read only once, so there can be no trials "
+                    "(`firsttouch advise --` with files of such reads saves advice)"
+                )
+        return names
+
+    @property
+    def key(self) -> saved.Key:
+        """The case of the command; raises BadInput or Missing if its index or its program is not there."""
+        total = max(s.instances * s.threads for s in self.planned.scenarios)
+        return saved.of_command(self.host, self.command, total)
+
+    def advise(self, say: Callable[[str], None] = lambda _: None, *, strict: bool = True) -> dict[str, Any]:
+        """Try the scenarios on the first reads within the budget, save the advice, and return its document.
+
+        *say* gets the messages of the trials. Without *strict*, the trials that find out how long the whole run
+        takes may exceed the budget of a short run. Raises BadInput or RunFailed if there can be no trials.
+        """
+        began = time.monotonic()
+        with no_idle_threads():
+            from firsttouch.advice import advice_text, trials  # noqa: PLC0415 - they load NumPy
+            from firsttouch.advice.posterior import prior  # noqa: PLC0415
+            from firsttouch.genomics import fastq  # noqa: PLC0415
+
+        key, scenarios = self.key, self.planned.scenarios
+        usual, index = default(scenarios), self.command.index
+        assert index is not None  # noqa: S101 - for mypy: the key has it
+        size = self.command.aligner.index_bytes(index)
+        expected = prior(candidates(scenarios), index_banks(self.host, size), self.measured or aspects(self.host))
+        with atomic_files.workspace(self.scratch or Path(tempfile.gettempdir())) as folder:
+            files, part = self._first_reads(folder)
+            reads = fastq.inspect(files, self.command.batch)
+            work = Work(self.command.aligner, index, reads, command=self.command)
+            head = trials.Head(part, began, strict)
+            advice = trials.advise(
+                work, scenarios, expected, self.budget, default=usual, say=say, head=head, scratch=folder
+            )
+        document = advice_text.document(advice, usual, self.planned.infeasible)
+        words = {"aligner": self.command.aligner.name, "command": list(self.command.words), "dataset": None}
+        document = {**advice_text.header(), **words, "head": part, **document}
+        if advice.belief is not None:
+            saved.keep(key, document["recommended"], document["gain"], document, self.say)
+        return document
+
+    def _first_reads(self, folder: Path) -> tuple[list[Path], float]:
+        """Write the first reads as FASTQ into *folder*; return the files by mate, and the part of all reads."""
+        self._files()
+        from firsttouch.genomics.read_stream import ReadStream  # noqa: PLC0415 - it loads NumPy
+
+        names = [folder / f"head-{mate}.fq" for mate in range(1, 1 + self.command.mates)]
+        size, records = 0, 0
+        with contextlib.ExitStack() as stack:
+            outs = [stack.enter_context(name.open("wb")) for name in names]
+            stream = stack.enter_context(
+                ReadStream(
+                    self.command.lanes,
+                    interleaved=self.command.interleaved,
+                    least_part_bytes=_PIECE,
+                    fasta=self.command.fasta,
+                    reference=self.reference,
+                )
+            )
+            for piece in stream:
+                for text, out in zip(piece.data, outs, strict=True):
+                    size += out.write(text)
+                records += piece.records
+                if size >= _MOST_TEXT or (stream.progress.fraction or 0) >= self.budget * _HEAD:
+                    break
+            done = stream.progress
+        if done.fraction is None or not done.records:
+            raise _AsItIs("there is no advice for it, and the number of its reads is unknown")
+        return names, min(1.0, done.fraction * records / done.records)
+
+
+class _AsItIs(RunFailed):
+    """The reason why a command runs as it is."""

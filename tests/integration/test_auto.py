@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scenario of ``auto`` with real bwa: trials on the first reads, once and within the budget."""
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from firsttouch.advice import auto, saved, trials
+from firsttouch.genomics import fastq, launch
+from firsttouch.genomics.command_line import parse
+from firsttouch.genomics.launch import Work
+from firsttouch.host.topology import load
+from firsttouch.scenarios.placement import plan
+
+pytestmark = pytest.mark.integration
+
+HOST = load()
+
+
+@pytest.fixture(scope="module")
+def inputs(lambda_work, tmp_path_factory):
+    """Return the index, and two files with the reads of some seconds."""
+    prefix, reads, _ = lambda_work
+    folder = tmp_path_factory.mktemp("auto")
+    files = [folder / file.name for file in reads]
+    for file, source in zip(files, reads, strict=True):
+        file.write_bytes(source.read_bytes() * 12)
+    return prefix, files
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("advice")
+        patch.setenv("FIRSTTOUCH_ADVICE", str(folder))
+        yield folder
+
+
+def chosen(*words, messages=None, **settings):
+    """Return the choice for a command."""
+    command = parse([str(word) for word in words])
+    threads = min(command.threads, len(os.sched_getaffinity(0)))
+    planned = plan(HOST, threads=threads)
+    return auto.Auto(
+        command, HOST, planned, say=([] if messages is None else messages).append, **settings
+    ).choose()
+
+
+def test_trials_are_made_once_and_within_the_budget(inputs, folder, tmp_path, monkeypatch):
+    prefix, files = inputs
+    threads = len(os.sched_getaffinity(0))
+    words = ["bwa", "mem", "-t", threads, "-K", 200_000, "-Y", "-R", r"@RG\tID:a\tSM:b", prefix, *files]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    # On a busy host, half of the time of the fastest aligner is too short for these few reads.
+    monkeypatch.setattr(trials, "FASTEST", 2e5)
+    began = time.monotonic()
+    first = chosen(*words, budget=0.5, scratch=scratch)
+    seconds = time.monotonic() - began
+    assert first.advised, first
+    (file,) = folder.glob("*.json")
+    stored = json.loads(file.read_text())
+    spent = stored["details"]["budget"]
+    assert spent["within"]
+    assert spent["spent_s"] <= min(spent["seconds"], seconds)
+    assert stored["scenario"] == first.scenario.name
+    assert stored["key"]["words"] == ["-Y"]
+    assert stored["details"]["command"] == list(map(str, words))
+    assert list(scratch.iterdir()) == []
+    monkeypatch.setattr(auto.Auto, "advise", None)
+    # Another sample of the same kind, from standard input.
+    words[8], words[10:] = r"@RG\tID:c\tSM:d", ["-", "-p"]
+    again = chosen(*words)
+    assert (again.scenario, again.reason) == (first.scenario, f"as advised on {stored['time'][:10]}")
+    saved.save(replace(next(saved.entries(print)).key), "99Inst_Original", None, {})
+    messages = []
+    usual = chosen(*words, messages=messages)
+    assert messages[0].startswith(f"the advice of {stored['time'][:10]} does not fit this host now: ")
+    assert (usual.scenario.name, usual.advised) == ("1Inst_Original", False)
+
+
+def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work):
+    prefix, files = inputs
+    _, small, _ = lambda_work
+    bwa = ["bwa", "mem", "-t", len(os.sched_getaffinity(0)), prefix]
+    fifo = files[0].with_name("fifo")
+    os.mkfifo(fifo)
+    for words, reason in [
+        ([*bwa, fifo], f"there is no advice for it, and {fifo} can be read only once, so there can be no trials"),
+        ([*bwa, "-"], "there is no advice for it, and - can be read only once"),
+        ([*bwa, *small], "too few reads for trials that take 3.0% of the run"),
+        (
+            ["bowtie2", "-p", bwa[3], "--no-unal", "-x", prefix, "-U", *small],
+            "--no-unal leaves unaligned reads out",
+        ),
+    ]:
+        choice = chosen(*words)
+        assert (choice.scenario.name, choice.advised) == ("1Inst_Original", False)
+        assert choice.reason.startswith(f"your command as it is: {reason}"), choice
+    choice = chosen(*bwa, *files, budget=0)
+    assert choice.reason == "your command as it is: there is no advice for it, and no budget for trials"
+
+
+@pytest.mark.parametrize("own", [["-Y"], ["-Y", "-p"]])
+def test_instances_of_a_trial_run_the_users_command(lambda_work, tmp_path, own):
+    prefix, files, _ = lambda_work
+    inputs = ["-"] if "-p" in own else files
+    command = parse(["bwa", "mem", "-t", "1", "-K", "200000", *own, str(prefix), *map(str, inputs)])
+    scenario = plan(HOST, threads=1).scenario("1Inst_Localalloc_1t")
+    work = Work(command.aligner, prefix, fastq.inspect(files, command.batch), command=command)
+    result = launch.run(work, scenario, None)
+    (outcome,) = result.outcomes
+    assert result.alignments.primary == 2 * work.reads.records
+    assert [word for word in outcome.job.argv if word in {"-Y", "-p"}] == own
+    assert result.aligning <= result.seconds
+    assert not Path(outcome.job.stdout).exists()
