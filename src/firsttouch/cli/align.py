@@ -27,7 +27,7 @@ from firsttouch.genomics.read_stream import ReadStream
 from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
-from firsttouch.scenarios.placement import Plan, Scenario, plan
+from firsttouch.scenarios.placement import Plan, Scenario, name_of, parse_name, plan
 
 EXAMPLES = """\
   firsttouch align -- bwa mem -t 64 -R '@RG\\tID:a\\tSM:b' -Y ref.fa r1.fq.gz r2.fq.gz > out.sam
@@ -179,10 +179,34 @@ def _scenario(args: argparse.Namespace, command: UserCommand, planned: Plan, out
         wanted = earlier
     if wanted == "auto":
         return _whole(planned)
-    scenario = planned.scenario(wanted)
-    if scenario.instances > 1 and command.whole:
-        raise BadInput(f"scenario {scenario.name}: this command runs as one instance only: {command.whole}")
-    return scenario
+    instances = _instances(wanted, command.threads)
+    if instances > 1 and command.whole:
+        raise BadInput(f"scenario {wanted}: this command runs as one instance only: {command.whole}")
+    total = max(s.threads for s in planned.scenarios if s.instances == 1)
+    return planned.scenario(_with_threads(wanted, total))
+
+
+def _instances(wanted: str, threads: int) -> int:
+    """Return the instances of a scenario; raises BadInput if it has more threads than the command asks for."""
+    parts = parse_name(wanted)
+    if not parts:
+        return 0
+    instances, _, each = parts
+    if instances * (each or 1) > threads:
+        asked = f"{instances} x {each}" if each else f"{instances} or more"
+        raise BadInput(
+            f"scenario {wanted} has {asked} threads, and the command asks for {threads}: raise its threads"
+        )
+    return instances
+
+
+def _with_threads(wanted: str, total: int) -> str:
+    """Return the name of a scenario that divides *total* threads, unless the name states the threads."""
+    parts = parse_name(wanted)
+    if not parts or parts[2]:
+        return wanted
+    instances, policy, _ = parts
+    return name_of(instances, policy, max(1, total // instances))
 
 
 def _whole(planned: Plan) -> Scenario:
