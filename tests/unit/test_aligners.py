@@ -8,7 +8,7 @@ import pytest
 
 from firsttouch import paths
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.genomics import aligners
+from firsttouch.genomics import aligners, command_line
 from firsttouch.genomics.reads import BatchRule
 from firsttouch.paths import ROOT
 from firsttouch.records import atomic_files
@@ -134,6 +134,14 @@ def test_argv_and_need(aln):
     assert [aln.mates_of(step) for step in aln.steps(2)] == [(1,), (0, 1)]
     assert aln.need(1000).of(3) == 1000 + 200_000_000 + 3 * 2**20
     assert aln.batch == BatchRule(bases=100)
+
+
+def test_batches_need_memory():
+    aligner = aligners.parse("aln", TEXT + 'batch_base = "12 B"\n', "aln.toml")
+    assert aligner.need(0).instance_bytes == 200_000_000 + 12 * 100
+    assert aligner.need(0, 10_000_000).of(1) == 320_000_000 + 2**20
+    command = command_line.parse(["bwa", "mem", "-K", "100000000", "ref.fa", "r.fq"])
+    assert command.aligner.need(0).of(1) == pytest.approx(1.5e9, rel=0.1)
 
 
 def test_a_read_file_that_a_step_needs_must_be_given(aln):

@@ -153,7 +153,7 @@ def _aligner(args: argparse.Namespace) -> int:
     program.version()
     given = read_inputs.chosen(args, program)
     size = program.index_bytes(given.index)
-    planned, expected, usual = _planned(args, program.need(size), size, program.whole)
+    planned, expected, usual = _planned(args, program.need(size, given.batch_bases), size, program.whole)
     outputs = [file for file in (args.output, args.save) if file]
     atomic_files.refuse_overwriting(outputs, [*given.files, *program.index_paths(given.index), *args.measured])
     if args.output:

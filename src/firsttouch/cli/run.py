@@ -141,9 +141,9 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     if args.dynamic:
         launch.check_dynamic(program, 2 if args.interleaved or len(given.files) == 2 else 1)
     # Report wrong options before all reads are checked, which takes long.
-    scenario = plan(load(), program.need(program.index_bytes(given.index)), threads=args.threads).scenario(
-        args.scenario
-    )
+    scenario = plan(
+        load(), program.need(program.index_bytes(given.index), given.batch_bases), threads=args.threads
+    ).scenario(args.scenario)
     launch.check_whole(program, scenario)
     _output(args, scenario, [*given.files, *program.index_paths(given.index)])
     work = launch.prepare(

@@ -30,14 +30,14 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 class UserCommand:
     """A user's command that aligns reads.
 
-    *words* is the command, unchanged. *index* is the prefix, folder or file of the index, where the program finds
-    it; None if it is unknown. *lanes* are the inputs, each one file, or two files with mates; "-" is the standard
-    input. *interleaved*: mates follow each other in one file. *fasta*: the user says that reads are FASTA (None:
-    their content says it). *threads* is the user's number, else the aligner's default. *batch* is how this command
-    divides its reads into batches. *output* is the file that its SAM is for; None if it writes standard output, or
-    writes the file itself because it cannot be divided. *whole* says why it must run as one instance
-    (:meth:`unsplit`), or is empty: its reads can be divided. *roles* are the roles of its *arguments*, which begin
-    at word *first*.
+    *words* is the command, unchanged. *index* is the prefix, folder or file of the index, where the program
+    finds it; None if it is unknown. *lanes* are the inputs, each one file, or two files with mates; "-" is the
+    standard input. *interleaved*: mates follow each other in one file. *fasta*: the user says that reads are
+    FASTA (None: their content says it). *threads* is the user's number, else the aligner's default. *batch*,
+    which *aligner* has, too, is how this command divides its reads into batches. *output* is the file that its
+    SAM is for; None if it writes standard output, or writes the file itself because it cannot be divided.
+    *whole* says why it must run as one instance (:meth:`unsplit`), or is empty: its reads can be divided.
+    *roles* are the roles of its *arguments*, which begin at word *first*.
     """
 
     aligner: Aligner
@@ -72,8 +72,10 @@ class UserCommand:
     @property
     def own(self) -> tuple[str, ...]:
         """The options that concern alignments, as :func:`extended` takes them."""
-        kept = [a for a, role in zip(self.arguments.items, self.roles, strict=True) if a.name and not role]
-        return tuple(word for argument in kept for word in argument.alone(self._syntax.arity) if word != "--")
+        kept = [
+            a for a, r in zip(self.arguments.items, self.roles, strict=True) if a.name not in {"", "--"} and not r
+        ]
+        return tuple(word for argument in kept for word in argument.alone(self._syntax.arity))
 
     def described(self) -> str:
         """Return the command as it is typed into a shell."""
@@ -211,7 +213,7 @@ def parse(words: Sequence[str]) -> UserCommand:
         if [name for lane in lanes for name in lane].count("-") > 1:
             raise BadInput(f"the command reads standard input twice: {shlex.join(words)}")
     return UserCommand(
-        aligner,
+        replace(aligner, batch=batch),
         tuple(words),
         _index(aligner, syntax, named[-1]) if named else None,
         lanes,

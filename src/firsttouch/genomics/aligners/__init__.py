@@ -55,7 +55,7 @@ SCHEMA: dict[str, Any] = _table(
             {"single": _STEPS, "paired": _STEPS, "in_order": {"type": "boolean"}, "same": {"enum": list(SAME)}},
             {"batch_bases": _COUNT, "batch_reads": _COUNT, "batch_bytes": _COUNT},
         ),
-        "memory": _table({"instance": _BYTES, "thread": _BYTES}),
+        "memory": _table({"instance": _BYTES, "thread": _BYTES}, {"batch_base": _BYTES}),
     },
     {
         "debian": _WORD,
@@ -164,10 +164,11 @@ class Aligner:
     *single* and *paired* are the argv templates of the steps; the last step writes SAM to its standard output.
 
     *in_order*: the output keeps the order of the input with any number of threads. *same* is one of SAME. The
-    output depends on where batches begin by the rule *batch* (without conditions: it does not). *instance_bytes*
-    and *thread_bytes* are the memory of an instance and of each of its threads in addition to the index. *command*
-    is how users call it. *own* are options that the user adds to the templates' (:func:`firsttouch.genomics
-    .command_line.extended`), and *whole* is why these allow one instance only (empty: any number).
+    output depends on where batches begin by the rule *batch* (without conditions: it does not).
+    *instance_bytes* and *thread_bytes* are the memory of an instance and of each of its threads in addition to
+    the index, and *batch_base_bytes* that of each base of a batch. *command* is how users call it. *own* are
+    options that the user adds to the templates' (:func:`firsttouch.genomics.command_line.extended`), and
+    *whole* is why these allow one instance only (empty: any number).
     """
 
     name: str
@@ -186,6 +187,7 @@ class Aligner:
     batch: BatchRule
     instance_bytes: int
     thread_bytes: int
+    batch_base_bytes: int = 0
     command: command_syntax.Syntax | None = field(default=None, repr=False, hash=False)
     own: tuple[str, ...] = ()
     whole: str = ""
@@ -247,9 +249,10 @@ class Aligner:
         first = f"{index}{self.index_files[0]}"
         return bool(self.index_large) and not Path(first).is_file() and Path(first + self.index_large).is_file()
 
-    def need(self, index_bytes: int) -> Need:
-        """Return the memory that an instance needs."""
-        return Need(index_bytes, self.instance_bytes, self.thread_bytes)
+    def need(self, index_bytes: int, batch_bases: int | None = None) -> Need:
+        """Return the memory that an instance needs; *batch_bases* replaces the aligner's own batch size."""
+        batch = self.batch_base_bytes * (batch_bases or self.batch.bases)
+        return Need(index_bytes, self.instance_bytes + batch, self.thread_bytes)
 
     def version(self) -> str:
         """Return the installed program's version; raises Missing, or RunFailed if it does not print one."""
@@ -319,6 +322,7 @@ def parse(name: str, text: str, file: str) -> Aligner:
         batch=BatchRule(*(align.get(f"batch_{unit}", 0) for unit in ("bases", "reads", "bytes"))),
         instance_bytes=parse_bytes(data["memory"]["instance"]),
         thread_bytes=parse_bytes(data["memory"]["thread"]),
+        batch_base_bytes=parse_bytes(data["memory"].get("batch_base", "0 B")),
         command=command_syntax.syntax(data["command"]) if "command" in data else None,
     )
 
