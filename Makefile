@@ -11,6 +11,8 @@ IMAGE ?=
 SUITE ?=
 BENCH ?=
 export CMD
+# Tests start thousands of Python processes, some on emulated processors: bytecode is kept, as when installed.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup run images test lint bench docs paper dist emulate lock clean
 
