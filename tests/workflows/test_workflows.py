@@ -17,6 +17,7 @@ import pytest
 from pipeline_site import PAIRS, Site
 
 import documented
+from factories.processes import wait_until
 from firsttouch.paths import ROOT
 
 PAGE = ROOT / "docs" / "howto" / "workflows.md"
@@ -70,8 +71,10 @@ def test_a_job_script(site: Site, slurm: dict[str, str]) -> None:
     (script,) = blocks("bash")
     (site.folder / "align.sbatch").write_text(script.replace("--exclusive ", ""))
     assert site.run("bwa", "index", "genome.fa").returncode == 0
-    done = site.run("sbatch", "--wait", "--cpus-per-task=1", "--output=log", "align.sbatch", "a", **slurm)
-    assert done.returncode == 0, done.stderr + (site.folder / "log").read_text()
+    done = site.run("sbatch", "--cpus-per-task=1", "--output=log", "align.sbatch", "a", **slurm)
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: not site.run("squeue", "--noheader", **slurm).stdout, "the job to end", seconds=120)
+    assert (site.folder / "a.flagstat").is_file(), (site.folder / "log").read_text()
     assert f"\n{2 * PAIRS} + 0 primary\n" in (site.folder / "a.flagstat").read_text()
     assert "1Inst_Original, 1 x 1 threads" in site.run("samtools", "view", "-H", "a.bam").stdout
     assert [len(pus) for pus in site.affinities()] == [1]
