@@ -195,6 +195,19 @@ def test_progress_as_json(bwa, tmp_path):
 
 
 @needs_two
+def test_instances_with_different_headers_are_refused(reads, index, tmp_path):
+    script = (
+        f'[ $# = 0 ] && exec {shutil.which("bwa")}\n{shutil.which("bwa")} "$@" | sed "s/^@PG/@RG\\tID:$$\\n@PG/"'
+    )
+    stand_in = write_program(tmp_path / "bwa", script)
+    environment = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
+    words = ("bwa", "mem", "-t", 2, "-K", 100_000, index("bwa-mem"), *reads)
+    failed = placed(TWO, "-o", tmp_path / "out.sam", "--", *words, env=environment, status=1)
+    assert b"the headers of instances 0 and 1 differ: '@RG\\tID:" in failed.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["bwa"]
+
+
+@needs_two
 def test_the_status_is_that_of_the_aligner(bwa, tmp_path):
     stand_in = write_program(tmp_path / "bwa", f"[ $# = 0 ] && exec {shutil.which('bwa')}\necho sick >&2; exit 7")
     environment = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}

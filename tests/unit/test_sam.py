@@ -132,10 +132,10 @@ def test_a_header_has_one_first_line_and_keeps_the_users():
 
 def test_headers_of_instances_agree():
     header = b"@SQ\tSN:a\tLN:1\n@RG\tID:x\n@PG\tID:0\n"
-    sam.check_same([header, header.replace(b"ID:0", b"ID:1")])
+    sam.check_same({1: header, 0: header.replace(b"ID:0", b"ID:1")})
     for other, names in ((b"@RG\tID:y", "'@RG\tID:x' and '@RG\tID:y'"), (b"", "'@RG\tID:x' and 'no such line'")):
         with pytest.raises(RunFailed) as error:
-            sam.check_same([header, header, header.replace(b"@RG\tID:x", other)])
+            sam.check_same({0: header, 3: header, 2: header.replace(b"@RG\tID:x", other)})
         assert str(error.value) == f"the headers of instances 0 and 2 differ: {names}".replace("\t", "\\t")
 
 

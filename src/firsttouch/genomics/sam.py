@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 import select
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -85,16 +85,17 @@ def shared_lines(header: bytes) -> tuple[bytes, ...]:
     return tuple(line for line in header.splitlines() if line.startswith((b"@SQ\t", b"@RG\t")))
 
 
-def check_same(headers: Sequence[bytes]) -> None:
-    """Raise RunFailed if the *headers* of the instances have different references or read groups."""
-    first = shared_lines(headers[0])
-    for number, header in enumerate(headers[1:], 1):
-        if (other := shared_lines(header)) == first:
+def check_same(headers: Mapping[int, bytes]) -> None:
+    """Raise RunFailed if *headers*, by the number of the instance, have different references or read groups."""
+    first, *others = headers
+    lines = shared_lines(headers[first])
+    for number in others:
+        if (theirs := shared_lines(headers[number])) == lines:
             continue
-        pairs = itertools.zip_longest(first, other, fillvalue=b"no such line")
+        pairs = itertools.zip_longest(lines, theirs, fillvalue=b"no such line")
         here, there = next((a, b) for a, b in pairs if a != b)
         raise RunFailed(
-            f"the headers of instances 0 and {number} differ: {here.decode(errors='replace')!r} and "
+            f"the headers of instances {first} and {number} differ: {here.decode(errors='replace')!r} and "
             f"{there.decode(errors='replace')!r}"
         )
 

@@ -368,13 +368,16 @@ class _Collector:
     def collect(self) -> None:
         """Send all alignments; returns after the last ones. Raises RunFailed if some are missing."""
         target, stop = self._run.target, self._run.stop
-        begun, records, bases = False, 0, 0
+        headers: dict[int, bytes] = {}
+        records = bases = 0
         while (piece := self._ledger.take()) is not None:
             output = self._outputs[piece.instance]
             place = self._wait(output)
-            if not begun:
-                begun = True
+            if not headers:
                 target.begin(self._run.describe(output.header))
+            if piece.instance not in headers:
+                headers[piece.instance] = output.header
+                sam.check_same(headers)
             self._ledger.set_backlog(sum(each.waiting for each in self._outputs))
             target.send(place, stop)
             self._ledger.set_backlog(0)
