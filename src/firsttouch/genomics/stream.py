@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from firsttouch.errors import ProgramFailed, RunFailed
 from firsttouch.execution import placement_check
@@ -33,13 +33,16 @@ from firsttouch.execution.process_runner import Events, Job, Outcome, ending, ru
 from firsttouch.genomics import sam
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
-from firsttouch.genomics.read_stream import Piece, ReadStream
 from firsttouch.genomics.reads import template_name
 from firsttouch.genomics.sam import ByteRange
-from firsttouch.genomics.sam_stream import OrderedTail, SamTail
 from firsttouch.genomics.sinks import Sink
 from firsttouch.records import atomic_files
 from firsttouch.scenarios.placement import Scenario
+from firsttouch.tools import no_idle_threads
+
+if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
+    from firsttouch.genomics.read_stream import Piece, ReadStream
+    from firsttouch.genomics.sam_stream import OrderedTail, SamTail
 
 #: Least bytes of a part: small enough to balance the instances, large enough to make dealing cheap.
 PART_BYTES = 1 << 20
@@ -279,12 +282,18 @@ class _Output:
         self._number = number
         self.file = folder / f"{number}.sam"
         self.file.touch()
+        with no_idle_threads():
+            from firsttouch.genomics.sam_stream import OrderedTail, SamTail  # noqa: PLC0415 - it loads NumPy
+
         self._tail: SamTail | OrderedTail
+        self._want: Callable[[Piece], None]
         if command.aligner.in_order:
-            self._tail = SamTail(self.file)
+            self._tail = tail = SamTail(self.file)
+            self._want = lambda piece: tail.want(piece.records * command.mates)
         else:
-            self._tail = OrderedTail(self.file, folder / f"{number}.restored.sam", command.mates)
-        self._mates, self._pipes = command.mates, command.pipes
+            self._tail = ordered = OrderedTail(self.file, folder / f"{number}.restored.sam", command.mates)
+            step = command.mates // command.pipes  # mates in one text
+            self._want = lambda piece: ordered.want(_names(piece.data[0], step))
         #: Alignments of pieces that are complete.
         self._ready: collections.deque[ByteRange] = collections.deque()
         self._freed: dict[Path, int] = {}
@@ -308,10 +317,7 @@ class _Output:
 
     def want(self, piece: Piece) -> None:
         """Expect the alignments of a piece."""
-        if isinstance(self._tail, SamTail):
-            self._tail.want(piece.records * self._mates)
-        else:
-            self._tail.want(_names(piece.data[0], 2 if self._mates > self._pipes else 1))
+        self._want(piece)
 
     def look(self, *, ended: bool) -> None:
         """Read what was written; raises RunFailed for a damaged output, or (*ended*) one that lacks reads."""
