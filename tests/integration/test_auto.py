@@ -32,14 +32,6 @@ def inputs(lambda_work, tmp_path_factory):
     return prefix, files
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("advice")
-        patch.setenv("FIRSTTOUCH_ADVICE", str(folder))
-        yield folder
-
-
 def chosen(*words, messages=None, **settings):
     """Return the choice for a command."""
     command = parse([str(word) for word in words])
@@ -50,12 +42,13 @@ def chosen(*words, messages=None, **settings):
     ).choose()
 
 
-def test_trials_are_made_once_and_within_the_budget(inputs, folder, tmp_path, monkeypatch):
+def test_trials_are_made_once_and_within_the_budget(inputs, lambda_work, firsttouch, tmp_path, monkeypatch):
     prefix, files = inputs
     threads = len(os.sched_getaffinity(0))
     words = ["bwa", "mem", "-t", threads, "-K", 200_000, "-Y", "-R", r"@RG\tID:a\tSM:b", prefix, *files]
-    scratch = tmp_path / "scratch"
+    scratch, folder = tmp_path / "scratch", tmp_path / "advice"
     scratch.mkdir()
+    monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(folder))
     # On a busy host, half of the time of the fastest aligner is too short for these few reads.
     monkeypatch.setattr(trials, "FASTEST", 2e5)
     began = time.monotonic()
@@ -71,6 +64,14 @@ def test_trials_are_made_once_and_within_the_budget(inputs, folder, tmp_path, mo
     assert stored["key"]["words"] == ["-Y"]
     assert stored["details"]["command"] == list(map(str, words))
     assert list(scratch.iterdir()) == []
+    # The second start makes no trials, and runs the scenario.
+    one, two = (str(file) for file in lambda_work[1])
+    done = firsttouch("align", "--", *words[:-2], one, two)
+    name, pairs = first.scenario.name, len(lambda_work[1][0].read_text().splitlines()) // 4
+    assert done.returncode == 0, done
+    assert done.stderr.splitlines()[0] == f"{name}: as advised on {stored['time'][:10]}"
+    flags = [int(line.split("\t", 2)[1]) for line in done.stdout.splitlines() if line[0] != "@"]
+    assert sum(not flag & 0x900 for flag in flags) == 2 * pairs
     monkeypatch.setattr(auto.Auto, "advise", None)
     # Another sample of the same kind, from standard input.
     words[8], words[10:] = r"@RG\tID:c\tSM:d", ["-", "-p"]

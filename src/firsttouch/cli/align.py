@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from firsttouch import __version__
+from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
 from firsttouch.execution.progress import live, say, time_left
@@ -101,6 +102,13 @@ def register(subparsers: options.Subparsers) -> None:
         metavar="DIR",
         help="folder for the instances' outputs (default: the output's folder, or TMPDIR)",
     )
+    parser.add_argument(
+        "--budget",
+        type=options.checked(float, "a part of the whole run: 0 to 1", lambda part: 0 <= part <= 1),
+        metavar="PART",
+        default=BUDGET,
+        help=f"part of the whole run that trials of auto may cost; 0: no trials (default: {BUDGET})",
+    )
     options.add(parser, "--policies", "--timeout", "--share-host")
     options.add_user_command(parser, "the aligner's command, as it is run without firsttouch")
     parser.set_defaults(run=run)
@@ -119,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     output = _output(args, command)
     host = load()
     planned = _planned(args, command, host)
-    scenario = _scenario(args, command, planned, output)
+    scenario = _scenario(args, command, host, planned, output)
     try:
         with options.holding(args, shared=True):
             return _align(args, command, scenario, output)
@@ -172,13 +180,21 @@ def _planned(args: argparse.Namespace, command: UserCommand, host: Topology) -> 
     return plan(host, command.aligner.need(size), threads=min(command.threads, usable), policies=args.policies)
 
 
-def _scenario(args: argparse.Namespace, command: UserCommand, planned: Plan, output: AlignOutput) -> Scenario:
+def _scenario(
+    args: argparse.Namespace, command: UserCommand, host: Topology, planned: Plan, output: AlignOutput
+) -> Scenario:
     """Return the scenario that the user names, that of the run that is resumed, or the one that auto chooses."""
     wanted = args.scenario
     if wanted == "auto" and args.resume and output.place and (earlier := checkpoints.scenario_of(output.place)):
         wanted = earlier
     if wanted == "auto":
-        return _whole(planned)
+        choosing = Auto(
+            command, host, planned, args.budget, scratch=args.scratch, reference=args.reference, say=say
+        )
+        with options.holding(args, shared=True):
+            choice = choosing.choose()
+        say(f"{choice.scenario.name}: {choice.reason}")
+        return choice.scenario
     instances = _instances(wanted, command.threads)
     if instances > 1 and command.whole:
         raise BadInput(f"scenario {wanted}: this command runs as one instance only: {command.whole}")
@@ -207,13 +223,6 @@ def _with_threads(wanted: str, total: int) -> str:
         return wanted
     instances, policy, _ = parts
     return name_of(instances, policy, max(1, total // instances))
-
-
-def _whole(planned: Plan) -> Scenario:
-    """Return the scenario of the user's command as it is: one instance with all its threads, not bound."""
-    return max(
-        (s for s in planned.scenarios if s.instances == 1 and s.policy == "original"), key=lambda s: s.threads
-    )
 
 
 def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, output: AlignOutput) -> int:
