@@ -2,8 +2,11 @@
 """Reads of every form, read once: the same records and parts as by the plain rule, and exact errors."""
 
 import contextlib
+import gzip
 import itertools
 import os
+import random
+import re
 import subprocess
 import threading
 
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from factories.fastq_files import (
     BATCHES,
+    GOOD,
     batch_starts,
     bgzf,
     common,
@@ -23,8 +27,11 @@ from factories.fastq_files import (
     text,
     write,
 )
+from firsttouch.errors import BadInput
 from firsttouch.genomics import fastq as blocks_module
+from firsttouch.genomics.pipe_writer import Stopped
 from firsttouch.genomics.read_stream import ReadStream
+from firsttouch.genomics.reads import BatchRule
 
 pytestmark = pytest.mark.unit
 SIZES = st.sampled_from([(1, 0), (7, 0), (64, 16), (1000, 300), (1 << 21, 1 << 14)])
@@ -51,11 +58,18 @@ FORMS = {"plain": bytes, "gzip": packed, "members": lambda d: packed(d, 7), "bgz
 
 @contextlib.contextmanager
 def offered(file, data, how):
+    """Offer one input as :func:`offer` does, and check that nothing of it stays."""
+    with nothing_stays(), offer(file, data, how) as name:
+        yield name
+
+
+@contextlib.contextmanager
+def offer(file, data, how):
     """Offer *data* as a file, a FIFO, a descriptor or standard input; yields the name for the command line."""
-    if how == "file":
-        yield str(write(file, data))
-        return
     with contextlib.ExitStack() as stack:
+        if how == "file":
+            yield str(write(file, data))
+            return
         if how == "fifo":
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(file)
@@ -86,10 +100,11 @@ def offered(file, data, how):
             writer.join()
 
 
-def parts_of(lanes, **options):
+def parts_of(lanes, *, skip=0, **options):
     """Return the parts of a stream, each as (records, bases, texts by pipe), after checks of the pieces."""
     parts, bases = [], 0
     with ReadStream(lanes, **options) as stream:
+        stream.skip(skip)
         opened = False
         for piece in stream:
             assert piece.records
@@ -101,8 +116,8 @@ def parts_of(lanes, **options):
             parts[-1][2] = [a + bytes(b) for a, b in zip(parts[-1][2], piece.data, strict=True)]
             opened, bases = not piece.last, bases + piece.bases
         assert not opened
-        assert stream.progress.records == sum(part[0] for part in parts)
-        assert stream.progress.bases == bases
+        assert stream.progress.records == skip + sum(part[0] for part in parts)
+        assert skip or stream.progress.bases == bases
         progress = stream.progress
     return parts, progress
 
@@ -122,7 +137,7 @@ def expected_parts(records, rule, least):
 
 
 @given(st.data())
-@common(150)
+@common(60)
 def test_records_and_parts_are_those_of_the_rule(tmp_path, monkeypatch, data):
     size = data.draw(SIZES)
     monkeypatch.setattr(blocks_module, "BLOCK", size[0])
@@ -138,17 +153,16 @@ def test_records_and_parts_are_those_of_the_rule(tmp_path, monkeypatch, data):
     names, begin = [], 0
     written = data.draw(layout())
     hows = ["file", "fd", "fifo"]
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(nothing_stays())
+    with nothing_stays(), contextlib.ExitStack() as stack:
         for lane, end in enumerate(ends):
             here = [mate[begin:end] for mate in records]
             files = [[r for pair in zip(*here, strict=True) for r in pair]] if interleaved else here
             names.append([])
             for number, content in enumerate(files):
-                form = data.draw(st.sampled_from(sorted(FORMS)))
+                form = data.draw(st.sampled_from([*["plain"] * 15, *sorted(FORMS)]))
                 how = data.draw(st.sampled_from([*hows, *([] if lane or number else ["stdin"])]))
                 file = tmp_path / f"{lane}.{number}.{how}"
-                names[-1].append(stack.enter_context(offered(file, FORMS[form](written(content)), how)))
+                names[-1].append(stack.enter_context(offer(file, FORMS[form](written(content)), how)))
             begin = end
         parts, _ = parts_of(names, interleaved=interleaved, rule=rule, least_part_bytes=least, merged=merged)
     borders = expected_parts(records, rule, least)
@@ -159,3 +173,212 @@ def test_records_and_parts_are_those_of_the_rule(tmp_path, monkeypatch, data):
         texts = [text(both)] if merged else [text(mate) for mate in here]
         expected.append([end - first, sum(len(r[1]) for r in both), texts])
     assert parts == expected
+
+
+def random_records(count, mates=1):
+    """Return reads that are hard to compress, by mate."""
+    rng = random.Random(count)  # noqa: S311
+    return [
+        [
+            [f"@r{n}", "".join(rng.choices("ACGT", k=100)), "+", "".join(rng.choices("FF:,#", k=100))]
+            for n in range(count)
+        ]
+        for _ in range(mates)
+    ]
+
+
+@pytest.mark.parametrize("how", ["file", "fd"])
+def test_bam_and_cram(tmp_path, how):
+    """More than a pipe holds, so that processes wait for each other."""
+    records = random_records(1000, mates=2)
+    reference = write(tmp_path / "ref.fa", b">c\n" + b"ACGT" * 50 + b"\n")
+    for options in (["-b"], ["-C"]):
+        data = bam(records, paired=True, options=options)
+        with offered(tmp_path / "r", data, how) as name:
+            parts, progress = parts_of([(name,)], interleaved=True, reference=reference)
+        assert parts[0][:2] == [1, 200]
+        for mate in range(2):
+            assert b"".join(part[2][mate] for part in parts) == text(records[mate])
+        assert progress.fraction == (1.0 if how == "file" else None)
+        with offered(tmp_path / "r", data, how) as name:
+            parts, _ = parts_of([(name,)])
+        single = [r for pair in zip(*records, strict=True) for r in pair]
+        assert b"".join(part[2][0] for part in parts) == text(single)
+
+
+def test_mate_1_of_bam_comes_first(tmp_path):
+    lines = [
+        f"{name}\t{flag}\t*\t0\t0\t*\t*\t0\t0\t{bases}\tFF\n"
+        for name in "ab"
+        for flag, bases in ((141, "CC"), (77, "GG"))
+    ]
+    argv = ["samtools", "view", "-b", "-o", str(tmp_path / "r.bam"), "-"]
+    subprocess.run(argv, input="".join(lines).encode(), check=True)
+    parts, _ = parts_of([(str(tmp_path / "r.bam"),)], interleaved=True)
+    assert [[piece.count(b"CC") for piece in part[2]] for part in parts] == [[0, 1], [0, 1]]
+
+
+# ----------------------------------------------------------------------
+# Errors
+
+
+def error_of(lanes, **options):
+    with pytest.raises(BadInput) as caught, ReadStream(lanes, **options) as stream:
+        for _ in stream:
+            pass
+    return str(caught.value)
+
+
+END = "Compressed file ended before the end-of-stream marker was reached"
+TRUNCATED = {
+    "gzip": rf"the gzip data are truncated or damaged \(EOFError: {END}\)",
+    "bgzip": rf"the gzip data are truncated or damaged \(EOFError: {END}\)",
+    "zstd": r"the zstd data are truncated or damaged \(Read error \(39\) : premature end\)",
+    "BAM": r"the BAM data are truncated or damaged \(\[[WE]::\w+\] .*\)",
+    "CRAM": r"the CRAM data are truncated or damaged \((samtools .*|its end is missing)\)",
+}
+
+
+@pytest.mark.parametrize("form", TRUNCATED)
+def test_truncated_data(tmp_path, form):
+    records = random_records(300, mates=2)
+    if form in {"BAM", "CRAM"}:
+        data = bam(records, paired=True, options=("-b" if form == "BAM" else "-C",))
+    else:
+        data = FORMS[form](text([r for pair in zip(*records, strict=True) for r in pair]))
+    # Also without the last block, which is empty.
+    last = {"BAM": len(data) - 28, "CRAM": len(data) - 38}.get(form, len(data) - 1)
+    for how, cut in (("file", len(data) // 2), ("file", last), ("fd", len(data) // 2), ("fd", last)):
+        with offered(tmp_path / "r", data[:cut], how) as name:
+            message = error_of([(name,)], interleaved=True)
+        assert re.fullmatch(rf"{name}: record \d+: {TRUNCATED[form]}", message), message
+
+
+def test_rapidgzip_with_many_cpus(tmp_path, monkeypatch):
+    monkeypatch.setattr("firsttouch.genomics.sources._PARALLEL_CPUS", 1)
+    records = random_records(3000)
+    data = packed(text(records[0]), 3)
+    file = write(tmp_path / "r.fq", data)
+    parts, progress = parts_of([(str(file),)])
+    assert b"".join(part[2][0] for part in parts) == text(records[0])
+    assert progress.fraction == 1.0
+    write(file, data[:-5])
+    reason = r"the gzip data are truncated or damaged \((RuntimeError: .*|its end is missing)\)"
+    assert re.fullmatch(rf"{file}: record \d+: {reason}", error_of([(str(file),)]))
+
+
+def test_pairs_of_bam_that_are_not_grouped(tmp_path):
+    records = random_records(500, mates=2)
+    file = tmp_path / "r.bam"
+    collate = f"group the reads by name first, <(samtools collate -Ou {file})"
+    apart = f"{file}: the mate of read r0 does not follow it: {collate}"
+    for mates, paired in (([records[0], records[1][1:] + records[1][:1]], True), (records[:1], False)):
+        write(file, bam(mates, paired=paired))
+        assert error_of([(str(file),)], interleaved=True) == apart
+    for option in ("-b", "-C"):
+        write(file, bam(records, paired=True, options=(option,), header="@HD\tVN:1.6\tSO:coordinate\n"))
+        assert error_of([(str(file),)], interleaved=True) == f"{file}: is sorted by coordinate: {collate}"
+
+
+def test_cram_without_its_reference(tmp_path, monkeypatch):
+    monkeypatch.setenv("REF_PATH", "/nonexistent")
+    reference = write(tmp_path / "ref.fa", b">c\n" + b"ACGT" * 50 + b"\n")
+    sam = b"@SQ\tSN:c\tLN:200\nr\t0\tc\t1\t9\t4M\t*\t0\t0\tACGT\tFFFF\n"
+    file = tmp_path / "r.cram"
+    subprocess.run(["samtools", "view", "-C", "-T", reference, "-o", file, "-"], input=sam, check=True)
+    moved = reference.rename(tmp_path / "moved.fa")
+    assert parts_of([(str(file),)], reference=moved)[0][0][2] == [b"@r\nACGT\n+\nFFFF\n"]
+    expected = rf"{file}: record 1: .* reference .*; --reference names the FASTA file that it was written with\)"
+    assert re.fullmatch(expected, error_of([(str(file),)]))
+
+
+REFUSED = {b"BZh9": ("bzip2", "bzip2 -dc"), b"\xfd7zXZ\0": ("xz", "xz -dc"), b"PK\3\4": ("zip", "unzip -p")}
+
+
+def test_inputs_that_are_refused(tmp_path):
+    good, other = (write(tmp_path / name, text(GOOD)) for name in ("1.fq", "2.fq"))
+    for begin, (form, program) in REFUSED.items():
+        file = write(tmp_path / "r", begin + bytes(50))
+        reason = f"is compressed with {form}, which is not supported"
+        assert error_of([(str(good),), (str(file),)]) == f"{file}: {reason}: give <({program} {file})"
+        with offered(tmp_path / "r", begin + bytes(50), "fd") as name:
+            assert error_of([(name,)]) == f"{name}: {reason}: pipe it through {program}"
+    # A later lane is refused before the first one is read.
+    with pytest.raises(BadInput, match=f"^{tmp_path}/no: cannot be read: No such file or directory$"):
+        ReadStream([(str(good),), (str(tmp_path / "no"),)])
+    with pytest.raises(BadInput, match=f"^{tmp_path}: cannot be read: Is a directory$"):
+        ReadStream([(str(tmp_path),)])
+    with pytest.raises(BadInput, match=f"^{good}: this is the file of mate 1 again: name the file of mate 2$"):
+        ReadStream([(str(good), str(good))])
+    with pytest.raises(BadInput, match=r"^2 read files: one, or two of a pair that is not interleaved, are"):
+        ReadStream([(str(good), str(other))], interleaved=True)
+    with offered(tmp_path / "r", text(GOOD), "fd") as name:
+        assert error_of([(name,), (name,)]) == f"{name}: is named twice, but a pipe can be read only once"
+    main, terminal = os.openpty()
+    with pytest.raises(BadInput, match=r"is a terminal: name a file, or pipe the reads into it$"):
+        ReadStream([(os.ttyname(terminal),)])
+    os.close(main)
+    os.close(terminal)
+
+
+def test_lanes_that_end_early(tmp_path):
+    good, short, empty = (write(tmp_path / f"{n}.fq", text(GOOD[:n])) for n in (3, 2, 0))
+    fewer = f"{short}: ends after 2 records, the other file of the pair has more"
+    assert error_of([(str(good), str(short))]) == fewer
+    assert error_of([(str(good), str(write(tmp_path / "m", text(GOOD)))), (str(short), str(good))]) == fewer
+    assert error_of([(str(good),), (str(empty),)]) == f"{empty}: no reads"
+    odd = write(tmp_path / "odd", text([GOOD[0], GOOD[0], GOOD[1]]))
+    reason = "record 3 has no mate, and the file of interleaved pairs ends"
+    assert error_of([(str(odd),)], interleaved=True) == f"{odd}:9: {reason}"
+
+
+def test_a_fifo_whose_writer_is_killed(tmp_path):
+    fifo = tmp_path / "r.fq"
+    os.mkfifo(fifo)
+    script = "printf '@a\\nACGT\\n+\\nIIII\\n@b\\nAC'; kill -KILL $$"
+    with nothing_stays(), subprocess.Popen(["sh", "-c", f"exec >{fifo}; {script}"]) as writer:
+        message = f"{fifo}:7: record 2 has no + line (is it truncated?)"
+        assert error_of([(str(fifo),)]) == message
+        assert writer.wait() == -9
+
+
+@pytest.mark.parametrize("wait", ["no writer", "no data", "in the middle", "gzip in the middle"])
+def test_a_stop_from_another_thread(tmp_path, wait):
+    fifo = tmp_path / "r.fq"
+    os.mkfifo(fifo)
+    with nothing_stays():
+        fd = None if wait == "no writer" else os.open(fifo, os.O_RDWR)
+        if wait.endswith("middle"):
+            os.write(fd, gzip.compress(text(GOOD) * 9)[:50] if "gzip" in wait else text(GOOD) * 9)
+        with ReadStream([(str(fifo),)]) as stream:
+            timer = threading.Timer(0.2, stream.stop)
+            timer.start()
+            with pytest.raises(Stopped):
+                next(iter(stream))
+            timer.join()
+        if fd is not None:
+            os.close(fd)
+
+
+def test_pieces_stay_valid_and_an_early_end_leaves_nothing(tmp_path):
+    records = random_records(10_000)[0]
+    file = write(tmp_path / "r.fq", text(records))
+    with nothing_stays(), ReadStream([(str(file),)], least_part_bytes=1 << 16) as stream:
+        pieces = list(stream)
+    assert b"".join(bytes(piece.data[0]) for piece in pieces) == text(records)
+    with nothing_stays(), ReadStream([(str(write(tmp_path / "r.gz", packed(text(records)))),)]) as stream:
+        assert next(iter(stream)).data[0][:3] == b"@r0"
+        assert 0 <= stream.progress.fraction <= 1
+
+
+def test_skipped_records(tmp_path):
+    records = random_records(50)[0]
+    lanes = [(str(write(tmp_path / "1", text(records[:20]))),), (str(write(tmp_path / "2", text(records[20:]))),)]
+    whole, _ = parts_of(lanes, rule=BatchRule(records=4), least_part_bytes=2000)
+    for count in (1, 2, len(whole)):
+        skip = sum(part[0] for part in whole[:count])
+        assert parts_of(lanes, skip=skip, rule=BatchRule(records=4), least_part_bytes=2000)[0] == whole[count:]
+    with ReadStream(lanes) as stream:
+        stream.skip(51)
+        with pytest.raises(BadInput, match=r"^the inputs end after 50 records, 51 were read before$"):
+            list(stream)

@@ -9,6 +9,7 @@ import os
 import re
 import select
 import stat
+import subprocess
 import sys
 import threading
 import zlib
@@ -38,9 +39,15 @@ _REFUSED = {b"BZh": ("bzip2", "bzip2 -dc"), b"\xfd7zXZ\x00": ("xz", "xz -dc"), b
 _PEEK, _HEADER = 1 << 12, 1 << 9
 _IGZIP = (sys.executable, "-I", "-m", "isal.igzip", "-d", "-c")
 _SPLICE = 1 << 20
-#: samtools reports this, but ends with status 0.
-_NO_END = "EOF marker is absent"
-_SORTED = re.compile(r"^@HD\t.*\bSO:coordinate\b", re.MULTILINE)
+#: Seconds in which samtools ends after it has read damaged data.
+_PATIENCE = 0.3
+#: How samtools reports the cause of an error, and data without an end, with which it has status 0.
+_CAUSES, _NO_END = ("[E::", "samtools "), "EOF marker is absent"
+#: CRAM from version 2.1 on ends with a block of this size, which has these letters. samtools does not look for it.
+_CRAM_END, _CRAM_END_BYTES = b"EOF", 38
+_SORTED = re.compile(r"@HD\t[^\n]*\bSO:coordinate\b")
+#: How zstd names its input.
+_ZSTD_STDIN = "/*stdin*\\ : "
 STDIN = "-"
 
 
@@ -91,8 +98,8 @@ class Input:
         head = self._head
         for magic, (name, program) in _REFUSED.items():
             if head.startswith(magic):
-                how = f"read it as <({program} {self._path})" if self.size is not None else f"use `{program}`"
-                raise BadInput(f"is compressed with {name}: {how}", file=self.label)
+                how = f"give <({program} {self._path})" if self.size is not None else f"pipe it through {program}"
+                raise BadInput(f"is compressed with {name}, which is not supported: {how}", file=self.label)
         self.form = next((form for magic, form in _FORMS.items() if head.startswith(magic)), "plain")
         if self.form == "gzip" and _begin(head).startswith(_BAM):
             self.form = "BAM"
@@ -154,14 +161,14 @@ class Input:
         """Start to move a pipe's bytes to the decompressor; return its standard input, which *stack* closes."""
         stdin, into = os.pipe2(os.O_CLOEXEC)
         stack.callback(os.close, stdin)
-        self._pump = _Pump(self._fd, self._head, into, self._stop)
+        self._pump = _Pump(self._fd, self._head, into, self._stop, keep=self.form == "CRAM")
         return stdin
 
     def _start_samtools(
         self, stack: contextlib.ExitStack, stdin: int, *, grouped: bool, reference: Path | None
     ) -> None:
-        threads = str(min(4, len(os.sched_getaffinity(0))) - 1)
-        argv = ["samtools", "fastq", "-n", "-@", threads]
+        # Without threads: with them, samtools 1.16.1 waits forever on a BAM file whose first block is truncated.
+        argv = ["samtools", "fastq", "-n"]
         if reference is not None:
             argv += ["--reference", str(reference)]
         fds: tuple[int, ...] = ()
@@ -194,8 +201,13 @@ class Input:
         try:
             count = self._poller.read(room)
         except _Alarm:
+            assert self._decompressor is not None  # noqa: S101 (for mypy)
+            # Data that are truncated between mates leave a single read, too: samtools ends then.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._decompressor.process.wait(_PATIENCE)
+                self._check_decompressor(self._decompressor)
             self._require_no_singles()
-            return self._read_text(room)
+            return 0
         self._read += count
         return count
 
@@ -213,17 +225,35 @@ class Input:
         self._running.close()
 
     def _check_decompressor(self, decompressor: Decompressor) -> None:
+        """Raise Damaged or BadInput if *decompressor*, which ends, did not read all of the input."""
         failure = decompressor.failure()
         if self._pump is not None and self._pump.error is not None:
             raise BadInput(f"cannot be read: {self._pump.error.strerror}", file=self.label)
+        if self.form in {"BAM", "CRAM"}:
+            failure = self._samtools_failure(decompressor.log().splitlines(), failure)
+        elif isinstance(decompressor, Rapidgzip) and not failure and not self._is_complete():
+            failure = "its end is missing"
+        if failure:
+            raise Damaged(f"the {self.form} data are truncated or damaged ({failure.removeprefix(_ZSTD_STDIN)})")
         if self._singles >= 0:
             self._require_no_singles()
-        if not failure and self.form in {"BAM", "CRAM"}:
-            failure = next((line for line in decompressor.log().splitlines() if _NO_END in line), "")
-        complete = not isinstance(decompressor, Rapidgzip) or self._is_complete()
-        if failure or not complete:
-            reason = f" ({failure})" if failure else ""
-            raise Damaged(f"the {self.form} data are truncated or damaged{reason}")
+
+    def _samtools_failure(self, log: list[str], failure: str) -> str:
+        """Return why samtools read no complete input, or an empty string."""
+        if failure:
+            failure = next((line for line in log if line.startswith(_CAUSES)), failure)
+            if "reference" in failure:
+                failure += "; --reference names the FASTA file that it was written with"
+        elif self.form == "CRAM" and self._head[4:6] > b"\x02\x00" and _CRAM_END not in self._tail():
+            failure = "its end is missing"
+        return failure or next((line for line in log if _NO_END in line), "")
+
+    def _tail(self) -> bytes:
+        """Return the last bytes of a CRAM input."""
+        if self._pump is not None:
+            self._pump.join()
+            return self._pump.tail
+        return os.pread(self._fd, _CRAM_END_BYTES, max(0, self._state.st_size - _CRAM_END_BYTES))
 
     def _is_complete(self) -> bool:
         file = ReadFile(self._path, True, self._state.st_size, self._state.st_mtime_ns)
@@ -316,11 +346,15 @@ class _Poller:
 
 
 class _Pump:
-    """A thread that moves *head* and the bytes of the descriptor *source* into a pipe, which it closes."""
+    """A thread that moves *head* and the bytes of the descriptor *source* into a pipe, which it closes.
 
-    def __init__(self, source: int, head: bytes, into: int, stop: StopRequest) -> None:
+    If *keep*, *tail* are the last _CRAM_END_BYTES bytes.
+    """
+
+    def __init__(self, source: int, head: bytes, into: int, stop: StopRequest, *, keep: bool) -> None:
         self.error: OSError | None = None
-        self._source, self._head, self._into, self._stop = source, head, into, stop
+        self.tail = b""
+        self._source, self._head, self._into, self._stop, self._keep = source, head, into, stop, keep
         self._thread = threading.Thread(target=self._run, name="reads", daemon=True)
         self._thread.start()
 
@@ -331,9 +365,12 @@ class _Pump:
         try:
             with PipeWriter(self._into, self._stop) as writer:
                 enlarge_pipe(self._into)
-                writer.write(self._head)
-                while moved := writer.splice(self._source, None, _SPLICE):
-                    pass
+                moved = None
+                if not self._keep:
+                    writer.write(self._head)
+                    self._head = b""
+                    while moved := writer.splice(self._source, None, _SPLICE):
+                        pass
                 if moved is None:
                     self._copy(writer)
         except (BrokenPipeError, Stopped):
@@ -342,6 +379,7 @@ class _Pump:
             self.error = error
 
     def _copy(self, writer: PipeWriter) -> None:
-        poller, room = _Poller(self._source, self._stop), memoryview(bytearray(_SPLICE))
+        poller, room = _Poller(self._source, self._stop, self._head), memoryview(bytearray(_SPLICE))
         while count := poller.read(room):
             writer.write(room[:count])
+            self.tail = (self.tail + bytes(room[max(0, count - _CRAM_END_BYTES) : count]))[-_CRAM_END_BYTES:]

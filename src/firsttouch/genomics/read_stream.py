@@ -89,7 +89,6 @@ class ReadStream:
         Raises BadInput for an input that cannot be read, and for a file that is refused by its content.
         """
         self.mates = 2 if interleaved or any(len(lane) == 2 for lane in lanes) else 1
-        self.progress = Progress()
         self._interleaved, self._merged, self._fasta, self._reference = interleaved, merged, fasta, reference
         self._least, self._borders = max(1, least_part_bytes), BatchBorders(rule)
         self._skip = self._part = self._part_bytes = 0
@@ -105,6 +104,7 @@ class ReadStream:
         sizes = [source.size for lane_inputs in self._inputs for source in lane_inputs]
         self._size = None if None in sizes else sum(size or 0 for size in sizes)
         self._size_before = 0
+        self.progress = Progress(fraction=None if self._size is None else 0.0)
         self._pieces = self._whole_parts()
 
     def _open(self, lanes: Sequence[Sequence[str]]) -> None:

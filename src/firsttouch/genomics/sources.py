@@ -28,8 +28,6 @@ _RAPIDGZIP = (sys.executable, "-I", "-c", "import sys, rapidgzip; sys.exit(rapid
 #: Without an index, the parallel decoder guesses what precedes a block: twice the work, and with two threads five
 #: times slower than one thread on FASTQ. From this number of CPUs on it is faster.
 _PARALLEL_CPUS = 8
-#: Begins the lines in which samtools reports what it did.
-_PROGRESS = "[M::"
 _MEMBER = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]", re.DOTALL)
 _WINDOW = 1 << 20
 _CHANCE = 1 << 10
@@ -64,7 +62,7 @@ class Decompressor:
         status = self.process.wait()
         if status == 0:
             return ""
-        lines = [line.strip() for line in self.log().splitlines() if not line.startswith(_PROGRESS)]
+        lines = [line.strip() for line in self.log().splitlines()]
         silent = f"signal {signal_name(-status)}" if status < 0 else "it printed nothing"
         return next(filter(None, reversed(lines)), silent)
 
