@@ -382,3 +382,70 @@ def test_skipped_records(tmp_path):
         stream.skip(51)
         with pytest.raises(BadInput, match=r"^the inputs end after 50 records, 51 were read before$"):
             list(stream)
+
+
+# ----------------------------------------------------------------------
+# FASTA
+
+
+@st.composite
+def queries(draw):
+    """FASTA records as (name, lines of bases)."""
+    names = draw(st.lists(st.text("abz019:.#@+/> ", max_size=6).map(lambda n: f"q{n}"), min_size=1, max_size=9))
+    return [(name, draw(st.lists(st.text("ACGTNacgtn.=", max_size=40), max_size=4))) for name in names]
+
+
+@given(
+    records=queries(),
+    newline=st.sampled_from(("\n", "\r\n")),
+    blank=st.integers(0, 2),
+    least=st.sampled_from((0, 30, 100)),
+    size=SIZES,
+)
+@common(40)
+def test_fasta(tmp_path, monkeypatch, *, records, newline, blank, least, size):
+    monkeypatch.setattr(blocks_module, "BLOCK", size[0])
+    monkeypatch.setattr("firsttouch.genomics.fastq.HEAD", size[1])
+    monkeypatch.setattr("firsttouch.genomics.read_stream.HEAD", size[1])
+    texts = ["".join(line + "\n" for line in (f">{name}", *lines)) for name, lines in records]
+    data = "".join(texts).rstrip("\n") + "\n" * blank
+    file = write(tmp_path / "q.fa", data.replace("\n", newline).encode())
+    bases = [sum(map(len, lines)) for _, lines in records]
+    parts, _ = parts_of([(str(file),)], rule=BatchRule(bases=least))
+    # Blank lines at the end of the input are dropped.
+    assert b"".join(part[2][0] for part in parts).decode() == "".join(texts).rstrip("\n") + "\n"
+    borders = [*batch_starts([(count, 1) for count in bases], BatchRule(bases=least)), len(records)]
+    expected = [(end - first, sum(bases[first:end])) for first, end in itertools.pairwise(borders)]
+    assert [(part[0], part[1]) for part in parts] == expected
+
+
+BAD_FASTA = [
+    (">a\nAC\n>\nAC\n", ":3: record 2 has no name"),
+    (">a\nAC\n> b\nAC\n", ":3: record 2 has no name"),
+    (">a\nAC\nGT\n>b\nA*\n", ":5: record 2 has '*' among its bases"),
+    (">a\nAC\nG T\n>b\nA\n", ":3: record 1 has the byte 0x20 among its bases"),
+    (">a\nAC\n>b\x1b\nA\n", ":3: record 2 has the byte 0x1b in the line of its name"),
+    (">a\n>" + "n" * 255 + "\nA\n", ":2: record 2 has a name of 255 bytes, SAM's limit is 254"),
+    (">a\nAC\n@b\nAC\n+\nII\n", ":3: record 1 has '@' among its bases"),
+]
+
+
+@pytest.mark.parametrize("size", [(3, 0), (1 << 21, 1 << 14)])
+def test_errors_in_fasta(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(blocks_module, "BLOCK", size[0])
+    monkeypatch.setattr("firsttouch.genomics.fastq.HEAD", size[1])
+    monkeypatch.setattr("firsttouch.genomics.read_stream.HEAD", size[1])
+    for data, message in BAD_FASTA:
+        file = write(tmp_path / "q.fa", data.encode())
+        assert error_of([(str(file),)]) == f"{file}{message}"
+    file = write(tmp_path / "q.fa", b">a\nAC\n>b\nAC\n")
+    assert error_of([(str(file),)], fasta=False).endswith(
+        ":1: record 1 begins without @: this is FASTA, FASTQ is needed"
+    )
+    fastq_file = write(tmp_path / "r.fq", text(GOOD))
+    assert error_of([(str(fastq_file),)], fasta=True) == f"{fastq_file}:1: record 1 begins without >"
+    other = write(tmp_path / "m.fa", b">a\nAC\n>c\nAC\n")
+    assert error_of([(str(file), str(other))]) == f"{other}: record 2: >b and >c are no pair"
+    odd = write(tmp_path / "o.fa", b">a\nAC\n>a\nAC\n>b\nA\n")
+    reason = "record 3 has no mate, and the file of interleaved pairs ends"
+    assert error_of([(str(odd),)], interleaved=True) == f"{odd}:5: {reason}"

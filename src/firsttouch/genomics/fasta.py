@@ -90,9 +90,11 @@ class FastaParser:
         if not tail:
             return
         data = np.frombuffer(tail + b"\n" + bytes(SLACK), np.uint8)
-        chunk = self._check(data, np.flatnonzero(data == NEWLINE))
+        ends = np.flatnonzero(data == NEWLINE)
+        chunk = self._check(data, ends)
         if len(chunk.starts) % self._multiple:
-            raise self._error("has no mate, and the file of interleaved pairs ends", 0, of=self.records)
+            lines = int((ends > chunk.starts[-1]).sum())
+            raise self._error("has no mate, and the file of interleaved pairs ends", 1 - lines, of=self.records)
         yield chunk
 
     def _check(self, data: Bytes, ends: Ints) -> Chunk:
