@@ -300,6 +300,9 @@ def test_a_reference_is_checked_and_gets_an_index(genome, tmp_path):
         open_sink(output, scratch=tmp_path) as sink,
     ):
         sink.begin(HEADER.replace(b"two", b"three"))
+    (tmp_path / "ref.fa.fai").write_text("one\ttwo\n")
+    with pytest.raises(BadInput, match=r"ref.fa.fai: not an index of a FASTA file"):
+        output.check_reference(HEADER)
     reference.write_text("nothing like FASTA\n")
     (tmp_path / "ref.fa.fai").unlink()
     with pytest.raises(BadInput, match=r"ref.fa: `samtools faidx` fails: "):

@@ -139,8 +139,12 @@ class AlignOutput:
         """Raise BadInput if the reference lacks a sequence of *header*'s @SQ lines, or it has another length."""
         if self.written_form != "cram" or self.reference is None:
             return
-        with Path(f"{self.reference}.fai").open(encoding="utf-8", errors="surrogateescape") as index:
-            lengths = {name: int(length) for name, length, *_ in (line.split("\t", 2) for line in index)}
+        index = Path(f"{self.reference}.fai")
+        try:
+            lines = index.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+            lengths = {name: int(length) for name, length, *_ in (line.split("\t") for line in lines)}
+        except (OSError, ValueError) as error:
+            raise BadInput("not an index of a FASTA file: remove it, and it is made again", file=index) from error
         for name, length in references(header):
             if lengths.get(name) != length:
                 has = f"has {lengths[name]} in this file" if name in lengths else "is not in this file"
