@@ -424,3 +424,16 @@ def test_parts_are_next_to_each_other(tmp_path):
     reads = inspect([write(tmp_path / "r.fq", text(GOOD * 10))])
     for part, following in itertools.pairwise(static_parts(reads, 7)):
         assert part.ends == following.begins
+
+
+def test_a_block_is_filled_again_only_when_nothing_refers_to_it():
+    block = module.Block()
+    assert block.reclaim()
+    view = block.data[5:10].data
+    assert not block.reclaim()
+    part = view[1:2]
+    del view
+    assert not block.reclaim()
+    del part
+    assert block.reclaim()
+    assert len(block.data) == module.HEAD + module.BLOCK + module.SLACK

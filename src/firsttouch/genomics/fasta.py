@@ -78,7 +78,7 @@ class FastaParser:
             tail, tail_ends = data[used:size].copy(), ends[lines:] - used
             if len(tail) > LONGEST:
                 raise self._error(f"is longer than {LONGEST >> 20} MiB: is this FASTA?", 1)
-        yield from self._last(tail.tobytes().rstrip())
+        yield from self._last(tail.tobytes())
 
     def _undamaged(self) -> Iterator[Block]:
         try:
@@ -87,9 +87,12 @@ class FastaParser:
             raise BadInput(f"record {self.records + 1}: {error}", file=self.path) from error
 
     def _last(self, tail: bytes) -> Iterator[Chunk]:
+        """Yield the last record, without blank lines after it; its newline may be missing."""
         if not tail:
             return
-        data = np.frombuffer(tail + b"\n" + bytes(SLACK), np.uint8)
+        tail += b"\n"
+        end = tail.index(b"\n", len(tail.rstrip())) + 1
+        data = np.frombuffer(tail[:end] + bytes(SLACK), np.uint8)
         ends = np.flatnonzero(data == NEWLINE)
         chunk = self._check(data, ends)
         if len(chunk.starts) % self._multiple:
