@@ -333,6 +333,14 @@ def test_outputs_that_are_refused(tmp_path, stand_in):
     AlignOutput(tmp_path / "out.sam").check()
 
 
+def test_a_terminal_gets_text_only():
+    leader, terminal = os.openpty()
+    with os.fdopen(leader, "rb"), os.fdopen(terminal, "wb"), stdout_to(terminal):
+        AlignOutput(sort=True).check()
+        with pytest.raises(BadInput, match="BAM is not text for a terminal: name a file with -o, or use a pipe"):
+            AlignOutput(form="bam").check()
+
+
 def test_shares_of_threads_and_memory():
     assert [sinks.default_threads(threads) for threads in (1, 8, 128)] == [1, 1, 16]
     assert sinks._sort_bytes(1 << 30, 2) == 128 << 20
