@@ -14,6 +14,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from pipeline_site import PAIRS, Site
 
 import documented
@@ -134,6 +135,9 @@ def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict
     assert sorted(steps) == [("Cached", "a"), ("Submitted", "b")]
     assert [len(pus) for pus in site.affinities()] == [1]
     assert_complete(site, "results", plain)
+    versions = yaml.safe_load((site.folder / "results/versions.yml").read_text())
+    assert versions["firsttouch"] == site.run("firsttouch", "--version").stdout.split()[1]
+    assert set(versions) == {"firsttouch", "samtools"}
 
 
 def test_the_page_shows_the_files_of_the_pipelines() -> None:

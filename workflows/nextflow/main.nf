@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pairs of FASTQ files -> sorted BAM files with indexes -> samtools flagstat.
+// Nextflow before 25.04 has the channel of versions only with this flag.
+nextflow.preview.topic = true
+
 include { FIRSTTOUCH_ALIGN } from './modules/firsttouch/align/main'
 
 process BWA_INDEX {
@@ -38,4 +41,8 @@ workflow {
     index = BWA_INDEX(genome)
     FIRSTTOUCH_ALIGN(reads, index, [[:], []], params.command)
     SAMTOOLS_FLAGSTAT(FIRSTTOUCH_ALIGN.out.bam)
+    Channel.topic('versions')
+        .map { process, program, version -> "${program}: ${version}" }
+        .unique()
+        .collectFile(name: 'versions.yml', storeDir: params.outdir, newLine: true, sort: true)
 }

@@ -18,7 +18,7 @@ process FIRSTTOUCH_ALIGN {
     tuple val(meta), path("*.cram"), emit: cram, optional: true
     tuple val(meta), path("*.crai"), emit: crai, optional: true
     tuple val(meta), path("*.log") , emit: log
-    tuple val("${task.process}"), val('firsttouch'), eval("firsttouch --version | sed 's/.* //'"), topic: versions, emit: versions_firsttouch
+    tuple val("${task.process}"), val('firsttouch'), eval("firsttouch --version | sed '1!d;s/.* //'"), topic: versions, emit: versions_firsttouch
     tuple val("${task.process}"), val('samtools'), eval("samtools version | sed '1!d;s/.* //'"), topic: versions, emit: versions_samtools
 
     when:
