@@ -22,6 +22,7 @@ from factories.processes import wait_until
 from firsttouch.paths import ROOT
 
 PAGE = ROOT / "docs" / "howto" / "workflows.md"
+SNAKEMAKE = ROOT / "workflows" / "snakemake" / "firsttouch" / "align"
 MODULE = ROOT / "workflows" / "nextflow" / "modules" / "firsttouch" / "align"
 PUS = sorted(os.sched_getaffinity(0))
 #: Small batches, so that each instance gets some.
@@ -111,6 +112,30 @@ def test_snakemake(site: Site, snakemake: Path, plain: dict[str, list[str]]) -> 
     assert "2Inst_Original, 2 x 1 threads" in site.run("samtools", "view", *words).stdout
 
 
+def test_the_wrapper_writes_cram(site: Site, snakemake: Path) -> None:
+    (site.folder / "Snakefile").write_text(f"""\
+rule cram:
+    input:
+        reads="reads/a_1.fastq.gz",
+        reference="genome.fa",
+    output:
+        "a.cram",
+        "a.cram.crai",
+    params:
+        command="bwa mem genome.fa reads/a_1.fastq.gz",
+        extra="--markdup",
+    wrapper:
+        "file:{SNAKEMAKE}"
+""")
+    assert site.run("bwa", "index", "genome.fa").returncode == 0
+    done = site.run(snakemake, "--cores", 1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (site.folder / "a.cram.crai").is_file()
+    counts = site.run("samtools", "flagstat", "a.cram").stdout
+    assert f"\n{PAIRS} + 0 primary\n" in counts
+    assert "\n0 + 0 primary duplicates\n" not in counts
+
+
 def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict[str, list[str]]) -> None:
     """The tasks of the second run are jobs of Slurm with a share of the host."""
     usual, with_config = shown("nextflow")
@@ -141,8 +166,7 @@ def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict
 
 
 def test_the_page_shows_the_files_of_the_pipelines() -> None:
-    snakefile = (MODULE.parents[3] / "snakemake/firsttouch/align/test/Snakefile").read_text()
-    assert blocks("python")[0] in snakefile
+    assert blocks("python")[0] in (SNAKEMAKE / "test" / "Snakefile").read_text()
     assert blocks("groovy")[0] in (MODULE.parents[2] / "main.nf").read_text()
 
 
