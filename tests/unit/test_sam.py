@@ -258,6 +258,15 @@ def test_what_settled_leaves_out():
     )
 
 
+def test_scores_only_leaves_out_qualities_and_positions_of_all_reads():
+    def scored(line):
+        return list(sam.settled([line], 1, scores_only=True))
+
+    elsewhere = SURE.replace(b"\tchr1\t7\t60\t", b"\tchr2\t8\t2\t")
+    assert scored(SURE) == scored(elsewhere) != scored(elsewhere.replace(b"AS:i:4", b"AS:i:3"))
+    assert scored(SURE) != scored(SURE.replace(b"\t99\t", b"\t4\t")) != scored(SURE.replace(b"r1", b"r2"))
+
+
 def test_a_pair_is_settled_as_a_whole():
     first = SURE
     mate = b"r1\t147\tchr1\t99\t0\t4M\t=\t7\t-96\tACGT\tIIII\tAS:i:3\n"

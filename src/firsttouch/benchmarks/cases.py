@@ -9,6 +9,7 @@ from itertools import combinations
 
 from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.profiles import Effort
+from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
 from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.layout import SCALING_EIGHTHS
@@ -87,8 +88,18 @@ class Cases:
 
 
 def aligners_of(effort: Effort) -> list[str]:
-    """Return the names of the aligners whose scenarios are run with an effort."""
-    return [name for name in aligners.names() if name in (effort.aligners or (name,))]
+    """Return the names of the aligners whose scenarios are run with an effort; all are those that align pairs."""
+    if effort.aligners:
+        return [name for name in aligners.names() if name in effort.aligners]
+    return [name for name in aligners.names() if _aligns_pairs(name)]
+
+
+def _aligns_pairs(name: str) -> bool:
+    """Return whether an aligner aligns pairs; one with a wrong file does, so that its run reports the file."""
+    try:
+        return bool(aligners.aligner(name).paired)
+    except BadInput:
+        return True
 
 
 def topology_of(facts: Facts) -> Topology:

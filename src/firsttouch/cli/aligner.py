@@ -112,7 +112,7 @@ def _runs(chosen: Aligner, data: LocalDataset, prefix: Path) -> Iterator[_Row]:
     from firsttouch.genomics import launch  # noqa: PLC0415
 
     peak = 0
-    for mates, files in (("single", data.reads[:1]), ("paired", data.reads)):
+    for mates, files in (("single", data.reads[:1]), ("paired", data.reads))[: 1 + bool(chosen.paired)]:
         work = launch.prepare(chosen, prefix, files, data.expect.get("batch_bases"))
         work = replace(work, summed=True)
         ways = _WAYS if len(chosen.steps(len(files))) > 1 else (*_WAYS, _DYNAMIC)

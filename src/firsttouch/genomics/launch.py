@@ -171,6 +171,7 @@ def prepare(
     dataset's, which are checked once. *say* gets progress messages.
     """
     aligner.version()
+    aligner.steps(2 if interleaved else len(files))
     aligner.index_bytes(index)
     rule = aligner.batch
     if batch_bases is not None and rule.bases:
@@ -281,9 +282,14 @@ def _gather(work: Work, parts: Sequence[Path], shares: Shares) -> Gathered:
         reason = f"{alignments.mapped} of {alignments.primary} reads map: is this the index of another genome?"
         raise BadInput(reason, file=work.index)
     if work.summed and not alignments.sums:
-        settle = work.reads.mates if work.aligner.same == "settled" else None
-        reference = work.reference.sums if work.reference else None
-        alignments = replace(alignments, sums=sam.checksums(ranges, settle=settle, reference=reference))
+        same = work.aligner.same
+        sums = sam.checksums(
+            ranges,
+            settle=None if same == "exact" else work.reads.mates,
+            scores_only=same == "scored",
+            reference=work.reference.sums if work.reference else None,
+        )
+        alignments = replace(alignments, sums=sums)
     return alignments, header, ranges
 
 

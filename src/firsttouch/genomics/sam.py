@@ -215,20 +215,21 @@ class Checksums(NamedTuple):
     common: str
 
 
-def settled(lines: Iterable[bytes], mates: int) -> Iterator[bytes]:
+def settled(lines: Iterable[bytes], mates: int, *, scores_only: bool = False) -> Iterator[bytes]:
     """Yield of each read (or pair, with 2 *mates*) what does not depend on a choice among equally good positions.
 
     BWA-MEM chooses by a hash of the read's number in its run, and every instance counts from 0; bwa samse and
     sampe draw random numbers. A mapping quality of 0 means that another position is as good. If no primary record
     of the template has quality 0, all its records with a quality above 0 count, except for the columns of the
     mate and for lists of other positions (XA, SA). Otherwise the choice of one mate may have led to that of the
-    other, and only each mate's mapped state and the pair's total score (AS) count.
+    other, and only each mate's mapped state and the pair's total score (AS) count. *scores_only*: only these count
+    for all reads, for aligners whose choice changes qualities above 0 as well.
     """
     for records in _templates(lines, mates):
         name = records[0][1][0]
         qualities = [_quality(fields) for _, fields in records]
         primary = [not flag & SECONDARY_OR_SUPPLEMENTARY for flag, _ in records]
-        if all(itertools.compress(qualities, primary)):
+        if not scores_only and all(itertools.compress(qualities, primary)):
             kept = [
                 (flag & ~_MATE_FLAGS, *fields[2:6], *_own_fields(fields))
                 for flag, fields in itertools.compress(records, qualities)
@@ -270,11 +271,18 @@ def _quality(fields: Sequence[bytes]) -> int:
     return int(single[1] if single else fields[4])
 
 
-def checksums(ranges: Sequence[ByteRange], *, settle: int | None, reference: Checksums | None = None) -> Checksums:
+def checksums(
+    ranges: Sequence[ByteRange],
+    *,
+    settle: int | None,
+    scores_only: bool = False,
+    reference: Checksums | None = None,
+) -> Checksums:
     """Return the checksums of the alignments in *ranges*, in that order.
 
-    *settle* is the number of mates if *common* covers settled alignments, and None if it covers all. Settling
-    takes thirty times as long as hashing, and is not repeated for the same alignments as those of *reference*.
+    *settle* is the number of mates if *common* covers settled alignments (*scores_only* as in :func:`settled`),
+    and None if it covers all. Settling takes thirty times as long as hashing, and is not repeated for the same
+    alignments as those of *reference*.
     """
     exact = exact_sum(ranges)
     if settle is None:
@@ -284,7 +292,7 @@ def checksums(ranges: Sequence[ByteRange], *, settle: int | None, reference: Che
     common = hashlib.sha256()
     for part in ranges:
         lines = itertools.chain.from_iterable(block.splitlines(keepends=True) for block in _read_lines(part))
-        for text in settled(lines, settle):
+        for text in settled(lines, settle, scores_only=scores_only):
             common.update(text)
     return Checksums(exact, common.hexdigest())
 

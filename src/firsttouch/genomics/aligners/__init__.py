@@ -28,8 +28,9 @@ from firsttouch.units import parse_bytes
 # ----------------------------------------------------------------------
 # The TOML file of an aligner, and the placeholders of its argv templates
 
-#: What all scenarios have in common: every alignment, or what :func:`firsttouch.genomics.sam.settled` keeps.
-SAME = ("exact", "settled")
+#: What all scenarios have in common: every alignment, or what :func:`firsttouch.genomics.sam.settled` keeps, with
+#: the scores only.
+SAME = ("exact", "settled", "scored")
 _WORDS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
 _STEPS = {"type": "array", "items": _WORDS, "minItems": 1}
 _WORD = {"type": "string", "minLength": 1}
@@ -50,12 +51,17 @@ SCHEMA: dict[str, Any] = _table(
     {
         "program": _WORD,
         "version": _table({"argv": _WORDS, "pattern": _WORD | {"regex": True}}),
-        "index": _table({"argv": _WORDS, "files": _WORDS}, {"large": _WORD}),
-        "align": _table(
-            {"single": _STEPS, "paired": _STEPS, "in_order": {"type": "boolean"}, "same": {"enum": list(SAME)}},
-            {"batch_bases": _COUNT, "batch_reads": _COUNT, "batch_bytes": _COUNT},
+        "index": _table(
+            {"argv": _WORDS, "files": _WORDS}, {"large": _WORD, "with_reference": {"type": "boolean"}}
         ),
-        "memory": _table({"instance": _BYTES, "thread": _BYTES}, {"batch_base": _BYTES}),
+        "align": _table(
+            {"single": _STEPS, "in_order": {"type": "boolean"}, "same": {"enum": list(SAME)}},
+            {"paired": _STEPS, "batch_bases": _COUNT, "batch_reads": _COUNT, "batch_bytes": _COUNT},
+        ),
+        "memory": _table(
+            {"instance": _BYTES, "thread": _BYTES},
+            {"batch_base": _BYTES, "index": {"type": "number", "minimum": 1}},
+        ),
     },
     {
         "debian": _WORD,
@@ -98,16 +104,21 @@ def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield (table, key, reason) for values that match the schema but cannot work."""
     if (groups := re.compile(data["version"]["pattern"]).groups) != 1:
         yield "version", "pattern", f"has {groups} groups, one is needed (the version)"
-    required = {"index", "reference"}
+    required = {"index"} if data["index"].get("with_reference") else {"index", "reference"}
     for reason in _wrong_placeholders([data["index"]["argv"]], allowed=required, required=required):
         yield "index", "argv", reason
     align = data["align"]
     required = {"index", "threads", *(["batch_bases"] if "batch_bases" in align else [])}
     allowed = required | {"scratch", *(["size"] if "large" in data["index"] else [])}
     for key, mates, stdin in (("single", MATES[:1], "stdin"), ("paired", MATES, "interleaved")):
-        for reason in itertools.chain(
-            _wrong_placeholders(align[key], allowed=allowed.union(mates, [stdin]), required=required),
-            _wrong_reads(align[key], len(mates)),
+        steps = align.get(key, [])
+        for reason in (
+            itertools.chain(
+                _wrong_placeholders(steps, allowed=allowed.union(mates, [stdin]), required=required),
+                _wrong_reads(steps, len(mates)),
+            )
+            if steps
+            else ()
         ):
             yield "align", key, reason
     for key, reason in command_syntax.mistakes(data.get("command", {"refused": ""})):
@@ -161,14 +172,17 @@ class Aligner:
 
     *package* is its Debian package (empty: none), and *origin* says how to get the program. *index_files* are the
     suffixes of the index files; an index with 64-bit offsets adds *index_large* (empty: there is only one kind).
-    *single* and *paired* are the argv templates of the steps; the last step writes SAM to its standard output.
+    *with_reference*: the index's prefix is the FASTA file, beside which the program writes the index files.
+    *single* and *paired* (empty: it aligns no pairs) are the argv templates of the steps; the last step writes SAM
+    to its standard output.
 
     *in_order*: the output keeps the order of the input with any number of threads. *same* is one of SAME. The
     output depends on where batches begin by the rule *batch* (without conditions: it does not).
     *instance_bytes* and *thread_bytes* are the memory of an instance and of each of its threads in addition to
-    the index, and *batch_base_bytes* that of each base of a batch. *command* is how users call it. *own* are
-    options that the user adds to the templates' (:func:`firsttouch.genomics.command_line.extended`), and
-    *whole* is why these allow one instance only (empty: any number).
+    the index, which takes *index_times* the size of its files, and *batch_base_bytes* that of each base of a
+    batch. *command* is how users call it. *own* are options that the user adds to the templates'
+    (:func:`firsttouch.genomics.command_line.extended`), and *whole* is why these allow one instance only (empty:
+    any number).
     """
 
     name: str
@@ -180,6 +194,7 @@ class Aligner:
     index_argv: tuple[str, ...]
     index_files: tuple[str, ...]
     index_large: str
+    with_reference: bool
     single: Steps
     paired: Steps
     in_order: bool
@@ -188,6 +203,7 @@ class Aligner:
     instance_bytes: int
     thread_bytes: int
     batch_base_bytes: int = 0
+    index_times: float = 1
     command: command_syntax.Syntax | None = field(default=None, repr=False, hash=False)
     own: tuple[str, ...] = ()
     whole: str = ""
@@ -198,7 +214,12 @@ class Aligner:
         return shlex.join([self.name, *self.own])
 
     def steps(self, mates: int) -> Steps:
-        """Return the argv templates for single (1) or paired (2) reads, in the order in which they run."""
+        """Return the argv templates for single (1) or paired (2) reads, in the order in which they run.
+
+        Raises BadInput for pairs if the aligner aligns single reads only.
+        """
+        if mates == 2 and not self.paired:
+            raise BadInput(f"{self.name} aligns single reads only: give one file of reads")
         return self.paired if mates == 2 else self.single
 
     def mates_of(self, template: Sequence[str]) -> tuple[int, ...]:
@@ -234,7 +255,8 @@ class Aligner:
     def index_paths(self, index: Path) -> list[Path]:
         """Return the files of the index with that prefix, whether they exist or not."""
         large = self.index_large if self.is_large(index) else ""
-        return [Path(f"{index}{suffix}{large}") for suffix in self.index_files]
+        reference = [index] if self.with_reference else []
+        return reference + [Path(f"{index}{suffix}{large}") for suffix in self.index_files]
 
     def index_bytes(self, index: Path) -> int:
         """Return the size (bytes) of the index with that prefix; raises BadInput naming the first missing file."""
@@ -252,7 +274,7 @@ class Aligner:
     def need(self, index_bytes: int, batch_bases: int | None = None) -> Need:
         """Return the memory that an instance needs; *batch_bases* replaces the aligner's own batch size."""
         batch = self.batch_base_bytes * (batch_bases or self.batch.bases)
-        return Need(index_bytes, self.instance_bytes + batch, self.thread_bytes)
+        return Need(round(index_bytes * self.index_times), self.instance_bytes + batch, self.thread_bytes)
 
     def version(self) -> str:
         """Return the installed program's version; raises Missing, or RunFailed if it does not print one."""
@@ -269,6 +291,8 @@ class Aligner:
     def build_index(self, reference: Path, index: Path, log: Path) -> None:
         """Build the index with prefix *index* from a FASTA file; raises RunFailed with the log's end."""
         self._require(self.program, self.index_argv[0])
+        if self.with_reference:
+            shutil.copyfile(reference, index)
         argv = [a.format(reference=reference, index=index) for a in self.index_argv]
         with log.open("wb") as out, child(argv, stdout=out, stderr=out) as process:
             status = process.wait()
@@ -315,14 +339,16 @@ def parse(name: str, text: str, file: str) -> Aligner:
         index_argv=tuple(data["index"]["argv"]),
         index_files=tuple(data["index"]["files"]),
         index_large=data["index"].get("large", ""),
+        with_reference=data["index"].get("with_reference", False),
         single=tuple(map(tuple, align["single"])),
-        paired=tuple(map(tuple, align["paired"])),
+        paired=tuple(map(tuple, align.get("paired", []))),
         in_order=align["in_order"],
         same=align["same"],
         batch=BatchRule(*(align.get(f"batch_{unit}", 0) for unit in ("bases", "reads", "bytes"))),
         instance_bytes=parse_bytes(data["memory"]["instance"]),
         thread_bytes=parse_bytes(data["memory"]["thread"]),
         batch_base_bytes=parse_bytes(data["memory"].get("batch_base", "0 B")),
+        index_times=data["memory"].get("index", 1),
         command=command_syntax.syntax(data["command"]) if "command" in data else None,
     )
 
