@@ -201,6 +201,11 @@ def parse(words: Sequence[str]) -> UserCommand:
     lanes, interleaved, odd_lanes = _lanes(syntax, arguments, roles)
     reasons = [*_reasons(aligner, syntax, arguments, roles), *odd, *odd_batch, *odd_lanes]
     named = [a.values[-1] for a, role in zip(arguments.items, roles, strict=True) if role == "index"]
+    if named and "index_made" in syntax.flags and not named[-1].endswith(syntax.index_suffix):
+        reasons.append(f"each instance would index {named[-1]}: index it once, in a file *{syntax.index_suffix}")
+    if _mates_by_name(syntax, arguments) and lanes and not interleaved and len(lanes[0]) == 1:
+        # A pair has two records that follow each other, so a part ends with an even number of them.
+        batch = replace(batch, records=2)
     output = None if reasons else _output(syntax, arguments, roles)
     if not reasons:
         sam = syntax.roles.get("sam", ())
@@ -342,6 +347,7 @@ def _roles(syntax: Syntax, arguments: Arguments) -> tuple[str, ...]:
         argument.values and by_name.get(argument.name) in _INPUTS for argument in arguments.items
     ):
         operands = [name for name in operands if name not in {"reads", "reads2"}]
+    mates = not syntax.mates_with or _has_mates(syntax, arguments)
     roles = []
     for argument in arguments.items:
         if argument.name in syntax.types:
@@ -352,10 +358,22 @@ def _roles(syntax: Syntax, arguments: Arguments) -> tuple[str, ...]:
             role = ""
         elif syntax.single_words:
             role = operands.pop(0) if operands[:1] == ["index"] else "reads"
+        elif operands == ["reads2"] and not mates:
+            role = "reads"
         else:
             role = operands.pop(0) if operands else "extra"
         roles.append(role)
     return tuple(roles)
+
+
+def _has_mates(syntax: Syntax, arguments: Arguments) -> bool:
+    """Return whether one of the options is there with which two files are mates."""
+    return any(shlex.join([a.name, *a.values]) in syntax.mates_with for a in arguments.items if a.name)
+
+
+def _mates_by_name(syntax: Syntax, arguments: Arguments) -> bool:
+    """Return whether reads of one file that have the same name, one after the other, are a pair."""
+    return "mates_by_name" in syntax.flags and (not syntax.mates_with or _has_mates(syntax, arguments))
 
 
 def _reasons(aligner: Aligner, syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> Iterator[str]:
@@ -399,7 +417,7 @@ def _last(arguments: Arguments, roles: Sequence[str], role: str) -> Argument | N
 
 def _threads(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> tuple[int, list[str]]:
     """Return the number of threads, and why it is not clear."""
-    usual = len(os.sched_getaffinity(0)) if "all_threads" in syntax.flags else 1
+    usual = len(os.sched_getaffinity(0)) if "all_threads" in syntax.flags else syntax.threads_default
     argument = _last(arguments, roles, "threads")
     if argument is None:
         return usual, []

@@ -50,12 +50,15 @@ SCHEMA: dict[str, Any] = _table(
         ("refused", "short", "long", "script", "words", "index_suffix", "index_folder", "program"), _WORD
     )
     | dict.fromkeys(("all_threads", "comma", "several", "units", "stdin", "dash_output", "pipe_on_stdin"), _TRUE)
+    | dict.fromkeys(("index_made", "mates_by_name"), _TRUE)
     | {
         "begins_paired": _COMMANDS,
         "operands": {"type": "array", "items": {"enum": list(OPERANDS)}, "minItems": 1},
         "types": {"type": "object", "minProperties": 1, "additionalProperties": {"enum": list(TYPES)}},
         "index_variants": _WORDS,
         "batch_thread": {"type": "integer", "minimum": 1},
+        "threads_default": {"type": "integer", "minimum": 1},
+        "mates_with": _WORDS,
         "adds": _WORDS,
         "stdout": _WORDS,
         "pipes": _table({"single": _WORDS, "paired": _WORDS}, {"interleaved": _WORDS}),
@@ -95,6 +98,8 @@ class Syntax:
     program: str
     of_script: frozenset[str]
     batch_thread: int
+    threads_default: int
+    mates_with: tuple[str, ...]
     flags: frozenset[str] = field(default_factory=frozenset)
 
     def beginning(self, words: Sequence[str]) -> int:
@@ -130,6 +135,8 @@ def syntax(data: Mapping[str, Any]) -> Syntax:
         program=data.get("program", ""),
         of_script=frozenset(_arity({"script": data.get("script", "")})),
         batch_thread=data.get("batch_thread", 0),
+        threads_default=data.get("threads_default", 1),
+        mates_with=tuple(data.get("mates_with", ())),
         flags=frozenset(key for key, value in data.items() if value is True),
     )
 
