@@ -16,6 +16,11 @@ def named(fits):
     return [name for name, program in sorted(aligners().items()) if fits(program)]
 
 
+def aligns_pairs(program):
+    """Return whether an aligner takes pairs; the others are for long reads."""
+    return bool(program.paired)
+
+
 def has_large_batches(program):
     """Return whether an aligner chooses the size of its batches itself."""
     return bool(program.batch.text or program.batch.records)
@@ -37,6 +42,20 @@ def pairs(genome, count, length, rng, apart=(250, 400)):
         for out, bases in zip(mates, (fragment, fragment[::-1].translate(_COMPLEMENT)), strict=True):
             out.append(f"@r{n}\n{bases[:length]}\n+\n{'I' * length}\n".encode())
     return list(mates)
+
+
+def long_reads(genome, lengths, rng):
+    """Return reads of these *lengths* (bases) from both strands of *genome*, with 6 % errors like a nanopore's."""
+    out = []
+    for number, length in enumerate(lengths):
+        at = rng.randrange(len(genome) - length + 1)
+        bases = list(genome[at : at + length])
+        for place in rng.sample(range(length), length * 6 // 100):
+            bases[place] = rng.choice(("", "", "A", "C", "G", "T", 2 * bases[place]))
+        text = "".join(bases)
+        text = text if rng.random() < 0.5 else text[::-1].translate(_COMPLEMENT)
+        out.append(f"@long{number}\n{text}\n+\n{'7' * len(text)}\n".encode())
+    return out
 
 
 def repeats(folder, count):

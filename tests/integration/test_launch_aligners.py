@@ -2,11 +2,21 @@
 """Every installed aligner gives the alignments of one instance in every scenario."""
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
 
-from factories.genomes import has_large_batches, named, pairs, records, repeats, scenario
+from factories.genomes import (
+    aligns_pairs,
+    has_large_batches,
+    long_reads,
+    named,
+    pairs,
+    records,
+    repeats,
+    scenario,
+)
 from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput, CannotHere, Missing
 from firsttouch.genomics import aligners as index
@@ -21,7 +31,7 @@ BATCH_BASES = 20_000
 COUNT = 600
 
 
-@pytest.fixture(scope="module", params=sorted(aligners()))
+@pytest.fixture(scope="module", params=named(aligns_pairs))
 def installed(request):
     """Returns each aligner whose program is installed."""
     chosen = aligners()[request.param]
@@ -127,3 +137,36 @@ def test_batches_that_cannot_be_made_smaller(installed, phage, tmp_path, tmp_pat
     assert work.reads.batches.count == 2
     results = [launch.run(work, scenario(n), None, timeout=250).alignments for n in (1, 2)]
     assert results[0].sums.common == results[1].sums.common
+
+
+@pytest.fixture(scope="module")
+def nanopore(tmp_path_factory):
+    """Returns a genome (FASTA), a file of its reads of 1 to 100 kb and one of 1 Mb, and their names."""
+    rng = random.Random(3)  # noqa: S311
+    folder = tmp_path_factory.mktemp("nanopore")
+    genome = "".join(rng.choices("ACGT", k=1_200_000))
+    (folder / "genome.fa").write_text(f">g\n{genome}\n")
+    lengths = [round(1000 * 100 ** rng.random()) for _ in range(30)]
+    lengths.insert(11, 1_000_000)
+    reads = long_reads(genome, lengths, rng)
+    (folder / "reads.fq").write_bytes(b"".join(reads))
+    return folder / "genome.fa", folder / "reads.fq", [read.split(b"\n")[0][1:].decode() for read in reads]
+
+
+@pytest.mark.parametrize("installed", named(lambda program: not program.paired), indirect=True)
+def test_long_reads(installed, nanopore, tmp_path, tmp_path_factory):
+    reference, reads, expected = nanopore
+    prefix = built(installed, reference, tmp_path_factory)
+    work = replace(launch.prepare(installed, prefix, [reads]), summed=True)
+    sums, spans = set(), []
+    for instances, threads, dynamic in ((1, 2, False), (2, 1, False), (3, 1, True)):
+        out = tmp_path / f"{instances}.sam"
+        result = launch.run(replace(work, dynamic=dynamic), scenario(instances, threads), Output(out), timeout=100)
+        sums.add(result.alignments.sums.exact)
+        lines = [line for line in out.read_text().splitlines() if line[:1] != "@" or line[3:4] != "\t"]
+        assert [name for name, _ in names(lines, 1)] == expected
+        spans.append(sum(int(n) for n in re.findall(r"(\d+)[MD]", lines[11].split("\t", 6)[5])))
+    assert len(sums) == 1
+    assert min(spans) > 950_000
+    with pytest.raises(BadInput, match=f"{installed.name} aligns single reads only"):
+        launch.prepare(installed, prefix, [reads, reads])

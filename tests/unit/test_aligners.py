@@ -77,10 +77,19 @@ def test_there_are_those_of_the_studies():
     assert set(aligners.aligners()) >= named
 
 
+def test_there_are_those_of_today():
+    named = {"minimap2", "minimap2-map-ont", "minimap2-map-hifi", "minimap2-map-pb"}
+    assert set(aligners.aligners()) >= named | {"bwa-mem3", "minibwa", "strobealign"}
+
+
 @pytest.mark.parametrize("mates", [1, 2])
 @pytest.mark.parametrize("name", sorted(aligners.aligners()))
 def test_every_aligner_can_say_its_argv(name, mates):
     aligner = aligners.aligner(name)
+    if mates == 2 and not aligner.paired:
+        with pytest.raises(BadInput, match=f"^{name} aligns single reads only: give one file of reads$"):
+            aligner.steps(2)
+        return
     steps = argvs(aligner, mates)
     words = [word for argv in steps for word in argv]
     assert not [word for word in words if "{" in word]
@@ -102,7 +111,7 @@ def test_every_aligner_says_what_it_needs(name):
     aligner = aligners.aligner(name)
     assert aligner.index_files
     assert aligner.need(10).of(2) > aligner.need(10).of(1) > 10 + 1_000_000
-    assert aligner.same in {"exact", "settled"}
+    assert aligner.same in aligners.SAME
 
 
 def test_an_unknown_one():
@@ -239,6 +248,16 @@ def test_make_setup_installs_the_aligners_that_say_so():
         assert aligner.package in packages if aligner.package else "https://" in aligner.origin
 
 
+def test_an_index_beside_its_reference_has_a_copy_of_it(stand_in, tmp_path):
+    stand_in("aln", 'cp "$2" "$2.a"')
+    text = TEXT.replace('"{reference}", "{index}"]', '"{index}"]\nwith_reference = true')
+    aligner = aligners.parse("aln", text.replace('files = [".a", ".b"]', 'files = [".a"]'), "aln.toml")
+    (tmp_path / "r.fa").write_text(">r\nACGT\n")
+    aligner.build_index(tmp_path / "r.fa", tmp_path / "idx", tmp_path / "log")
+    assert aligner.index_bytes(tmp_path / "idx") == 2 * len(">r\nACGT\n")
+    assert [file.name for file in aligner.index_paths(tmp_path / "idx")] == ["idx", "idx.a"]
+
+
 def test_building_fails_with_the_logs_end(aln, stand_in, tmp_path):
     stand_in("aln", "echo one; echo two >&2; echo three; exit 4")
     with pytest.raises(RunFailed, match=r"aln index .*r\.fa .*idx ended with status 4: two \| three"):
@@ -263,7 +282,12 @@ def test_the_program_that_builds_the_index_may_be_another_one(stand_in, tmp_path
         ("batch_bases = 100", 'batch_bases = "1"', 18, "align.batch_bases"),
         ("batch_bases = 100", "batch_reads = -5", 18, "align.batch_reads: -5 is less"),
         ("batch_bases = 100", "batch_bytes = 5", 11, "unknown placeholder {batch_bases}"),
-        ('same = "exact"', 'same = "nearly"', 17, "align.same: 'nearly' is not one of ['exact', 'settled']"),
+        (
+            'same = "exact"',
+            'same = "nearly"',
+            17,
+            "align.same: 'nearly' is not one of ['exact', 'settled', 'scored']",
+        ),
         ('same = "exact"', "", 10, "key 'same' is missing"),
         ("in_order = true", 'in_order = "yes"', 16, "align.in_order: 'yes' is not of type 'boolean'"),
         ('files = [".a", ".b"]', "files = []", 7, "index.files"),

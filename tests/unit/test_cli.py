@@ -146,7 +146,7 @@ def test_help_names_all_commands_and_statuses(run_cli):
         ("pl", {"plan"}),
         ("campaign su", {"submit"}),
         ("topology --js", {"--json"}),
-        ("plan --aligner bwa-m", {"bwa-mem", "bwa-mem2"}),
+        ("plan --aligner bwa-m", {"bwa-mem", "bwa-mem2", "bwa-mem3"}),
         ("validate --system amd", {"amd-opteron"}),
         ("data get lamb", {"lambda"}),
         ("topology --xml lstopo_sy", {"lstopo_synthetic.xml"}),

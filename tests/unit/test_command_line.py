@@ -109,6 +109,27 @@ def instance(text, threads=7):
             *(3, 0),
             r"snap-aligner single idx -fastq A -R '@RG\tID:a' -t 7 -b- -map- -o -sam -",
         ),
+        ("minimap2 -ax map-ont r.mmi a b c", [("a",), ("b",), ("c",)], 3, 0, "minimap2 -t 7 -ax map-ont r.mmi A"),
+        (
+            "minimap2 -ax sr -t8 r.mmi a b --MD -o - --frag=yes",
+            [("a", "b")],
+            *(8, 0),
+            "minimap2 -ax sr -t 7 r.mmi A B --MD --frag=yes",
+        ),
+        ("minibwa map -K 50m -t 8 i a b", [("a", "b")], 8, 50 * MB, "minibwa map -K 50000000 -t 7 i A B"),
+        ("minibwa map i a b", [("a", "b")], 1, 100 * MB, "minibwa map -t 7 -K 100000000 i A B"),
+        (
+            "bwa-mem3 mem -t 4 --compat=bwa-mem2 -p r -",
+            [("-",)],
+            *(4, 40 * MB),
+            "bwa-mem3 mem -K 40000000 -t 7 --compat=bwa-mem2 -p r A",
+        ),
+        (
+            "strobealign --use-index -r 150 -t 8 --rg-id a --rg SM:x r.fa a b",
+            [("a", "b")],
+            *(8, 0),
+            "strobealign --use-index -r 150 -t 7 --rg-id a --rg SM:x r.fa A B",
+        ),
         (
             "gem-mapper -I g.gem --i1 a --i2 b -z -t 4 -v --sam-compact=false -F SAM -o o.sam",
             [("a", "b")],
@@ -187,6 +208,17 @@ def test_another_number_of_threads_keeps_the_batches_of_the_command():
         ("bwa mem -YZ3 -t 3 ref.fa a", "-Z is unknown to bwa-mem.toml"),
         ("bowtie2 --frob=3 -x i -U a", "--frob is unknown to bowtie2.toml"),
         ("bwa mem ref.fa a b c", "'c' is one word more than bwa-mem.toml describes"),
+        ("minimap2 -ax sr r.mmi a b c", "'c' is one word more than minimap2.toml describes"),
+        ("minimap2 -a r.fa a", "each instance would index r.fa: index it once, in a file *.mmi"),
+        ("minimap2 -a --frag=no r.mmi a", "--frag changes which reads are mates"),
+        ("minibwa map -K 1m,2m i a", "-K 1m,2m is not a number of bases"),
+        ("bwa-mem3 mem --fast r a", "--fast limits the batches of many threads"),
+        ("strobealign --use-index -r 100 r.fa a", "-r changes the batches, which are known for -r 150"),
+        (
+            "strobealign r.fa a",
+            "without --use-index, each instance would index the reference; "
+            "without -r, it estimates the length of all reads from the first ones",
+        ),
     ],
 )
 def test_what_cannot_be_split(command, reason):
@@ -225,6 +257,7 @@ def test_a_pipe_beside_the_reads_can_be_read_only_once(tmp_path):
         ("bwa index ref.fa", "'bwa index' is not the command of an aligner"),
         ("/opt/bwa sampe r 1 2 a b", "/opt/bwa sampe does not go from reads to SAM .* run --aligner bwa-aln`"),
         ("bowtie -x i a", "bowtie writes no SAM without -S: add -S"),
+        ("minimap2 -x map-ont r.mmi a", "minimap2 writes no SAM without -a: add -a"),
         ("bwa mem", "names no index"),
         ("bwa mem ref.fa", "names no reads"),
         ("bwa mem ref.fa - -", "reads standard input twice"),
@@ -237,6 +270,14 @@ def test_wrong_commands(command, reason):
     with pytest.raises(BadInput, match=reason) as caught:
         understood(command)
     assert "\n" not in str(caught.value)
+
+
+def test_mates_in_one_file_stay_together():
+    """The programs recognize them by their names."""
+    assert understood("minimap2 -ax sr r.mmi a").batch == BatchRule(records=2)
+    assert understood("minibwa map i a").batch == BatchRule(bases=100 * MB, records=2)
+    assert understood("minimap2 -ax map-ont r.mmi a").batch == BatchRule()
+    assert understood("minibwa map i a b").batch == BatchRule(bases=100 * MB)
 
 
 def test_the_index_is_where_the_program_finds_it(tmp_path, monkeypatch):
