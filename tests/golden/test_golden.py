@@ -90,6 +90,33 @@ def test_version_of_bwa(golden, stand_in, tmp_path):
     assert aligners.aligner("bwa-mem").version() == "0.7.17-r1188"
 
 
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("bwa-mem2", "2.2.1"),
+        ("bwa-mem3", "0.15.0"),
+        ("minibwa", "0.7-r421"),
+        ("minimap2", "2.24-r1122"),
+        ("strobealign", "0.17.0"),
+    ],
+)
+def test_versions_of_aligners(golden, stand_in, tmp_path, name, version):
+    file = tmp_path / "version"
+    file.write_text(golden(f"{name}_version.txt"))
+    stand_in(name, f"cat {file}")
+    assert aligners.aligner(name).version() == version
+
+
+@pytest.mark.parametrize(
+    ("name", "mapped"), [("bwa-mem2", 8), ("bwa-mem3", 8), ("minibwa", 8), ("minimap2", 7), ("strobealign", 8)]
+)
+def test_sam_of_aligners(golden, tmp_path, name, mapped):
+    file = tmp_path / "x.sam"
+    file.write_text(golden(f"{name}_paired.sam"))
+    survey = sam_stream.survey(file)
+    assert (survey.primary, survey.mapped, len(survey.references)) == (8, mapped, 1)
+
+
 @pytest.mark.parametrize(("name", "reads"), [("single", 4), ("paired", 8)])
 def test_sam_of_bwa(golden, tmp_path, name, reads):
     text = golden(f"bwa_{name}.sam").encode()
