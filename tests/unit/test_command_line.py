@@ -291,6 +291,11 @@ def test_the_index_is_where_the_program_finds_it(tmp_path, monkeypatch):
     assert understood("bowtie2 -x i -U a").index == tmp_path / "old" / "i"
     assert understood("bowtie2 -x j -U a").index == Path("j")
     assert understood("gem-mapper -I dir/g.gem").index == Path("dir/g")
+    assert understood("minimap2 -a dir/g.mmi a").index == Path("dir/g")
+    assert understood("strobealign --use-index -r 150 g.fa a").index == Path("g.fa")
+    # The programs index a FASTA file at each start.
+    assert understood("minimap2 -a g.fa a").index is None
+    assert understood("strobealign g.fa a").index is None
 
 
 def test_the_program_is_the_one_that_the_command_names(tmp_path):

@@ -206,6 +206,10 @@ def parse(words: Sequence[str]) -> UserCommand:
     if _mates_by_name(syntax, arguments) and lanes and not interleaved and len(lanes[0]) == 1:
         # A pair has two records that follow each other, so a part ends with an even number of them.
         batch = replace(batch, records=2)
+    index = _index(aligner, syntax, named[-1]) if named else None
+    if reasons and ("index_made" in syntax.flags or aligner.with_reference):
+        # The program may get a FASTA file and make the index.
+        index = index if index and all(path.is_file() for path in aligner.index_paths(index)) else None
     output = None if reasons else _output(syntax, arguments, roles)
     if not reasons:
         sam = syntax.roles.get("sam", ())
@@ -220,7 +224,7 @@ def parse(words: Sequence[str]) -> UserCommand:
     return UserCommand(
         replace(aligner, batch=batch),
         tuple(words),
-        _index(aligner, syntax, named[-1]) if named else None,
+        index,
         lanes,
         interleaved,
         True if "fasta" in roles else None,
