@@ -130,6 +130,23 @@ def bwa(reads, index):
     return argv, body(by_hand(*argv))
 
 
+@needs_two
+@pytest.mark.parametrize("scenario", [TWO, "1Inst_Original"])
+def test_inputs_that_the_aligner_cannot_read_itself(bwa, reads, index, tmp_path, scenario):
+    argv, expected = bwa
+    zstd, bam = tmp_path / "r_1.fq.zst", tmp_path / "r.bam"
+    by_hand("zstd", "-q", reads[0], "-o", zstd)
+    assert body(placed(scenario, "--", *argv[:-2], zstd, reads[1]).stdout) == expected
+    if scenario != TWO:
+        return
+    by_hand("samtools", "import", "-1", reads[0], "-2", reads[1], "-o", bam)
+    assert body(placed(scenario, "--", *argv[:-2], "-p", bam).stdout) == expected
+    zstd.write_bytes(zstd.read_bytes()[:-99])
+    error = placed(scenario, "--", *argv[:-2], zstd, reads[1], status=2).stderr.decode().splitlines()[-1]
+    assert "r_1.fq.zst: record " in error
+    assert "the zstd data are truncated or damaged" in error
+
+
 def test_one_instance_runs_the_command_as_it_is(bwa, reads, index):
     """Descriptors of the shell and standard input go to the program."""
     argv, expected = bwa

@@ -28,6 +28,7 @@ from firsttouch.genomics import fastq as module
 from firsttouch.genomics import feed
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import dynamic_parts, static_parts
+from firsttouch.genomics.reads import only_align_reads
 
 pytestmark = pytest.mark.unit
 #: Small blocks, so that records go over their borders; and no room before them, for records that are larger.
@@ -255,7 +256,7 @@ def test_files_that_are_not_taken(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(BadInput, match="fifo: is not a regular file: reads are read more than once, save them"):
         inspect([tmp_path / "fifo"])
-    with pytest.raises(BadInput, match="reads cannot come from standard input"):
+    with pytest.raises(BadInput, match=r"standard input: .* or use `firsttouch align`, which reads them once$"):
         inspect([type(tmp_path)("-")])
     with pytest.raises(BadInput, match="3 read files"):
         inspect([tmp_path] * 3)
@@ -263,13 +264,23 @@ def test_files_that_are_not_taken(tmp_path):
         inspect([tmp_path] * 2, interleaved=True)
 
 
-@pytest.mark.parametrize(
-    ("begin", "program"), [(b"BZh9", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zstd")]
-)
-def test_other_compressions_are_refused(tmp_path, begin, program):
+ALIGN = "or use `firsttouch align`, which reads it"
+FORMS = {
+    b"BZh9": "is compressed, but not with gzip: decompress it with bzip2",
+    b"\xfd7zXZ\0": "is compressed, but not with gzip: decompress it with xz",
+    b"\x28\xb5\x2f\xfd": f"is compressed, but not with gzip: decompress it with zstd, {ALIGN}",
+    packed(b"BAM\1"): f"is BAM: convert it with `samtools fastq`, {ALIGN}",
+    b"CRAM\3": f"is CRAM: convert it with `samtools fastq`, {ALIGN}",
+}
+
+
+@pytest.mark.parametrize("begin", FORMS)
+def test_other_forms_are_refused(tmp_path, begin):
     file = write(tmp_path / "r.fq", begin + bytes(100))
-    with pytest.raises(BadInput, match=f"^{file}: is compressed, but not with gzip: decompress it with {program}"):
+    with pytest.raises(BadInput) as error:
         inspect([file])
+    assert str(error.value) == f"{file}: {FORMS[begin]}"
+    assert only_align_reads(str(file)) == (ALIGN in FORMS[begin])
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.command_line import UserCommand, parse
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.read_stream import ReadStream
+from firsttouch.genomics.reads import only_align_reads
 from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
@@ -226,7 +227,9 @@ def _with_threads(wanted: str, total: int) -> str:
 
 
 def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, output: AlignOutput) -> int:
-    divided = scenario.instances > 1 or args.resume or (args.progress is not None and not command.whole)
+    decompressed = any(only_align_reads(file) for lane in command.lanes for file in lane)
+    wanted = args.progress is not None or decompressed
+    divided = scenario.instances > 1 or args.resume or (wanted and not command.whole)
     place = args.scratch or (output.named.parent if output.is_file else Path(tempfile.gettempdir()))
     pus = sorted({pu for placement in scenario.placements for pu in placement.pus})
     with contextlib.ExitStack() as stack:

@@ -12,14 +12,13 @@ import stat
 import subprocess
 import sys
 import threading
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.genomics.fastq import Block, Read, file_reads
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest, enlarge_pipe
-from firsttouch.genomics.reads import ReadFile
+from firsttouch.genomics.reads import PEEK, ReadFile, begin_of_gzip, form_of
 from firsttouch.genomics.sources import (
     Damaged,
     Decompressor,
@@ -30,13 +29,8 @@ from firsttouch.genomics.sources import (
 )
 from firsttouch.tools import require, run_tool
 
-#: How the input forms begin. BAM begins as gzip, and is recognised by the decompressed data.
-_FORMS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x50\x2a\x4d\x18": "zstd", b"CRAM": "CRAM"}
-_BAM = b"BAM\x01"
-#: Forms that are refused, and the programs that decompress them.
-_REFUSED = {b"BZh": ("bzip2", "bzip2 -dc"), b"\xfd7zXZ\x00": ("xz", "xz -dc"), b"PK\x03\x04": ("zip", "unzip -p")}
-#: Bytes of an input that tell its form, and bytes of BAM that have the first line of its header.
-_PEEK, _HEADER = 1 << 12, 1 << 9
+#: Forms that are refused, and how a pipe is decompressed.
+_REFUSED = {"bzip2": "bzip2 -dc", "xz": "xz -dc", "zip": "unzip -p"}
 _IGZIP = (sys.executable, "-I", "-m", "isal.igzip", "-d", "-c")
 _SPLICE = 1 << 20
 #: Seconds in which samtools ends after it has read damaged data.
@@ -84,7 +78,7 @@ class Input:
                 raise BadInput("cannot be read: Is a directory", file=self.label)
             if os.isatty(self._fd):
                 raise BadInput("is a terminal: name a file, or pipe the reads into it", file=self.label)
-            self._head = b"" if self.size is None else os.pread(self._fd, _PEEK, 0)
+            self._head = b"" if self.size is None else os.pread(self._fd, PEEK, 0)
             if self.size is not None:
                 self._identify()
             undo.pop_all()
@@ -95,14 +89,10 @@ class Input:
 
     def _identify(self) -> None:
         """Set the form; raises BadInput for one that is refused, and Missing if its program is not installed."""
-        head = self._head
-        for magic, (name, program) in _REFUSED.items():
-            if head.startswith(magic):
-                how = f"give <({program} {self._path})" if self.size is not None else f"pipe it through {program}"
-                raise BadInput(f"is compressed with {name}, which is not supported: {how}", file=self.label)
-        self.form = next((form for magic, form in _FORMS.items() if head.startswith(magic)), "plain")
-        if self.form == "gzip" and _begin(head).startswith(_BAM):
-            self.form = "BAM"
+        self.form = form_of(self._head)
+        if program := _REFUSED.get(self.form):
+            how = f"give <({program} {self._path})" if self.size is not None else f"pipe it through {program}"
+            raise BadInput(f"is compressed with {self.form}, which is not supported: {how}", file=self.label)
         if self.form in {"BAM", "CRAM"}:
             require("samtools")
         elif self.form == "zstd":
@@ -131,7 +121,7 @@ class Input:
     def _header(self) -> str:
         """Return the beginning of a BAM file's header, or a CRAM file's header; empty if it cannot be read."""
         if self.form == "BAM":
-            return _begin(self._head).decode(errors="replace")
+            return begin_of_gzip(self._head).decode(errors="replace")
         if self.form == "CRAM" and self.size is not None:
             with contextlib.suppress(RunFailed):
                 return run_tool(["samtools", "view", "-H", str(self._path)]).stdout
@@ -261,7 +251,7 @@ class Input:
 
     def _require_no_singles(self) -> None:
         """Raise BadInput if samtools wrote a read without its mate."""
-        name = os.read(self._singles, _PEEK).split(b"\n")[0].removeprefix(b"@")
+        name = os.read(self._singles, PEEK).split(b"\n")[0].removeprefix(b"@")
         if name:
             read = name.decode("ascii", "backslashreplace")
             raise BadInput(f"the mate of read {read} does not follow it: {_collate(self._path)}", file=self.label)
@@ -300,18 +290,11 @@ def _collate(path: Path) -> str:
 
 
 def _first_bytes(read: Read) -> bytes:
-    room = memoryview(bytearray(_PEEK))
+    room = memoryview(bytearray(PEEK))
     size = 0
-    while size < _PEEK and (count := read(room[size:])):
+    while size < PEEK and (count := read(room[size:])):
         size += count
     return bytes(room[:size])
-
-
-def _begin(packed: bytes) -> bytes:
-    """Return the beginning of gzip data, decompressed."""
-    with contextlib.suppress(zlib.error):
-        return zlib.decompressobj(wbits=31).decompress(packed, _HEADER)
-    return b""
 
 
 class _Alarm(Exception):

@@ -12,6 +12,7 @@ import json
 import os
 import stat
 import time
+import zlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
@@ -25,9 +26,44 @@ from firsttouch.records import atomic_files
 # ----------------------------------------------------------------------
 # Files
 
-_GZIP = b"\x1f\x8b"
-#: Compressions that are not supported: how their files begin, and the program that decompresses them.
-_UNSUPPORTED = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "unzip"}
+#: How files of reads begin that are not plain text. BAM begins as gzip.
+_FORMS = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x50\x2a\x4d\x18": "zstd",
+    b"CRAM": "CRAM",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"PK\x03\x04": "zip",
+}
+_BAM = b"BAM\x01"
+#: The programs that decompress other forms than gzip.
+PROGRAMS = {"zstd": "zstd", "bzip2": "bzip2", "xz": "xz", "zip": "unzip"}
+#: Forms that only `firsttouch align` reads, and bytes that tell the form.
+_ALIGN_ONLY, PEEK = {"zstd", "BAM", "CRAM"}, 1 << 12
+_ALIGN = "or use `firsttouch align`, which reads"
+
+
+def form_of(head: bytes) -> str:
+    """Return the form of reads by their first bytes: "plain", or the name of the compression or format."""
+    form = next((form for begin, form in _FORMS.items() if head.startswith(begin)), "plain")
+    return "BAM" if form == "gzip" and begin_of_gzip(head).startswith(_BAM) else form
+
+
+def begin_of_gzip(head: bytes, size: int = 1 << 9) -> bytes:
+    """Return the first bytes of gzip data, decompressed."""
+    with contextlib.suppress(zlib.error):
+        return zlib.decompressobj(wbits=31).decompress(head, size)
+    return b""
+
+
+def only_align_reads(path: str) -> bool:
+    """Return whether *path* is a file of a form that aligners cannot be trusted to read themselves."""
+    try:
+        with Path(path).open("rb") as file:
+            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and form_of(file.read(PEEK)) in _ALIGN_ONLY
+    except OSError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -48,15 +84,18 @@ class ReadFile:
             if stat.S_ISDIR(state.st_mode):
                 raise BadInput("cannot be read: Is a directory", file=path)
             if not stat.S_ISREG(state.st_mode):
-                reason = "is not a regular file: reads are read more than once, save them in a file"
+                reason = f"is not a regular file: reads are read more than once, save them in a file, {_ALIGN} it"
                 raise BadInput(reason, file=path)
-            magic = os.pread(fd, 6, 0)
+            form = form_of(os.pread(fd, PEEK, 0))
         finally:
             os.close(fd)
-        for begin, program in _UNSUPPORTED.items():
-            if magic.startswith(begin):
-                raise BadInput(f"is compressed, but not with gzip: decompress it with {program}", file=path)
-        return cls(path, magic.startswith(_GZIP), state.st_size, state.st_mtime_ns)
+        if form in {"BAM", "CRAM"}:
+            raise BadInput(f"is {form}: convert it with `samtools fastq`, {_ALIGN} it", file=path)
+        if form not in {"plain", "gzip"}:
+            align = f", {_ALIGN} it" if form in _ALIGN_ONLY else ""
+            reason = f"is compressed, but not with gzip: decompress it with {PROGRAMS[form]}{align}"
+            raise BadInput(reason, file=path)
+        return cls(path, form == "gzip", state.st_size, state.st_mtime_ns)
 
     def open(self) -> int:
         """Return a descriptor of the file; raises BadInput if the file is gone or has changed."""
@@ -70,7 +109,10 @@ class ReadFile:
 
 def _open(path: Path) -> int:
     if str(path) == "-":
-        raise BadInput("reads cannot come from standard input: they are read more than once, save them in a file")
+        raise BadInput(
+            "reads cannot come from standard input: they are read more than once, save them in a file, "
+            f"{_ALIGN} them once"
+        )
     try:
         # O_NONBLOCK: a FIFO without a writer is refused instead of waited for.
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
