@@ -96,6 +96,10 @@ COMMANDS = {
     ),
     "snap": ("snap", "snap-aligner paired INDEX R1 R2 -t 2 -b- -o -sam -", 2),
     "minimap2": ("minimap2", "minimap2 -a -x sr -t 2 -R @RG\\tID:a INDEX.mmi R1 R2", 2),
+    "minimap2, mates in one file": ("minimap2", "minimap2 -ax sr -t 2 -Y --MD INDEX.mmi R12", 1),
+    "minimap2, two files of long reads": ("minimap2-map-ont", "minimap2 -ax map-ont INDEX.mmi R1 R2", 1),
+    "minibwa": ("minibwa", "minibwa map -t 2 -K 50k -Y -R @RG\\tID:a INDEX R1 R2", 2),
+    "bwa-mem3": ("bwa-mem3", "bwa-mem3 mem -t 2 -K 50000 -Y -C INDEX R1 R2", 2),
 }
 
 

@@ -257,6 +257,24 @@ COMMANDS = {
         "snap-aligner paired {index} -pairedInterleavedFastq {both} -s 0 900 -= -o {out}",
         "snap-aligner single {index} -fastq {r1} -o -sam {out} -t 1",
     ),
+    "minimap2": (
+        r"minimap2 -ax sr -t2 -YR '@RG\tID:a\tSM:b' --MD --secondary=yes {index}.mmi {r1} {r2}",
+        "minimap2 -a -x sr {index}.mmi {both} -o {out}",
+        "minimap2 --eqx -at 2 {index}.mmi {fasta}",
+    ),
+    "minibwa": (
+        r"minibwa map -t2 -K 20k -Y --xa=9 -R '@RG\tID:a\tSM:b' {index} {r1} {r2}",
+        "minibwa map -b MD {index} {both} -o {out}",
+        "minibwa map -y --outn=3 {index} {fasta}",
+    ),
+    "bwa-mem3": (
+        r"bwa-mem3 mem -t2 -K 20000 -YR '@RG\tID:a\tSM:b' --compat=bwa-mem2 {index} {r1} {r2}",
+        "bwa-mem3 mem -aM {index} -p {both} -o {out}",
+    ),
+    "strobealign": (
+        "strobealign --use-index -r 150 -t 2 --rg-id a --rg SM:b --eqx {index} {r1} {r2}",
+        "strobealign --use-index -r 150 --interleaved -N 3 {index} {both} -o {out}",
+    ),
     "gem3": ("gem-mapper -I {index}.gem -1 {r1} -2 {r2} -t 2 -M 3", "gem-mapper -I {index}.gem -i {r1} -o {out}"),
 }
 
