@@ -9,6 +9,9 @@ temporary folder), and one is compressed with gzip. Each of ROUNDS rounds measur
 - feeders: StaticFeeder and DynamicFeeder write to N consumers, each ``cat >/dev/null`` (2 N for paired reads),
   from start() until the last consumer has ended.
 - inspection: inspect(), which checks every record before any program starts; alone and together with the feeding.
+- ReadStream: the same check, on the way: a thread takes the pieces and drops them; with 2 consumers, each gets the
+  parts in turn from a thread that writes, as ``firsttouch align`` does. Ratios to the inspection, and of the
+  consumers to the inspection and StaticFeeder with 2 consumers, are of the same round.
 - gzip: the rate (of uncompressed bytes) of ``rapidgzip -d -c FILE | cat >/dev/null``, the faster of one thread and
   all threads; the inspection of the gzip file, which makes the seek index; the feeders. Ratios are to rapidgzip.
 - memory: the peak of this process over all of the above (another process writes the files).
@@ -23,13 +26,16 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import os
+import queue
 import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -38,7 +44,9 @@ from pathlib import Path
 import numpy as np
 
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder
+from firsttouch.genomics.feed import PART_BYTES, DynamicFeeder, StaticFeeder
+from firsttouch.genomics.pipe_writer import enlarge_pipe
+from firsttouch.genomics.read_stream import ReadStream
 from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.units import parse_bytes
 
@@ -105,6 +113,41 @@ def feed(reads: Reads, kind: type[StaticFeeder] | type[DynamicFeeder], instances
         raise SystemExit("cat failed")
 
 
+def stream(files: Sequence[Path], instances: int = 0) -> None:
+    """Read *files* through a ReadStream; deal its parts to *instances* consumers (0: drop them)."""
+    queues = [[queue.Queue(4) for _ in files] for _ in range(instances)]
+    programs = [
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in queues for _ in files
+    ]
+    threads = [
+        threading.Thread(target=write, args=(texts, program))
+        for texts, program in zip(itertools.chain(*queues), programs, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    rule = BatchRule(10_000_000)
+    with ReadStream([list(map(str, files))], rule=rule, least_part_bytes=PART_BYTES) as pieces:
+        for piece in pieces:
+            if instances:
+                for texts, text in zip(queues[piece.part % instances], piece.data, strict=True):
+                    texts.put(text)
+    for texts in itertools.chain(*queues):
+        texts.put(None)
+    for thread in threads:
+        thread.join()
+    if any(program.wait() for program in programs):
+        raise SystemExit("cat failed")
+
+
+def write(texts: queue.Queue[memoryview | None], program: subprocess.Popen[bytes]) -> None:
+    """Write *texts* to a program until None comes."""
+    enlarge_pipe(program.stdin.fileno())
+    while (text := texts.get()) is not None:
+        while text:
+            text = text[os.write(program.stdin.fileno(), text) :]
+    program.stdin.close()
+
+
 class Table:
     """Rates in GB/s by name, and their ratios to a base rate of the same round."""
 
@@ -124,7 +167,9 @@ class Table:
         """Print the medians and ranges."""
         for name, rates in self.rates.items():
             middle, low, high = statistics.median(rates), min(rates), max(rates)
-            ratio = f", ratio {statistics.median(self.ratios[name]):.2f}" if name in self.ratios else ""
+            ratios = self.ratios.get(name)
+            spread = f" ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ""
+            ratio = f", ratio {statistics.median(ratios):.2f}{spread}" if ratios else ""
             print(f"{name}: median {middle:.2f} GB/s (range {low:.2f} to {high:.2f}){ratio}")
 
 
@@ -142,7 +187,12 @@ def one_round(folder: Path, table: Table) -> None:
                 fed = seconds(lambda k=kind, n=instances, r=inspected: feed(r[0], k, n))
                 table.add(f"{title}: {TITLES[kind]}, {instances} consumers", size, fed, base)
                 if (kind, instances) == (StaticFeeder, 2):
-                    table.add(f"{title}: inspection and Static, 2 consumers", size, inspection + fed, base)
+                    both = table.add(f"{title}: inspection and Static, 2 consumers", size, inspection + fed, base)
+        name, once = f"{title}: ReadStream", size / inspection / 1e9
+        table.add(f"{name} / inspection", size, seconds(lambda f=chosen: stream(f)), once)
+        table.add(
+            f"{name}, 2 consumers / inspection and Static", size, seconds(lambda f=chosen: stream(f, 2)), both
+        )
     packed(folder / "1.fq.gz", table)
     peers(folder, table)
 
@@ -157,6 +207,7 @@ def packed(file: Path, table: Table) -> None:
     ]
     base = table.add("gzip: rapidgzip | cat", size, min(unpacking))
     table.add("gzip: inspection, with the seek index", size, seconds(lambda: inspect([file])), base)
+    table.add("gzip: ReadStream", size, seconds(lambda: stream([file])), base)
     for kind in (StaticFeeder, DynamicFeeder):
         for instances in (1, 2):
             fed = seconds(lambda k=kind, n=instances: feed(reads, k, n))
