@@ -10,11 +10,15 @@ each pipe gets the bytes of its parts from ``sources`` (plain or gzip files) and
 files; ``sam`` puts the alignments in input order under one header and computes checksums; ``outputs.Output``
 delivers the result. ``fastq``, ``mates`` and ``sam_stream`` import NumPy, and are imported where they are needed.
 
+``read_stream.ReadStream`` reads each input once instead: ``inputs`` opens and decompresses files, pipes and
+standard input, ``fastq`` and ``fasta`` check the records, and the pieces end where batches end.
+
 ``command_line.parse`` understands a user's own command of an aligner and makes the commands of its instances.
 
-Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.built``; ``fastq.inspect``; ``reads.Reads`` and
-``reads.BatchRule``; ``launch.prepare``, ``launch.run``, ``launch.records``, ``launch.Work`` and ``launch.Result``;
-``command_line.parse`` and ``command_line.UserCommand``; ``outputs.Output``; ``sinks.AlignOutput`` and
-``sinks.open_sink``; ``feed.open_mates`` and ``feed.parts_between``; ``padded_fastq.block``;
-``sam_stream.SamTail``, ``sam_stream.OrderedTail`` and ``sam_stream.survey``; ``sam.settled``.
+Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.built``; ``fastq.inspect``;
+``read_stream.ReadStream``; ``reads.Reads`` and ``reads.BatchRule``; ``launch.prepare``, ``launch.run``,
+``launch.records``, ``launch.Work`` and ``launch.Result``; ``command_line.parse`` and ``command_line.UserCommand``;
+``outputs.Output``; ``sinks.AlignOutput`` and ``sinks.open_sink``; ``feed.open_mates`` and ``feed.parts_between``;
+``padded_fastq.block``; ``sam_stream.SamTail``, ``sam_stream.OrderedTail`` and ``sam_stream.survey``;
+``sam.settled``.
 """
