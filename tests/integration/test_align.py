@@ -267,3 +267,17 @@ def test_a_command_that_cannot_be_divided_is_not(bwa, index, reads):
     done = placed("2Inst_Original", "--", *argv, status=2)
     assert b"--no-unal" in done.stderr
     assert sorted(body(placed("--", *argv).stdout)) == sorted(body(by_hand(*argv)))
+
+
+@needs_two
+def test_an_index_of_several_parts_is_refused(reads, lambda_work, index, tmp_path):
+    """Instances read pipes, and minimap2 would find no reads for the second part."""
+    index("minimap2")
+    reference = tmp_path / "two.fa"
+    reference.write_text(f"{lambda_work[2].read_text()}>second\n{'ACGTTGCATT' * 4000}\n")
+    by_hand("minimap2", "-x", "sr", "-I", "45k", "-d", tmp_path / "two.mmi", reference)
+    words = ("minimap2", "-ax", "sr", "-t", "2", tmp_path / "two.mmi", reads[0])
+    refused = placed(TWO, "--", *words, status=2)
+    assert b"minimap2 wrote no @SQ lines: its index has several parts" in refused.stderr
+    assert refused.stdout == b""
+    assert placed("1Inst_Original", "--", *words).stdout == by_hand(*words)

@@ -311,6 +311,7 @@ def _surveyed(work: Work, parts: Sequence[Path], shares: Shares) -> Gathered:
         _survey(work, number, file, [part for _, part in share])
         for number, (file, share) in enumerate(zip(parts, shares, strict=True))
     ]
+    work.aligner.check_header(b"\n".join(surveys[0].shared))
     alignments = Alignments(sum(s.primary for s in surveys), sum(s.mapped for s in surveys))
     ranges = sam.in_input_order(parts, surveys, [[number for number, _ in share] for share in shares])
     return alignments, sam.ByteRange(parts[0], 0, surveys[0].header_bytes), ranges

@@ -380,6 +380,7 @@ class _Collector:
             output = self._outputs[piece.instance]
             place = self._wait(output)
             if not headers:
+                self._run.command.aligner.check_header(output.header)
                 target.begin(self._run.describe(output.header))
             if piece.instance not in headers:
                 headers[piece.instance] = output.header

@@ -52,7 +52,8 @@ SCHEMA: dict[str, Any] = _table(
         "program": _WORD,
         "version": _table({"argv": _WORDS, "pattern": _WORD | {"regex": True}}),
         "index": _table(
-            {"argv": _WORDS, "files": _WORDS}, {"large": _WORD, "with_reference": {"type": "boolean"}}
+            {"argv": _WORDS, "files": _WORDS},
+            {"large": _WORD, "with_reference": {"type": "boolean"}, "parts": {"type": "boolean"}},
         ),
         "align": _table(
             {"single": _STEPS, "in_order": {"type": "boolean"}, "same": {"enum": list(SAME)}},
@@ -173,6 +174,7 @@ class Aligner:
     *package* is its Debian package (empty: none), and *origin* says how to get the program. *index_files* are the
     suffixes of the index files; an index with 64-bit offsets adds *index_large* (empty: there is only one kind).
     *with_reference*: the index's prefix is the FASTA file, beside which the program writes the index files.
+    *index_parts*: an index may have several parts, see :meth:`check_header`.
     *single* and *paired* (empty: it aligns no pairs) are the argv templates of the steps; the last step writes SAM
     to its standard output.
 
@@ -204,6 +206,7 @@ class Aligner:
     thread_bytes: int
     batch_base_bytes: int = 0
     index_times: float = 1
+    index_parts: bool = False
     command: command_syntax.Syntax | None = field(default=None, repr=False, hash=False)
     own: tuple[str, ...] = ()
     whole: str = ""
@@ -275,6 +278,17 @@ class Aligner:
         """Return the memory that an instance needs; *batch_bases* replaces the aligner's own batch size."""
         batch = self.batch_base_bytes * (batch_bases or self.batch.bases)
         return Need(round(index_bytes * self.index_times), self.instance_bytes + batch, self.thread_bytes)
+
+    def check_header(self, header: bytes) -> None:
+        """Raise BadInput if *header*, of an instance that reads pipes, belongs to an index of several parts.
+
+        The program reads all reads again for each part, which a pipe does not give, and writes no references.
+        """
+        if self.index_parts and not any(line.startswith(b"@SQ\t") for line in header.splitlines()):
+            raise BadInput(
+                f"{self.name} wrote no @SQ lines: its index has several parts, for each of which it reads all "
+                "reads; make an index of one part, with a larger -I"
+            )
 
     def version(self) -> str:
         """Return the installed program's version; raises Missing, or RunFailed if it does not print one."""
@@ -349,6 +363,7 @@ def parse(name: str, text: str, file: str) -> Aligner:
         thread_bytes=parse_bytes(data["memory"]["thread"]),
         batch_base_bytes=parse_bytes(data["memory"].get("batch_base", "0 B")),
         index_times=data["memory"].get("index", 1),
+        index_parts=data["index"].get("parts", False),
         command=command_syntax.syntax(data["command"]) if "command" in data else None,
     )
 
