@@ -65,8 +65,8 @@ def test_trials_are_made_once_and_within_the_budget(inputs, lambda_work, firstto
     assert stored["details"]["command"] == list(map(str, words))
     assert list(scratch.iterdir()) == []
     # The second start makes no trials, and runs the scenario.
-    one, two = (str(file) for file in lambda_work[1])
-    done = firsttouch("align", "--", *words[:-2], one, two)
+    mate_1, mate_2 = (str(file) for file in lambda_work[1])
+    done = firsttouch("align", "--", *words[:-2], mate_1, mate_2)
     name, pairs = first.scenario.name, len(lambda_work[1][0].read_text().splitlines()) // 4
     assert done.returncode == 0, done
     assert done.stderr.splitlines()[0] == f"{name}: as advised on {stored['time'][:10]}"
