@@ -61,7 +61,8 @@ class BindingSlurm(Daemons):
 
     def down(self) -> None:
         """Cancel all jobs and kill all daemons."""
-        self.run(["scancel", "--user", str(os.getuid())])
+        # Unlike run, this does not end the process if Slurm never came up.
+        self._ask(["scancel", "--user", str(os.getuid())])
         for process in self._running:
             process.kill()
             process.wait()

@@ -22,6 +22,7 @@ from factories.processes import wait_until
 from firsttouch.paths import ROOT
 
 PAGE = ROOT / "docs" / "howto" / "workflows.md"
+HERE = Path(__file__).parent
 SNAKEMAKE = ROOT / "workflows" / "snakemake" / "firsttouch" / "align"
 MODULE = ROOT / "workflows" / "nextflow" / "modules" / "firsttouch" / "align"
 PUS = sorted(os.sched_getaffinity(0))
@@ -166,6 +167,9 @@ def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict
 
 
 def test_the_page_shows_the_files_of_the_pipelines() -> None:
+    (snakemake,) = re.findall(r"^snakemake==(\d+)", (HERE / "snakemake.lock").read_text(), re.MULTILINE)
+    (nextflow,) = re.findall(r"<version>(\d+\.\d+)\.", (HERE / "nextflow.xml").read_text())
+    assert f"with Snakemake {snakemake}, Nextflow {nextflow} and" in PAGE.read_text()
     assert blocks("python")[0] in (SNAKEMAKE / "test" / "Snakefile").read_text()
     assert blocks("groovy")[0] in (MODULE.parents[2] / "main.nf").read_text()
 
