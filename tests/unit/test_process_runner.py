@@ -414,3 +414,15 @@ def test_a_child_that_cannot_be_started(monkeypatch, tmp_path):
         process_runner.child(["absent"]),
     ):
         pass
+
+
+def test_samples_take_a_small_part_of_the_time_however_long_one_takes():
+    pace = process_runner._Pace(Watching(share=0.02))
+    # Of a program with 100 GB, one sample reads 25 million page table entries.
+    before = time.monotonic()
+    assert pace.next(0.5, seen=True) - before >= 25
+    quick = process_runner._Pace(Watching(share=0.02))
+    pauses = [quick.next(0.001, seen=True) - time.monotonic() for _ in range(30)]
+    assert pauses[0] < 0.06
+    assert max(pauses) == pytest.approx(5.0, abs=0.1)
+    assert quick.next(0.001, seen=False) - time.monotonic() <= process_runner.UNSEEN_PAUSE

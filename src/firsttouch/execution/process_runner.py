@@ -339,7 +339,7 @@ class _Pace:
 
     def next(self, spent: float, *, seen: bool) -> float:
         """Return when the next sample is due after one that took *spent* seconds; *seen*: nothing is missing."""
-        self._pause = min(max(self._pause * 1.5, spent / self._share), 5.0)
+        self._pause = max(min(self._pause * 1.5, 5.0), spent / self._share)
         if not seen:
             self._pause = min(self._pause, UNSEEN_PAUSE)
         return time.monotonic() + self._pause
