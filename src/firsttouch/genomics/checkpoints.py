@@ -165,7 +165,10 @@ class Checkpoints:
         """Append the alignments of a part to the stretch."""
         if self._current is None:
             self._current = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        sam.concatenate([part], self._current)
+        try:
+            sam.concatenate([part], self._current)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._partial)) from error
 
     def end_part(self, records: int, bases: int) -> None:
         """End the stretch if it is large enough."""
