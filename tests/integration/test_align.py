@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``firsttouch align`` with real programs: the user's command by hand and placed gives the same alignments."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -204,6 +205,35 @@ def test_the_reader_of_the_output_goes(bwa):
         assert process.stdout.readline().startswith(b"@SQ")
         process.stdout.close()
         assert process.wait() == 128 + signal.SIGPIPE
+
+
+def running(marker):
+    """Return the processes with *marker* in their environment, by the name of their program."""
+    pids = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if marker.encode() in (process / "environ").read_bytes():
+                pids[(process / "comm").read_text().strip()] = int(process.name)
+    return pids
+
+
+@needs_two
+@pytest.mark.parametrize(("victim", "number"), [(None, "SIGTERM"), ("bwa", "SIGKILL"), ("samtools", "SIGTERM")])
+def test_a_kill_leaves_nothing(bwa, tmp_path, victim, number):
+    """Whichever process is killed while alignments are written: no output, no temporary file, no process."""
+    argv, _ = bwa
+    marker = f"MARK={tmp_path}"
+    many = [tmp_path / Path(file).name for file in argv[-2:]]
+    for target, source in zip(many, argv[-2:], strict=True):
+        target.write_bytes(20 * Path(source).read_bytes())
+    command = [FIRSTTOUCH, "align", "-o", tmp_path / "out.bam", "--sort", TWO, "--", *argv[:-2], *many]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "MARK": str(tmp_path)})
+    wait_until(lambda: {"bwa", "samtools"} <= running(marker).keys(), "the aligner and the output's program")
+    os.kill(running(marker)[victim] if victim else process.pid, getattr(signal, number))
+    expected = {None: 128 + signal.SIGTERM, "bwa": 128 + signal.SIGKILL, "samtools": 1}
+    assert process.wait(30) == expected[victim]
+    wait_until(lambda: not running(marker), "the end of all processes")
+    assert sorted(tmp_path.iterdir()) == sorted(many)
 
 
 @needs_two
