@@ -283,6 +283,13 @@ def test_other_forms_are_refused(tmp_path, begin):
     assert only_align_reads(str(file)) == (ALIGN in FORMS[begin])
 
 
+def test_a_fifo_is_not_opened_to_learn_its_form(tmp_path):
+    """It would wait for the writer, which would lose its reader."""
+    os.mkfifo(tmp_path / "fifo")
+    assert not only_align_reads(str(tmp_path / "fifo"))
+    assert not only_align_reads("-")
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -308,6 +308,8 @@ def test_inputs_that_are_refused(tmp_path):
         ReadStream([(str(good),), (str(tmp_path / "no"),)])
     with pytest.raises(BadInput, match=f"^{tmp_path}: cannot be read: Is a directory$"):
         ReadStream([(str(tmp_path),)])
+    with pytest.raises(BadInput, match=r"^/proc/self/mem: cannot be read: Input/output error$"):
+        ReadStream([(str(good),), ("/proc/self/mem",)])
     with pytest.raises(BadInput, match=f"^{good}: this is the file of mate 1 again: name the file of mate 2$"):
         ReadStream([(str(good), str(good))])
     with pytest.raises(BadInput, match=r"^2 read files: one, or two of a pair that is not interleaved, are"):

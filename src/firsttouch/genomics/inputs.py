@@ -61,6 +61,7 @@ class Input:
         self._pump: _Pump | None = None
         self._singles = -1
         self._read = 0
+        self._head = b""
         self.label = Path("standard input") if path == STDIN else self._path
         try:
             self._fd = os.dup(0) if path == STDIN else _open(self._path)
@@ -78,14 +79,24 @@ class Input:
                 raise BadInput("cannot be read: Is a directory", file=self.label)
             if os.isatty(self._fd):
                 raise BadInput("is a terminal: name a file, or pipe the reads into it", file=self.label)
-            self._head = b"" if self.size is None else os.pread(self._fd, PEEK, 0)
             if self.size is not None:
+                self._head = self._first_bytes(next(file_reads(self._fd)))
                 self._identify()
             undo.pop_all()
 
     def _is_file(self) -> bool:
         # Standard input may be a file of which another program has read the beginning.
         return stat.S_ISREG(self._state.st_mode) and os.lseek(self._fd, 0, os.SEEK_CUR) == 0
+
+    def _first_bytes(self, read: Read) -> bytes:
+        """Return the bytes that tell the form."""
+        room, size = memoryview(bytearray(PEEK)), 0
+        try:
+            while size < PEEK and (count := read(room[size:])):
+                size += count
+            return bytes(room[:size])
+        except OSError as error:
+            raise BadInput(f"cannot be read: {error.strerror}", file=self.label) from error
 
     def _identify(self) -> None:
         """Set the form; raises BadInput for one that is refused, and Missing if its program is not installed."""
@@ -109,7 +120,7 @@ class Input:
         """
         poller = _Poller(self._fd, self._stop)
         if self.size is None:
-            self._head = _first_bytes(poller.read)
+            self._head = self._first_bytes(poller.read)
             self._identify()
         if self.form == "plain":
             self._poller = _Poller(self._fd, self._stop, self._head)
@@ -287,14 +298,6 @@ def _open(path: Path) -> int:
 def _collate(path: Path) -> str:
     file = "FILE" if str(path) == STDIN else path
     return f"group the reads by name first, <(samtools collate -Ou {file})"
-
-
-def _first_bytes(read: Read) -> bytes:
-    room = memoryview(bytearray(PEEK))
-    size = 0
-    while size < PEEK and (count := read(room[size:])):
-        size += count
-    return bytes(room[:size])
 
 
 class _Alarm(Exception):

@@ -60,8 +60,10 @@ def begin_of_gzip(head: bytes, size: int = 1 << 9) -> bytes:
 def only_align_reads(path: str) -> bool:
     """Return whether *path* is a file of a form that aligners cannot be trusted to read themselves."""
     try:
+        if not Path(path).is_file():  # opening a FIFO would let its writer begin
+            return False
         with Path(path).open("rb") as file:
-            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and form_of(file.read(PEEK)) in _ALIGN_ONLY
+            return form_of(file.read(PEEK)) in _ALIGN_ONLY
     except OSError:
         return False
 
