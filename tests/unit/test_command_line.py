@@ -159,6 +159,8 @@ def test_what_else_a_command_says():
     snap = understood("snap-aligner paired idx a.fq b.fq -o -sam -")
     assert (snap.pipes, snap.mates, snap.on_stdin, snap.output) == (1, 2, True, None)
     assert snap.threads == len(os.sched_getaffinity(0))
+    ont = extended(aligners.aligner("minimap2-map-ont"), ["-Y", "--MD"])
+    assert ont.single[0][-4:] == ("-Y", "--MD", "{index}.mmi", "{reads}")
 
 
 def test_the_options_of_a_command_are_those_that_run_takes():
@@ -345,6 +347,7 @@ def test_own_options_in_the_commands_of_an_aligner(name, own, paired):
         ("bwa-mem", "-YK100", "-K behind --: use --batch-bases"),
         ("bwa-mem", "-p", "-p behind --: use --interleaved"),
         ("bwa-mem", "-o x.sam", "-o behind --: use -o"),
+        ("minimap2", "-x map-ont", "-x behind --: minimap2 is for one value of it"),
         ("bwa-mem", "-Y ref.fa", "'ref.fa' behind -- is not an option of bwa-mem"),
         ("bwa-mem", "-R", "-R needs 1 value"),
         ("bowtie2", "--ind x", "--index behind --: use --index"),

@@ -269,8 +269,8 @@ def _recognized(words: Sequence[str]) -> tuple[Aligner, int]:
     if wrong:
         raise wrong
     raise BadInput(
-        f"'{shlex.join(words[:2])}' is not the command of an aligner: there are {', '.join(names)}; "
-        "`firsttouch exec` places any program"
+        f"'{shlex.join(words[:2])}' is not the command of an aligner: there are {', '.join(dict.fromkeys(names))}"
+        "; `firsttouch exec` places any program"
     )
 
 
@@ -316,6 +316,11 @@ def extended(aligner: Aligner, words: Sequence[str]) -> Aligner:
                 raise BadInput(f"'{(*argument.values, '--')[0]}' behind -- is not an option of {aligner.name}")
         elif role in _INSTEAD:
             raise BadInput(f"{argument.name} behind --: {_INSTEAD[role]}")
+        elif argument.name in {text.split()[0] for text in syntax.mates_with}:
+            raise BadInput(
+                f"{argument.name} behind --: {aligner.name} is for one value of it; there are other aligners for "
+                "others (`firsttouch aligner list`), and `firsttouch align` takes any"
+            )
         elif argument.name in syntax.of_script:
             raise BadInput(
                 f"{argument.name} behind --: firsttouch runs no script, and the program does not know it"

@@ -66,6 +66,7 @@ SCHEMA: dict[str, Any] = _table(
     },
     {
         "debian": _WORD,
+        "command_of": _WORD,
         "homepage": {"type": "string", "pattern": r"^https?://\S+$"},
         "command": command_syntax.SCHEMA,
     },
@@ -339,6 +340,12 @@ def _origin(data: Mapping[str, Any]) -> str:
     return "install it" + (f" from {data['homepage']}" if "homepage" in data else "")
 
 
+def _command(data: Mapping[str, Any]) -> command_syntax.Syntax | None:
+    if "command_of" in data:
+        return aligner(data["command_of"]).command
+    return command_syntax.syntax(data["command"]) if "command" in data else None
+
+
 def parse(name: str, text: str, file: str) -> Aligner:
     """Return the aligner that a TOML text describes; raises BadInput naming *file*, line and fault."""
     data = read(text, file)
@@ -364,7 +371,7 @@ def parse(name: str, text: str, file: str) -> Aligner:
         batch_base_bytes=parse_bytes(data["memory"].get("batch_base", "0 B")),
         index_times=data["memory"].get("index", 1),
         index_parts=data["index"].get("parts", False),
-        command=command_syntax.syntax(data["command"]) if "command" in data else None,
+        command=_command(data),
     )
 
 
