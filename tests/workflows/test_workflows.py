@@ -118,10 +118,10 @@ def test_the_wrapper_writes_cram(site: Site, snakemake: Path) -> None:
 rule cram:
     input:
         reads="reads/a_1.fastq.gz",
-        reference="genome.fa",
+        reference="the genome.fa",
     output:
-        "a.cram",
-        "a.cram.crai",
+        "my alignments/a.cram",
+        "my alignments/a.cram.crai",
     params:
         command="bwa mem genome.fa reads/a_1.fastq.gz",
         extra="--markdup",
@@ -129,10 +129,11 @@ rule cram:
         "file:{SNAKEMAKE}"
 """)
     assert site.run("bwa", "index", "genome.fa").returncode == 0
+    (site.folder / "genome.fa").rename(site.folder / "the genome.fa")
     done = site.run(snakemake, "--cores", 1)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (site.folder / "a.cram.crai").is_file()
-    counts = site.run("samtools", "flagstat", "a.cram").stdout
+    assert (site.folder / "my alignments/a.cram.crai").is_file()
+    counts = site.run("samtools", "flagstat", "my alignments/a.cram").stdout
     assert f"\n{PAIRS} + 0 primary\n" in counts
     assert "\n0 + 0 primary duplicates\n" not in counts
 

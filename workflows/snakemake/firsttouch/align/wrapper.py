@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the command line of an aligner with `firsttouch align`; meta.yaml describes the parameters."""
 
+import shlex
+
 from snakemake.shell import shell
 
 alignments = snakemake.output[0]
@@ -9,8 +11,8 @@ log = snakemake.log_fmt_shell(stdout=True, stderr=True)
 
 extra = snakemake.params.get("extra", "")
 if reference := snakemake.input.get("reference"):
-    extra = f"--reference {reference} {extra}"
+    extra = f"--reference {shlex.quote(reference)} {extra}"
 if len(snakemake.output) > 1:  # the index
     extra = f"--sort {extra}"
 
-shell("firsttouch align -o {alignments} --scratch {snakemake.resources.tmpdir} {extra} -- {command} {log}")
+shell("firsttouch align -o {alignments:q} --scratch {snakemake.resources.tmpdir:q} {extra} -- {command} {log}")
