@@ -84,7 +84,7 @@ def test_trials_are_made_once_and_within_the_budget(inputs, lambda_work, firstto
     assert (usual.scenario.name, usual.advised) == ("1Inst_Original", False)
 
 
-def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work):
+def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work, tmp_path, monkeypatch):
     prefix, files = inputs
     _, small, _ = lambda_work
     bwa = ["bwa", "mem", "-t", len(os.sched_getaffinity(0)), prefix]
@@ -102,6 +102,12 @@ def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work):
         choice = chosen(*words)
         assert (choice.scenario.name, choice.advised) == ("1Inst_Original", False)
         assert choice.reason.startswith(f"your command as it is: {reason}"), choice
+    # A command that cannot be divided has the advice of any program.
+    monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(tmp_path))
+    key = saved.of_program(HOST, list(map(str, words)), len(os.sched_getaffinity(0)))
+    saved.save(key, "1Inst_Interleave", None, {})
+    choice = chosen(*words)
+    assert (choice.scenario.name, choice.advised) == ("1Inst_Interleave", True)
     choice = chosen(*bwa, *files, budget=0)
     assert choice.reason == "your command as it is: there is no advice for it, and no budget for trials"
 

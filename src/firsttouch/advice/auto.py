@@ -76,9 +76,11 @@ class Auto:
         """Return the scenario of saved advice, else of trials, which are saved, else the command as it is."""
         usual = self.planned.scenarios[default(self.planned.scenarios)]
         try:
+            if choice := self._saved():
+                return choice
             if self.command.whole:
                 raise _AsItIs(self.command.whole)
-            return self._saved() or self._tried()
+            return self._tried()
         except (FirstTouchError, OSError) as error:
             return Choice(usual, f"your command as it is: {error}", advised=False)
 
@@ -87,7 +89,8 @@ class Auto:
         if advice is None:
             return None
         try:
-            return Choice(self.planned.scenario(advice.scenario), f"as advised on {advice.time[:10]}")
+            pick = self.planned.of_one_instance if self.command.whole else self.planned.scenario
+            return Choice(pick(advice.scenario), f"as advised on {advice.time[:10]}")
         except FirstTouchError as error:
             self.say(f"the advice of {advice.time[:10]} does not fit this host now: {error}")
             return None
@@ -129,8 +132,13 @@ class Auto:
 
     @property
     def key(self) -> saved.Key:
-        """The case of the command; raises BadInput or Missing if its index or its program is not there."""
+        """The case of the command; raises BadInput or Missing if its index or its program is not there.
+
+        A command that cannot be divided is a program like any other.
+        """
         total = max(s.instances * s.threads for s in self.planned.scenarios)
+        if self.command.whole:
+            return saved.of_program(self.host, self.command.words, total)
         return saved.of_command(self.host, self.command, total)
 
     def advise(self, say: Callable[[str], None] = lambda _: None, *, strict: bool = True) -> dict[str, Any]:

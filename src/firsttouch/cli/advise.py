@@ -25,7 +25,7 @@ from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner, aligners
 from firsttouch.genomics.command_line import UserCommand, extended, parse
 from firsttouch.genomics.outputs import Output
-from firsttouch.host.topology import load
+from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import collect
 from firsttouch.scenarios.placement import Plan, Scenario, plan
@@ -103,7 +103,10 @@ def run(args: argparse.Namespace) -> int:
     if program:
         names_aligner = any(a.command and a.command.beginning(program) for a in aligners().values())
         command = parse(program) if names_aligner else None
-        return _command(args, command) if command and not command.whole else _program(args)
+        if command and not command.whole:
+            return _command(args, command)
+        args.threads = args.threads or (command and min(command.threads, _usable_pus(load())))
+        return _program(args)
     return _aligner(args)
 
 
@@ -199,6 +202,11 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
+def _usable_pus(host: Topology) -> int:
+    """Return the number of PUs that scenarios may use."""
+    return sum(len(host.usable_pus(node)) for node in host.cpu_nodes)
+
+
 def _command(args: argparse.Namespace, command: UserCommand) -> int:
     """Advise on a user's aligner command, which `firsttouch align` then runs as advised."""
     if args.apply:
@@ -206,9 +214,8 @@ def _command(args: argparse.Namespace, command: UserCommand) -> int:
     if command.index is None:
         raise BadInput(f"the command names no index: {command.described()}")
     host = load()
-    usable = sum(len(host.usable_pus(node)) for node in host.cpu_nodes)
     need = command.aligner.need(command.aligner.index_bytes(command.index))
-    threads = min(args.threads or command.threads, usable)
+    threads = min(args.threads or command.threads, _usable_pus(host))
     planned = plan(host, need, threads=threads, policies=args.policies)
     measured = aspects(host, collect(args.measured))
     choosing = auto.Auto(command, host, planned, args.budget, measured=measured, say=say)
