@@ -11,7 +11,8 @@ import pytest
 
 from firsttouch.advice import auto, saved, trials
 from firsttouch.genomics import fastq, launch
-from firsttouch.genomics.command_line import parse
+from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.command_line import extended, parse
 from firsttouch.genomics.launch import Work
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
@@ -110,6 +111,16 @@ def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work, tmp_p
     assert (choice.scenario.name, choice.advised) == ("1Inst_Interleave", True)
     choice = chosen(*bwa, *files, budget=0)
     assert choice.reason == "your command as it is: there is no advice for it, and no budget for trials"
+
+
+def test_a_command_is_the_same_case_as_the_aligner_with_the_same_options(lambda_work):
+    prefix, files, _ = lambda_work
+    group = ["-R", r"@RG\tID:a"]
+    words = ["bwa", "mem", "-k17", "-t", "2", *group, "-Y", "-K", "100000", "-o", "out.sam", prefix, *files]
+    key = saved.of_command(HOST, parse(list(map(str, words))), 2)
+    program = extended(aligner("bwa-mem"), ["-Y", *group, "-k", "17"])
+    assert key == saved.of_aligner(HOST, program, prefix, threads=2, mates=2)
+    assert key.words == ("-Y", "-k 17")
 
 
 @pytest.mark.parametrize("own", [["-Y"], ["-Y", "-p"]])
