@@ -22,6 +22,7 @@ from firsttouch.datasets import fetch
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import PROBE
+from firsttouch.records import file_lock
 from firsttouch.systems.definition import load
 
 # A lock per worker: suites that run at the same time do not wait for each other's measurements.
@@ -137,6 +138,17 @@ def installed(tmp_path_factory):
     build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(paths.ROOT)]
     subprocess.run(build, check=True, capture_output=True)
     return virtual_environment(folder / "venv", *folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="session")
+def papers(tmp_path_factory):
+    """The folder that `firsttouch paper` writes. It takes long: the first worker makes it for all of them."""
+    ours = tmp_path_factory.getbasetemp()
+    folder = (ours.parent if "PYTEST_XDIST_WORKER" in os.environ else ours) / "papers"
+    with file_lock.locked(folder.with_suffix(".lock")):
+        if not folder.exists():
+            assert cli.main(["paper", "-o", str(folder)]) == 0
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ import pytest
 from documented import ROOT
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine, invalid
-from firsttouch import paths
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.verdict import Finding, HostVerdict
@@ -21,7 +20,6 @@ from firsttouch.records import schema
 from firsttouch.report.fleet import comparison, fleet_pages
 from firsttouch.report.model import Problem, Reference
 from firsttouch.report.pages import build
-from firsttouch.report.paper import page as paper
 
 pytestmark = pytest.mark.unit
 
@@ -107,9 +105,8 @@ def of_a_comparison(out: Path) -> list[str]:
     return kinds((out / "index.html").read_text(encoding="utf-8"))
 
 
-def of_the_papers(_: Path) -> list[str]:
-    files, _found = paper.build(paths.TABLES)
-    return kinds(files["index.html"])
+def of_the_papers(out: Path) -> list[str]:
+    return kinds((out / "index.html").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -117,8 +114,9 @@ def of_the_papers(_: Path) -> list[str]:
     [*zip(PAGES, (of_a_host, of_a_fleet, of_a_comparison, of_the_papers), strict=True)],
     ids=PAGES,
 )
-def test_what_a_page_shows_is_explained_and_what_is_explained_is_shown(page, shown, tmp_path: Path) -> None:
-    headings, names = shown(tmp_path), documented(page)
+def test_what_a_page_shows_is_explained_and_what_is_explained_is_shown(page, shown, tmp_path, request) -> None:
+    out = request.getfixturevalue("papers") if shown is of_the_papers else tmp_path
+    headings, names = shown(out), documented(page)
     assert len(headings) > 4
     explained = "|".join(pattern(name) for name in names)
     assert [text for text in headings if not re.fullmatch(explained, text)] == []

@@ -18,20 +18,13 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("paper") / "out"
-    assert cli.main(["paper", "-o", str(out)]) == 0
-    return out
+def page(papers: Path) -> str:
+    return (papers / "index.html").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def page(folder: Path) -> str:
-    return (folder / "index.html").read_text(encoding="utf-8")
-
-
-def test_the_folder_holds_the_page_and_the_claims(folder: Path, page: str) -> None:
-    assert {f.name for f in folder.iterdir()} == {"index.html", "claims.json"}
-    document = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
+def test_the_folder_holds_the_page_and_the_claims(papers: Path, page: str) -> None:
+    assert {f.name for f in papers.iterdir()} == {"index.html", "claims.json"}
+    document = json.loads((papers / "claims.json").read_text(encoding="utf-8"))
     text = "".join(tree(page).itertext())
     for outcome in document["outcomes"]:
         assert outcome["says"].split(" ")[-1] in text
@@ -114,9 +107,9 @@ def test_headings_above_columns_span_what_is_below(page: str) -> None:
 
 
 def test_the_same_tables_give_the_same_bytes(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    papers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = {f.name: f.read_bytes() for f in folder.iterdir()}
+    before = {f.name: f.read_bytes() for f in papers.iterdir()}
     assert cli.main(["paper", "-o", str(tmp_path), "--json"]) == 0
     assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
     printed = capsys.readouterr()
