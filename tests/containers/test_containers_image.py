@@ -60,7 +60,7 @@ def test_help_and_an_app_for_each_tool(apptainer, image):
 
     assert "firsttouch characterize --backend apptainer" in inspect("--helpfile")
     apps = set(inspect("--list-apps").split())
-    assert {"bwa", "bowtie", "bowtie2", "hisat2", "snap"} <= apps
+    assert {"bwa", "bowtie", "bowtie2", "hisat2", "minimap2", "snap"} <= apps
     options = ["--no-privs"] if os.geteuid() == 0 else []
     argv = [apptainer, "run", *options, "--app", "bwa", image]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)

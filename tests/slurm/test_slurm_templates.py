@@ -116,7 +116,7 @@ def test_a_strategy_without_options_skips_aligners_that_are_not_installed(aligni
     site = aligning
     programs = tmp_path / "programs"
     programs.mkdir()
-    hidden = ("bowtie-", "bwa", "gem", "hisat", "snap")
+    hidden = ("bowtie-", "bwa", "gem", "hisat", "minibwa", "minimap2", "snap", "strobealign")
     for program in Path("/usr/bin").iterdir():
         if program.name != "bowtie" and not program.name.startswith(hidden):
             (programs / program.name).symlink_to(program)
@@ -124,7 +124,19 @@ def test_a_strategy_without_options_skips_aligners_that_are_not_installed(aligni
     job = site.sbatch("slurm/strategy.sbatch")
     assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.output(job)
     output = site.slurm.output(job)
-    for name in ("bowtie", "bwa-aln", "bwa-mem", "bwa-mem2", "gem3", "hisat", "hisat2", "snap"):
+    names = (
+        "bowtie",
+        "bwa-aln",
+        "bwa-mem",
+        "bwa-mem2",
+        "bwa-mem3",
+        "gem3",
+        "hisat",
+        "hisat2",
+        "minibwa",
+        "minimap2",
+    )
+    for name in (*names, "snap", "strobealign"):
         steps = [
             line for line in output.splitlines() if ": skipped [" in line and f": {name} is not installed" in line
         ]
