@@ -24,12 +24,12 @@ from firsttouch.genomics import checkpoints, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.command_line import UserCommand, parse
 from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.read_stream import ReadStream
 from firsttouch.genomics.reads import only_align_reads
 from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
 from firsttouch.scenarios.placement import Plan, Scenario, name_of, parse_name, plan
+from firsttouch.tools import no_idle_threads
 
 EXAMPLES = """\
   firsttouch align -- bwa mem -t 64 -R '@RG\\tID:a\\tSM:b' -Y ref.fa r1.fq.gz r2.fq.gz > out.sam
@@ -286,6 +286,9 @@ class _Task:
     def streamed(self, target: stream.Target, *, skip: int = 0, relaunch: int | None = None) -> stream.Result:
         """Align the reads behind the first *skip* records with all instances."""
         command = self.command
+        with no_idle_threads():
+            from firsttouch.genomics.read_stream import ReadStream  # noqa: PLC0415 - it loads NumPy
+
         with ReadStream(
             command.lanes,
             interleaved=command.interleaved,
