@@ -208,12 +208,17 @@ def test_the_reader_of_the_output_goes(bwa):
 
 
 def running(marker):
-    """Return the processes with *marker* in their environment, by the name of their program."""
+    """Return the processes with *marker* in their environment, by the name of their program.
+
+    Of samtools, only the one that sorts: another one, which prints its version, ends at once.
+    """
     pids = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if marker.encode() in (process / "environ").read_bytes():
-                pids[(process / "comm").read_text().strip()] = int(process.name)
+                name = (process / "comm").read_text().strip()
+                if name != "samtools" or b"sort" in (process / "cmdline").read_bytes().split(b"\0"):
+                    pids[name] = int(process.name)
     return pids
 
 
@@ -228,8 +233,15 @@ def test_a_kill_leaves_nothing(bwa, tmp_path, victim, number):
         target.write_bytes(20 * Path(source).read_bytes())
     command = [FIRSTTOUCH, "align", "-o", tmp_path / "out.bam", "--sort", TWO, "--", *argv[:-2], *many]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "MARK": str(tmp_path)})
-    wait_until(lambda: {"bwa", "samtools"} <= running(marker).keys(), "the aligner and the output's program")
-    os.kill(running(marker)[victim] if victim else process.pid, getattr(signal, number))
+    pids = {}
+
+    def started():
+        pids.clear()
+        pids.update(running(marker))
+        return {"bwa", "samtools"} <= pids.keys()
+
+    wait_until(started, "the aligner and the output's program")
+    os.kill(pids[victim] if victim else process.pid, getattr(signal, number))
     expected = {None: 128 + signal.SIGTERM, "bwa": 128 + signal.SIGKILL, "samtools": 1}
     assert process.wait(30) == expected[victim]
     wait_until(lambda: not running(marker), "the end of all processes")
