@@ -323,3 +323,11 @@ def test_an_index_of_several_parts_is_refused(reads, lambda_work, index, tmp_pat
     assert b"minimap2 wrote no @SQ lines: its index has several parts" in refused.stderr
     assert refused.stdout == b""
     assert placed("1Inst_Original", "--", *words).stdout == by_hand(*words)
+
+
+def test_a_command_that_needs_more_memory_than_estimated_still_runs(bwa, reads):
+    """By hand it would run too. Its batches of two gigabases are never full."""
+    argv = ["bwa", "mem", "-v1", "-t2", "-K", "2000000000", bwa[0][-3], str(reads[0])]
+    expected = body(by_hand(*argv))
+    for scenario in ((), ("1Inst_Original",)):
+        assert body(placed(*scenario, "--", *argv).stdout) == expected

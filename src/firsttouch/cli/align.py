@@ -26,9 +26,9 @@ from firsttouch.genomics.command_line import UserCommand, parse
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import only_align_reads
 from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
-from firsttouch.host.topology import Topology, load
+from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
-from firsttouch.scenarios.placement import Plan, Scenario, name_of, parse_name, plan
+from firsttouch.scenarios.placement import Scenario, name_of, parse_name, plan
 from firsttouch.tools import no_idle_threads
 
 EXAMPLES = """\
@@ -126,9 +126,7 @@ def run(args: argparse.Namespace) -> int:
     """Align, and return the aligner's exit status."""
     command = parse(args.program)
     output = _output(args, command)
-    host = load()
-    planned = _planned(args, command, host)
-    scenario = _scenario(args, command, host, planned, output)
+    scenario = _scenario(args, command, output)
     try:
         with options.holding(args, shared=True):
             return _align(args, command, scenario, output)
@@ -174,21 +172,22 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
     return output
 
 
-def _planned(args: argparse.Namespace, command: UserCommand, host: Topology) -> Plan:
+def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutput) -> Scenario:
+    """Return the scenario that the user names, that of the run that is resumed, or the one that auto chooses."""
+    host = load()
     command.aligner.version()
     size = command.aligner.index_bytes(command.index) if command.index else 0
-    usable = sum(len(host.usable_pus(node)) for node in host.cpu_nodes)
-    return plan(host, command.aligner.need(size), threads=min(command.threads, usable), policies=args.policies)
-
-
-def _scenario(
-    args: argparse.Namespace, command: UserCommand, host: Topology, planned: Plan, output: AlignOutput
-) -> Scenario:
-    """Return the scenario that the user names, that of the run that is resumed, or the one that auto chooses."""
+    threads = min(command.threads, sum(len(host.usable_pus(node)) for node in host.cpu_nodes))
+    planned = plan(host, command.aligner.need(size), threads=threads, policies=args.policies)
+    # By hand, nothing keeps the command from a host with too little memory.
+    as_it_is = plan(host, threads=threads, policies=args.policies)
     wanted = args.scenario
     if wanted == "auto" and args.resume and output.place and (earlier := checkpoints.scenario_of(output.place)):
         wanted = earlier
     if wanted == "auto":
+        if not planned.scenarios:
+            say(f"your command as it is: {planned.infeasible[0][1]}")
+            return as_it_is.scenario(_with_threads("1Inst_Original", threads))
         choosing = Auto(
             command, host, planned, args.budget, scratch=args.scratch, reference=args.reference, say=say
         )
@@ -199,8 +198,7 @@ def _scenario(
     instances = _instances(wanted, command.threads)
     if instances > 1 and command.whole:
         raise BadInput(f"scenario {wanted}: this command runs as one instance only: {command.whole}")
-    total = max(s.threads for s in planned.scenarios if s.instances == 1)
-    return planned.scenario(_with_threads(wanted, total))
+    return (as_it_is if instances == 1 else planned).scenario(_with_threads(wanted, threads))
 
 
 def _instances(wanted: str, threads: int) -> int:
