@@ -145,7 +145,13 @@ def copy(tmp_path: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]) -> Pa
     (work / "pairs.fq").write_text("".join(itertools.chain(*pairs)), encoding="ascii")
     # BWA's index is files with a prefix, SNAP's a folder.
     for file in prefix.parent.glob(f"{prefix.name}*"):
-        shutil.copy(file, work / f"IDX{file.name.removeprefix(prefix.name)}")
+        for name in ("IDX", "ref.fa"):
+            shutil.copy(file, work / f"{name}{file.name.removeprefix(prefix.name)}")
+    shutil.copy(reference, work / "ref.fa")
+    bowtie2 = aligners.built(aligner("bowtie2"), reference, prefix.parents[1], say=lambda _: None)
+    shutil.copytree(bowtie2.parent, work / "idx")
+    for file in (work / "idx").glob(f"{bowtie2.name}*"):
+        file.rename(file.with_name(f"hg{file.name.removeprefix(bowtie2.name)}"))
     snap = aligners.built(aligner("snap"), reference, prefix.parents[1], say=lambda _: None)
     shutil.copytree(snap, work / "IDX")
     return work
