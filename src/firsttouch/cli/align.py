@@ -20,7 +20,7 @@ from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
 from firsttouch.execution.progress import live, say, time_left
-from firsttouch.genomics import checkpoints, sam, stream
+from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.command_line import UserCommand, parse
 from firsttouch.genomics.pipe_writer import StopRequest
@@ -241,7 +241,7 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
         elif args.resume:
             result = task.resumed()
         else:
-            result = task.streamed(stream.SinkTarget(sink))
+            result = task.streamed(collecting.SinkTarget(sink))
         files = sink.finish()
     if output.is_file:
         checkpoints.discard(output.named)
@@ -281,7 +281,7 @@ class _Task:
             timeout=self.args.timeout,
         )
 
-    def streamed(self, target: stream.Target, *, skip: int = 0, relaunch: int | None = None) -> stream.Result:
+    def streamed(self, target: collecting.Target, *, skip: int = 0, relaunch: int | None = None) -> stream.Result:
         """Align the reads behind the first *skip* records with all instances."""
         command = self.command
         with no_idle_threads():
@@ -291,7 +291,7 @@ class _Task:
             command.lanes,
             interleaved=command.interleaved,
             rule=command.batch,
-            least_part_bytes=stream.PART_BYTES,
+            least_part_bytes=dealing.PART_BYTES,
             merged=command.pipes == 1,
             fasta=command.fasta,
             reference=self.args.reference,
@@ -319,7 +319,7 @@ class _Task:
 
     def resumed(self) -> stream.Result:
         """Align in parts that are kept, use those of an earlier run, and deliver all."""
-        result = stream.Result(0, 0, 0.0, (), frozenset(), 0)
+        result = stream.Result(0, 0, 0.0, (), frozenset())
         checkpoint = self.args.checkpoint
         with Checkpoints(self.output.named, self._identity(), checkpoint, say) as kept:
             if not kept.complete:
@@ -420,10 +420,10 @@ def _report(task: _Task, result: stream.Result, files: Sequence[Path]) -> None:
             "reads": result.reads or None,
             "mapped": result.mapped if result.reads else None,
             "seconds": result.seconds,
-            "cpu_seconds": sum(outcome.cpu_seconds for outcome in result.outcomes),
+            "cpu_seconds": result.cpu_seconds,
             "output_cpu_seconds": task.sink.cpu_seconds,
             "peak_bytes": result.peak_bytes,
-            "launches": result.launches,
+            "launches": len(result.launches),
             "placement": "unverified" if result.unverified else "invalid" if result.misplaced else "verified",
             "reason": result.misplaced,
             "files": [str(file) for file in files],

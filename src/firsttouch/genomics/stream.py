@@ -1,76 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aligns a stream of reads with several instances; the alignments come out in input order while the instances run.
 
-The *dealer* takes parts of the reads (whole batches of the aligner) and gives each to one instance. A *writer* for
-each pipe feeds it. An instance writes SAM into a scratch file; the *collector* reads these files as they grow,
-sends finished parts to the target in input order, and releases the disk space behind them. Memory is bounded by a
-few pieces of reads for each pipe. Disk space is bounded too: the dealer waits while the target is slower than the
-instances. Each input is read once.
+The dealer (:mod:`firsttouch.genomics.dealing`) takes parts of the reads (whole batches of the aligner) and gives
+each to one instance. A writer for each pipe feeds it. An instance writes SAM into a scratch file; the collector
+(:mod:`firsttouch.genomics.collecting`) reads these files as they grow, sends finished parts to the target in input
+order, and releases the disk space behind them. Memory is bounded by a few pieces of reads for each pipe. Disk
+space is bounded too: the dealer waits while the target is slower than the instances. Each input is read once.
 """
 
 from __future__ import annotations
 
-import collections
-import contextlib
-import ctypes
 import functools
 import itertools
 import os
-import queue
 import re
 import select
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from firsttouch.errors import ProgramFailed, RunFailed
-from firsttouch.execution import placement_check
 from firsttouch.execution.process_runner import Events, Job, Outcome, ending, run_in_foreground, run_together
 from firsttouch.genomics import sam
+from firsttouch.genomics.collecting import Collector, InstanceOutput, Target, splice
 from firsttouch.genomics.command_line import UserCommand
-from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
-from firsttouch.genomics.reads import template_name
-from firsttouch.genomics.sam import ByteRange
+from firsttouch.genomics.dealing import Dealer, Feed, Ledger, reading
+from firsttouch.genomics.pipe_writer import Stopped, StopRequest
 from firsttouch.genomics.sinks import Sink
 from firsttouch.records import atomic_files
 from firsttouch.scenarios.placement import Scenario
-from firsttouch.tools import no_idle_threads
 
 if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
     from firsttouch.genomics.read_stream import Piece, ReadStream
-    from firsttouch.genomics.sam_stream import OrderedTail, SamTail
 
-#: Least bytes of a part: small enough to balance the instances, large enough to make dealing cheap.
-PART_BYTES = 1 << 20
-#: A pipe's queue holds about this much. An aligner that reads one mate further than the other gets more of it.
-_QUEUE_BYTES = 4 << 20
-#: The dealer waits while this much lies in scratch files and the target takes no more.
-_BACKLOG_BYTES = 4 << 30
-#: Scratch space is released in multiples of this, and this far behind what was sent: a pipe may still refer to it.
-_HOLE = 4 << 20
-#: Seconds between two looks at the scratch files: the first and the longest pause.
-_PAUSES = 0.005, 0.1
 _PROGRESS_INTERVAL = 1.0
 _RELAY_BYTES = 1 << 20
 _LOG_BYTES = 1 << 16
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
-
-
-class Target(Protocol):
-    """Where the alignments go."""
-
-    def begin(self, header: bytes) -> None:
-        """Take the header, which comes first."""
-
-    def send(self, part: ByteRange, stop: StopRequest) -> None:
-        """Take the alignments of the next part."""
-
-    def end_part(self, records: int, bases: int) -> None:
-        """Learn that the part is complete, with its number of records (pairs) and bases."""
 
 
 @dataclass(frozen=True)
@@ -97,427 +67,61 @@ class Progress:
         return self.seconds * (1 - self.fraction) / self.fraction if self.fraction else None
 
 
-@dataclass(frozen=True)
-class _Dealt:
-    """A piece that was given to an instance: its records (pairs) and bases, and whether a part ends with it."""
-
-    instance: int
-    records: int
-    bases: int
-    last: bool
-
-
-class _Ledger:
-    """The pieces in input order, from the dealer to the collector."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._pieces: collections.deque[_Dealt] = collections.deque()
-        self.fed: set[int] = set()
-        self.dealt_all = self._stopped = False
-        #: Bytes in scratch files while the target takes no more, else 0.
-        self._backlog = 0
-
-    def add(self, piece: _Dealt) -> None:
-        with self._changed:
-            self._pieces.append(piece)
-            self.fed.add(piece.instance)
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """State that no further piece comes."""
-        with self._changed:
-            self.dealt_all = True
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Wake all who wait, with Stopped."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-
-    def take(self) -> _Dealt | None:
-        """Wait for the next piece, and remove it; None: there are no more."""
-        with self._changed:
-            while not self._pieces and not self.dealt_all and not self._stopped:
-                self._changed.wait()
-            if self._stopped:
-                raise Stopped
-            return self._pieces.popleft() if self._pieces else None
-
-    def set_backlog(self, size: int) -> None:
-        with self._changed:
-            self._backlog = size
-            self._changed.notify_all()
-
-    def wait_for_room(self) -> None:
-        """Wait while the target is so slow that scratch files would grow without a limit."""
-        with self._changed:
-            while self._backlog > _BACKLOG_BYTES and not self._stopped:
-                self._changed.wait()
-
-
-class _Feed:
-    """The queues and writers of one instance's pipes (one, or one for each mate)."""
-
-    def __init__(self, fds: Sequence[int], stop: StopRequest) -> None:
-        self._changed = threading.Condition()
-        self._queues: list[collections.deque[bytes | memoryview]] = [collections.deque() for _ in fds]
-        self._sizes = [0] * len(fds)
-        self._gone = [False] * len(fds)
-        self._closed = False
-        self._stop = stop
-        self._threads = [
-            threading.Thread(target=self._write, args=(number, fd), name="writer", daemon=True)
-            for number, fd in enumerate(fds)
-        ]
-
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that wait for the pipe that has the fewest."""
-        return min(self._sizes)
-
-    def put(self, data: Sequence[bytes | memoryview]) -> None:
-        """Add a piece for each pipe; waits while all queues are full. Raises Stopped."""
-        with self._changed:
-            while min(self._sizes) >= _QUEUE_BYTES and not self._stop.is_set and not all(self._gone):
-                self._changed.wait()
-            if self._stop.is_set:
-                raise Stopped
-            for number, block in enumerate(data):
-                if not self._gone[number]:
-                    self._queues[number].append(block)
-                    self._sizes[number] += len(block)
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """State that no more pieces come."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    def wake(self) -> None:
-        """Let all who wait see that a stop was requested."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def join(self) -> None:
-        for thread in self._threads:
-            thread.join()
-
-    def _next(self, number: int) -> bytes | memoryview | None:
-        with self._changed:
-            while not self._queues[number] and not self._closed and not self._stop.is_set:
-                self._changed.wait()
-            if self._stop.is_set or not self._queues[number]:
-                return None
-            return self._queues[number][0]
-
-    def _write(self, number: int, fd: int) -> None:
-        try:
-            with PipeWriter(fd, self._stop) as writer:
-                while (block := self._next(number)) is not None:
-                    writer.write(block)
-                    with self._changed:
-                        self._queues[number].popleft()
-                        self._sizes[number] -= len(block)
-                        self._changed.notify_all()
-        except Stopped:
-            pass
-        except BrokenPipeError:  # the program has ended: its exit status or its output shows what is wrong
-            pass
-        finally:
-            with self._changed:
-                self._gone[number] = True
-                self._queues[number].clear()
-                self._sizes[number] = _QUEUE_BYTES
-                self._changed.notify_all()
-
-
-class _Dealer:
-    """Gives the parts of the reads to the instances: in turn, or (*dynamic*) to the one with the most room."""
-
-    def __init__(
-        self,
-        pieces: Iterator[Piece],
-        feeds: Sequence[_Feed],
-        outputs: Sequence[_Output],
-        ledger: _Ledger,
-        run: Run,
-    ) -> None:
-        self._pieces, self._feeds, self._outputs, self._ledger, self._run = pieces, feeds, outputs, ledger, run
-
-    def deal(self) -> None:
-        """Deal all parts, or those of this launch."""
-        part, instance, bases, begins = -1, -1, 0, True
-        for piece in self._pieces:
-            if begins:
-                part += 1
-                instance = self._choose(part)
-            self._ledger.wait_for_room()
-            # What an output will hold must be known before it can be written.
-            self._outputs[instance].want(piece)
-            self._ledger.add(_Dealt(instance, piece.records, piece.bases, piece.last))
-            self._feeds[instance].put(piece.data)
-            bases += piece.bases
-            begins = piece.last
-            if piece.last and self._run.relaunch_bases is not None and bases >= self._run.relaunch_bases:
-                return
-
-    def _choose(self, part: int) -> int:
-        # At first each instance gets a part: some aligners fail on an input without reads.
-        if not self._run.dynamic or part < len(self._feeds):
-            return part % len(self._feeds)
-        return min(range(len(self._feeds)), key=lambda instance: self._feeds[instance].waiting)
-
-
-class _Output:
-    """The SAM file of an instance, while it grows."""
-
-    def __init__(self, folder: Path, number: int, command: UserCommand) -> None:
-        self._number = number
-        self.file = folder / f"{number}.sam"
-        self.file.touch()
-        with no_idle_threads():
-            from firsttouch.genomics.sam_stream import OrderedTail, SamTail  # noqa: PLC0415 - it loads NumPy
-
-        self._tail: SamTail | OrderedTail
-        self._want: Callable[[Piece], None]
-        if command.aligner.in_order:
-            self._tail = tail = SamTail(self.file)
-            self._want = lambda piece: tail.want(piece.records * command.mates)
-        else:
-            self._tail = ordered = OrderedTail(self.file, folder / f"{number}.restored.sam", command.mates)
-            step = command.mates // command.pipes  # mates in one text
-            self._want = lambda piece: ordered.want(_names(piece.data[0], step))
-        #: Alignments of pieces that are complete.
-        self._ready: collections.deque[ByteRange] = collections.deque()
-        self._freed: dict[Path, int] = {}
-        self._sent = 0
-        self.finished = False
-
-    @property
-    def reads(self) -> int:
-        """Reads in the file."""
-        return self._tail.primary
-
-    @property
-    def mapped(self) -> int:
-        """Mapped reads in the file."""
-        return self._tail.mapped
-
-    @property
-    def header(self) -> bytes:
-        """The header, which is complete with the first alignments."""
-        return self._tail.header or b""
-
-    def want(self, piece: Piece) -> None:
-        """Expect the alignments of a piece."""
-        self._want(piece)
-
-    def look(self, *, ended: bool) -> None:
-        """Read what was written; raises RunFailed for a damaged output, or (*ended*) one that lacks reads."""
-        if self.finished:
-            return
-        try:
-            self._ready.extend(self._tail.finish() if ended else self._tail.look())
-        except RunFailed as error:
-            raise RunFailed(f"instance {self._number}: {error}") from error
-        self.finished = ended
-
-    def next(self) -> ByteRange | None:
-        """Return the alignments of the next piece if they are complete."""
-        return self._ready.popleft() if self._ready else None
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that were written and not sent."""
-        return self.file.stat().st_size - self._sent
-
-    def release(self, sent: ByteRange) -> None:
-        """Free the scratch space of alignments that were sent, and of what was restored."""
-        self._sent += sent.end - sent.start
-        self._free(sent.file, sent.end)
-        if sent.file != self.file:
-            self._free(self.file, self._tail.size)
-
-    def _free(self, file: Path, size: int) -> None:
-        begin, end = self._freed.get(file, 0), max(0, (size - _HOLE) // _HOLE * _HOLE)
-        if begin < end:
-            self._freed[file] = end
-            _punch(file, begin, end)
-
-    def close(self) -> None:
-        self._tail.close()
-
-
-def _names(text: bytes | memoryview, step: int) -> list[bytes]:
-    """Return the names of the templates in a text of FASTQ or FASTA that has *step* records for each."""
-    lines = bytes(text).split(b"\n")
-    is_fasta = lines[0].startswith(b">")
-    heads = [line for line in lines if line.startswith(b">")] if is_fasta else lines[:-1:4]
-    return [template_name(head[1:].split(None, 1)[0]) for head in heads[::step]]
-
-
-class _Collector:
-    """Sends finished alignments to the target in input order."""
-
-    def __init__(self, outputs: Sequence[_Output], ledger: _Ledger, run: Run) -> None:
-        self._outputs, self._ledger, self._run = outputs, ledger, run
-        #: Set when all instances have ended: the scratch files grow no more.
-        self.ended = threading.Event()
-
-    def collect(self) -> None:
-        """Send all alignments; returns after the last ones. Raises RunFailed if some are missing."""
-        target, stop = self._run.target, self._run.stop
-        headers: dict[int, bytes] = {}
-        records = bases = 0
-        while (piece := self._ledger.take()) is not None:
-            output = self._outputs[piece.instance]
-            place = self._wait(output)
-            if not headers:
-                self._run.command.aligner.check_header(output.header)
-                target.begin(self._run.describe(output.header))
-            if piece.instance not in headers:
-                headers[piece.instance] = output.header
-                sam.check_same(headers)
-            self._ledger.set_backlog(sum(each.waiting for each in self._outputs))
-            target.send(place, stop)
-            self._ledger.set_backlog(0)
-            output.release(place)
-            records, bases = records + piece.records, bases + piece.bases
-            if piece.last:
-                target.end_part(records, bases)
-                records = bases = 0
-        while not all(self._outputs[number].finished for number in self._ledger.fed):
-            self._look_after(_PAUSES[0])
-
-    def _wait(self, output: _Output) -> ByteRange:
-        """Return the alignments of the next piece of an output, as soon as they are complete."""
-        pause = 0.0
-        while (place := output.next()) is None:
-            self._look_after(pause)
-            pause = min(2 * pause or _PAUSES[0], _PAUSES[1])
-        return place
-
-    def _look_after(self, pause: float) -> None:
-        """Read what the instances wrote, after so many seconds."""
-        if self._run.stop.wait(pause):
-            raise Stopped
-        ended = self.ended.is_set()
-        for number in list(self._ledger.fed):
-            self._outputs[number].look(ended=ended)
-
-
-class SinkTarget:
-    """A target that writes into a sink; a reader that takes nothing does not keep a run from being stopped."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    def begin(self, header: bytes) -> None:
-        """Write the header."""
-        self._sink.begin(header)
-
-    def send(self, part: ByteRange, stop: StopRequest) -> None:
-        """Write a part; raises Stopped if *stop* is set while the reader of a pipe takes nothing."""
-        if not stat.S_ISFIFO(os.fstat(self._sink.fd).st_mode):
-            self._sink.send([part])
-            return
-        at = part.start
-        with part.file.open("rb") as file:
-            while at < part.end:
-                at += _splice(file.fileno(), self._sink.fd, at, part.end - at, stop)
-
-    def end_part(self, records: int, bases: int) -> None:
-        """Nothing is kept of a part."""
-
-
-def _splice(source: int, target: int, offset: int | None, size: int, stop: StopRequest) -> int:
-    """Move up to *size* bytes from a file at *offset*, or from a pipe (None), into the pipe *target*.
-
-    Waits for both ends without changing their flags, which other processes share. Returns 0 at the end of the
-    source; raises Stopped, or BrokenPipeError if the reader of the target has gone.
-    """
-    for fd, wanted in ((source, select.POLLIN), (target, select.POLLOUT)):
-        waiting = select.poll()
-        waiting.register(fd, wanted)
-        waiting.register(stop.fd, select.POLLIN)
-        waiting.poll()
-        if stop.is_set:
-            raise Stopped
-    try:
-        return os.splice(source, target, size, offset_src=offset, flags=os.SPLICE_F_NONBLOCK)
-    except BlockingIOError:
-        return _splice(source, target, offset, size, stop)
-
-
-#: fallocate(2): free the blocks of a range, and leave the file's size.
-_KEEP_SIZE_PUNCH_HOLE = 3
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _punch(file: Path, begin: int, end: int) -> None:
-    """Free the disk space of the bytes *begin* to *end* - 1 of *file*, if its file system can do that.
-
-    Both are multiples of any block size: the kernel removes whole pages only, and a pipe that still refers to one
-    of them keeps its content.
-    """
-    fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        _libc.fallocate(fd, _KEEP_SIZE_PUNCH_HOLE, ctypes.c_long(begin), ctypes.c_long(end - begin))
-    finally:
-        os.close(fd)
-
-
 # ----------------------------------------------------------------------
 # A whole run
 
 
 @dataclass(frozen=True)
 class Result:
-    """One run: *reads* in the output, *mapped* of them, wall seconds, and the outcome of each instance.
+    """One run: *reads* in the output, *mapped* of them, and wall seconds.
 
-    *fed* are the instances that got reads. *launches* is how often the instances were started.
+    *launches* are the outcomes of all instances, for each time that these were started. *fed* are the instances
+    that got reads.
     """
 
     reads: int
     mapped: int
     seconds: float
-    outcomes: tuple[Outcome, ...]
+    launches: tuple[tuple[Outcome, ...], ...]
     fed: frozenset[int]
-    launches: int
 
     @property
     def misplaced(self) -> str:
-        """Why the placement of the first misplaced instance did not hold, or an empty string."""
-        return self._reason(lambda _: True)
+        """Why the placement of the first misplaced instance did not hold or is unknown, or an empty string."""
+        return self._wrong() or self._unknown()
 
     @property
     def unverified(self) -> str:
         """Why a placement is unknown if none is known to be wrong, or an empty string."""
-        wrong = self._reason(lambda outcome: not placement_check.unverified(outcome.observed))
-        return "" if wrong else self.misplaced
+        return "" if self._wrong() else self._unknown()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all instances."""
+        return sum(outcome.cpu_seconds for launch in self.launches for outcome in launch)
 
     @property
     def peak_bytes(self) -> int:
         """The largest sum, over the instances of one launch, of peak memory."""
-        count = max(1, len(self.outcomes) // max(1, self.launches))
-        launches = (self.outcomes[at : at + count] for at in range(0, len(self.outcomes), count))
-        return max((sum(outcome.peak_bytes for outcome in launch) for launch in launches), default=0)
+        return max((sum(outcome.peak_bytes for outcome in launch) for launch in self.launches), default=0)
 
-    def _reason(self, counts: Callable[[Outcome], bool]) -> str:
-        count = len(self.outcomes) // max(1, self.launches)
-        reasons = (
-            f"instance {number % count}: {reason}"
-            for number, outcome in enumerate(self.outcomes)
-            if number % count in self.fed and counts(outcome) and (reason := outcome.misplaced())
-        )
-        return next(reasons, "")
+    def _of_instances(self) -> Iterator[tuple[int, tuple[Outcome, ...]]]:
+        """Yield the number and the outcomes of each instance that got reads."""
+        return ((n, each) for n, each in enumerate(zip(*self.launches, strict=True)) if n in self.fed)
+
+    def _wrong(self) -> str:
+        for number, outcomes in self._of_instances():
+            for outcome in outcomes:
+                if (reason := outcome.misplaced()) and not outcome.unverified():
+                    return f"instance {number}: {reason}"
+        return ""
+
+    def _unknown(self) -> str:
+        # One look at an instance is enough: it is always started in the same way.
+        for number, outcomes in self._of_instances():
+            if all(outcome.unverified() for outcome in outcomes):
+                return f"instance {number}: {outcomes[0].unverified()}"
+        return ""
 
 
 @dataclass
@@ -548,60 +152,17 @@ class Run:
         BrokenPipeError means that the reader of the output has ended.
         """
         began = time.monotonic()
-        outcomes: list[Outcome] = []
+        launches: list[tuple[Outcome, ...]] = []
         fed: set[int] = set()
-        launches = reads = mapped = 0
-        with _reading(self.reads) as pieces:
+        reads = mapped = 0
+        with reading(self.reads) as pieces:
             while (first := next(pieces, None)) is not None:
                 with atomic_files.workspace(self.scratch) as folder:
                     launch = _Launch(self, folder, reads, mapped, began)
-                    outcomes += launch.run(itertools.chain([first], pieces))
-                launches += 1
+                    launches.append(tuple(launch.run(itertools.chain([first], pieces))))
                 fed |= launch.ledger.fed
                 reads, mapped = launch.reads, launch.mapped
-        return Result(reads, mapped, time.monotonic() - began, tuple(outcomes), frozenset(fed), launches)
-
-
-#: Pieces that are read ahead.
-_AHEAD = 8
-
-
-@contextlib.contextmanager
-def _reading(reads: ReadStream) -> Iterator[Iterator[Piece]]:
-    """Yield the pieces of *reads*, which one thread reads from the first to the last: its children end with it."""
-    pieces: queue.Queue[Piece | BaseException | None] = queue.Queue(_AHEAD)
-    left = threading.Event()
-
-    def put(item: Piece | BaseException | None) -> None:
-        while not left.is_set():
-            with contextlib.suppress(queue.Full):
-                pieces.put(item, timeout=0.5)
-                return
-
-    def read() -> None:
-        try:
-            for piece in reads:
-                put(piece)
-                if left.is_set():
-                    return
-            put(None)
-        except BaseException as error:
-            put(error)
-
-    def taken() -> Iterator[Piece]:
-        while (item := pieces.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-
-    thread = threading.Thread(target=read, name="reader", daemon=True)
-    thread.start()
-    try:
-        yield taken()
-    finally:
-        left.set()
-        reads.stop()
-        thread.join()
+        return Result(reads, mapped, time.monotonic() - began, tuple(launches), frozenset(fed))
 
 
 class _Threads:
@@ -664,9 +225,9 @@ class _Launch:
         self._began = began
         self._left = None if run.timeout is None else max(0.0, began + run.timeout - time.monotonic())
         self._threads = _Threads()
-        self.ledger = _Ledger()
-        self._outputs = [_Output(folder, number, run.command) for number in range(run.scenario.instances)]
-        self._feeds: list[_Feed] = []
+        self.ledger = Ledger()
+        self._outputs = [InstanceOutput(folder, number, run.command) for number in range(run.scenario.instances)]
+        self._feeds: list[Feed] = []
         self._done = threading.Event()
 
     @property
@@ -683,8 +244,10 @@ class _Launch:
         """Align *pieces* up to the end, or to the end of this launch."""
         run = self._run
         jobs = self._jobs()
-        dealer = _Dealer(pieces, self._feeds, self._outputs, self.ledger, run)
-        collector = _Collector(self._outputs, self.ledger, run)
+        expect = [output.want for output in self._outputs]
+        most = run.relaunch_bases
+        dealer = Dealer(pieces, self._feeds, expect, self.ledger, dynamic=run.dynamic, most_bases=most)
+        collector = Collector(self._outputs, self.ledger, run.target, self._described, run.stop)
         try:
             for feed in self._feeds:
                 feed.start()
@@ -710,7 +273,7 @@ class _Launch:
         for number, placement in enumerate(run.scenario.placements):
             pipes = [os.pipe() for _ in range(run.command.pipes)]
             reading = tuple(fd for fd, _ in pipes)
-            self._feeds.append(_Feed([fd for _, fd in pipes], run.stop))
+            self._feeds.append(Feed([fd for _, fd in pipes], run.stop))
             names = [f"/dev/fd/{fd}" for fd in reading]
             on_stdin = run.command.on_stdin
             job = Job(
@@ -727,11 +290,15 @@ class _Launch:
             jobs.append(job)
         return jobs
 
+    def _described(self, header: bytes) -> bytes:
+        self._run.command.aligner.check_header(header)
+        return self._run.describe(header)
+
     def _is_unfed(self, number: int) -> bool:
         """Return whether an instance got no reads: some aligners fail on an empty input."""
         return self.ledger.dealt_all and number not in self.ledger.fed
 
-    def _deal(self, dealer: _Dealer) -> None:
+    def _deal(self, dealer: Dealer) -> None:
         dealer.deal()
         self.ledger.close()
         for feed in self._feeds:
@@ -792,7 +359,7 @@ def unsplit(
         outcome = run_in_foreground(argv, placement, threads=scenario.threads, timeout=timeout)
         if outcome.status:
             raise ProgramFailed(ending(argv[0], outcome.status), outcome.status)
-        return Result(0, 0, outcome.seconds, (outcome,), frozenset({0}), 1)
+        return Result(0, 0, outcome.seconds, ((outcome,),), frozenset({0}))
     inherited = tuple(int(match[1]) for word in argv if (match := _DESCRIPTOR.fullmatch(word)))
     fds = tuple(fd for fd in inherited if fd > 2)
     began = time.monotonic()
@@ -817,7 +384,7 @@ def unsplit(
             raise
         finally:
             threads.join()
-    return Result(0, 0, time.monotonic() - began, (outcome,), frozenset({0}), 1)
+    return Result(0, 0, time.monotonic() - began, ((outcome,),), frozenset({0}))
 
 
 def _relay(source: IO[bytes], sink: Sink, describe: Callable[[bytes], bytes], stop: StopRequest) -> None:
@@ -842,7 +409,7 @@ def _relay(source: IO[bytes], sink: Sink, describe: Callable[[bytes], bytes], st
         return
     is_pipe = stat.S_ISFIFO(os.fstat(sink.fd).st_mode)
     if is_pipe:
-        while _splice(source.fileno(), sink.fd, None, _RELAY_BYTES, stop):
+        while splice(source.fileno(), sink.fd, None, _RELAY_BYTES, stop):
             pass
         return
     while block := source.read(_RELAY_BYTES):

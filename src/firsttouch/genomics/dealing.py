@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deals the reads of a stream to instances: whole batches in turn, through bounded queues, into their pipes."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
+
+if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
+    from firsttouch.genomics.read_stream import Piece, ReadStream
+
+#: Least bytes of a part: small enough to balance the instances, large enough to make dealing cheap.
+PART_BYTES = 1 << 20
+#: A pipe's queue holds about this much. An aligner that reads one mate further than the other gets more of it.
+_QUEUE_BYTES = 4 << 20
+#: The dealer waits while this much lies in scratch files and the target takes no more.
+_BACKLOG_BYTES = 4 << 30
+
+
+#: Pieces that are read ahead.
+_AHEAD = 8
+
+
+@contextlib.contextmanager
+def reading(reads: ReadStream) -> Iterator[Iterator[Piece]]:
+    """Yield the pieces of *reads*, which one thread reads from the first to the last: its children end with it."""
+    pieces: queue.Queue[Piece | BaseException | None] = queue.Queue(_AHEAD)
+    left = threading.Event()
+
+    def put(item: Piece | BaseException | None) -> None:
+        while not left.is_set():
+            with contextlib.suppress(queue.Full):
+                pieces.put(item, timeout=0.5)
+                return
+
+    def read() -> None:
+        try:
+            for piece in reads:
+                put(piece)
+                if left.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    def taken() -> Iterator[Piece]:
+        while (item := pieces.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    thread = threading.Thread(target=read, name="reader", daemon=True)
+    thread.start()
+    try:
+        yield taken()
+    finally:
+        left.set()
+        reads.stop()
+        thread.join()
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """A piece that was given to an instance: its records (pairs) and bases, and whether a part ends with it."""
+
+    instance: int
+    records: int
+    bases: int
+    last: bool
+
+
+class Ledger:
+    """The pieces in input order, from the dealer to the collector."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._pieces: collections.deque[Dealt] = collections.deque()
+        self.fed: set[int] = set()
+        self.dealt_all = self._stopped = False
+        #: Bytes in scratch files while the target takes no more, else 0.
+        self._backlog = 0
+
+    def add(self, piece: Dealt) -> None:
+        """Add the piece that was dealt last."""
+        with self._changed:
+            self._pieces.append(piece)
+            self.fed.add(piece.instance)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """State that no further piece comes."""
+        with self._changed:
+            self.dealt_all = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Wake all who wait, with Stopped."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def take(self) -> Dealt | None:
+        """Wait for the next piece, and remove it; None: there are no more."""
+        with self._changed:
+            while not self._pieces and not self.dealt_all and not self._stopped:
+                self._changed.wait()
+            if self._stopped:
+                raise Stopped
+            return self._pieces.popleft() if self._pieces else None
+
+    def set_backlog(self, size: int) -> None:
+        """State the bytes that wait in scratch files for the target, 0 if the target waits."""
+        with self._changed:
+            self._backlog = size
+            self._changed.notify_all()
+
+    def wait_for_room(self) -> None:
+        """Wait while the target is so slow that scratch files would grow without a limit."""
+        with self._changed:
+            while self._backlog > _BACKLOG_BYTES and not self._stopped:
+                self._changed.wait()
+
+
+class Feed:
+    """The queues and writers of one instance's pipes (one, or one for each mate)."""
+
+    def __init__(self, fds: Sequence[int], stop: StopRequest) -> None:
+        self._changed = threading.Condition()
+        self._queues: list[collections.deque[bytes | memoryview]] = [collections.deque() for _ in fds]
+        self._sizes = [0] * len(fds)
+        self._gone = [False] * len(fds)
+        self._closed = False
+        self._stop = stop
+        self._threads = [
+            threading.Thread(target=self._write, args=(number, fd), name="writer", daemon=True)
+            for number, fd in enumerate(fds)
+        ]
+
+    def start(self) -> None:
+        """Start the writers."""
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for the pipe that has the fewest."""
+        return min(self._sizes)
+
+    def put(self, data: Sequence[bytes | memoryview]) -> None:
+        """Add a piece for each pipe; waits while all queues are full. Raises Stopped."""
+        with self._changed:
+            while min(self._sizes) >= _QUEUE_BYTES and not self._stop.is_set and not all(self._gone):
+                self._changed.wait()
+            if self._stop.is_set:
+                raise Stopped
+            for number, block in enumerate(data):
+                if not self._gone[number]:
+                    self._queues[number].append(block)
+                    self._sizes[number] += len(block)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """State that no more pieces come."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let all who wait see that a stop was requested."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def join(self) -> None:
+        """Wait for the end of the writers."""
+        for thread in self._threads:
+            thread.join()
+
+    def _next(self, number: int) -> bytes | memoryview | None:
+        with self._changed:
+            while not self._queues[number] and not self._closed and not self._stop.is_set:
+                self._changed.wait()
+            if self._stop.is_set or not self._queues[number]:
+                return None
+            return self._queues[number][0]
+
+    def _write(self, number: int, fd: int) -> None:
+        try:
+            with PipeWriter(fd, self._stop) as writer:
+                while (block := self._next(number)) is not None:
+                    writer.write(block)
+                    with self._changed:
+                        self._queues[number].popleft()
+                        self._sizes[number] -= len(block)
+                        self._changed.notify_all()
+        except Stopped:
+            pass
+        except BrokenPipeError:  # the program has ended: its exit status or its output shows what is wrong
+            pass
+        finally:
+            with self._changed:
+                self._gone[number] = True
+                self._queues[number].clear()
+                self._sizes[number] = _QUEUE_BYTES
+                self._changed.notify_all()
+
+
+class Dealer:
+    """Gives the parts of the reads to the instances: in turn, or (*dynamic*) to the one with the most room."""
+
+    def __init__(
+        self,
+        pieces: Iterator[Piece],
+        feeds: Sequence[Feed],
+        expect: Sequence[Callable[[Piece], None]],
+        ledger: Ledger,
+        *,
+        dynamic: bool,
+        most_bases: int | None,
+    ) -> None:
+        """Prepare to deal *pieces* to as many *feeds* as there are instances.
+
+        *expect* are called with each piece before the instance can write its alignments. *most_bases*: dealing
+        ends with the first part at which so many bases were dealt.
+        """
+        self._pieces, self._feeds, self._expect, self._ledger = pieces, feeds, expect, ledger
+        self._dynamic, self._most_bases = dynamic, most_bases
+
+    def deal(self) -> None:
+        """Deal all parts, or those of this launch."""
+        part, instance, bases, begins = -1, -1, 0, True
+        for piece in self._pieces:
+            if begins:
+                part += 1
+                instance = self._choose(part)
+            self._ledger.wait_for_room()
+            # What an output will hold must be known before it can be written.
+            self._expect[instance](piece)
+            self._ledger.add(Dealt(instance, piece.records, piece.bases, piece.last))
+            self._feeds[instance].put(piece.data)
+            bases += piece.bases
+            begins = piece.last
+            if piece.last and self._most_bases is not None and bases >= self._most_bases:
+                return
+
+    def _choose(self, part: int) -> int:
+        # At first each instance gets a part: some aligners fail on an input without reads.
+        if not self._dynamic or part < len(self._feeds):
+            return part % len(self._feeds)
+        return min(range(len(self._feeds)), key=lambda instance: self._feeds[instance].waiting)
