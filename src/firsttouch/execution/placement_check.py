@@ -176,11 +176,14 @@ def _starting(pid: int, proc: Path) -> bool:
     """Return whether *pid* is still a program of the launcher, which becomes the placed program."""
     process = proc / str(pid)
     try:
-        if (name := (process / "comm").read_text().strip()) in {"setpriv", "numactl"}:
-            return True
-        return name == "sh" and IF_PARENT_LIVES.encode() in (process / "cmdline").read_bytes().split(b"\0")
+        words = (process / "cmdline").read_bytes().split(b"\0")
+        # Read last: what the shell becomes is numactl or the program.
+        name = (process / "comm").read_text().strip()
     except OSError:
         return True
+    # Within execve(2), a process has no words yet, and still the name of the program before.
+    becoming = name == "sh" and words == [b""]
+    return name in {"setpriv", "numactl"} or IF_PARENT_LIVES.encode() in words or becoming
 
 
 def _add_pages(numa_maps: str, pages: Counter[int], modes: Counter[str]) -> None:
