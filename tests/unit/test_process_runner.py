@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch.errors import BadInput, Missing, ProgramFailed, RunFailed
+from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed
 from firsttouch.execution import placement_check, process_runner
 from firsttouch.execution.process_runner import Events, Job, Watching, argv_of, run_together
+from firsttouch.genomics.dealing import Feed
+from firsttouch.genomics.pipe_writer import StopRequest
+from firsttouch.genomics.stream import _Threads
 from firsttouch.scenarios.placement import Placement
 
 pytestmark = pytest.mark.unit
@@ -288,6 +291,33 @@ def test_where_ends_of_children_are_ignored_it_says_so_and_does_not_hang(job):
             run_together([job("sleep 0.1")])
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.fixture
+def no_threads(monkeypatch):
+    """Let the kernel refuse each thread, as below a limit of memory."""
+
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading, "_start_new_thread", refuse)
+
+
+def test_a_program_without_a_thread_that_waits_for_it_is_stopped(job, marker, no_threads):
+    with pytest.raises(CannotHere, match="ulimit -v"):
+        run_together([job("sleep 60", marker)])
+    assert with_marker(marker) == []
+
+
+def test_work_without_a_thread_is_not_waited_for(no_threads):
+    threads = _Threads()
+    with pytest.raises(CannotHere, match="can't start new thread"):
+        threads.start("dealer", lambda: None)
+    threads.join()
+    feed = Feed([-1], StopRequest())
+    with pytest.raises(CannotHere, match="can't start new thread"):
+        feed.start()
+    feed.join()
 
 
 def test_64_at_once(job):

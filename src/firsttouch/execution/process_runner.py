@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from firsttouch.errors import STOPPING, BadInput, ProgramFailed, RunFailed
+from firsttouch.errors import STOPPING, BadInput, CannotHere, ProgramFailed, RunFailed
 from firsttouch.execution import placement_check
 from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import require
@@ -351,6 +351,11 @@ def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
     return f"{which}{_stopped(job.outcome.job, timeout)}{_last_words(job.outcome.job)}"
 
 
+def no_thread(error: RuntimeError) -> CannotHere:
+    """Return the error for a thread that could not be started."""
+    return CannotHere(f"{error}: raise the limit of memory (ulimit -v) or of processes (ulimit -u)")
+
+
 def _stopped(job: Job, timeout: float) -> str:
     limit = round(timeout, 1) or round(timeout, 3) or timeout
     return f"{job.argv[0]} did not end within {limit:g} s and was stopped"
@@ -381,7 +386,12 @@ class _Running:
         except OSError as error:
             raise BadInput(f"cannot start {job.argv[0]}: {error.strerror}", file=error.filename) from error
         self.waiter = threading.Thread(target=self._wait, args=(events,), daemon=True)
-        self.waiter.start()
+        try:
+            self.waiter.start()
+        except RuntimeError as error:
+            self.process.kill()
+            self.process.wait()
+            raise no_thread(error) from error
 
     def _wait(self, events: Events) -> None:
         outcome = self.outcome

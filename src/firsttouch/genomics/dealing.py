@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from firsttouch.execution.process_runner import no_thread
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
 
 if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
@@ -146,7 +147,10 @@ class Feed:
     def start(self) -> None:
         """Start the writers."""
         for thread in self._threads:
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise no_thread(error) from error
 
     @property
     def waiting(self) -> int:
@@ -180,7 +184,8 @@ class Feed:
     def join(self) -> None:
         """Wait for the end of the writers."""
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:  # it was started
+                thread.join()
 
     def _next(self, number: int) -> bytes | memoryview | None:
         with self._changed:

@@ -24,7 +24,15 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from firsttouch.errors import ProgramFailed, RunFailed
-from firsttouch.execution.process_runner import Events, Job, Outcome, ending, run_in_foreground, run_together
+from firsttouch.execution.process_runner import (
+    Events,
+    Job,
+    Outcome,
+    ending,
+    no_thread,
+    run_in_foreground,
+    run_together,
+)
 from firsttouch.genomics import sam
 from firsttouch.genomics.collecting import Collector, InstanceOutput, Target, splice
 from firsttouch.genomics.command_line import UserCommand
@@ -190,7 +198,11 @@ class _Threads:
 
         thread = threading.Thread(target=body, name=name, daemon=True)
         self._threads[name] = thread, ended
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # nobody would end it
+            del self._threads[name]
+            raise no_thread(error) from error
 
     def wait(self, name: str) -> None:
         """Wait for the end of a thread; raises the first error of all threads."""
