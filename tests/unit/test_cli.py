@@ -344,6 +344,16 @@ def test_a_closed_output():
     assert (done.returncode, done.stderr) == (2, "firsttouch: error: No space left on device\n")
 
 
+def test_programs_inherit_the_streams_that_were_closed():
+    """Otherwise a file that a program opens becomes its standard error, and its output would be lost unseen."""
+    script = f"{FIRSTTOUCH} exec 1Inst_Original -- sh -c 'ls -l /proc/$$/fd >&9' 9>&1 >&- 2>&-"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert " 2 -> /dev/null\n" in done.stdout
+    assert done.stderr == ""
+    output = ["bash", "-c", f"{FIRSTTOUCH} exec 1Inst_Original -- echo lost >&-"]
+    assert subprocess.run(output, capture_output=True, timeout=60, check=False).returncode == 1
+
+
 @pytest.mark.parametrize("command", ["advise", "run 1Inst_Original -o x.sam"])
 def test_no_thread_is_started_that_has_nothing_to_do(tmp_path, command):
     """numpy's would be as many as the host has PUs, beside programs that are placed and measured."""

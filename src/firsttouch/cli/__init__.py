@@ -205,13 +205,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _open_streams() -> None:
     """Make all standard streams writable, with any text in any encoding; a closed one becomes /dev/null.
 
-    Otherwise a file that is opened later would become the standard output of programs.
+    Otherwise a file that is opened later would become the standard output of programs. Programs inherit them; what
+    they write to an output that was closed is an error as before, and not lost.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+            fd = os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_RDWR)  # gets the lowest free number
+            os.set_inheritable(fd, True)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
