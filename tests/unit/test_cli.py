@@ -344,6 +344,12 @@ def test_a_closed_output():
     assert (done.returncode, done.stderr) == (2, "firsttouch: error: No space left on device\n")
 
 
+def test_a_log_on_a_full_disk_does_not_stop_a_program():
+    script = f"{FIRSTTOUCH} exec 1Inst_Original -- echo done 2>/dev/full"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+
+
 def test_programs_inherit_the_streams_that_were_closed():
     """Otherwise a file that a program opens becomes its standard error, and its output would be lost unseen."""
     script = f"{FIRSTTOUCH} exec 1Inst_Original -- sh -c 'ls -l /proc/$$/fd >&9' 9>&1 >&- 2>&-"

@@ -19,7 +19,7 @@ from firsttouch import __version__
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
-from firsttouch.execution.progress import live, say, time_left
+from firsttouch.execution.progress import live, say, time_left, write
 from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.command_line import UserCommand, parse
@@ -359,7 +359,7 @@ def _progress(args: argparse.Namespace) -> Callable[[stream.Progress], None]:
         nonlocal last
         due = now.seconds - last >= _PROGRESS_SECONDS[how]
         if how == "json" and due:
-            print(json.dumps(_document(now, per_instance=args.per_instance)), file=sys.stderr, flush=True)
+            write(json.dumps(_document(now, per_instance=args.per_instance)) + "\n")
         elif how == "text":
             text = _text(now, per_instance=args.per_instance)
             live(text)
@@ -400,7 +400,7 @@ def _show_logs(logs: Sequence[str]) -> None:
     """Print the ends of the instances' logs, which have the aligner's own summaries."""
     for number, log in enumerate(logs):
         for line in log.splitlines():
-            print(f"instance {number}: {line}" if len(logs) > 1 else line, file=sys.stderr)
+            write(f"instance {number}: {line}\n" if len(logs) > 1 else f"{line}\n")
 
 
 def _report(task: _Task, result: stream.Result, files: Sequence[Path]) -> None:

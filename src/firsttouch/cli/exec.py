@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,7 +15,7 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.execution import host_lock
 from firsttouch.execution.process_runner import Outcome, run_in_foreground, signal_name
-from firsttouch.execution.progress import say
+from firsttouch.execution.progress import say, write
 from firsttouch.host.topology import Topology, load
 from firsttouch.records.schema import append, check_appendable
 from firsttouch.scenarios.placement import Scenario, parse_name, plan
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if args.records and status == 0:
         _record(args.records, words, scenario, outcome)
     if args.json:
-        print(json.dumps(_document(words, scenario, outcome, status)), file=sys.stderr)
+        write(json.dumps(_document(words, scenario, outcome, status)) + "\n")
     else:
         how = f"ended with status {status}, " if outcome.status > 0 else ""
         how = f"ended by {signal_name(-outcome.status)}, " if outcome.status < 0 else how

@@ -27,10 +27,19 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
 
 
+def write(text: str) -> None:
+    """Print *text* on standard error; a log that cannot be written, as on a full disk, does not stop a run."""
+    try:
+        print(text, end="", file=sys.stderr, flush=True)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+
+
 def say(text: str) -> None:
     """Print a message on standard error, and append it to the file that FOLLOWER names."""
     text = one_line(text)
-    print(f"{_ERASE if _live else ''}{text}\n{_live}", end="", file=sys.stderr, flush=True)
+    write(f"{_ERASE if _live else ''}{text}\n{_live}")
     if follower := os.environ.get(FOLLOWER):
         with contextlib.suppress(OSError), Path(follower).open("a", encoding="utf-8") as out:
             out.write(text + "\n")
