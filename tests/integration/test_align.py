@@ -2,6 +2,7 @@
 """``firsttouch align`` with real programs: the user's command by hand and placed gives the same alignments."""
 
 import contextlib
+import gzip
 import itertools
 import json
 import os
@@ -331,3 +332,21 @@ def test_a_command_that_needs_more_memory_than_estimated_still_runs(bwa, reads):
     expected = body(by_hand(*argv))
     for scenario in ((), ("1Inst_Original",)):
         assert body(placed(*scenario, "--", *argv).stdout) == expected
+
+
+@needs_two
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"")], ids=["plain", "gzip"])
+def test_an_input_without_reads_gives_what_the_aligner_gives(bwa, tmp_path, content):
+    """A sample may be empty, and several instances may be advised for such commands."""
+    empty = tmp_path / "empty.fq"
+    empty.write_bytes(content)
+    argv = [*bwa[0][:-2], str(empty)]
+    done = placed(TWO, "--", *argv)
+    assert done.stdout.splitlines()[:-1] == by_hand(*argv).splitlines()[:-1]
+    assert b"no reads: bwa-mem runs as it is" in done.stderr
+
+
+def test_the_aligners_own_output_is_sam_whatever_its_name(index, reads, tmp_path):
+    out = tmp_path / "out.txt"
+    placed("1Inst_Original", "--", *f"bowtie2 -p 2 -x {index('bowtie2')} -U {reads[0]} -S {out}".split(" "))
+    assert len(body(out.read_bytes())) == COUNT

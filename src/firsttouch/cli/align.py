@@ -6,11 +6,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import gzip
 import json
 import os
 import signal
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -143,7 +145,8 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
     threads = args.output_threads or default_threads(command.threads)
     output = AlignOutput(
         path,
-        args.output_format,
+        # The aligner itself would write SAM, whatever the file is called.
+        args.output_format or ("sam" if command.output else None),
         args.sort,
         args.markdup,
         reference=args.reference,
@@ -228,6 +231,9 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
     decompressed = any(only_align_reads(file) for lane in command.lanes for file in lane)
     wanted = args.progress is not None or decompressed
     divided = scenario.instances > 1 or args.resume or (wanted and not command.whole)
+    if divided and not _has_reads(command):
+        say(f"no reads: {command.aligner.name} runs as it is")
+        divided, scenario = False, dataclasses.replace(scenario, instances=1, placements=scenario.placements[:1])
     place = args.scratch or (output.named.parent if output.is_file else Path(tempfile.gettempdir()))
     pus = sorted({pu for placement in scenario.placements for pu in placement.pus})
     with contextlib.ExitStack() as stack:
@@ -247,6 +253,24 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
         checkpoints.discard(output.named)
     _report(task, result, files)
     return 0
+
+
+def _has_reads(command: UserCommand) -> bool:
+    """Return whether an input has any content; one that can be read only once is taken to have some."""
+    for lane in command.lanes:
+        if not Path(lane[0]).is_file():
+            return True
+        with Path(lane[0]).open("rb") as stream:
+            begin = stream.read(2)
+        if begin == b"\x1f\x8b":
+            try:
+                with gzip.open(lane[0]) as unpacked:
+                    begin = unpacked.read(1)
+            except (OSError, EOFError, zlib.error):
+                return True  # damaged: the run names the fault
+        if begin:
+            return True
+    return False
 
 
 @dataclasses.dataclass
