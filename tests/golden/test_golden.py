@@ -114,7 +114,7 @@ def test_sam_of_aligners(golden, tmp_path, name, mapped):
     file = tmp_path / "x.sam"
     file.write_text(golden(f"{name}_paired.sam"))
     survey = sam_stream.survey(file)
-    assert (survey.primary, survey.mapped, len(survey.references)) == (8, mapped, 1)
+    assert (survey.primary, survey.mapped, len(survey.shared)) == (8, mapped, 1)
 
 
 @pytest.mark.parametrize(("name", "reads"), [("single", 4), ("paired", 8)])
