@@ -73,8 +73,18 @@ def text_of(file, *options):
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
+#: Processes that fixtures of other modules have started.
+EARLIER = set()
+
+
+@pytest.fixture(autouse=True)
+def _earlier():
+    EARLIER.clear()
+    EARLIER.update(family(os.getpid()))
+
+
 def children():
-    return family(os.getpid())[1:]
+    return [pid for pid in family(os.getpid()) if pid not in EARLIER]
 
 
 @contextlib.contextmanager
