@@ -86,6 +86,7 @@ def test_trials_are_made_once_and_within_the_budget(inputs, lambda_work, firstto
 
 
 def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work, tmp_path, monkeypatch):
+    monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(tmp_path))  # other tests save advice for such commands
     prefix, files = inputs
     _, small, _ = lambda_work
     bwa = ["bwa", "mem", "-t", len(os.sched_getaffinity(0)), prefix]
@@ -104,7 +105,6 @@ def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work, tmp_p
         assert (choice.scenario.name, choice.advised) == ("1Inst_Original", False)
         assert choice.reason.startswith(f"your command as it is: {reason}"), choice
     # A command that cannot be divided has the advice of any program.
-    monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(tmp_path))
     key = saved.of_program(HOST, list(map(str, words)), len(os.sched_getaffinity(0)))
     saved.save(key, "1Inst_Interleave", None, {})
     choice = chosen(*words)
