@@ -110,7 +110,7 @@ LIST = '[ "$1" = -a ] && printf "copy - x\\nstream - x\\n" && exit 0\n'
         ("echo nonsense; echo nonsense >&2", {"did not use", "no curve", "not a SAM record", "not JSON"}),
         (
             '$real "$@" 2> $err | head -c 200; head -c 200 $err >&2',
-            {"likwid-bench", "lat_mem_rd", "aligned 0 of", "printed no report"},
+            {"likwid-bench", "lat_mem_rd", "not a SAM record, the line has no end", "printed no report"},
         ),
     ],
     ids=["status", "nonsense", "partial"],
