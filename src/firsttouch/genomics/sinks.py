@@ -359,10 +359,10 @@ class Sink:
         if self._data is None:
             return []
         if self._index is not None:
-            _sync(self._index)
+            atomic_files.sync(self._index)
             os.utime(self._index)  # the end of the data file is written after the index
         with self._naming_the_output():
-            _sync(self._data)
+            atomic_files.sync(self._data)
         # A signal interrupts before the first rename or after the last.
         with defer_signals():
             return self._publish(self._data, self._output.named)
@@ -388,7 +388,7 @@ class Sink:
         rename(data, name)
         if self._index is not None and replaced:
             rename(self._index, self._index_name)
-        _sync(Path(os.path.realpath(name)).parent)
+        atomic_files.sync(Path(os.path.realpath(name)).parent)
         return [name] if self._index is None else [name, self._index_name]
 
     def _open_end(self) -> int:
@@ -496,15 +496,3 @@ def _reader_is_gone(fd: int) -> bool:
     poll = select.poll()
     poll.register(fd, 0)
     return any(events & select.POLLERR for _, events in poll.poll(0))
-
-
-def _sync(path: Path) -> None:
-    """Force a file, or the names in a folder, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that cannot sync folders
-            raise
-    finally:
-        os.close(handle)

@@ -49,10 +49,10 @@ def replacing(place: Path, *, force: bool = False) -> Iterator[Path]:
     with scratch(place) as partial:
         yield partial
         if force:
-            _force(partial)
+            sync(partial)
         partial.replace(place)
     if force:
-        _force(place.parent)
+        sync(place.parent)
 
 
 @contextmanager
@@ -250,7 +250,8 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _force(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Force a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
