@@ -9,7 +9,6 @@ import dataclasses
 import gzip
 import json
 import os
-import signal
 import sys
 import tempfile
 import zlib
@@ -47,12 +46,8 @@ first reads recommend, within the budget; else your command runs as it is."""
 
 #: Bases after which a finished part of the output is kept for --resume.
 CHECKPOINT = 20_000_000_000
-#: The exit status of a program whose reader has gone, as in a shell.
-_BROKEN_PIPE = 128 + signal.SIGPIPE
 #: Seconds between two lines of progress that are not on a terminal.
 _PROGRESS_SECONDS = {"text": 60.0, "json": 1.0}
-#: The most text of an instance's log that is shown.
-_LOG_LINES = 200
 
 
 def register(subparsers: options.Subparsers) -> None:

@@ -176,11 +176,6 @@ class Feed:
             self._closed = True
             self._changed.notify_all()
 
-    def wake(self) -> None:
-        """Let all who wait see that a stop was requested."""
-        with self._changed:
-            self._changed.notify_all()
-
     def join(self) -> None:
         """Wait for the end of the writers."""
         for thread in self._threads:
