@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import os
 import select
@@ -221,17 +222,11 @@ def splice(source: int, target: int, offset: int | None, size: int, stop: StopRe
     Waits for both ends without changing their flags, which other processes share. Returns 0 at the end of the
     source; raises Stopped, or BrokenPipeError if the reader of the target has gone.
     """
-    for fd, wanted in ((source, select.POLLIN), (target, select.POLLOUT)):
-        waiting = select.poll()
-        waiting.register(fd, wanted)
-        waiting.register(stop.fd, select.POLLIN)
-        waiting.poll()
-        if stop.is_set:
-            raise Stopped
-    try:
-        return os.splice(source, target, size, offset_src=offset, flags=os.SPLICE_F_NONBLOCK)
-    except BlockingIOError:
-        return splice(source, target, offset, size, stop)
+    while True:
+        stop.wait_for(source, select.POLLIN)
+        stop.wait_for(target, select.POLLOUT)
+        with contextlib.suppress(BlockingIOError):
+            return os.splice(source, target, size, offset_src=offset, flags=os.SPLICE_F_NONBLOCK)
 
 
 #: fallocate(2): free the blocks of a range, and leave the file's size.

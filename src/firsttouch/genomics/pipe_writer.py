@@ -45,6 +45,15 @@ class StopRequest:
         waiting.poll(1000 * seconds)
         return self.is_set
 
+    def wait_for(self, fd: int, event: int) -> None:
+        """Wait until poll(2) reports *event* or an end for *fd*; raises Stopped if the request is set."""
+        waiting = select.poll()
+        waiting.register(fd, event)
+        waiting.register(self.fd, select.POLLIN)
+        waiting.poll()
+        if self.is_set:
+            raise Stopped
+
     def close(self) -> None:
         """Close the descriptor; no thread may wait any more."""
         os.close(self.fd)
@@ -105,10 +114,7 @@ class PipeWriter:
         while self._can_splice:
             if offset is None:
                 # splice reports an empty source and a full pipe with the same error: wait for the source first.
-                waiting = select.poll()
-                waiting.register(fd, select.POLLIN)
-                waiting.register(self._stop.fd, select.POLLIN)
-                waiting.poll()
+                self._stop.wait_for(fd, select.POLLIN)
             if self._stop.is_set:
                 raise Stopped
             try:

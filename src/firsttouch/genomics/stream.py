@@ -403,12 +403,7 @@ def _relay(source: IO[bytes], sink: Sink, describe: Callable[[bytes], bytes], st
     """Move SAM from a pipe into *sink*: the header described, the alignments as they are."""
     held = b""
     while True:
-        waiting = select.poll()
-        waiting.register(source, select.POLLIN)
-        waiting.register(stop.fd, select.POLLIN)
-        waiting.poll()
-        if stop.is_set:
-            raise Stopped
+        stop.wait_for(source.fileno(), select.POLLIN)
         block = source.read(_RELAY_BYTES)
         held += block
         size = sam.header_size(held)
