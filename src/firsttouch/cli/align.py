@@ -177,15 +177,18 @@ def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutpu
     size = command.aligner.index_bytes(command.index) if command.index else 0
     threads = min(command.threads, sum(len(host.usable_pus(node)) for node in host.cpu_nodes))
     planned = plan(host, command.aligner.need(size), threads=threads, policies=args.policies)
-    # By hand, nothing keeps the command from a host with too little memory.
-    as_it_is = plan(host, threads=threads, policies=args.policies)
+
+    def in_one_instance(name: str) -> Scenario:
+        # By hand, nothing keeps the command from a host with too little memory.
+        return plan(host, threads=threads, policies=args.policies).scenario(_with_threads(name, threads))
+
     wanted = args.scenario
     if wanted == "auto" and args.resume and output.place and (earlier := checkpoints.scenario_of(output.place)):
         wanted = earlier
     if wanted == "auto":
         if not planned.scenarios:
             say(f"your command as it is: {planned.infeasible[0][1]}")
-            return as_it_is.scenario(_with_threads("1Inst_Original", threads))
+            return in_one_instance("1Inst_Original")
         choosing = Auto(
             command, host, planned, args.budget, scratch=args.scratch, reference=args.reference, say=say
         )
@@ -196,7 +199,7 @@ def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutpu
     instances = _instances(wanted, command.threads)
     if instances > 1 and command.whole:
         raise BadInput(f"scenario {wanted}: this command runs as one instance only: {command.whole}")
-    return (as_it_is if instances == 1 else planned).scenario(_with_threads(wanted, threads))
+    return in_one_instance(wanted) if instances == 1 else planned.scenario(_with_threads(wanted, threads))
 
 
 def _instances(wanted: str, threads: int) -> int:

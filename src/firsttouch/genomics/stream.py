@@ -365,8 +365,8 @@ def unsplit(
     Without a *sink* it writes to this process's standard output; no byte passes through this process.
     """
     (placement,) = scenario.placements
-    usable = sum(len(placement.pus) for placement in scenario.placements)
-    argv = command.unsplit(min(command.threads, scenario.threads) if scenario.threads < usable else None)
+    fewer = scenario.threads < len(placement.pus)
+    argv = command.unsplit(min(command.threads, scenario.threads) if fewer else None)
     if sink is None:
         outcome = run_in_foreground(argv, placement, threads=scenario.threads, timeout=timeout)
         if outcome.status:
