@@ -60,6 +60,8 @@ def batch_starts(records, batch):
     return [s for s in starts if s < len(records)]
 
 
+#: Bytes of a block and of the room before it: records go over the borders of small blocks, and need more room.
+SIZES = st.sampled_from([(1, 0), (7, 0), (64, 16), (1000, 300), (1 << 21, 1 << 14)])
 BATCHES = st.builds(
     BatchRule,
     bases=st.sampled_from((0, 0, 50, 120, 700)),

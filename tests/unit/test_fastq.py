@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from factories.fastq_files import (
     BATCHES,
     GOOD,
+    SIZES,
     batch_starts,
     common,
     fastq,
@@ -31,8 +32,6 @@ from firsttouch.genomics.feed import dynamic_parts, static_parts
 from firsttouch.genomics.reads import only_align_reads
 
 pytestmark = pytest.mark.unit
-#: Small blocks, so that records go over their borders; and no room before them, for records that are larger.
-SIZES = st.sampled_from([(1, 0), (7, 0), (64, 16), (1000, 300), (1 << 21, 1 << 14)])
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from factories.fastq_files import (
     BATCHES,
     GOOD,
+    SIZES,
     batch_starts,
     bgzf,
     common,
@@ -34,7 +35,6 @@ from firsttouch.genomics.read_stream import ReadStream
 from firsttouch.genomics.reads import BatchRule
 
 pytestmark = pytest.mark.unit
-SIZES = st.sampled_from([(1, 0), (7, 0), (64, 16), (1000, 300), (1 << 21, 1 << 14)])
 
 
 def zstd(data):
