@@ -218,7 +218,7 @@ def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(atomic_files, "_force", full)
+    monkeypatch.setattr(atomic_files, "sync", full)
     with pytest.raises(OSError, match="No space left"):
         store.append(tmp_path / "st", some("n1", 1))
     assert list((tmp_path / "st").iterdir()) == []
