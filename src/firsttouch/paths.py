@@ -40,6 +40,7 @@ _BUILT_IN = {
     "datasets": ROOT / "datasets",
     "aligners": PACKAGE / "genomics" / "aligners",
     "policies.toml": PACKAGE / "scenarios",
+    "memory_options.toml": PACKAGE / "scenarios",
     "causes.toml": PACKAGE / "judge",
     "metrics.toml": PACKAGE / "systems",
 }

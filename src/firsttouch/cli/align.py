@@ -29,7 +29,7 @@ from firsttouch.genomics.reads import only_align_reads
 from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
-from firsttouch.scenarios.placement import Scenario, name_of, parse_name, plan
+from firsttouch.scenarios.placement import Scenario, parse_name, plan
 from firsttouch.tools import no_idle_threads
 
 EXAMPLES = """\
@@ -207,7 +207,7 @@ def _instances(wanted: str, threads: int) -> int:
     parts = parse_name(wanted)
     if not parts:
         return 0
-    instances, _, each = parts
+    instances, each = parts.instances, parts.threads
     if instances * (each or 1) > threads:
         asked = f"{instances} x {each}" if each else f"{instances} or more"
         raise BadInput(
@@ -219,10 +219,9 @@ def _instances(wanted: str, threads: int) -> int:
 def _with_threads(wanted: str, total: int) -> str:
     """Return the name of a scenario that divides *total* threads, unless the name states the threads."""
     parts = parse_name(wanted)
-    if not parts or parts[2]:
+    if not parts or parts.threads:
         return wanted
-    instances, policy, _ = parts
-    return name_of(instances, policy, max(1, total // instances))
+    return str(parts._replace(threads=max(1, total // parts.instances)))
 
 
 def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, output: AlignOutput) -> int:

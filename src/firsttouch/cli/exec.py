@@ -119,7 +119,7 @@ def _scenario(host: Topology, args: argparse.Namespace) -> Scenario:
 def _environment(args: argparse.Namespace, scenario: Scenario) -> dict[str, str]:
     """Return the variables that tell the program its number of threads: none unless one was asked for."""
     stated = parse_name(args.scenario)
-    asked = args.threads or (stated and stated[2])
+    asked = args.threads or (stated and stated.threads)
     names = args.threads_env or (["OMP_NUM_THREADS"] if asked else [])
     return dict.fromkeys(names, str(scenario.threads))
 

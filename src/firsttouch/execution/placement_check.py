@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verify the placement of a running instance: its threads' affinity and its pages per NUMA node.
+"""Verify the placement of a running instance: its threads' affinity, its pages per NUMA node, its memory options.
 
 Read from /proc (kernel documents filesystems/proc and admin-guide/mm/numa_memory_policy). A placement that was
 requested but not obtained is a common silent error, so it is read back instead of assumed.
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from firsttouch.host.cpusets import format_list, parse_list, status_list
+from firsttouch.scenarios import memory_options
+from firsttouch.scenarios.memory_options import Memory
 from firsttouch.scenarios.placement import Placement
 from firsttouch.scenarios.policies import mode_of
 from firsttouch.scenarios.policies import policy as policy_of
@@ -50,7 +52,7 @@ class Observed:
     that the process with the most pages may run on, which is the program and not a wrapper script. They are those
     of the look with the most pages among the looks with more than half of *threads*: before and after its threads
     run, a program may hold its memory and have one thread that is bound to one PU. *peak_bytes*: the largest sum
-    of the processes' peak resident sets.
+    of the processes' peak resident sets. *memory* is that of the look with the most pages.
     """
 
     looks: int = 0
@@ -60,6 +62,7 @@ class Observed:
     pages: dict[int, int] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
     peak_bytes: int = 0
+    memory: Memory = field(default_factory=Memory)
     unreadable: str = ""
     _samples: list[_Sample] = field(default_factory=list, repr=False)
 
@@ -83,6 +86,7 @@ class Observed:
             "held": sorted(self.held),
             "pages": {str(n): c for n, c in sorted(self.pages.items())},
             "policy": max(self.modes, key=self.modes.__getitem__, default=""),
+            "memory": self.memory.to_dict(),
             "unreadable": self.unreadable,
         }
 
@@ -112,6 +116,7 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
     threads, peak, pages, modes = 0, 0, Counter[int](), Counter[str]()
     pus: frozenset[int] = frozenset()
     held, most = pus, -1
+    members: list[tuple[Path, str, str]] = []
     for member in family(pid, proc):
         tasks = _affinities(proc / str(member))
         before = sum(pages.values())
@@ -130,6 +135,7 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
         # The last numa_maps of a process that has ended may show pages whose policy is gone already.
         if not status or _DEAD.search(status):
             continue
+        members.append((proc / str(member), numa_maps, status))
         _add_pages(numa_maps, pages, modes)
         peak += 1024 * int(kilobytes[1]) if (kilobytes := _PEAK.search(status)) else 0
         threads += len(tasks)
@@ -145,6 +151,17 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
     observed.peak_bytes = max(observed.peak_bytes, peak)
     if sum(pages.values()) >= sum(observed.pages.values()):
         observed.pages, observed.modes = dict(pages), dict(modes)
+        observed.memory = Memory()
+        for process, numa_maps, status in members:
+            observed.memory.add(_rollup(process), numa_maps, status)
+
+
+def _rollup(process: Path) -> str:
+    """Return smaps_rollup of a process; empty if it has ended or the kernel has none (Linux 4.14)."""
+    try:
+        return (process / "smaps_rollup").read_text()
+    except OSError:
+        return ""
 
 
 def _affinities(process: Path) -> list[frozenset[int]]:
@@ -222,7 +239,7 @@ def verify(asked: Placement, threads: int, observed: Observed) -> str:
             f"{threads} threads are held on PUs {format_list(observed.held)} of {format_list(asked.pus)}: "
             "something else pins them as well"
         )
-    return _judge_pages(asked, observed)
+    return _judge_pages(asked, observed) or memory_options.verify(asked.options, observed.memory)
 
 
 def _judge_pages(asked: Placement, observed: Observed) -> str:

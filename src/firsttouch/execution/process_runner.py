@@ -25,6 +25,7 @@ from typing import IO, Any, NamedTuple
 
 from firsttouch.errors import STOPPING, BadInput, CannotHere, ProgramFailed, RunFailed
 from firsttouch.execution import placement_check
+from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import require
 
@@ -52,8 +53,8 @@ class Job:
 
     *fds* stay open in the program (pipes that feed it). *stdin* is a descriptor for its standard input (None:
     empty). *stdout* and *stderr* are files that are overwritten; *streams* are two descriptors that replace them.
-    *env* is added to the environment. This process closes the descriptors *handed* when the program has them. A
-    failure counts unless the job is *excused* when it ends.
+    *env*, and what the placement's memory options need, is added to the environment. This process closes the
+    descriptors *handed* when the program has them. A failure counts unless the job is *excused* when it ends.
     """
 
     argv: Sequence[str]
@@ -158,6 +159,16 @@ def guarded(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:
 def argv_of(job: Job) -> list[str]:
     """Return the argv of a job: numactl, if its policy needs options, and the program."""
     return guarded(_placed(job))
+
+
+def _options(job: Job) -> tuple[str, ...]:
+    return job.placement.options if job.placement else ()
+
+
+def _environment(job: Job) -> dict[str, str]:
+    """Return the environment of a job."""
+    env = {**os.environ, **job.env}
+    return env | memory_options.environment(_options(job), env)
 
 
 def _placed(job: Job) -> list[str]:
@@ -288,6 +299,9 @@ def _require(jobs: Sequence[Job]) -> None:
     if any(j.placement and j.placement.numactl for j in jobs):
         require("numactl")
     require(*{j.argv[0] for j in jobs})
+    for job in jobs:
+        if reason := memory_options.unfit(_options(job), job.argv[0]):
+            raise CannotHere(reason)
 
 
 @contextlib.contextmanager
@@ -374,12 +388,13 @@ class _Running:
                 files = (stack.enter_context(file.open("wb")) for file in (job.stdout, job.stderr))
                 out, err = job.streams or files
                 self.outcome.started = time.monotonic()
+                stack.enter_context(memory_options.inherited(_options(job)))
                 self.process = _start(
                     argv_of(job),
                     stdin=subprocess.DEVNULL if job.stdin is None else job.stdin,
                     stdout=out,
                     stderr=err,
-                    env=job.env,
+                    env=_environment(job),
                     cwd=job.cwd,
                     fds=job.fds,
                 )
@@ -477,12 +492,13 @@ def run_in_foreground(
         outcome = Outcome(job, 0, time.monotonic(), 0.0, 0.0, 0, placement_check.Observed())
         try:
             # Guarded in the child, because the shell of guarded() drops variables such as bash's functions.
-            process = subprocess.Popen(
-                _placed(job),
-                env={**os.environ, **job.env},
-                close_fds=False,
-                preexec_fn=prepare,  # noqa: PLW1509 - there are no other threads
-            )
+            with memory_options.inherited(_options(job)):
+                process = subprocess.Popen(
+                    _placed(job),
+                    env=_environment(job),
+                    close_fds=False,
+                    preexec_fn=prepare,  # noqa: PLW1509 - there are no other threads
+                )
         except OSError as error:
             raise BadInput(f"cannot start {argv[0]}: {error.strerror}", file=error.filename) from error
         try:

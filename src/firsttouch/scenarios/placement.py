@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from firsttouch.errors import BadInput, CannotHere, did_you_mean
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
-from firsttouch.scenarios import policies
+from firsttouch.scenarios import memory_options, policies
 from firsttouch.scenarios.layout import SCALING_EIGHTHS, Layout, Share
 from firsttouch.scenarios.memory_fit import Need, shortage
 from firsttouch.scenarios.policies import Extent, Policy, chosen, refusal
 
-__all__ = ["SCALING_EIGHTHS", "Need", "Placement", "Plan", "Scenario", "plan"]
+__all__ = ["SCALING_EIGHTHS", "Need", "Placement", "Plan", "Scenario", "ScenarioName", "plan"]
 
 #: The name of a scenario: instances, policy and, optionally, threads of each instance.
 _NAME = re.compile(r"([1-9]\d{0,5})Inst_([a-z-]+?)(?:_([1-9]\d{0,5})t)?", re.IGNORECASE | re.ASCII)
@@ -32,34 +33,51 @@ def extent_of(instances: int) -> Extent:
     return "whole" if instances == 1 else "part"
 
 
-def name_of(instances: int, policy: Policy, threads: int | None = None) -> str:
-    """Return the thesis's name of a scenario: 8Inst_Original, or with *threads* per instance 8Inst_Original_4t."""
-    return f"{instances}Inst_{policy.name.capitalize()}" + (f"_{threads}t" if threads else "")
+class ScenarioName(NamedTuple):
+    """The parts of a scenario's name; *threads* of each instance are None if the name does not state them."""
+
+    instances: int
+    policy: Policy
+    threads: int | None = None
+    options: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the thesis's name: 8Inst_Original, 8Inst_Original_4t; with memory options 8Inst_Original+thp."""
+        threads = f"_{self.threads}t" if self.threads else ""
+        options = memory_options.suffix(self.options)
+        return f"{self.instances}Inst_{self.policy.name.capitalize()}{threads}{options}"
 
 
 def alias_of(instances: int, policy: Policy, threads: int) -> str:
-    """Return the readable name of a scenario, such as 8x16-bound."""
+    """Return the readable name of a scenario without memory options, such as 8x16-bound."""
     return f"{instances}x{threads}-{policies.alias_of(policy, extent_of(instances))}"
 
 
-def parse_name(text: str) -> tuple[int, Policy, int | None] | None:
-    """Return instances, policy and threads of a scenario's name or alias, ignoring case; None if it is neither."""
-    if match := _ALIAS.fullmatch(text):
+def parse_name(text: str) -> ScenarioName | None:
+    """Return the parts of a scenario's name or alias, ignoring case; None if it is neither.
+
+    Raises BadInput for a name whose memory options are wrong.
+    """
+    base, _, suffix = text.partition("+")
+    if match := _ALIAS.fullmatch(base):
         number, threads, word = match.groups()
         policy = policies.of_alias(word.lower(), extent_of(int(number)))
-    elif match := _NAME.fullmatch(text):
+    elif match := _NAME.fullmatch(base):
         number, word, threads = match.groups()
         policy = policies.policies().get(word.lower())
     else:
         return None
-    return (int(number), policy, int(threads) if threads else None) if policy else None
+    if policy is None:
+        return None
+    options = memory_options.of_suffix(suffix)
+    return ScenarioName(int(number), policy, int(threads) if threads else None, options)
 
 
 @dataclass(frozen=True)
 class Placement:
     """PUs of one instance, the NUMA nodes it may allocate on, and numactl's options that request both.
 
-    *extent* is ``whole`` if the instance has the whole host, else ``part``.
+    *extent* is ``whole`` if the instance has the whole host, else ``part``. *options* are its memory options.
     """
 
     pus: tuple[int, ...]
@@ -67,6 +85,7 @@ class Placement:
     numactl: tuple[str, ...]
     policy: str
     extent: Extent
+    options: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of ``plan --json`` and of a record's ``placement_asked``."""
@@ -75,12 +94,15 @@ class Placement:
             "numa_nodes": list(self.numa_nodes),
             "numactl": list(self.numactl),
             "policy": self.policy,
+            "memory_options": list(self.options),
         }
 
 
 @dataclass(frozen=True)
 class Scenario:
     """N *instances* of *threads* threads each under one *policy*; *name* as in the thesis (8Inst_Original).
+
+    Memory *options* are a suffix of the name and the alias: 8Inst_Original+thp.
 
     Without a suffix it uses all usable PUs. With fewer, a suffix has the threads of each instance, as in table 5.2
     (its 2x32t): 2Inst_Original_16t is 2 x 16 threads. The *alias* always has the threads: 2x16-bound.
@@ -91,11 +113,25 @@ class Scenario:
     threads: int
     policy: str
     placements: tuple[Placement, ...]
+    options: tuple[str, ...] = ()
 
     @property
     def alias(self) -> str:
         """The readable name."""
-        return alias_of(self.instances, policies.policy(self.policy), self.threads)
+        base = alias_of(self.instances, policies.policy(self.policy), self.threads)
+        return base + memory_options.suffix(self.options)
+
+    @property
+    def base_name(self) -> str:
+        """The name without the memory options."""
+        return self.name.removesuffix(memory_options.suffix(self.options))
+
+    def with_options(self, options: Sequence[str]) -> Scenario:
+        """Return this scenario with other memory options."""
+        options = tuple(options)
+        placements = tuple(replace(placement, options=options) for placement in self.placements)
+        name = self.base_name + memory_options.suffix(options)
+        return replace(self, name=name, placements=placements, options=options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of ``plan --json``."""
@@ -105,6 +141,7 @@ class Scenario:
             "instances": self.instances,
             "threads": self.threads,
             "policy": self.policy,
+            "memory_options": list(self.options),
             "placements": [p.to_dict() for p in self.placements],
         }
 
@@ -120,33 +157,45 @@ class Plan:
     def scenario(self, name: str) -> Scenario:
         """Return a scenario by name or alias, ignoring case; raises CannotHere or BadInput with the reason.
 
-        Any N x T under any policy is accepted, not only the listed scenarios.
+        Any N x T under any policy and with any memory options is accepted, not only the listed scenarios.
         """
-        for scenario in self.scenarios:
-            if name.lower() in {scenario.name.lower(), scenario.alias}:
-                return scenario
         parts = parse_name(name)
-        same = {name.lower()}
-        if parts and parts[2] and self._planner:
-            same.add(self._planner.name(parts[0], parts[1], parts[2]).lower())
-        for infeasible, reason in self.infeasible:
-            if infeasible.lower() in same:
-                raise CannotHere(f"scenario {infeasible}: {reason}")
-        have = f"this host has {', '.join(s.name for s in self.scenarios)}"
-        if not parts:
-            names = [text for s in self.scenarios for text in (s.name, s.alias)]
-            raise BadInput(f"no scenario '{name}': {have}{did_you_mean(name, names)}")
-        if self._planner is None:
-            raise CannotHere(f"scenario {name}: {have}")
-        instances, policy, each = parts
-        try:
-            shares, threads = self._planner.layout.division(instances, each, bound=policy.binds)
-        except CannotHere as error:
-            raise CannotHere(f"scenario {name}: {error}; {have}") from error
-        scenario, reason = self._planner.scenario(shares, threads, policy)
+        if parts is None or self._planner is None:
+            scenario = self._listed(name)
+            if scenario is None:
+                have = f"this host has {', '.join(s.name for s in self.scenarios)}"
+                names = [text for s in self.scenarios for text in (s.name, s.alias)]
+                raise BadInput(f"no scenario '{name}': {have}{did_you_mean(name, names)}")
+            return scenario
+        base = name.partition("+")[0]
+        scenario = self._listed(base) or self._division(base, parts)
+        scenario, reason = self.with_options(scenario, parts.options)
         if reason:
             raise CannotHere(f"scenario {scenario.name}: {reason}")
         return scenario
+
+    def with_options(self, scenario: Scenario, options: Sequence[str]) -> tuple[Scenario, str]:
+        """Return *scenario* with memory *options*, and why it cannot be run (empty: it can)."""
+        scenario = scenario.with_options(options)
+        return scenario, self._planner.reason(scenario) if self._planner else ""
+
+    def _listed(self, name: str) -> Scenario | None:
+        """Return a usual scenario by name or alias, whether it can be run or not."""
+        refused = self._planner.refused if self._planner else {}
+        usual = (*self.scenarios, *refused.values())
+        return next((s for s in usual if name.lower() in {s.name.lower(), s.alias}), None)
+
+    def _division(self, name: str, parts: ScenarioName) -> Scenario:
+        """Return a scenario that is not among the usual ones."""
+        assert self._planner is not None  # noqa: S101 - for mypy
+        try:
+            shares, threads = self._planner.layout.division(
+                parts.instances, parts.threads, bound=parts.policy.binds
+            )
+        except CannotHere as error:
+            have = f"this host has {', '.join(s.name for s in self.scenarios)}"
+            raise CannotHere(f"scenario {name}: {error}; {have}") from error
+        return self._planner.scenario(shares, threads, parts.policy)
 
     def of_one_instance(self, name: str, threads: int | None = None) -> Scenario:
         """Return a scenario as :meth:`scenario` does; raises BadInput if it has several instances.
@@ -154,9 +203,11 @@ class Plan:
         *threads* is for a name that does not state them; BadInput if it states others.
         """
         parts = parse_name(name)
-        if parts and threads and parts[2] not in {None, threads}:
-            raise BadInput(f"{name} has {parts[2]} threads, --threads asks for {threads}: leave one of them out")
-        scenario = self.scenario(name_of(parts[0], parts[1], threads) if parts and threads else name)
+        if parts and threads and parts.threads not in {None, threads}:
+            raise BadInput(
+                f"{name} has {parts.threads} threads, --threads asks for {threads}: leave one of them out"
+            )
+        scenario = self.scenario(str(parts._replace(threads=threads)) if parts and threads else name)
         if scenario.instances != 1:
             raise BadInput(
                 f"{scenario.name} has {scenario.instances} instances: this program is not split, so it runs under "
@@ -186,9 +237,10 @@ def plan(
     infeasible: list[tuple[str, str]] = []
     for shares, per_instance in planner.layout.divisions():
         for policy in wanted:
-            scenario, reason = planner.scenario(shares, per_instance, policy)
-            if reason:
+            scenario = planner.scenario(shares, per_instance, policy)
+            if reason := planner.reason(scenario):
                 infeasible.append((scenario.name, reason))
+                planner.refused[scenario.name] = scenario
             else:
                 scenarios.append(scenario)
     return Plan(tuple(scenarios), tuple(infeasible), planner)
@@ -196,29 +248,33 @@ def plan(
 
 @dataclass(frozen=True)
 class _Planner:
-    """Turns shares into scenarios, with the reason if one cannot be run."""
+    """Turns shares into scenarios, and says why one cannot be run; *refused* are usual ones that cannot."""
 
     layout: Layout
     need: Need
+    refused: dict[str, Scenario] = field(default_factory=dict)
 
-    def name(self, instances: int, policy: Policy, threads: int) -> str:
-        """Return the thesis's name of a scenario on this host."""
-        return name_of(instances, policy, None if threads * instances == self.layout.total else threads)
-
-    def scenario(self, shares: list[Share], threads: int, policy: Policy) -> tuple[Scenario, str]:
-        topology = self.layout.topology
+    def scenario(self, shares: list[Share], threads: int, policy: Policy) -> Scenario:
         extent = extent_of(len(shares))
         if not policy.binds:
             shares, _ = self.layout.division(len(shares), threads, bound=False)
         # Unbound instances share everything, and thus one placement.
         first = self._placement(shares[0], extent, policy)
         placements = tuple(first if s is shares[0] else self._placement(s, extent, policy) for s in shares)
-        name = self.name(len(shares), policy, threads)
-        reason = refusal(policy, format_list(self.layout.banks)) if topology.here else ""
-        banks = [p.numa_nodes for p in placements]
-        even = policy.pages[extent] == "even"
-        reason = reason or shortage(topology, banks, self.need, threads, even=even)
-        return Scenario(name, len(shares), threads, policy.name, placements), reason
+        stated = None if threads * len(shares) == self.layout.total else threads
+        name = str(ScenarioName(len(shares), policy, stated))
+        return Scenario(name, len(shares), threads, policy.name, placements)
+
+    def reason(self, scenario: Scenario) -> str:
+        """Return why *scenario* cannot be run, or an empty string."""
+        topology, policy = self.layout.topology, policies.policy(scenario.policy)
+        if topology.here:
+            reason = refusal(policy, format_list(self.layout.banks)) or memory_options.refusal(scenario.options)
+            if reason:
+                return reason
+        banks = [p.numa_nodes for p in scenario.placements]
+        even = policy.pages[extent_of(scenario.instances)] == "even"
+        return shortage(topology, banks, self.need, scenario.threads, even=even)
 
     @functools.cached_property
     def _all(self) -> frozenset[int]:

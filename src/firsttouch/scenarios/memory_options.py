@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory options of memory_options.toml; adding one needs an entry there and no code.
+
+An option covers what a placement does not: the page size, the allocator, and where the pages of an index lie.
+:class:`Memory` is what the kernel shows of a running program, and :func:`verify` compares it with the options.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import shutil
+import stat
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from firsttouch import documents
+from firsttouch.errors import BadInput, FirstTouchError, none_such
+from firsttouch.tools import run_tool
+from firsttouch.units import format_bytes
+
+Kind = Literal["pages", "allocator", "index"]
+#: Where the instances of a scenario read their index.
+Copies = Literal["own", "none", "node", "all"]
+_NAME = r"^[a-z]+(-[a-z]+)*\Z"
+_TEXT = {"type": "string", "minLength": 1}
+_ENV = {"type": "object", "propertyNames": {"pattern": r"^[A-Z_][A-Z0-9_]*\Z"}, "additionalProperties": _TEXT}
+_PART = {"type": "number", "minimum": 0, "maximum": 1}
+_SETTING = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["file", "choices"],
+    "properties": {"file": _TEXT, "choices": {"type": "array", "items": _TEXT, "minItems": 1}},
+}
+_OPTION: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["title", "kind"],
+    "properties": {
+        "title": _TEXT,
+        "kind": {"enum": list(get_args(Kind))},
+        "env": _ENV,
+        "preload": _TEXT,
+        "package": _TEXT,
+        "thp_disable": {"type": "boolean"},
+        "setting": _SETTING,
+        "positive": {"type": "array", "items": _TEXT, "minItems": 1},
+        "huge": {"type": "array", "items": _PART, "minItems": 2, "maxItems": 2},
+        "hugetlb": _PART,
+        "with": {"type": "object", "additionalProperties": _ENV},
+        "copies": {"enum": list(get_args(Copies))},
+    },
+}
+#: The names become parts of scenario names.
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "propertyNames": {"pattern": _NAME},
+    "additionalProperties": _OPTION,
+}
+#: Variables that are lists, to which an option adds a value, with the separator.
+_JOINED = {"LD_PRELOAD": ":", "GLIBC_TUNABLES": ":"}
+#: A program with less anonymous memory (bytes) has no place for huge pages.
+_LEAST_MEMORY = 8 << 20
+_PR_SET_THP_DISABLE = 41
+#: A library in a line of numa_maps or maps.
+_LIBRARY = re.compile(r"/([^/\s]+\.so[^/\s]*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryOption:
+    """One memory option. The fields are the keys of memory_options.toml, which describes them."""
+
+    name: str
+    title: str
+    kind: Kind
+    env: Mapping[str, str] = field(default_factory=dict)
+    preload: str = ""
+    package: str = ""
+    thp_disable: bool = False
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    positive: tuple[str, ...] = ()
+    huge: tuple[float, float] | None = None
+    hugetlb: float = 0.0
+    combined: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    copies: Copies = "own"
+
+
+def parse(text: str, file: str) -> dict[str, MemoryOption]:
+    """Return the options of a TOML text; raises BadInput naming *file*, the line and the entry."""
+    document = documents.parse_toml(text, file)
+    document.check(SCHEMA)
+    by_name = {}
+    for name, table in document.data.items():
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in table.items() if k != "with"
+        }
+        by_name[name] = MemoryOption(name=name, combined=table.get("with", {}), **values)
+    return by_name
+
+
+@functools.cache
+def options() -> dict[str, MemoryOption]:
+    """Return all options by name, in the order of kinds and of memory_options.toml; a site's file adds to them."""
+    by_name: dict[str, MemoryOption] = {}
+    for table in documents.tables("memory_options.toml", parse):
+        by_name |= table
+    kinds = get_args(Kind)
+    return dict(sorted(by_name.items(), key=lambda item: kinds.index(item[1].kind)))
+
+
+def option(name: str) -> MemoryOption:
+    """Return an option by name; raises BadInput, which lists the names, if there is none."""
+    try:
+        return options()[name]
+    except KeyError:
+        raise BadInput(none_such("memory option", name, options())) from None
+
+
+def of_suffix(text: str) -> tuple[str, ...]:
+    """Return the options of a scenario's suffix, such as ``thp+mimalloc``, in their order; raises BadInput."""
+    if not text:
+        return ()
+    chosen = [option(name) for name in dict.fromkeys(text.lower().split("+"))]
+    for kind in get_args(Kind):
+        names = [o.name for o in chosen if o.kind == kind]
+        if len(names) > 1:
+            raise BadInput(f"{' and '.join(names)} exclude each other: both are options of the kind '{kind}'")
+    return tuple(name for name in options() if option(name) in chosen)
+
+
+def suffix(names: Sequence[str]) -> str:
+    """Return the suffix of a scenario's name for options: ``+thp+mimalloc``, or an empty string."""
+    return "".join(f"+{name}" for name in names)
+
+
+def of_kind(names: Sequence[str], kind: Kind) -> MemoryOption | None:
+    """Return the option of one kind among *names*, or None."""
+    return next((option(name) for name in names if option(name).kind == kind), None)
+
+
+# ----------------------------------------------------------------------
+# Setting the options for a program
+
+
+def environment(names: Sequence[str], base: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that set the options, to be added to the environment *base*."""
+    added: dict[str, str] = {}
+    allocator, pages = of_kind(names, "allocator"), of_kind(names, "pages")
+    for name in names:
+        chosen = option(name)
+        preload = {"LD_PRELOAD": chosen.preload} if chosen.preload else {}
+        for variable, value in {**chosen.env, **preload}.items():
+            before = added.get(variable, base.get(variable, ""))
+            separator = _JOINED.get(variable)
+            added[variable] = f"{before}{separator}{value}" if before and separator else value
+    if allocator and pages:
+        added |= allocator.combined.get(pages.name, {})
+    return added
+
+
+@contextlib.contextmanager
+def inherited(names: Sequence[str]) -> Iterator[None]:
+    """Set for the block what a program inherits from the process that starts it: no transparent huge pages."""
+    if not any(option(name).thp_disable for name in names):
+        yield
+        return
+    import ctypes  # noqa: PLC0415 - few options need it
+
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_THP_DISABLE, 0, 0, 0, 0)
+
+
+# ----------------------------------------------------------------------
+# What this host and a program support
+
+
+def refusal(names: Sequence[str]) -> str:
+    """Return why this host does not support the options, or an empty string; a trial decides where it can."""
+    allocator, pages = of_kind(names, "allocator"), of_kind(names, "pages")
+    if allocator and pages and pages.name not in allocator.combined:
+        return f"{allocator.name} has no {pages.name} of its own: leave one of them out"
+    return next(filter(None, map(_refusal, names)), "")
+
+
+@functools.cache
+def _refusal(name: str) -> str:
+    chosen = option(name)
+    reason = _unset(chosen) or (_not_loaded(chosen) if chosen.preload else "")
+    return f"memory option {name}: {reason}" if reason else ""
+
+
+def _unset(chosen: MemoryOption) -> str:
+    """Return which setting of the kernel an option lacks, or an empty string."""
+    if chosen.setting:
+        file, choices = chosen.setting["file"], chosen.setting["choices"]
+        try:
+            current = re.search(r"\[(.+?)\]", Path(file).read_text(encoding="ascii"))
+        except OSError as error:
+            return f"{file}: {error.strerror}"
+        if not current or current[1] not in choices:
+            now = current[1] if current else "not set"
+            return f"{file} is {now}, an administrator must make it {' or '.join(choices)}"
+    if chosen.positive and not any(_number(file) for file in chosen.positive):
+        return f"{' and '.join(chosen.positive)} are 0, an administrator must reserve huge pages"
+    return ""
+
+
+def _number(file: str) -> int:
+    try:
+        return int(Path(file).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
+def _not_loaded(chosen: MemoryOption) -> str:
+    """Run a program with the library of an option and return why it is not loaded, or an empty string."""
+    try:
+        done = run_tool(["cat", "/proc/self/maps"], env={**os.environ, "LD_PRELOAD": chosen.preload})
+    except FirstTouchError as error:
+        return f"it cannot be tried: {error}"
+    if Path(chosen.preload).name in _LIBRARY.findall(done.stdout):
+        return ""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    reason = f" ({lines[0]})" if lines else ""
+    source = f": install its package (Debian: {chosen.package})" if chosen.package else ""
+    return f"{chosen.preload} cannot be loaded{source}{reason}"
+
+
+def unfit(names: Sequence[str], program: str) -> str:
+    """Return why *program* ignores the library of an option, or an empty string.
+
+    The dynamic linker loads it into programs that are linked dynamically with glibc and have no more rights than
+    their user (ld.so(8), "Secure-execution mode").
+    """
+    allocator = of_kind(names, "allocator")
+    file = shutil.which(program)
+    if allocator is None or not allocator.preload or file is None:
+        return ""
+    reason = _ignores_preload(Path(file))
+    return f"{program} {reason}, so {allocator.name} cannot be loaded into it" if reason else ""
+
+
+def _ignores_preload(file: Path, depth: int = 4) -> str:
+    try:
+        with file.open("rb") as stream:
+            begin = stream.read(4096)
+        if reason := _other_rights(file):
+            return reason
+    except OSError:
+        return ""  # a program that may be run but not read
+    if begin.startswith(b"#!") and depth:
+        words = begin[2:].split(b"\n", 1)[0].decode(errors="surrogateescape").split()
+        interpreter = shutil.which(words[-1] if words[0].endswith("/env") else words[0]) if words else None
+        return _ignores_preload(Path(interpreter), depth - 1) if interpreter else ""
+    if not begin.startswith(b"\x7fELF"):
+        return ""
+    linker = _linker(begin)
+    if not linker:
+        return "is linked statically"
+    return "" if b"/ld-linux" in linker or b"/ld64.so" in linker else "is not linked with glibc"
+
+
+def _other_rights(file: Path) -> str:
+    """Return that a program gets other rights than its user's, or an empty string."""
+    state = file.stat()
+    others = (state.st_mode & stat.S_ISUID and state.st_uid != os.getuid()) or (
+        state.st_mode & stat.S_ISGID and state.st_gid != os.getgid()
+    )
+    if others:
+        return "runs with the rights of another user (setuid or setgid)"
+    return "runs with capabilities of its file" if "security.capability" in os.listxattr(file) else ""
+
+
+def _linker(begin: bytes) -> bytes:
+    """Return the dynamic linker of an ELF program by its first bytes (elf(5), PT_INTERP); empty if it has none."""
+    order = "<" if begin[5] == 1 else ">"
+    is_64 = begin[4] == 2
+    (table,) = struct.unpack_from(f"{order}{'Q' if is_64 else 'I'}", begin, 32 if is_64 else 28)
+    size, count = struct.unpack_from(f"{order}HH", begin, 54 if is_64 else 42)
+    for number in range(count):
+        place = table + number * size
+        if place + size > len(begin):
+            break
+        (kind,) = struct.unpack_from(f"{order}I", begin, place)
+        offset, length = (8, 32) if is_64 else (4, 16)
+        if kind == 3:
+            word = "Q" if is_64 else "I"
+            (start,) = struct.unpack_from(f"{order}{word}", begin, place + offset)
+            (total,) = struct.unpack_from(f"{order}{word}", begin, place + length)
+            return begin[start : start + total].rstrip(b"\0") or b"?"
+    return b""
+
+
+# ----------------------------------------------------------------------
+# What the kernel shows
+
+
+@dataclass
+class Memory:
+    """The memory of a program and its children, as the kernel shows it (bytes; smaps_rollup in proc(5)).
+
+    *anonymous* is all anonymous memory without hugetlbfs, *huge* of it is in transparent huge pages. *shared_huge*
+    is shared memory (tmpfs) mapped by huge pages, *hugetlb* is in hugetlbfs. *libraries* are the names of the
+    mapped libraries of allocators. *thp_disabled*: a process has them switched off by prctl(2).
+    """
+
+    anonymous: int = 0
+    huge: int = 0
+    shared_huge: int = 0
+    hugetlb: int = 0
+    libraries: frozenset[str] = frozenset()
+    thp_disabled: bool = False
+
+    def add(self, rollup: str, maps: str, status: str) -> None:
+        """Add one process by its smaps_rollup, its numa_maps or maps, and its status."""
+        sizes = {name: int(size) << 10 for name, size in re.findall(r"^(\w+):\s+(\d+) kB", rollup, re.MULTILINE)}
+        self.anonymous += sizes.get("Anonymous", 0)
+        self.huge += sizes.get("AnonHugePages", 0)
+        self.shared_huge += sizes.get("ShmemPmdMapped", 0)
+        self.hugetlb += sizes.get("Private_Hugetlb", 0) + sizes.get("Shared_Hugetlb", 0)
+        wanted = {Path(o.preload).name for o in options().values() if o.preload}
+        mapped = {name for name in wanted if f"/{name}" in maps}
+        self.libraries |= mapped
+        self.thp_disabled = self.thp_disabled or "\nTHP_enabled:\t0" in status
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, a part of a record's ``placement_found``."""
+        return {
+            "anonymous_bytes": self.anonymous,
+            "huge_bytes": self.huge,
+            "shared_huge_bytes": self.shared_huge,
+            "hugetlb_bytes": self.hugetlb,
+            "allocators": sorted(self.libraries),
+            "thp_disabled": self.thp_disabled,
+        }
+
+
+def verify(names: Sequence[str], memory: Memory) -> str:
+    """Return which option did not hold for a program with *memory*, or an empty string."""
+    return next(filter(None, (_broken(option(name), memory) for name in names)), "")
+
+
+def _broken(asked: MemoryOption, memory: Memory) -> str:
+    if asked.preload and Path(asked.preload).name not in memory.libraries:
+        return f"{asked.name} was requested, but {asked.preload} is not mapped"
+    total = memory.anonymous + memory.hugetlb
+    least, most = asked.huge or (0.0, 1.0)
+    shown = f"{format_bytes(memory.huge)} of {format_bytes(memory.anonymous)} are in transparent huge pages"
+    if (least or asked.hugetlb) and total < _LEAST_MEMORY:
+        return f"{asked.name} was requested, but the program has only {format_bytes(total)} of anonymous memory"
+    if memory.huge < least * memory.anonymous or memory.huge > most * memory.anonymous:
+        return f"{asked.name} was requested, but {shown}"
+    if memory.hugetlb < asked.hugetlb * total:
+        held = f"{format_bytes(memory.hugetlb)} of {format_bytes(total)}"
+        return f"{asked.name} was requested, but {held} are in pages of hugetlbfs"
+    if asked.thp_disable and not memory.thp_disabled:
+        return f"{asked.name} was requested, but transparent huge pages are not switched off for the program"
+    return ""
