@@ -3,7 +3,7 @@
 
 import pytest
 
-from firsttouch.host.available_memory import available_bytes
+from firsttouch.host.available_memory import available_bytes, available_on
 
 pytestmark = pytest.mark.unit
 
@@ -47,3 +47,17 @@ def test_the_least_of_all_limits(tmp_path, files, expected):
 
 def test_this_host_has_some():
     assert available_bytes() > 1 << 20
+
+
+def test_a_numa_node_has_its_free_memory_and_its_cached_files(tmp_path):
+    assert available_on(1, tmp_path) == (0, 0)
+    host = tmp_path / "proc/meminfo"
+    host.parent.mkdir()
+    host.write_text("MemTotal: 90 kB\nMemFree: 5 kB\nActive(file): 3 kB\nInactive(file): 2 kB\n")
+    assert available_on(0, tmp_path) == (10 << 10, 90 << 10)
+    node = tmp_path / "sys/devices/system/node/node1/meminfo"
+    node.parent.mkdir(parents=True)
+    names = {"MemTotal": 100, "MemFree": 40, "Active": 9, "Active(file)": 7, "Inactive(file)": 3}
+    node.write_text("".join(f"Node 1 {name}:   {kilobytes} kB\n" for name, kilobytes in names.items()))
+    assert available_on(1, tmp_path) == (50 << 10, 100 << 10)
+    assert available_on(0, tmp_path) == (0, 0)

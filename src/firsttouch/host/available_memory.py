@@ -37,6 +37,24 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     return min(amounts, default=None)
 
 
+def available_on(node: int, root: Path = Path("/")) -> tuple[int, int]:
+    """Return the bytes that programs can take on a NUMA node, which are free or cached files, and all it has.
+
+    Both are those of the host if the kernel has no NUMA support, and 0 for a node that does not exist.
+    """
+    meminfo = root / f"sys/devices/system/node/node{node}/meminfo"
+    begin = f"Node {node} "
+    if not meminfo.exists():
+        if (root / "sys/devices/system/node").exists():
+            return 0, 0
+        meminfo, begin = root / "proc/meminfo", ""
+    free, active, inactive, total = (
+        (_field(meminfo, f"{begin}{name}:") or 0) << 10
+        for name in ("MemFree", "Active(file)", "Inactive(file)", "MemTotal")
+    )
+    return free + active + inactive, total
+
+
 def _memory_cgroups(root: Path) -> list[tuple[Path, _Names]]:
     """Return the folders of this process's memory cgroups and of all above them."""
     cgroups = root / "sys/fs/cgroup"

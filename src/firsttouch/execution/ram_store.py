@@ -1,0 +1,637 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RAM stores: copies of files in memory on chosen NUMA nodes, which other programs open by path.
+
+A store is a tmpfs in the mount namespace of a *holder*, a child process that does nothing else. Its memory policy
+and its limit are options of the mount. Other programs reach it by /proc/HOLDER/root; the host's own mounts do not
+change. The kernel frees the memory when the holder has ended and no program maps a copy any more. The holder ends
+when this process does, however that ends, because the pipe to its standard input closes.
+
+Sources: the kernel's documents filesystems/tmpfs (mpol=, huge=) and filesystems/proc (numa_maps, smaps).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import mmap
+import os
+import re
+import stat
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.execution.process_runner import defer_signals
+from firsttouch.host.available_memory import available_bytes, available_on
+from firsttouch.host.cpusets import format_list, parse_list, status_list
+from firsttouch.tools import require
+from firsttouch.units import format_bytes
+
+#: Mounts a tmpfs for each pair of a folder and options, creates the folder in $1, and waits. If it reads a number,
+#: it stays for so many seconds without its parent; at the end of its input it ends.
+_HOLDER = """\
+folder=$1; shift
+while test $# -gt 0; do
+    mkdir -p -- "$1" && mount -t tmpfs -o "$2" firsttouch "$1" || exit 1
+    shift 2
+done
+mkdir -p -- "$folder" && echo ready || exit 1
+exec >/dev/null 2>&1
+read -r seconds && exec sleep "$seconds\""""
+#: A store covers the first of these folders that exists, in the holder's namespace only.
+_BASES = (Path("/dev/shm"), Path("/mnt"), Path("/media"), Path("/srv"))  # noqa: S108 - not the host's own
+#: A mapping is checked in parts of this size (bytes), a multiple of any huge page's.
+_PART = 1 << 30
+#: Files are copied in blocks of this size (bytes), and dealt to the threads in chunks.
+_BLOCK, _CHUNK = 1 << 20, 64 << 20
+_MOST_THREADS = 8
+#: This part of a NUMA node's memory, and of what a cgroup has left, stays free: where the policy binds, the kernel
+#: kills programs when a NUMA node is full.
+_MARGIN = 0.03
+#: More than this part of the pages elsewhere, or off the even share, is misplaced.
+_TOLERANCE = 0.01
+_PAGE = 4096
+#: The kernel may date two changes within one timer tick alike (seconds).
+_TICK = 0.02
+
+
+class Space(NamedTuple):
+    """A tmpfs that is wanted: at most *size_bytes* on *numa_nodes*, in equal parts if *even*.
+
+    *huge*: on huge pages where the host's kernel has them for tmpfs; files smaller than a huge page have none.
+    """
+
+    numa_nodes: tuple[int, ...]
+    size_bytes: int
+    even: bool = False
+    huge: bool = True
+
+
+@dataclass(frozen=True)
+class Residence:
+    """Where the pages of files lie: 4 KiB pages per NUMA node, and bytes mapped by huge pages.
+
+    *reason* says why this is not what was asked for; it is empty if every page lies where it should.
+    """
+
+    pages: dict[int, int] = field(default_factory=dict)
+    huge_bytes: int = 0
+    reason: str = ""
+
+
+class Identity(NamedTuple):
+    """What tells one content of a file from another."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+def identity(status: os.stat_result) -> Identity:
+    """Return the identity of a file of that *status*."""
+    return Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+class RamStore:
+    """One space of a holder: :attr:`folder` is its path for this process and for others outside of the namespace.
+
+    Programs that turn paths into real ones do not find the files there; :meth:`entering` is for them.
+    """
+
+    def __init__(self, holder: subprocess.Popen[bytes], space: Space, inside: Path) -> None:
+        """Create the store of *space*, which the holder sees as the folder *inside*."""
+        self.space = space
+        self.inside = inside
+        self.pid = holder.pid
+        self.folder = Path(f"/proc/{holder.pid}/root{inside}")
+        self._holder = holder
+
+    def alive(self) -> bool:
+        """Return whether the holder still runs."""
+        return self._holder.poll() is None
+
+    def entering(self) -> list[str]:
+        """Return the words before a program's argv that let it run in the holder's namespace.
+
+        There /dev/shm is this store, and the store's folder is :attr:`inside`. The program keeps its folder. Of an
+        ordinary user it runs as root of a user namespace, which has the rights of that user.
+        """
+        require("nsenter")
+        outer = Path(f"/proc/{self.pid}/ns/user").readlink() == Path("/proc/self/ns/user").readlink()
+        user = [] if outer else ["--user", "--preserve-credentials"]
+        moved = ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', str(Path.cwd())]
+        return ["nsenter", f"--target={self.pid}", *user, "--mount", "--", *moved]
+
+    def copy(
+        self,
+        files: Iterable[Path],
+        *,
+        threads: int | None = None,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> list[Path]:
+        """Copy *files*, which may be folders, and return their paths in the store; names and times are kept.
+
+        *on_progress* gets the number of bytes copied. Raises BadInput if a file cannot be read, is not a regular
+        one, or changes while it is copied, CannotHere if the files do not fit, and RunFailed if the holder is
+        killed. After an error, none of the copies is left.
+        """
+        files = list(files)
+        plan = plan_of(files)
+        try:
+            _copy_all(plan, self.folder, threads, on_progress)
+        except BaseException as error:
+            for name in {source.name.parts[0] for source in plan}:
+                _remove(self.folder / name)
+            if isinstance(error, OSError):
+                raise self._explained(error, plan) from error
+            raise
+        return [self.folder / _name(file) for file in files]
+
+    def _explained(self, error: OSError, plan: Sequence[Source]) -> Exception:
+        if not self.alive():
+            return RunFailed("the process that holds the RAM store was killed, and its copies are gone")
+        if error.errno == errno.ENOSPC:
+            total = sum(source.bytes for source in plan)
+            limit = format_bytes(self.space.size_bytes)
+            return CannotHere(f"{format_bytes(total)} do not fit into the RAM store, which is limited to {limit}")
+        return error
+
+    def verify(self, files: Iterable[Path] | None = None) -> Residence:
+        """Return where every page of *files* in the store lies (default: of all), read from the kernel.
+
+        Their pages are mapped, and numa_maps and smaps of the mapping are read.
+        """
+        inside = self.folder.iterdir() if files is None else files
+        pages, huge, expected = Counter[int](), 0, 0
+        for file in inside:
+            for each in sorted(file.rglob("*")) if file.is_dir() else [file]:
+                if each.is_file() and not each.is_symlink():
+                    counted, mapped = _resident(each)
+                    pages.update(counted)
+                    huge += mapped
+                    expected += -(-each.stat().st_size // _PAGE)
+        residence = Residence(dict(sorted(pages.items())), huge)
+        return Residence(residence.pages, huge, _misplaced(self.space, residence.pages, expected))
+
+    def keep(self, seconds: int) -> None:
+        """Let the holder stay for so many seconds when this process ends."""
+        if self._holder.stdin is None:
+            raise RunFailed("this RAM store is kept already")
+        try:
+            self._holder.stdin.write(f"{seconds}\n".encode())
+            self._holder.stdin.close()
+        except BrokenPipeError as error:
+            raise RunFailed("the process that holds the RAM store was killed, and its copies are gone") from error
+        self._holder.stdin = None
+
+
+# ----------------------------------------------------------------------
+# The holder
+
+
+@contextlib.contextmanager
+def hold(
+    numa_nodes: Iterable[int],
+    size_bytes: int,
+    *,
+    even: bool = False,
+    huge: bool = True,
+    private_shm: bool = False,
+) -> Iterator[RamStore]:
+    """Hold a store of at most *size_bytes* on *numa_nodes* for the length of the block.
+
+    With several NUMA nodes its pages are interleaved if *even*, else they lie on the one nearest to the program
+    that writes them. *private_shm*: programs that enter the store's namespace have it as /dev/shm. Raises
+    CannotHere if the memory does not suffice, or if this user may not have a mount namespace here.
+    """
+    space = Space(tuple(sorted(set(numa_nodes))), size_bytes, even, huge)
+    with hold_all([space], private_shm=private_shm) as stores:
+        yield stores[0]
+
+
+@contextlib.contextmanager
+def hold_all(spaces: Sequence[Space], *, private_shm: bool = False) -> Iterator[list[RamStore]]:
+    """Hold several stores by one process, as :func:`hold` does; only a single one can be the /dev/shm."""
+    if reason := shortage(spaces):
+        raise CannotHere(reason)
+    if private_shm and len(spaces) != 1:
+        raise ValueError("only one store can be the /dev/shm of a namespace")
+    base = _base(private_shm=private_shm)
+    name = f"firsttouch-{os.urandom(6).hex()}"
+    inside = [base / name] if len(spaces) == 1 else [base / f"{name}-{n}" for n in range(len(spaces))]
+    mounts = [base] if len(spaces) == 1 else inside
+    words = [str(inside[-1])]
+    if len(spaces) > 1:
+        words += [str(base), "size=1M,mode=700"]
+    for folder, space in zip(mounts, spaces, strict=True):
+        words += [str(folder), _options(space)]
+    holder = None
+    try:
+        with defer_signals():
+            holder = _start(words)
+        yield [RamStore(holder, space, folder) for space, folder in zip(spaces, inside, strict=True)]
+    finally:
+        if holder is not None:
+            _end(holder)
+
+
+def _base(*, private_shm: bool) -> Path:
+    if base := next((base for base in _BASES[: 1 if private_shm else None] if base.is_dir()), None):
+        return base
+    if private_shm:
+        raise CannotHere("there is no /dev/shm: mount a tmpfs on it, as every distribution does")
+    raise CannotHere(f"none of the folders {', '.join(map(str, _BASES))} exists, which a RAM store could cover")
+
+
+def _options(space: Space) -> str:
+    """Return the mount options of a space. mpol comes last: its list has commas."""
+    words = [f"size={-(-space.size_bytes // _PAGE) * _PAGE}", "nr_inodes=0", "mode=700"]
+    if space.huge and has_huge_pages():
+        # Files are enlarged before they are filled, so all but the last part of each is on huge pages.
+        words.append("huge=within_size")
+    if _numa():
+        words.append(f"mpol={'interleave' if space.even else 'bind'}:{format_list(space.numa_nodes)}")
+    return ",".join(words)
+
+
+def has_huge_pages() -> bool:
+    """Return whether a tmpfs of this host may have huge pages."""
+    try:
+        modes = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled").read_text(encoding="ascii")
+    except OSError:
+        return False
+    return "[deny]" not in modes
+
+
+def _numa() -> bool:
+    return Path("/proc/self/numa_maps").exists()
+
+
+def _start(words: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a holder, as root or in a user namespace; raises CannotHere if neither may mount."""
+    require("unshare", "mount")
+    ways = [["--mount"]] if os.geteuid() == 0 else []
+    ways.append(["--user", "--map-root-user", "--mount"])
+    messages = []
+    for way in ways:
+        holder = subprocess.Popen(
+            ["unshare", *way, "--propagation=private", "--", "/bin/sh", "-c", _HOLDER, "firsttouch-ram", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,  # a terminal's signals do not reach it
+        )
+        try:
+            assert holder.stdout is not None  # noqa: S101 - for mypy
+            if holder.stdout.readline() == b"ready\n":
+                holder.stdout.close()
+                return holder
+            assert holder.stderr is not None  # noqa: S101
+            messages += holder.stderr.read().decode(errors="replace").splitlines()[:1]
+        except BaseException:
+            _end(holder)
+            raise
+        _end(holder)
+    raise CannotHere(_lacking(messages))
+
+
+def _end(holder: subprocess.Popen[bytes]) -> None:
+    """Stop a holder and wait until its memory is free."""
+    holder.kill()
+    holder.wait()
+    for stream in (holder.stdin, holder.stdout, holder.stderr):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+
+#: A file, the value with which it forbids user namespaces, and what the admin can do.
+_SWITCHES = (
+    ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
+    ("/proc/sys/user/max_mnt_namespaces", "0", "sysctl user.max_mnt_namespaces=10000"),
+    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile with userns for unshare",
+    ),
+)
+
+
+def _lacking(messages: Sequence[str]) -> str:
+    """Return why there is no RAM store, and what can be done."""
+    message = "; ".join(dict.fromkeys(messages)) or "the holder was killed"
+    begin = f"a RAM store needs a mount namespace, and this user may not have one ({message})"
+    for file, value, remedy in _SWITCHES:
+        with contextlib.suppress(OSError):
+            if Path(file).read_text(encoding="ascii").strip() == value:
+                return f"{begin}: {file} is {value}; the administrator can change it: {remedy}"
+    return f"{begin}: run outside of the container, or let the container mount (CAP_SYS_ADMIN)"
+
+
+# ----------------------------------------------------------------------
+# What fits
+
+
+def shortage(spaces: Iterable[Space]) -> str:
+    """Return why the memory that is left does not suffice for *spaces*, with the arithmetic, or ""."""
+    need = Counter[int]()
+    spaces = list(spaces)
+    for space in spaces:
+        if reason := _forbidden(space.numa_nodes):
+            return reason
+    for space in spaces:
+        left = {n: room(n) - need[n] for n in space.numa_nodes}
+        size, nodes = space.size_bytes, format_list(space.numa_nodes)
+        share = math.ceil(size / len(left))
+        if space.even and share > (least := min(left.values())):
+            smallest = min(left, key=left.__getitem__)
+            return (
+                f"{format_bytes(size)} in equal parts on NUMA nodes {nodes} are {format_bytes(share)} on each: "
+                f"{smallest} has {format_bytes(max(0, least))} left"
+            )
+        if size > (total := max(0, sum(left.values()))):
+            which = f"NUMA nodes {nodes} have" if len(left) > 1 else f"NUMA node {nodes} has"
+            return f"{format_bytes(size)} are needed, and {which} {format_bytes(total)} left"
+        for node in left:
+            need[node] += share
+    size = sum(space.size_bytes for space in spaces)
+    have = available_bytes()
+    if have is not None and size > (limit := int(have * (1 - _MARGIN))):
+        return f"{format_bytes(size)} are needed, and the host or this cgroup has {format_bytes(limit)} left"
+    return ""
+
+
+def room(node: int) -> int:
+    """Return the bytes that a store may take on a NUMA node: what is left, without a margin."""
+    left, total = available_on(node)
+    return max(0, int(left - _MARGIN * total))
+
+
+def _forbidden(numa_nodes: Sequence[int]) -> str:
+    """Return which of *numa_nodes* this process may not use, or ""."""
+    if not numa_nodes:
+        return "no NUMA node was named"
+    if not _numa():
+        return "" if tuple(numa_nodes) == (0,) else "this kernel has no NUMA support, so there is node 0 only"
+    nodes = Path("/sys/devices/system/node")
+    memory = parse_list((nodes / "has_memory").read_text(encoding="ascii"))
+    if strangers := set(numa_nodes) - memory:
+        return f"NUMA node {format_list(strangers)} has no memory or does not exist: use {format_list(memory)}"
+    status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
+    allowed = status_list(status, "Mems_allowed_list")
+    if outside := set(numa_nodes) - allowed:
+        return f"NUMA node {format_list(outside)} is outside of this process's cpuset, {format_list(allowed)}"
+    return ""
+
+
+# ----------------------------------------------------------------------
+# Copies
+
+
+class Source(NamedTuple):
+    """A file that is copied: its path, its name in the store, and its size."""
+
+    file: Path
+    name: Path
+    bytes: int
+
+
+def plan_of(files: Iterable[Path]) -> list[Source]:
+    """Return what the copies of *files* consist of; a folder stands for all files below it.
+
+    Raises BadInput for a file that is missing, unreadable or not a regular one, and for two of one name.
+    """
+    plan: list[Source] = []
+    names: dict[str, Path] = {}
+    for file in files:
+        name = _name(file)
+        if name in names:
+            reason = f"{names[name]} has the same name: stage one of them by a link of another name"
+            raise BadInput(reason, file=file)
+        names[name] = file
+        try:
+            plan += [_source(each, Path(name, each.relative_to(file))) for each in _files_of(file)]
+        except OSError as error:
+            raise BadInput(f"cannot be staged: {error.strerror}", file=error.filename or file) from error
+    return plan
+
+
+def _name(file: Path) -> str:
+    return file.name if file.name not in {"", ".."} else file.resolve().name
+
+
+def _files_of(file: Path) -> list[Path]:
+    if not file.is_dir():
+        return [file]
+
+    def failed(error: OSError) -> None:
+        raise error
+
+    walk = os.walk(file, onerror=failed)
+    return [Path(folder, name) for folder, _, names in walk for name in sorted(names)]
+
+
+def _source(file: Path, name: Path) -> Source:
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise BadInput("not a regular file: only files and folders can be copied", file=file)
+    with file.open("rb"):  # it can be read
+        return Source(file, name, status.st_size)
+
+
+def needed_bytes(plan: Iterable[Source]) -> int:
+    """Return the size of a store for copies of *plan*, in whole pages."""
+    return sum(-(-source.bytes // _PAGE) * _PAGE + _PAGE for source in plan) + (64 << 10)
+
+
+@dataclass
+class _Copy:
+    """A copy that is being made."""
+
+    source: Source
+    reading: int
+    writing: int
+    before: os.stat_result
+
+
+def _copy_all(
+    plan: Sequence[Source], folder: Path, threads: int | None, on_progress: Callable[[int], None]
+) -> None:
+    threads = threads or min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    done, stop = 0, threading.Event()
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="copy"))
+        stack.callback(stop.set)
+        for source in plan:
+            with _opened(source, folder) as copy:
+                offsets = range(0, source.bytes, _CHUNK)
+                cached = [_is_cached(copy.reading, min(o + _CHUNK // 2, source.bytes - 1)) for o in offsets]
+                parts = [
+                    pool.submit(_copy_part, copy, offset, keep, stop)
+                    for offset, keep in zip(offsets, cached, strict=True)
+                ]
+                try:
+                    for part in parts:
+                        done += part.result()
+                        on_progress(done)
+                except BaseException:
+                    stop.set()
+                    for part in parts:
+                        part.cancel()
+                    # The descriptors stay open until no thread uses them.
+                    for part in parts:
+                        if not part.cancelled():
+                            part.exception()
+                    raise
+
+
+@contextlib.contextmanager
+def _opened(source: Source, folder: Path) -> Iterator[_Copy]:
+    """Open source and copy; at the end the source must be unchanged."""
+    target = folder / source.name
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with contextlib.ExitStack() as stack:
+        reading = os.open(source.file, os.O_RDONLY | os.O_CLOEXEC)
+        stack.callback(os.close, reading)
+        before = _settled(reading)
+        if before.st_size != source.bytes:
+            raise _changed(source)
+        writing = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+        stack.callback(os.close, writing)
+        os.ftruncate(writing, source.bytes)
+        yield _Copy(source, reading, writing, before)
+        after = {identity(os.fstat(reading)), identity(source.file.stat())}
+        if after != {identity(before)}:
+            raise _changed(source)
+        os.utime(writing, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _settled(handle: int) -> os.stat_result:
+    """Return the status of an open file, once a change after it would have another time."""
+    while True:
+        status = os.fstat(handle)
+        age = time.time() - max(status.st_mtime, status.st_ctime)
+        if not 0 <= age < _TICK:
+            return status
+        time.sleep(_TICK - age)
+
+
+def _changed(source: Source) -> BadInput:
+    return BadInput("it changed while it was copied: repeat when nothing writes to it", file=source.file)
+
+
+def _is_cached(handle: int, offset: int) -> bool:
+    """Return whether the page at *offset* is in the page cache; False if the file system does not say."""
+    try:
+        return os.preadv(handle, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
+    except OSError:
+        return False
+
+
+def _copy_part(copy: _Copy, begin: int, keep: bool, stop: threading.Event) -> int:
+    """Copy a chunk and return its size; what was not cached before is not cached afterwards, unless *keep*."""
+    block = memoryview(bytearray(_BLOCK))
+    offset, end = begin, min(begin + _CHUNK, copy.source.bytes)
+    while offset < end and not stop.is_set():
+        size = os.preadv(copy.reading, [block[: end - offset]], offset)
+        if not size:
+            raise _changed(copy.source)
+        rest = block[:size]
+        while rest:
+            written = os.pwrite(copy.writing, rest, offset)
+            rest, offset = rest[written:], offset + written
+    if not keep:
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(copy.reading, begin, end - begin, os.POSIX_FADV_DONTNEED)
+    return offset - begin
+
+
+def _remove(path: Path) -> None:
+    import shutil  # noqa: PLC0415
+
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+# ----------------------------------------------------------------------
+# Where the pages lie
+
+
+def _resident(file: Path) -> tuple[Counter[int], int]:
+    """Return the pages of a file per NUMA node, and the bytes that huge pages map, by mapping all of it."""
+    pages, huge = Counter[int](), 0
+    with file.open("rb") as stream:
+        status = os.fstat(stream.fileno())
+        for offset in range(0, status.st_size, _PART):
+            flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+            size = min(_PART, status.st_size - offset)
+            with mmap.mmap(stream.fileno(), size, flags=flags, prot=mmap.PROT_READ, offset=offset):
+                counted, mapped = mapped_pages("self", {(status.st_dev, status.st_ino)})
+            pages.update(counted)
+            huge += mapped
+    return pages, huge
+
+
+_MAPPING = re.compile(r"^([0-9a-f]+)-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+)")
+_NODE_PAGES = re.compile(r" N(\d+)=(\d+)")
+_HUGE = re.compile(r"^(?:ShmemPmdMapped|FilePmdMapped):\s+(\d+) kB")
+
+
+def mapped_pages(pid: int | str, files: set[tuple[int, int]]) -> tuple[Counter[int], int]:
+    """Return the 4 KiB pages per NUMA node that a process maps of *files*, and the bytes mapped by huge pages.
+
+    *files* are pairs of device and inode, as stat(2) has them. Raises CannotHere if the kernel has no numa_maps.
+    """
+    process = Path(f"/proc/{pid}")
+    begins, huge, inside = set[str](), 0, False
+    with (process / "smaps").open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if mapping := _MAPPING.match(line):
+                device = os.makedev(int(mapping[2], 16), int(mapping[3], 16))
+                inside = (device, int(mapping[4])) in files
+                if inside:
+                    begins.add(mapping[1].lstrip("0"))
+            elif inside and (kilobytes := _HUGE.match(line)):
+                huge += int(kilobytes[1]) << 10
+    pages = Counter[int]()
+    try:
+        text = (process / "numa_maps").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError as error:
+        raise CannotHere("this kernel has no numa_maps (CONFIG_NUMA is off): pages cannot be verified") from error
+    for line in text.splitlines():
+        if line.split(" ", 1)[0].lstrip("0") in begins:
+            for node, count in _NODE_PAGES.findall(line):
+                pages[int(node)] += int(count)
+    return pages, huge
+
+
+def _misplaced(space: Space, pages: dict[int, int], expected: int) -> str:
+    """Return why *pages* do not lie as *space* asks, or ""."""
+    total = sum(pages.values())
+    counts = ", ".join(f"{node}: {count}" for node, count in sorted(pages.items()))
+    nodes = format_list(space.numa_nodes)
+    if total < expected:
+        return f"{expected - total} of {expected} pages are not in memory"
+    if stray := total - sum(pages.get(node, 0) for node in space.numa_nodes):
+        return f"{stray} of {total} pages are outside of NUMA nodes {nodes} (pages per NUMA node {counts})"
+    mean = total / len(space.numa_nodes)
+    slack = _TOLERANCE * mean + 512 * 2
+    if space.even and any(abs(pages.get(node, 0) - mean) > slack for node in space.numa_nodes):
+        return f"pages per NUMA node {counts} are uneven on {nodes}"
+    return ""
