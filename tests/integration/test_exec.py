@@ -15,6 +15,7 @@ import pytest
 from firsttouch.advice import saved
 from firsttouch.host.topology import load
 from firsttouch.records import schema
+from firsttouch.scenarios import memory_options
 
 pytestmark = pytest.mark.integration
 
@@ -204,3 +205,57 @@ def test_a_terminals_interrupt_reaches_the_program_once(folder):
     assert shown.count(b"got SIGINT") == 1, shown
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(terminal)
+
+
+HOLDING = "import time; held = bytearray(b'x' * (64 << 20)); time.sleep(1)"
+#: Asks for huge pages itself.
+ADVISING = """\
+import mmap, time
+held = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+held.madvise(mmap.MADV_HUGEPAGE)
+held.write(bytes(64 << 20))
+time.sleep(1)
+"""
+
+
+def held(tmp_path, option, program=HOLDING):
+    result = shell(f'$ft 1Inst_Original+{option} --verify --json -- {sys.executable} -c "$P"', P=program)
+    document = json.loads(result.stderr.splitlines()[-1]) if "{" in result.stderr else {}
+    return result, document
+
+
+@pytest.mark.parametrize(
+    "option", ["thp", "no-thp", "mimalloc", "jemalloc", "tcmalloc", "thp+mimalloc", "thp+jemalloc"]
+)
+def test_memory_options_are_verified(folder, option):
+    if reason := memory_options.refusal(memory_options.of_suffix(option)):
+        pytest.skip(reason)
+    result, document = held(folder, option, ADVISING if option == "no-thp" else HOLDING)
+    assert (result.returncode, document["placement"]) == (0, "verified"), result.stderr
+    assert document["placement_asked"][0]["memory_options"] == option.split("+")
+    memory = document["placement_found"][0]["memory"]
+    assert memory["anonymous_bytes"] > 16 << 20
+    assert (memory["huge_bytes"] > 8 << 20) == option.startswith("thp")
+    allocator = memory_options.of_kind(option.split("+"), "allocator")
+    assert memory["allocators"] == ([allocator.preload] if allocator else [])
+
+
+def test_an_option_that_is_requested_and_not_obtained_is_invalid(folder):
+    if reason := memory_options.refusal(("thp",)):
+        pytest.skip(reason)
+    # Small blocks on the heap of a program that forbids huge pages.
+    program = "import ctypes, time; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); " + HOLDING
+    result, document = held(folder, "thp", program)
+    assert (result.returncode, document["placement"]) == (1, "invalid")
+    assert "thp was requested, but 0 B of" in document["reason"]
+
+
+def test_a_static_program_with_a_library_is_refused(folder):
+    (folder / "static.c").write_text("int main(void) { return 0; }")
+    if subprocess.run(["cc", "-static", "-o", "static", "static.c"], capture_output=True, check=False).returncode:
+        pytest.skip("this host has no static C library")
+    if reason := memory_options.refusal(("jemalloc",)):
+        pytest.skip(reason)
+    result = shell("$ft 1Inst_Original+jemalloc -- ./static")
+    assert result.returncode == 3
+    assert "./static is linked statically, so jemalloc cannot be loaded into it" in result.stderr

@@ -20,7 +20,7 @@ from firsttouch.genomics import aligners
 from firsttouch.judge import causes
 from firsttouch.records.schema import Record
 from firsttouch.report import openmetrics
-from firsttouch.scenarios import policies
+from firsttouch.scenarios import memory_options, policies
 from firsttouch.systems import metrics
 
 pytestmark = pytest.mark.unit
@@ -65,6 +65,7 @@ SYSTEM = json.loads((ROOT / "src" / "firsttouch" / "systems" / "schema.json").re
         ("Aligner files", aligners.SCHEMA),
         ("Dataset files", {"properties": manifest._FILE | manifest._OPTIONS | manifest._EXPECT}),
         ("Policies", policies.SCHEMA),
+        ("Memory options", memory_options.SCHEMA),
         ("Causes", causes.SCHEMA),
         ("Site checks", site_checks.SCHEMA),
     ],

@@ -11,7 +11,7 @@ from firsttouch import documents, paths
 from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
 from firsttouch.judge import causes
-from firsttouch.scenarios import policies
+from firsttouch.scenarios import memory_options, policies
 from firsttouch.systems import metrics
 
 pytestmark = pytest.mark.unit
@@ -37,7 +37,7 @@ def own(tmp_path, monkeypatch):
     for folder in folders:
         for kind in ("systems", "aligners", "datasets"):
             (folder / kind).mkdir(parents=True)
-    cached = (aligners.aligner, policies.policies, causes.rules, metrics.checks)
+    cached = (aligners.aligner, policies.policies, memory_options.options, causes.rules, metrics.checks)
     for function in cached:
         function.cache_clear()
     yield folders
@@ -96,11 +96,11 @@ def test_metrics_of_site_and_user_are_added_and_change_none(own):
     assert latency.parameters.count("bank") == 1
 
 
-@pytest.mark.parametrize("name", ["policies.toml", "causes.toml", "metrics.toml"])
+@pytest.mark.parametrize("name", ["policies.toml", "memory_options.toml", "causes.toml", "metrics.toml"])
 def test_a_wrong_table_of_the_site_is_reported_and_ignored(own, capsys, name):
     _, site = own
     (site / name).write_text("[x]\nwrong = 1\n")
-    before = len(policies.policies()), len(causes.rules()), len(metrics.checks())
+    before = len(policies.policies()), len(memory_options.options()), len(causes.rules()), len(metrics.checks())
     assert min(before) > 3
     assert f"firsttouch: this file is ignored: {site / name}:" in capsys.readouterr().err
 

@@ -32,6 +32,7 @@ aligners/NAME.toml   how to run an aligner
 datasets/NAME.toml   where reads and a reference come from
 checks/NAME.yaml     how to measure a program of the site
 policies.toml        further memory policies
+memory_options.toml  further memory options
 causes.toml          further signatures of faults
 metrics.toml         further checks and metrics that systems may have references for
 

@@ -21,7 +21,8 @@ _FOLDERS: dict[str, tuple[Callable[[], Path], str]] = {
     "tables": (lambda: paths.TABLES, "the published tables"),
     "config": (
         paths.config,
-        "your own systems/, datasets/, aligners/, checks/, and policies.toml, causes.toml, metrics.toml",
+        "your own systems/, datasets/, aligners/, checks/, and the tables policies.toml, memory_options.toml, "
+        "causes.toml, metrics.toml",
     ),
     "site": (paths.site, "the same files of the site"),
     "data": (paths.data, "datasets and indexes"),
