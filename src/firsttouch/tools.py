@@ -17,9 +17,13 @@ from firsttouch.errors import Missing, RunFailed, TimedOut
 
 
 def require(*programs: str) -> None:
-    """Raise Missing for the first of *programs* that is not on PATH."""
+    """Raise Missing for the first of *programs* that is not on PATH, or is a file that cannot be run."""
     for program in programs:
         if shutil.which(program) is None:
+            if "/" in program:
+                file = Path(program)
+                reason = "a folder" if file.is_dir() else "not executable" if file.exists() else "not there"
+                raise Missing(f"{program} is {reason}")
             raise Missing(f"'{program}' is not on PATH: `make setup` installs it, or install its package")
 
 
