@@ -137,7 +137,9 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
     [
         ("2Inst_Original -- true", 2, "2Inst_Original"),
         ("1Inst_Original", 2, "no program: give it after --"),
-        ("sort x", 2, "put -- before the program: -- x"),
+        ("sort x", 2, "put -- before the program: -- sort x"),
+        ("1Inst_Original x y", 2, "put -- before the program: -- x y"),
+        ("1Inst_Original -- ./program.py", 3, "./program.py is not executable"),
         ("1x1-default --threads 2 -- true", 2, "1x1-default has 1 threads, --threads asks for 2"),
         ("1Inst_Original -- not-there", 3, "'not-there' is not on PATH"),
         (

@@ -80,6 +80,10 @@ class UserCommand(argparse.Action):
     def __call__(self, top: argparse.ArgumentParser, namespace: Any, words: Any, _option: Any = None) -> None:
         """Take the words that argparse assigns: none, because the parser has set those behind ``--`` aside."""
         if words:
+            # The program's name was taken for a scenario, whose name begins with a number.
+            before = getattr(namespace, "scenario", None)
+            if before and before != "auto" and not before[0].isdigit():
+                words = [before, *words]
             top.error(f"put -- before the program: -- {shlex.join(words)}")
         setattr(namespace, self.dest, [])
 
