@@ -97,6 +97,7 @@ def test_cpu_seconds_and_memory(tmp_path):
     (outcome,) = run_together([Job(argv, tmp_path / "o", tmp_path / "e")])
     assert outcome.peak_bytes > 300 << 20
     assert outcome.cpu_seconds > 0.01
+    assert 0 < outcome.user_seconds <= outcome.cpu_seconds
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ def _document(words: Sequence[str], scenario: Scenario, outcome: Outcome, status
         "exit_status": status,
         "seconds": outcome.seconds,
         "cpu_seconds": outcome.cpu_seconds,
+        "user_seconds": outcome.user_seconds,
         "peak_bytes": outcome.peak_bytes,
         "placement": "unverified" if outcome.unverified() else "invalid" if reason else "verified",
         "reason": reason,

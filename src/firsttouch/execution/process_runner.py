@@ -75,7 +75,8 @@ class Job:
 class Outcome:
     """How one job ended: exit status (negative: the signal), wall and CPU seconds, peak memory in bytes.
 
-    *started* is on the monotonic clock, so it can be compared between the outcomes of one run.
+    *started* is on the monotonic clock, so it can be compared between the outcomes of one run. *user_seconds* are
+    the part of the CPU time outside of the kernel.
     """
 
     job: Job
@@ -85,6 +86,7 @@ class Outcome:
     cpu_seconds: float
     peak_bytes: int
     observed: placement_check.Observed
+    user_seconds: float = 0.0
 
     def failure(self) -> str:
         """Return in one line how the job failed and the end of its log, or an empty string if it succeeded."""
@@ -106,6 +108,7 @@ class Outcome:
         """Store what wait4(2) returned for the process."""
         self.status = os.waitstatus_to_exitcode(raw)
         self.cpu_seconds = usage.ru_utime + usage.ru_stime
+        self.user_seconds = usage.ru_utime
         # ru_maxrss includes the time before exec, when the process was a copy of this launcher. Below the
         # launcher's size the sampled peak is used; without a sample the value is an upper bound.
         peak = usage.ru_maxrss * 1024
