@@ -67,8 +67,6 @@ _JOINED = {"LD_PRELOAD": ":", "GLIBC_TUNABLES": ":"}
 #: A program with less anonymous memory (bytes) has no place for huge pages.
 _LEAST_MEMORY = 8 << 20
 _PR_SET_THP_DISABLE = 41
-#: A library in a line of numa_maps or maps.
-_LIBRARY = re.compile(r"/([^/\s]+\.so[^/\s]*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +225,8 @@ def _not_loaded(chosen: MemoryOption) -> str:
         done = run_tool(["cat", "/proc/self/maps"], env={**os.environ, "LD_PRELOAD": chosen.preload})
     except FirstTouchError as error:
         return f"it cannot be tried: {error}"
-    if Path(chosen.preload).name in _LIBRARY.findall(done.stdout):
+    # The file's name is usually longer: libx.so.2 is a link to libx.so.2.0.
+    if f"/{Path(chosen.preload).name}" in done.stdout:
         return ""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     reason = f" ({lines[0]})" if lines else ""
