@@ -79,10 +79,13 @@ def test_wrong_files(text, reason):
 
 def test_variables_of_the_user_are_kept():
     user = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=2", "LD_PRELOAD": "libx.so", "MALLOC_CONF": "a:b"}
-    added = memory_options.environment(("thp", "jemalloc"), user)
+    added = memory_options.environment(("thp",), user)
     assert added["GLIBC_TUNABLES"] == "glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1"
+    assert added["LD_PRELOAD"] == "libx.so:libstdc++.so.6"
+    added = memory_options.environment(("thp", "jemalloc"), user)
     assert added["LD_PRELOAD"] == "libx.so:libjemalloc.so.2"
     assert "thp:always" in added["MALLOC_CONF"]
+    assert "GLIBC_TUNABLES" not in added
     assert memory_options.environment(("jemalloc",), {}) == {"LD_PRELOAD": "libjemalloc.so.2"}
     assert memory_options.environment((), user) == {}
 

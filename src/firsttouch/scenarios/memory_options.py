@@ -151,8 +151,10 @@ def environment(names: Sequence[str], base: Mapping[str, str]) -> dict[str, str]
     allocator, pages = of_kind(names, "allocator"), of_kind(names, "pages")
     for name in names:
         chosen = option(name)
+        # The variables of pages are for glibc's malloc, which an allocator replaces.
+        own = {} if allocator and chosen is pages else chosen.env
         preload = {"LD_PRELOAD": chosen.preload} if chosen.preload else {}
-        for variable, value in {**chosen.env, **preload}.items():
+        for variable, value in {**own, **preload}.items():
             before = added.get(variable, base.get(variable, ""))
             separator = _JOINED.get(variable)
             added[variable] = f"{before}{separator}{value}" if before and separator else value
