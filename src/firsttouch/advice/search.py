@@ -159,9 +159,11 @@ def _knowledge_gradients(belief: Belief, rules: Rules, dropped: np.ndarray) -> F
     # The noise of a trial's time is larger relative to its work, the more of the time is load.
     noise = belief.noise * (seconds / (rules.fraction * np.exp(belief.mean))) ** 2
     observed = np.diag(c) + noise / REPEATS[:, None]
-    change = c / np.sqrt(observed)[:, :, None]  # repeats x candidate that is tried x candidate whose mean changes
-    mean = np.tile(np.where(belief.tried & ~dropped, belief.mean, np.inf), (count, 1))
-    np.fill_diagonal(mean, belief.mean)  # the trial makes its candidate one of the tried
+    # Only candidates that are tried then can be the least: those with a trial, and the one that this trial is of.
+    others = np.flatnonzero(belief.tried & ~dropped)
+    scale = np.sqrt(observed)[:, :, None]  # repeats x candidate that is tried
+    change = np.concatenate([c[None, :, others] / scale, np.diag(c)[None, :, None] / scale], axis=2)
+    mean = np.column_stack([np.tile(belief.mean[others], (count, 1)), belief.mean])
     least = (mean[None, :, :, None] + change[:, :, :, None] * _POINTS).min(axis=2) @ _WEIGHTS
     gradients: Floats = belief.mean[belief.best] - least
     return gradients
