@@ -116,6 +116,33 @@ def test_trials_move_like_scenarios_together():
     assert np.all(np.linalg.eigvalsh(after.covariance) > -1e-9)
 
 
+def test_a_trial_with_an_option_moves_the_scenario_without_it_and_the_option_elsewhere():
+    eight, single = (SCENARIOS[NAMES.index(f"{n}Inst_Original")] for n in (8, 1))
+    sets = ((), ("thp",), ("mimalloc",), ("thp", "mimalloc"))
+    modelled = [s.with_options(names) for s in (eight, single) for names in sets]
+    assert default(modelled) == 4
+    before = prior(candidates(modelled), 0.2)
+    assert before.mean[:4] == pytest.approx([before.mean[0]] * 4)
+    after = update(before, [[Trial(0.001, 0.5)], [Trial(0.001, 0.4)], *([] for _ in modelled[2:])], Load())
+    # What an option brought is expected of it in other scenarios, and in other combinations.
+    assert after.mean[5] < after.mean[4]
+    assert after.mean[3] < after.mean[2]
+    assert after.best == 1
+    # One bad trial does not exclude an option.
+    bad = update(before, [[Trial(0.001, 0.4)], [Trial(0.001, 0.6)], *([] for _ in modelled[2:])], Load())
+    mean, sd = bad.ratio(5, 4)
+    assert 0 < mean < 2 * sd
+    # The scenario without options is as well known as it would be from as many trials of its own.
+    assert after.ratio(0, 1)[1] < before.covariance[0, 0] ** 0.5
+
+
+def test_a_shared_index_is_one_copy_for_the_model():
+    eight = SCENARIOS[NAMES.index("8Inst_Original")]
+    own, node, one = candidates([eight, *(eight.with_options([n]) for n in ("node-index", "interleaved-index"))])
+    assert (own.copies, node.copies, one.copies) == (0, 8, 1)
+    assert (own.banks, node.banks, one.banks, one.spread) == (1, 1, 8, True)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.1, 100), st.floats(10, 10_000), st.floats(0.001, 0.01))
 def test_load_and_work_are_separated(loading, work, fraction):

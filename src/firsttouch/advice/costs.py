@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from firsttouch.host.topology import Topology
+from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_fit import bank_bytes
+from firsttouch.scenarios.memory_options import Kind
 from firsttouch.scenarios.placement import Scenario
 from firsttouch.scenarios.policies import policy
 
@@ -32,6 +34,12 @@ FEWER = (0.55, 0.30)  # per halving of the threads: ln 2 if a program scales per
 #: Standard deviations of what the features do not explain: the effect that scenarios with the same policy share,
 #: the effect of the same number of instances, and a scenario's own effect.
 SAME_POLICY, SAME_INSTANCES, OWN = 0.20, 0.20, 0.35
+#: Mean and standard deviation of the effect of each memory option, by kind. The deviation is that of what others
+#: measured, so a bad trial does not exclude an option.
+OPTION: dict[Kind, tuple[float, float]] = {"pages": (0.0, 0.10), "allocator": (0.0, 0.10), "index": (0.0, 0.15)}
+#: Standard deviations of the effect that equal combinations of several options share (an allocator asks for huge
+#: pages in its own way), and of the own effect of a scenario with options.
+COMBINED, OWN_OPTIONS = 0.08, 0.03
 #: Half the width of a 90 % interval of a normal distribution, in standard deviations.
 Z90 = 1.645
 #: Bases per second and thread of the fastest and the slowest aligner: bounds of a run's time before any trial.
@@ -47,7 +55,8 @@ class Candidate:
     """A scenario as the model sees it.
 
     *spread*: each instance's data lie evenly on its banks, not where they were first touched. *banks* is the
-    number of banks of one instance, and *sharing* the mean number of instances that use one bank.
+    number of banks of one instance, and *sharing* the mean number of instances that use one bank. *options* are
+    the memory options, and *copies* is the number of copies of the index (0: each instance has one).
     """
 
     name: str
@@ -57,6 +66,13 @@ class Candidate:
     spread: bool
     banks: int
     sharing: float = 1.0
+    options: tuple[str, ...] = ()
+    copies: int = 0
+
+    @property
+    def base_name(self) -> str:
+        """The name without the memory options."""
+        return self.name.removesuffix(memory_options.suffix(self.options))
 
     @property
     def total(self) -> int:
@@ -97,7 +113,8 @@ def features_of(candidates: Sequence[Candidate], index_banks: float) -> list[Fea
         # First touch by one thread fills one bank after the other.
         used = c.banks if c.spread else min(c.banks, max(1.0, index_banks))
         pressure = math.log2(c.threads * c.sharing / used)
-        rows.append(Features(pressure, 1 - 1 / c.banks, math.log2(c.instances), math.log2(most / c.total)))
+        replicas = math.log2(c.copies or c.instances)
+        rows.append(Features(pressure, 1 - 1 / c.banks, replicas, math.log2(most / c.total)))
     return rows
 
 
@@ -229,14 +246,26 @@ def candidates(scenarios: Sequence[Scenario]) -> list[Candidate]:
 def _candidate(scenario: Scenario) -> Candidate:
     first = scenario.placements[0]
     users = Counter(n for p in scenario.placements for n in p.numa_nodes)
+    banks, sharing = len(first.numa_nodes), statistics.mean(users.values())
+    spread, copies = policy(scenario.policy).pages[first.extent] == "even", 0
+    index = memory_options.of_kind(scenario.options, "index")
+    if index and index.copies == "node":
+        # The copy is interleaved over the banks of its instances.
+        spread, copies = True, len({p.numa_nodes for p in scenario.placements})
+    elif index and index.copies != "own":
+        # Most accesses are to the index, which all instances share.
+        banks, sharing, copies = len(users), scenario.instances, 1
+        spread = spread or index.copies == "all"
     return Candidate(
         scenario.name,
         scenario.instances,
         scenario.threads,
         scenario.policy,
-        spread=policy(scenario.policy).pages[first.extent] == "even",
-        banks=len(first.numa_nodes),
-        sharing=statistics.mean(users.values()),
+        spread=spread,
+        banks=banks,
+        sharing=sharing,
+        options=scenario.options,
+        copies=copies,
     )
 
 
@@ -246,9 +275,10 @@ def index_banks(host: Topology, index_bytes: int) -> float:
 
 
 def default(scenarios: Sequence[Scenario]) -> int:
-    """Return the number of the default run: one instance with the most threads and no placement.
+    """Return the number of the default run: one instance with the most threads, without policy and memory options.
 
     Raises ValueError if there is none.
     """
-    single = [i for i, s in enumerate(scenarios) if s.instances == 1 and not s.placements[0].numactl]
+    plain = (not s.placements[0].numactl and not s.options for s in scenarios)
+    single = [i for i, (s, usual) in enumerate(zip(scenarios, plain, strict=True)) if usual and s.instances == 1]
     return max(single, key=lambda i: scenarios[i].threads)

@@ -5,24 +5,29 @@ Each scenario i has one unknown, y_i, the natural logarithm of the time (s) of t
 a multivariate normal distribution, that is, a Gaussian process on a finite set (Rasmussen and Williams, Gaussian
 Processes for Machine Learning, 2006, chapter 2)::
 
-    y_i = level + sum_k x_ik w_k + policy effect + instance effect + own effect
+    y_i = level + sum_k x_ik w_k + policy effect + instance effect + own effect + option effects
 
 The x_ik are the scenario's :class:`firsttouch.advice.costs.Features`, and the w_k their weights. Scenarios with
 the same policy share the policy effect, and those with the same number of instances share the instance effect, so
-a trial of one scenario also moves the expectation of the similar ones.
+a trial of one scenario also moves the expectation of the similar ones. A scenario shares its own effect with the
+same scenario with memory options. The option effects are one for each option, one for each combination of several
+options, and a small one of the scenario with its options.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.advice.costs import (
+    COMBINED,
+    OPTION,
     OWN,
+    OWN_OPTIONS,
     SAME_INSTANCES,
     SAME_POLICY,
     Aspects,
@@ -30,6 +35,7 @@ from firsttouch.advice.costs import (
     features_of,
     weights_of,
 )
+from firsttouch.scenarios.memory_options import option
 
 Floats = NDArray[np.float64]
 
@@ -61,12 +67,30 @@ def prior(candidates: Sequence[Candidate], index_banks: float, aspects: Aspects 
     covariance = (features * weights[:, 1] ** 2) @ features.T
     covariance += SAME_POLICY**2 * _same([(c.policy, c.instances == 1) for c in candidates])
     covariance += SAME_INSTANCES**2 * _same([c.instances for c in candidates])
-    covariance += OWN**2 * np.eye(len(candidates))
-    return Prior(features @ weights[:, 0], covariance)
+    covariance += OWN**2 * _same([c.base_name for c in candidates])
+    mean, of_options = _options(candidates)
+    return Prior(features @ weights[:, 0] + mean, covariance + of_options)
 
 
-def _same(labels: Sequence[object]) -> Floats:
-    return np.array([[float(a == b) for b in labels] for a in labels])
+def _options(candidates: Sequence[Candidate]) -> tuple[Floats, Floats]:
+    """Return mean (m) and covariance (m x m) of what memory options add to the log times."""
+    names = sorted({name for c in candidates for name in c.options})
+    effects = np.array([OPTION[option(name).kind] for name in names]).reshape(-1, 2)
+    has = np.array([[float(name in c.options) for name in names] for c in candidates])
+    has = has.reshape(len(candidates), len(names))
+    count = has.sum(axis=1)
+    covariance = (has * effects[:, 1] ** 2) @ has.T
+    covariance += COMBINED**2 * _same([c.options for c in candidates]) * (count > 1)
+    covariance += OWN_OPTIONS**2 * np.diag(np.minimum(count, 1))
+    return has @ effects[:, 0], covariance
+
+
+def _same(labels: Sequence[Hashable]) -> Floats:
+    """Return a matrix with 1 where two labels are equal, else 0."""
+    numbers: dict[Hashable, int] = {}
+    codes = np.array([numbers.setdefault(label, len(numbers)) for label in labels])
+    same: Floats = (codes[:, None] == codes).astype(np.float64)
+    return same
 
 
 @dataclass(frozen=True)

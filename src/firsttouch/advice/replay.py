@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replays the search on published or stored times: what the method would have chosen and spent.
 
-Times are read from a CSV file with the columns of the published tables. A simulated trial uses a thousandth of the
+Times are read from a CSV file with the columns of the published tables; memory options are a suffix of the policy
+(``original+thp``). A simulated trial uses a thousandth of the
 reads, costs that part of the scenario's mean time, and returns it with the stored error as noise. The search gets
 the trials only, neither means nor errors. It sees no name except the policy's, which says whether pages are spread
 evenly.
@@ -22,6 +23,7 @@ from firsttouch.advice.costs import Candidate
 from firsttouch.advice.posterior import Prior, Trial, prior
 from firsttouch.advice.search import Outcome, Rules, search
 from firsttouch.errors import BadInput
+from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import extent_of
 from firsttouch.scenarios.policies import policies
 
@@ -31,6 +33,8 @@ USUAL_ERROR = 5.0
 #: Limits of times (a microsecond to 30 years) and errors (percent), so that squares do not overflow.
 LEAST_SECONDS, MOST_SECONDS = 1e-6, 1e9
 MOST_ERROR = 1e4
+#: Instances, threads of each, policy, and memory options.
+_Scenario = tuple[int, int, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,12 @@ class Row:
     policy: str
     seconds: float
     error: float
+    options: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """The scenario's name as in the thesis."""
-        return f"{self.instances}Inst_{self.policy.capitalize()}"
+        """The scenario's name as in the thesis, with its memory options."""
+        return f"{self.instances}Inst_{self.policy.capitalize()}{memory_options.suffix(self.options)}"
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,9 @@ class Cell:
 
     @property
     def default(self) -> Row | None:
-        """The default run: one instance, policy original."""
-        return next((r for r in self.rows if r.instances == 1 and r.policy == "original"), None)
+        """The default run: one instance, policy original, no memory options."""
+        usual = (r for r in self.rows if r.instances == 1 and r.policy == "original" and not r.options)
+        return next(usual, None)
 
 
 def read(file: Path) -> list[Cell]:
@@ -80,7 +86,7 @@ def read(file: Path) -> list[Cell]:
 
 
 def _cells(file: Path, lines: csv.DictReader[str]) -> list[Cell]:
-    grouped: dict[tuple[str, str, str], dict[tuple[int, int, str], tuple[float, float | None]]] = {}
+    grouped: dict[tuple[str, str, str], dict[_Scenario, tuple[float, float | None]]] = {}
     try:
         if missing := [c for c in COLUMNS if c not in (lines.fieldnames or ())]:
             raise BadInput(f"no column {', '.join(missing)}: needed are {', '.join(COLUMNS)}", file=file, line=1)
@@ -91,7 +97,8 @@ def _cells(file: Path, lines: csv.DictReader[str]) -> list[Cell]:
             key, scenario, time = _parsed(file, lines.line_num, line)
             cell = grouped.setdefault(key, {})
             if scenario in cell:
-                what = f"{scenario[0]} x {scenario[1]} {scenario[2]}"
+                suffix = memory_options.suffix(scenario[3])
+                what = f"{scenario[0]} x {scenario[1]} {scenario[2]}{suffix}"
                 reason = f"a second time of {what} for {', '.join(key)}: remove one"
                 raise BadInput(reason, file=file, line=lines.line_num)
             cell[scenario] = time
@@ -104,7 +111,7 @@ def _cells(file: Path, lines: csv.DictReader[str]) -> list[Cell]:
 
 def _parsed(
     file: Path, number: int, line: Mapping[str, str]
-) -> tuple[tuple[str, str, str], tuple[int, int, str], tuple[float, float | None]]:
+) -> tuple[tuple[str, str, str], _Scenario, tuple[float, float | None]]:
     text = {c: line[c].strip() for c in COLUMNS}
     for column in ("aligner", "system", "dataset", "policy"):
         if not text[column]:
@@ -124,7 +131,12 @@ def _parsed(
         reason = f"error_pct is '{text['error_pct']}': percent, from 0 to {MOST_ERROR:g}, or nothing if unknown"
         raise BadInput(reason, file=file, line=number)
     key = (text["aligner"], text["system"], text["dataset"])
-    return key, (counts[0], counts[1], text["policy"].lower()), (seconds, error)
+    policy, _, suffix = text["policy"].lower().partition("+")
+    try:
+        names = memory_options.of_suffix(suffix)
+    except BadInput as wrong:
+        raise BadInput(f"policy is '{text['policy']}': {wrong}", file=file, line=number) from wrong
+    return key, (counts[0], counts[1], policy, names), (seconds, error)
 
 
 def _number(text: str) -> float | None:
@@ -135,13 +147,13 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _rows(times: Mapping[tuple[int, int, str], tuple[float, float | None]]) -> tuple[Row, ...]:
-    most = max(instances * threads for instances, threads, _ in times)
+def _rows(times: Mapping[_Scenario, tuple[float, float | None]]) -> tuple[Row, ...]:
+    most = max(instances * threads for instances, threads, *_ in times)
     kept = {s: t for s, t in sorted(times.items()) if s[0] * s[1] == most}
     errors = sorted(e for _, e in kept.values() if e is not None)
     usual = errors[len(errors) // 2] if errors else USUAL_ERROR
     return tuple(
-        Row(*scenario, seconds, (usual if error is None else error) / 100)
+        Row(*scenario[:3], seconds, (usual if error is None else error) / 100, scenario[3])
         for scenario, (seconds, error) in kept.items()
     )
 
@@ -216,9 +228,24 @@ def expected(rows: Sequence[Row]) -> Prior:
         policy = all_policies.get(row.policy)
         spread = policy is not None and policy.pages[extent_of(row.instances)] == "even"
         own_banks = max(1, banks // row.instances)
-        return Candidate(row.name, row.instances, row.threads, row.policy, spread=spread, banks=own_banks)
+        return Candidate(
+            row.name,
+            row.instances,
+            row.threads,
+            row.policy,
+            spread=spread,
+            banks=own_banks,
+            options=row.options,
+            copies=_copies(row),
+        )
 
     return prior([candidate(row) for row in rows], index_banks)
+
+
+def _copies(row: Row) -> int:
+    """Return the copies of the index, 0 if each instance has one or if their number is unknown."""
+    index = memory_options.of_kind(row.options, "index")
+    return 0 if index is None or index.copies in {"own", "node"} else 1
 
 
 def replay(cell: Cell, seed: int, budget: float) -> Chosen:
