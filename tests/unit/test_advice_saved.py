@@ -40,6 +40,15 @@ def test_a_host_is_described_by_what_a_program_may_use_and_not_by_its_name(opter
 
 
 @pytest.mark.parametrize(
+    ("gigabytes", "about"), [(15.4, 16), (19.1, 16), (31.2, 32), (188, 256), (0.3, 1), (0, 0)]
+)
+def test_hosts_are_equal_if_their_memory_is_about_equal(opteron, gigabytes, about):
+    nodes = tuple(replace(node, memory_bytes=int(gigabytes * 1e9)) for node in opteron.numa_nodes)
+    words = saved.described(replace(opteron, numa_nodes=nodes)).split(" ")
+    assert words[-8:] == [f"8c8t{about}GiB"] * 8
+
+
+@pytest.mark.parametrize(
     ("words", "own"),
     [
         (["./sorter", "-n", "10", "a.txt", "../b", "/dev/fd/63"], ("-n", "10")),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -78,9 +79,16 @@ def described(host: Topology) -> str:
     for node in host.numa_nodes:
         pus = host.usable_pus(node.index)
         memory = node.memory_bytes if node.index in host.memory_nodes else 0
-        # Equal hosts differ by some MB, which the firmware reserves.
-        nodes.append(f"{len({core[pu] for pu in pus})}c{len(pus)}t{memory / _GIB:.2g}GiB")
+        nodes.append(f"{len({core[pu] for pu in pus})}c{len(pus)}t{_about(memory)}GiB")
     return " ".join([host.info.get("CPUModel", "processor"), *sorted(nodes, reverse=True)])
+
+
+def _about(memory_bytes: int) -> int:
+    """Return the power of two that is nearest to an amount of memory in GiB, at least 1; 0 for none.
+
+    Equal hosts differ by what the firmware reserves, and the memory of a virtual machine may change while it runs.
+    """
+    return 2 ** max(0, round(math.log2(memory_bytes / _GIB))) if memory_bytes else 0
 
 
 def of_program(host: Topology, words: Sequence[str], threads: int) -> Key:
