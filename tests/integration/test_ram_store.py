@@ -12,7 +12,7 @@ import pytest
 
 from factories.processes import wait_until
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.execution import ram_store
+from firsttouch.execution import file_copies, ram_store
 
 pytestmark = pytest.mark.integration
 
@@ -41,9 +41,11 @@ def test_copies_lie_where_they_were_asked_for(tmp_path, source, even):
     with sparse.open("wb") as out:
         out.truncate(1 << 20)
     files = [source, tmp_path / "genome", sparse]
-    size, steps = ram_store.needed_bytes(ram_store.plan_of(files)), []
+    size, steps = ram_store.needed_bytes(file_copies.sources_of(files)), []
     with ram_store.hold([0], size, even=even) as store:
         copies = store.copy(files, threads=2, on_progress=steps.append)
+        with pytest.raises(BadInput, match=r"an index.bwt: the RAM store has a file of this name already"):
+            store.copy([source])
         assert copies == [store.folder / file.name for file in files]
         assert copies[0].read_bytes() == (copies[1] / "hash").read_bytes() == source.read_bytes()
         assert (copies[1] / "empty").read_bytes() == b""
@@ -88,13 +90,16 @@ def test_a_source_that_changes_is_not_served(source, tmp_path, monkeypatch):
         "shrinks": lambda: os.truncate(source, 100),
         "is written": lambda: source.open("r+b").write(b"x"),
         "is replaced": lambda: (tmp_path / "other").replace(source),
+        "is removed": source.unlink,
     }
-    copy_part = ram_store._copy_part
+    copy_chunk = file_copies._copy_chunk
     with ram_store.hold([0], 64 << 20) as store:
         for change in faults.values():
             source.write_bytes(bytes(SIZE))
             (tmp_path / "other").write_bytes(bytes(SIZE))
-            monkeypatch.setattr(ram_store, "_copy_part", lambda *a, change=change: (change(), copy_part(*a))[1])
+            monkeypatch.setattr(
+                file_copies, "_copy_chunk", lambda *a, change=change: (change(), copy_chunk(*a))[1]
+            )
             with pytest.raises(BadInput, match=r"an index.bwt: it changed while it was copied"):
                 store.copy([source])
             assert list(store.folder.iterdir()) == []
@@ -107,12 +112,12 @@ def test_what_cannot_be_copied(source, tmp_path):
     other.parent.mkdir()
     other.touch()
     for files, reason in (
-        ([tmp_path / "none"], "none: cannot be staged: No such file or directory"),
+        ([tmp_path / "none"], "none: cannot be copied: No such file or directory"),
         ([pipe], "pipe: not a regular file"),
         ([source, other], "has the same name"),
     ):
         with pytest.raises(BadInput, match=re.escape(reason)):
-            ram_store.plan_of(files)
+            file_copies.sources_of(files)
 
 
 def test_what_does_not_fit_is_refused_with_the_arithmetic():
@@ -122,12 +127,12 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic():
     ):
         pass
     with (
-        pytest.raises(CannotHere, match=r"in equal parts on NUMA nodes 0"),
+        pytest.raises(CannotHere, match=r"in equal parts on NUMA node 0"),
         ram_store.hold([0], 1 << 50, even=True),
     ):
         pass
     with (
-        pytest.raises(CannotHere, match="NUMA node 900 has no memory or does not exist"),
+        pytest.raises(CannotHere, match="NUMA node 900 does not exist, has no memory"),
         ram_store.hold([900], 1),
     ):
         pass

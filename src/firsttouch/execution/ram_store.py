@@ -17,21 +17,19 @@ import math
 import mmap
 import os
 import re
-import stat
 import subprocess
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.execution.file_copies import Identity, Source, copy_all, name_of, sources_of
 from firsttouch.execution.process_runner import defer_signals
 from firsttouch.host.available_memory import available_bytes, available_on
 from firsttouch.host.cpusets import format_list, parse_list, status_list
+from firsttouch.records import atomic_files
 from firsttouch.tools import require
 from firsttouch.units import format_bytes
 
@@ -48,19 +46,17 @@ exec >/dev/null 2>&1
 read -r seconds && exec sleep "$seconds\""""
 #: A store covers the first of these folders that exists, in the holder's namespace only.
 _BASES = (Path("/dev/shm"), Path("/mnt"), Path("/media"), Path("/srv"))  # noqa: S108 - not the host's own
+#: Names the store's folder in the environment of its holder, by which it is found when it is kept.
+VARIABLE = "RAM_STORE"
+_GONE = "the process that holds the RAM store was killed, and its copies are gone"
 #: A mapping is checked in parts of this size (bytes), a multiple of any huge page's.
 _PART = 1 << 30
-#: Files are copied in blocks of this size (bytes), and dealt to the threads in chunks.
-_BLOCK, _CHUNK = 1 << 20, 64 << 20
-_MOST_THREADS = 8
 #: This part of a NUMA node's memory, and of what a cgroup has left, stays free: where the policy binds, the kernel
 #: kills programs when a NUMA node is full.
 _MARGIN = 0.03
 #: More than this part of the pages elsewhere, or off the even share, is misplaced.
 _TOLERANCE = 0.01
-_PAGE = 4096
-#: The kernel may date two changes within one timer tick alike (seconds).
-_TICK = 0.02
+PAGE = 4096
 
 
 class Space(NamedTuple):
@@ -87,21 +83,6 @@ class Residence:
     reason: str = ""
 
 
-class Identity(NamedTuple):
-    """What tells one content of a file from another."""
-
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-
-
-def identity(status: os.stat_result) -> Identity:
-    """Return the identity of a file of that *status*."""
-    return Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-
 class RamStore:
     """One space of a holder: :attr:`folder` is its path for this process and for others outside of the namespace.
 
@@ -114,6 +95,7 @@ class RamStore:
         self.inside = inside
         self.pid = holder.pid
         self.folder = Path(f"/proc/{holder.pid}/root{inside}")
+        self.is_kept = False
         self._holder = holder
 
     def alive(self) -> bool:
@@ -146,22 +128,37 @@ class RamStore:
         killed. After an error, none of the copies is left.
         """
         files = list(files)
-        plan = plan_of(files)
-        try:
-            _copy_all(plan, self.folder, threads, on_progress)
-        except BaseException as error:
-            for name in {source.name.parts[0] for source in plan}:
-                _remove(self.folder / name)
-            if isinstance(error, OSError):
-                raise self._explained(error, plan) from error
-            raise
-        return [self.folder / _name(file) for file in files]
+        self.copy_sources(sources_of(files), threads=threads, on_progress=on_progress)
+        return [self.folder / name_of(file) for file in files]
 
-    def _explained(self, error: OSError, plan: Sequence[Source]) -> Exception:
+    def copy_sources(
+        self,
+        sources: Sequence[Source],
+        *,
+        threads: int | None = None,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> list[Identity]:
+        """Copy *sources* as :meth:`copy` does, and return the identity of what was copied of each."""
+        names = {source.name.parts[0] for source in sources}
+        if there := [name for name in sorted(names) if (self.folder / name).exists()]:
+            raise BadInput("the RAM store has a file of this name already", file=there[0])
+        try:
+            identities = copy_all(sources, self.folder, threads=threads, on_progress=on_progress)
+            if not self.alive():
+                raise RunFailed(_GONE)
+        except BaseException as error:
+            for name in names:
+                atomic_files.remove(self.folder / name)
+            if isinstance(error, OSError):
+                raise self._explained(error, sources) from error
+            raise
+        return identities
+
+    def _explained(self, error: OSError, sources: Sequence[Source]) -> Exception:
         if not self.alive():
-            return RunFailed("the process that holds the RAM store was killed, and its copies are gone")
+            return RunFailed(_GONE)
         if error.errno == errno.ENOSPC:
-            total = sum(source.bytes for source in plan)
+            total = sum(source.bytes for source in sources)
             limit = format_bytes(self.space.size_bytes)
             return CannotHere(f"{format_bytes(total)} do not fit into the RAM store, which is limited to {limit}")
         return error
@@ -171,28 +168,26 @@ class RamStore:
 
         Their pages are mapped, and numa_maps and smaps of the mapping are read.
         """
-        inside = self.folder.iterdir() if files is None else files
-        pages, huge, expected = Counter[int](), 0, 0
-        for file in inside:
-            for each in sorted(file.rglob("*")) if file.is_dir() else [file]:
-                if each.is_file() and not each.is_symlink():
-                    counted, mapped = _resident(each)
-                    pages.update(counted)
-                    huge += mapped
-                    expected += -(-each.stat().st_size // _PAGE)
-        residence = Residence(dict(sorted(pages.items())), huge)
-        return Residence(residence.pages, huge, _misplaced(self.space, residence.pages, expected))
+        if not self.alive():
+            raise RunFailed(_GONE)
+        return residence(self.space, self.folder.iterdir() if files is None else files)
 
-    def keep(self, seconds: int) -> None:
-        """Let the holder stay for so many seconds when this process ends."""
-        if self._holder.stdin is None:
-            raise RunFailed("this RAM store is kept already")
+    def link(self, sources: Iterable[Source]) -> None:
+        """Create symbolic links to *sources* in place of copies."""
+        for source in sources:
+            place = self.folder / source.name
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            place.symlink_to(source.file.absolute())
+
+    def keep(self, seconds: float) -> None:
+        """Let the holder stay for so many *seconds* (perhaps infinite) when the block of :func:`hold` ends."""
+        assert self._holder.stdin is not None  # noqa: S101 - it was opened as a pipe
         try:
-            self._holder.stdin.write(f"{seconds}\n".encode())
-            self._holder.stdin.close()
+            self._holder.stdin.write(f"{seconds:.0f}\n".encode())
+            self._holder.stdin.flush()
         except BrokenPipeError as error:
-            raise RunFailed("the process that holds the RAM store was killed, and its copies are gone") from error
-        self._holder.stdin = None
+            raise RunFailed(_GONE) from error
+        self.is_kept = True
 
 
 # ----------------------------------------------------------------------
@@ -235,14 +230,15 @@ def hold_all(spaces: Sequence[Space], *, private_shm: bool = False) -> Iterator[
         words += [str(base), "size=1M,mode=700"]
     for folder, space in zip(mounts, spaces, strict=True):
         words += [str(folder), _options(space)]
-    holder = None
+    holder, stores = None, list[RamStore]()
     try:
         with defer_signals():
             holder = _start(words)
-        yield [RamStore(holder, space, folder) for space, folder in zip(spaces, inside, strict=True)]
+        stores = [RamStore(holder, space, folder) for space, folder in zip(spaces, inside, strict=True)]
+        yield stores
     finally:
         if holder is not None:
-            _end(holder)
+            _end(holder, kill=not any(store.is_kept for store in stores))
 
 
 def _base(*, private_shm: bool) -> Path:
@@ -255,7 +251,7 @@ def _base(*, private_shm: bool) -> Path:
 
 def _options(space: Space) -> str:
     """Return the mount options of a space. mpol comes last: its list has commas."""
-    words = [f"size={-(-space.size_bytes // _PAGE) * _PAGE}", "nr_inodes=0", "mode=700"]
+    words = [f"size={-(-space.size_bytes // PAGE) * PAGE}", "nr_inodes=0", "mode=700"]
     if space.huge and has_huge_pages():
         # Files are enlarged before they are filled, so all but the last part of each is on huge pages.
         words.append("huge=within_size")
@@ -290,7 +286,7 @@ def _start(words: Sequence[str]) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
-            env={**os.environ, "LC_ALL": "C"},
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", **_environment(words[0])},
             start_new_session=True,  # a terminal's signals do not reach it
         )
         try:
@@ -307,14 +303,37 @@ def _start(words: Sequence[str]) -> subprocess.Popen[bytes]:
     raise CannotHere(_lacking(messages))
 
 
-def _end(holder: subprocess.Popen[bytes]) -> None:
-    """Stop a holder and wait until its memory is free."""
-    holder.kill()
-    holder.wait()
+def _end(holder: subprocess.Popen[bytes], *, kill: bool = True) -> None:
+    """Close the pipes of a holder; kill it, and wait until its memory is free, unless it is kept."""
+    if kill:
+        holder.kill()
+        holder.wait()
+    else:
+        holder.returncode = 0  # nobody waits for it: it becomes a child of init
     for stream in (holder.stdin, holder.stdout, holder.stderr):
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
+
+
+def _environment(inside: Path | str) -> dict[str, str]:
+    """Return what the environment of a holder says of it; FIRSTTOUCH_HOME divides all data of a user."""
+    return {VARIABLE: str(inside), "FIRSTTOUCH_HOME": os.environ.get("FIRSTTOUCH_HOME", "")}
+
+
+def holders() -> Iterator[tuple[int, Path]]:
+    """Yield the process and the folder of each holder of this user that this process may see."""
+    for process in Path("/proc").iterdir():
+        try:
+            if not process.name.isdecimal() or process.stat().st_uid != os.geteuid():
+                continue
+            words = os.fsdecode((process / "environ").read_bytes()).split("\0")
+        except OSError:  # it has ended, or is another user's
+            continue
+        values = dict(word.split("=", 1) for word in words if "=" in word)
+        inside = values.get(VARIABLE, "")
+        if inside and _environment(inside).items() <= values.items():
+            yield int(process.name), Path(f"{process}/root{inside}")
 
 
 #: A file, the value with which it forbids user namespaces, and what the admin can do.
@@ -359,12 +378,11 @@ def shortage(spaces: Iterable[Space]) -> str:
         if space.even and share > (least := min(left.values())):
             smallest = min(left, key=left.__getitem__)
             return (
-                f"{format_bytes(size)} in equal parts on NUMA nodes {nodes} are {format_bytes(share)} on each: "
+                f"{format_bytes(size)} in equal parts on NUMA node {nodes} are {format_bytes(share)} on each: "
                 f"{smallest} has {format_bytes(max(0, least))} left"
             )
         if size > (total := max(0, sum(left.values()))):
-            which = f"NUMA nodes {nodes} have" if len(left) > 1 else f"NUMA node {nodes} has"
-            return f"{format_bytes(size)} are needed, and {which} {format_bytes(total)} left"
+            return f"{format_bytes(size)} are needed, and NUMA node {nodes} has {format_bytes(total)} left"
         for node in left:
             need[node] += share
     size = sum(space.size_bytes for space in spaces)
@@ -374,203 +392,55 @@ def shortage(spaces: Iterable[Space]) -> str:
     return ""
 
 
+def needed_bytes(sources: Iterable[Source]) -> int:
+    """Return the size of a store for copies of *sources*: whole pages, and a page for each in records of them."""
+    return sum(-(-source.bytes // PAGE) * PAGE + PAGE for source in sources) + (64 << 10)
+
+
 def room(node: int) -> int:
     """Return the bytes that a store may take on a NUMA node: what is left, without a margin."""
     left, total = available_on(node)
     return max(0, int(left - _MARGIN * total))
 
 
+def usable_nodes() -> tuple[int, ...]:
+    """Return the NUMA nodes with memory that this process may use."""
+    if not _numa():
+        return (0,)
+    memory = parse_list(Path("/sys/devices/system/node/has_memory").read_text(encoding="ascii"))
+    status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
+    return tuple(sorted(memory & status_list(status, "Mems_allowed_list")))
+
+
 def _forbidden(numa_nodes: Sequence[int]) -> str:
     """Return which of *numa_nodes* this process may not use, or ""."""
+    usable = usable_nodes()
     if not numa_nodes:
         return "no NUMA node was named"
-    if not _numa():
-        return "" if tuple(numa_nodes) == (0,) else "this kernel has no NUMA support, so there is node 0 only"
-    nodes = Path("/sys/devices/system/node")
-    memory = parse_list((nodes / "has_memory").read_text(encoding="ascii"))
-    if strangers := set(numa_nodes) - memory:
-        return f"NUMA node {format_list(strangers)} has no memory or does not exist: use {format_list(memory)}"
-    status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
-    allowed = status_list(status, "Mems_allowed_list")
-    if outside := set(numa_nodes) - allowed:
-        return f"NUMA node {format_list(outside)} is outside of this process's cpuset, {format_list(allowed)}"
+    if outside := set(numa_nodes) - set(usable):
+        return (
+            f"NUMA node {format_list(outside)} does not exist, has no memory, or is outside of the cpuset: "
+            f"use {format_list(usable)}"
+        )
     return ""
 
 
 # ----------------------------------------------------------------------
-# Copies
-
-
-class Source(NamedTuple):
-    """A file that is copied: its path, its name in the store, and its size."""
-
-    file: Path
-    name: Path
-    bytes: int
-
-
-def plan_of(files: Iterable[Path]) -> list[Source]:
-    """Return what the copies of *files* consist of; a folder stands for all files below it.
-
-    Raises BadInput for a file that is missing, unreadable or not a regular one, and for two of one name.
-    """
-    plan: list[Source] = []
-    names: dict[str, Path] = {}
-    for file in files:
-        name = _name(file)
-        if name in names:
-            reason = f"{names[name]} has the same name: stage one of them by a link of another name"
-            raise BadInput(reason, file=file)
-        names[name] = file
-        try:
-            plan += [_source(each, Path(name, each.relative_to(file))) for each in _files_of(file)]
-        except OSError as error:
-            raise BadInput(f"cannot be staged: {error.strerror}", file=error.filename or file) from error
-    return plan
-
-
-def _name(file: Path) -> str:
-    return file.name if file.name not in {"", ".."} else file.resolve().name
-
-
-def _files_of(file: Path) -> list[Path]:
-    if not file.is_dir():
-        return [file]
-
-    def failed(error: OSError) -> None:
-        raise error
-
-    walk = os.walk(file, onerror=failed)
-    return [Path(folder, name) for folder, _, names in walk for name in sorted(names)]
-
-
-def _source(file: Path, name: Path) -> Source:
-    status = file.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise BadInput("not a regular file: only files and folders can be copied", file=file)
-    with file.open("rb"):  # it can be read
-        return Source(file, name, status.st_size)
-
-
-def needed_bytes(plan: Iterable[Source]) -> int:
-    """Return the size of a store for copies of *plan*, in whole pages."""
-    return sum(-(-source.bytes // _PAGE) * _PAGE + _PAGE for source in plan) + (64 << 10)
-
-
-@dataclass
-class _Copy:
-    """A copy that is being made."""
-
-    source: Source
-    reading: int
-    writing: int
-    before: os.stat_result
-
-
-def _copy_all(
-    plan: Sequence[Source], folder: Path, threads: int | None, on_progress: Callable[[int], None]
-) -> None:
-    threads = threads or min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-    done, stop = 0, threading.Event()
-    with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="copy"))
-        stack.callback(stop.set)
-        for source in plan:
-            with _opened(source, folder) as copy:
-                offsets = range(0, source.bytes, _CHUNK)
-                cached = [_is_cached(copy.reading, min(o + _CHUNK // 2, source.bytes - 1)) for o in offsets]
-                parts = [
-                    pool.submit(_copy_part, copy, offset, keep, stop)
-                    for offset, keep in zip(offsets, cached, strict=True)
-                ]
-                try:
-                    for part in parts:
-                        done += part.result()
-                        on_progress(done)
-                except BaseException:
-                    stop.set()
-                    for part in parts:
-                        part.cancel()
-                    # The descriptors stay open until no thread uses them.
-                    for part in parts:
-                        if not part.cancelled():
-                            part.exception()
-                    raise
-
-
-@contextlib.contextmanager
-def _opened(source: Source, folder: Path) -> Iterator[_Copy]:
-    """Open source and copy; at the end the source must be unchanged."""
-    target = folder / source.name
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with contextlib.ExitStack() as stack:
-        reading = os.open(source.file, os.O_RDONLY | os.O_CLOEXEC)
-        stack.callback(os.close, reading)
-        before = _settled(reading)
-        if before.st_size != source.bytes:
-            raise _changed(source)
-        writing = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
-        stack.callback(os.close, writing)
-        os.ftruncate(writing, source.bytes)
-        yield _Copy(source, reading, writing, before)
-        after = {identity(os.fstat(reading)), identity(source.file.stat())}
-        if after != {identity(before)}:
-            raise _changed(source)
-        os.utime(writing, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-def _settled(handle: int) -> os.stat_result:
-    """Return the status of an open file, once a change after it would have another time."""
-    while True:
-        status = os.fstat(handle)
-        age = time.time() - max(status.st_mtime, status.st_ctime)
-        if not 0 <= age < _TICK:
-            return status
-        time.sleep(_TICK - age)
-
-
-def _changed(source: Source) -> BadInput:
-    return BadInput("it changed while it was copied: repeat when nothing writes to it", file=source.file)
-
-
-def _is_cached(handle: int, offset: int) -> bool:
-    """Return whether the page at *offset* is in the page cache; False if the file system does not say."""
-    try:
-        return os.preadv(handle, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
-    except OSError:
-        return False
-
-
-def _copy_part(copy: _Copy, begin: int, keep: bool, stop: threading.Event) -> int:
-    """Copy a chunk and return its size; what was not cached before is not cached afterwards, unless *keep*."""
-    block = memoryview(bytearray(_BLOCK))
-    offset, end = begin, min(begin + _CHUNK, copy.source.bytes)
-    while offset < end and not stop.is_set():
-        size = os.preadv(copy.reading, [block[: end - offset]], offset)
-        if not size:
-            raise _changed(copy.source)
-        rest = block[:size]
-        while rest:
-            written = os.pwrite(copy.writing, rest, offset)
-            rest, offset = rest[written:], offset + written
-    if not keep:
-        with contextlib.suppress(OSError):
-            os.posix_fadvise(copy.reading, begin, end - begin, os.POSIX_FADV_DONTNEED)
-    return offset - begin
-
-
-def _remove(path: Path) -> None:
-    import shutil  # noqa: PLC0415
-
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
-
-
-# ----------------------------------------------------------------------
 # Where the pages lie
+
+
+def residence(space: Space, files: Iterable[Path]) -> Residence:
+    """Return where every page of *files* (and of those in folders) lies, and whether that is as *space* asks."""
+    pages, huge, expected = Counter[int](), 0, 0
+    for file in files:
+        for each in sorted(file.rglob("*")) if file.is_dir() else [file]:
+            if each.is_file() and not each.is_symlink():
+                counted, mapped = _resident(each)
+                pages.update(counted)
+                huge += mapped
+                expected += -(-each.stat().st_size // PAGE)
+    ordered = dict(sorted(pages.items()))
+    return Residence(ordered, huge, _misplaced(space, ordered, expected))
 
 
 def _resident(file: Path) -> tuple[Counter[int], int]:

@@ -36,7 +36,7 @@ def scratch(place: Path) -> Iterator[Path]:
     try:
         yield partial
     finally:
-        _remove(partial)
+        remove(partial)
 
 
 @contextmanager
@@ -235,7 +235,7 @@ def clear(folder: Path, *, all_hosts: bool = False) -> None:
     Call it only while none of these hosts writes to *folder*.
     """
     for left in folder.glob(f"{glob.escape(PREFIX if all_hosts else _host_prefix())}*"):
-        _remove(left)
+        remove(left)
 
 
 def _host_prefix() -> str:
@@ -243,7 +243,8 @@ def _host_prefix() -> str:
     return f"{PREFIX}{os.uname().nodename}+"
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all in it, if it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
