@@ -32,6 +32,7 @@ TASKS = {
         "run": "run one placement scenario for real",
         "align": "run your own aligner command under a placement, in any pipeline",
         "exec": "run any program, unmodified, under a verified placement",
+        "stage": "copy files into the memory of chosen NUMA nodes, for a command or for later",
         "plan": "list the placement scenarios of a host",
         "topology": "show NUMA nodes, PUs, memory and distances",
     },

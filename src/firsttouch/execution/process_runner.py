@@ -473,13 +473,13 @@ _SI_KERNEL = 0x80
 
 def run_in_foreground(
     argv: Sequence[str],
-    placement: Placement,
+    placement: Placement | None,
     *,
     threads: int = 1,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
 ) -> Outcome:
-    """Run *argv* under *placement* and return its outcome, whatever its exit status is.
+    """Run *argv* under *placement* (None: not bound) and return its outcome, whatever its exit status is.
 
     The program stays in this process's group and gets its standard streams, open descriptors, folder and
     environment, to which *env* is added. It gets the signals that this process gets. Call it in the main thread,

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staged files: copies in memory that stay for later commands of this user, until they are dropped.
+
+A kept RAM store describes itself: the record of its files lies in the store, and its holder is found in /proc.
+There is no state on any disk, so nothing is listed or served that has gone. A copy is served only while its source
+is what it was when it was copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from firsttouch.errors import BadInput, RunFailed, none_such
+from firsttouch.execution import ram_store
+from firsttouch.execution.file_copies import Identity, Source, identity_of, sources_of
+from firsttouch.execution.ram_store import RamStore, Residence, Space
+from firsttouch.records.file_lock import lock_folder
+
+#: Seconds until the kernel has ended a process that was killed.
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The files of one kept store. *copies* maps names in *folder* to the source and what was copied of it.
+
+    *links* maps the names of files that did not fit to the files on disk. Times are seconds since the epoch;
+    *until* is None without an end.
+    """
+
+    pid: int
+    folder: Path
+    space: Space
+    created: float
+    until: float | None
+    copies: Mapping[str, tuple[Path, Identity]]
+    links: Mapping[str, Path]
+
+    @property
+    def id(self) -> str:
+        """The name by which it is dropped."""
+        return self.folder.name.removeprefix("firsttouch-")
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all copies."""
+        return sum(identity.size for _, identity in self.copies.values())
+
+    def stale(self) -> list[Path]:
+        """Return the sources that are no longer what was copied."""
+        return [
+            source
+            for name, (source, identity) in self.copies.items()
+            if not self._is_fresh(name, source, identity)
+        ]
+
+    def has(self, source: Source) -> bool:
+        """Return whether the store has a fresh copy of *source* under its name."""
+        copied = self.copies.get(str(source.name))
+        return copied is not None and self._is_fresh(str(source.name), source.file, copied[1])
+
+    def _is_fresh(self, name: str, source: Path, identity: Identity) -> bool:
+        try:
+            copy = (self.folder / name).stat()
+            now = identity_of(source.stat())
+        except OSError:
+            return False
+        return now == identity and (copy.st_size, copy.st_mtime_ns) == (identity.size, identity.mtime_ns)
+
+    def residence(self) -> Residence:
+        """Return where the pages of the copies lie now."""
+        return ram_store.residence(self.space, [self.folder / name for name in self.copies])
+
+
+def publish(
+    store: RamStore,
+    sources: Sequence[Source],
+    identities: Sequence[Identity],
+    links: Iterable[Source],
+    seconds: float,
+) -> Staged:
+    """Keep *store*, with copies of *sources*, for so many *seconds* (perhaps infinite), and let others find it."""
+    now = time.time()
+    staged = Staged(
+        store.pid,
+        store.folder,
+        store.space,
+        now,
+        None if seconds == float("inf") else now + seconds,
+        {str(s.name): (s.file.absolute(), i) for s, i in zip(sources, identities, strict=True)},
+        {str(s.name): s.file.absolute() for s in links},
+    )
+    document = {
+        "space": staged.space,
+        "created": staged.created,
+        "until": staged.until,
+        "copies": {name: [os.fspath(file), identity] for name, (file, identity) in staged.copies.items()},
+        "links": {name: os.fspath(file) for name, file in staged.links.items()},
+    }
+    record = _record(store.folder)
+    partial = record.with_suffix(".partial")
+    partial.write_text(json.dumps(document), encoding="utf-8")
+    partial.replace(record)
+    store.keep(seconds)
+    return staged
+
+
+def _record(folder: Path) -> Path:
+    return folder.parent / f"{folder.name}.json"
+
+
+def all_staged() -> list[Staged]:
+    """Return what this user has staged on this host, the oldest first."""
+    staged = []
+    for pid, folder in ram_store.holders():
+        # A store without a record is that of a command that runs.
+        with contextlib.suppress(OSError):
+            staged.append(_read(pid, folder))
+    return sorted(staged, key=lambda each: each.created)
+
+
+def _read(pid: int, folder: Path) -> Staged:
+    document: dict[str, Any] = json.loads(_record(folder).read_text(encoding="utf-8"))
+    numa_nodes, *limits = document["space"]
+    copies = {name: (Path(file), Identity(*identity)) for name, (file, identity) in document["copies"].items()}
+    links = {name: Path(file) for name, file in document["links"].items()}
+    space = Space(tuple(numa_nodes), *limits)
+    return Staged(pid, folder, space, document["created"], document["until"], copies, links)
+
+
+def staged(files: Iterable[Path], numa_nodes: Iterable[int]) -> Path | None:
+    """Return a folder with fresh copies of all *files* on exactly *numa_nodes*, staged by this user, or None.
+
+    Use it within :func:`in_use`. Raises BadInput if a file cannot be read.
+    """
+    sources, nodes = sources_of(files), tuple(sorted(set(numa_nodes)))
+    for each in all_staged():
+        if each.space.numa_nodes == nodes and all(each.has(source) for source in sources):
+            return each.folder
+    return None
+
+
+@contextlib.contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Keep others from dropping the staged copies in *folder*; raises RunFailed if they have gone."""
+    handle = lock_folder(folder, shared=True)
+    if handle is None:
+        raise RunFailed(f"{folder}: the staged copies have been dropped: repeat the command")
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def chosen(ids: Sequence[str]) -> list[Staged]:
+    """Return what is staged with these *ids*, or all without any; raises BadInput for an unknown one."""
+    there = all_staged()
+    by_id = {each.id: each for each in there}
+    for name in ids:
+        if name not in by_id:
+            raise BadInput(none_such("staged files", name, by_id))
+    return [by_id[name] for name in dict.fromkeys(ids)] if ids else there
+
+
+def drop(each: Staged) -> None:
+    """End the holder of staged files, and wait until that is done; raises RunFailed while a command uses them."""
+    handle = lock_folder(each.folder)
+    if handle is None:
+        if not each.folder.exists():
+            return
+        raise RunFailed(f"{each.id}: a command uses these copies: drop them when it has ended")
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each.pid, signal.SIGKILL)
+    finally:
+        os.close(handle)
+    deadline = time.monotonic() + _PATIENCE
+    while each.folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
