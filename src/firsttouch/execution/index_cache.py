@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of the page cache before a timed run: how much of an index it holds, and on which NUMA nodes.
+
+Instances read or map an index through the page cache. The first reader decides where its pages lie, so without a
+stated state the first run of a series is cold, and all later ones depend on where the first one ran.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from firsttouch.errors import CannotHere, RunFailed
+from firsttouch.execution.placement_check import FEW_PAGES, HUGE_PAGE
+from firsttouch.execution.process_runner import child
+from firsttouch.execution.progress import live
+from firsttouch.host import page_cache
+from firsttouch.host.cpusets import format_list
+from firsttouch.host.page_cache import UNIT, Cached
+from firsttouch.host.topology import Topology
+from firsttouch.scenarios.memory_fit import bank_bytes
+from firsttouch.scenarios.placement import Placement
+from firsttouch.scenarios.policies import policy
+from firsttouch.tools import require
+from firsttouch.units import format_bytes
+
+AS_IS, COLD, LOCAL, INTERLEAVE = "as-is", "cold", "local", "interleave"
+#: The states that can be asked for, with their meaning.
+STATES = {
+    AS_IS: "as earlier programs left it",
+    COLD: "not cached",
+    LOCAL: "cached on the first NUMA node of the first instance",
+    INTERLEAVE: "cached evenly on the NUMA nodes of the scenario",
+}
+#: The part of an index that may be cached or not, or lie elsewhere, against its state.
+TOLERANCE = 0.01
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The page cache before a run: the *state* that was asked for, what was *cached*, and why it did not hold."""
+
+    state: str
+    cached: Cached
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form: ``index_cache`` in a record's ``placement_found``."""
+        return {"state": self.state, **self.cached.to_dict()}
+
+
+def banks_of(state: str, placements: Sequence[Placement]) -> tuple[int, ...]:
+    """Return the NUMA nodes on which *state* has the index of the instances with these *placements*."""
+    if state == LOCAL:
+        return placements[0].numa_nodes[:1]
+    return tuple(sorted({n for p in placements for n in p.numa_nodes})) if state == INTERLEAVE else ()
+
+
+def check(files: Sequence[Path], state: str, placements: Sequence[Placement], host: Topology) -> None:
+    """Raise CannotHere if this user or *host* cannot have the page cache of *files* in *state*."""
+    size = sum(file.stat().st_size for file in files)
+    banks = banks_of(state, placements)
+    if banks and size > (room := sum(bank_bytes(host, n) for n in banks)):
+        raise CannotHere(
+            f"index cache {state}: the index has {format_bytes(size)}, NUMA nodes {format_list(banks)} have "
+            f"{format_bytes(room)}"
+        )
+    if state == COLD and not page_cache.known(files):
+        raise CannotHere(
+            f"index cache {state}: Linux shows only those who own {files[0]} or may write it whether it is "
+            f"cached: use {INTERLEAVE} or {LOCAL}, or a copy of the index"
+        )
+
+
+def restore(files: Sequence[Path], state: str, placements: Sequence[Placement]) -> Restored:
+    """Put the page cache of *files* into *state* (see :data:`STATES`), and return what the kernel then shows.
+
+    Raises CannotHere if the file system does not allow it, and RunFailed if the files cannot be read.
+    """
+    if state == AS_IS:
+        return Restored(state, page_cache.look(files))
+    live(f"index cache: {state}")
+    try:
+        return _emptied(files) if state == COLD else _spread(files, state, banks_of(state, placements))
+    finally:
+        live("")
+
+
+def _emptied(files: Sequence[Path]) -> Restored:
+    page_cache.drop(files)
+    cached = page_cache.look(files)
+    stays = cached.size if cached.cached is None else cached.cached
+    wrong = f"{format_bytes(stays)} of {format_bytes(cached.size)} stay in the page cache"
+    reason = f"index cache {COLD}: {wrong}: {_why(files, COLD)}" if stays > TOLERANCE * cached.size else ""
+    return Restored(COLD, cached, reason)
+
+
+def _spread(files: Sequence[Path], state: str, banks: Sequence[int]) -> Restored:
+    known = page_cache.known(files)
+    cached = page_cache.look(files)
+    if known and not wrong(cached, banks):
+        return Restored(state, cached)
+    reason = ""
+    for attempt in range(2):
+        # Reading does not move cached pages. Where their places are unknown, they may be right already.
+        if known or attempt:
+            page_cache.drop(files)
+        read(files, banks)
+        cached = page_cache.look(files, fill=not known)
+        if not (reason := wrong(cached, banks)):
+            return Restored(state, cached)
+    if cached.cached is not None and cached.cached < TOLERANCE * cached.size:
+        raise CannotHere(
+            f"index cache {state}: the file system of {files[0]} does not use the page cache: use {AS_IS}"
+        )
+    return Restored(state, cached, f"index cache {state}: {reason}: {_why(files, state)}")
+
+
+def read(files: Sequence[Path], banks: Sequence[int]) -> None:
+    """Read *files* to their ends, so that what was not cached lies on *banks*; evenly if there are several.
+
+    Raises RunFailed if a file cannot be read, and Missing without numactl.
+    """
+    require("numactl", "cat")
+    rule = "membind" if len(banks) == 1 else "interleave"
+    argv = ["numactl", f"--{rule}={format_list(banks)}", "--", "cat", "--", *map(str, files)]
+    with child(argv, stderr=subprocess.PIPE) as process:
+        _, errors = process.communicate()
+    if process.returncode:
+        lines = errors.decode(errors="replace").strip().splitlines() or ["it printed nothing"]
+        raise RunFailed(f"the index cannot be read: {lines[-1]}")
+
+
+def wrong(cached: Cached, banks: Sequence[int]) -> str:
+    """Return why *cached* is not all of the files, evenly on *banks*; an empty string if it is."""
+    if cached.cached is None or cached.pages is None:
+        return cached.unknown
+    if cached.cached < (1 - TOLERANCE) * cached.size:
+        return f"{format_bytes(cached.cached)} of {format_bytes(cached.size)} are cached"
+    outside = _outside(cached.pages, banks)
+    if outside * UNIT > TOLERANCE * cached.size:
+        return f"{format_bytes(outside * UNIT)} lie outside of NUMA nodes {format_list(banks)}"
+    shares = [cached.pages.get(bank, 0) for bank in banks]
+    mean = sum(shares) / len(shares)
+    slack = policy("interleave").tolerance * mean + HUGE_PAGE
+    if mean >= FEW_PAGES and any(abs(share - mean) > slack for share in shares):
+        counts = ", ".join(f"{bank}: {share}" for bank, share in zip(banks, shares, strict=True))
+        return f"pages per NUMA node {counts}: uneven"
+    return ""
+
+
+def _outside(pages: Mapping[int, int], banks: Sequence[int]) -> int:
+    return sum(count for node, count in pages.items() if node not in banks)
+
+
+def _why(files: Sequence[Path], state: str) -> str:
+    """Return what may keep *files* from their *state*; raises CannotHere for files in memory."""
+    if in_memory := next((f for f in files if page_cache.file_system(f) in page_cache.IN_MEMORY), None):
+        raise CannotHere(
+            f"index cache {state}: {in_memory} is a file in memory ({page_cache.file_system(in_memory)}), whose "
+            f"pages stay where they were written: use {AS_IS}"
+        )
+    if users := page_cache.mapped_by(files):
+        return f"{', '.join(users[:3])} {'uses' if len(users) == 1 else 'use'} the index"
+    return "another program uses the index, or the memory does not suffice"

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page cache: what of real files is cached, dropped and read anew, and what Linux hides from other users."""
+
+import json
+import mmap
+import os
+import random
+import tempfile
+import traceback
+from pathlib import Path
+
+import pytest
+
+from firsttouch.errors import CannotHere, RunFailed
+from firsttouch.execution import index_cache
+from firsttouch.host import page_cache
+from firsttouch.host.page_cache import Cached
+from firsttouch.host.topology import load
+from firsttouch.scenarios.placement import plan
+
+pytestmark = pytest.mark.unit
+
+PAGE = mmap.PAGESIZE
+HOST = load()
+IN_MEMORY = page_cache.IN_MEMORY
+WHOLE = plan(HOST).scenario("1Inst_Original").placements
+
+
+@pytest.fixture
+def folder():
+    """Returns a folder on a disk, which every user may enter."""
+    place = next(
+        p for p in (tempfile.gettempdir(), Path.home()) if page_cache.file_system(Path(p)) not in IN_MEMORY
+    )
+    with tempfile.TemporaryDirectory(dir=place) as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def dropped(folder):
+    """Returns a function that writes a file of some bytes, and drops it from the page cache."""
+
+    def write(size, name="file"):
+        file = folder / name
+        file.write_bytes(bytes(range(251)) * (size // 251) + bytes(size % 251))
+        page_cache.drop([file])
+        return file
+
+    return write
+
+
+def read_pages(file, numbers):
+    """Read single pages of a file, without others ahead."""
+    with file.open("rb", buffering=0) as stream:
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        for number in numbers:
+            os.pread(stream.fileno(), 1, number * PAGE)
+
+
+def as_nobody(work):
+    """Return what *work* returns in a process of the user nobody."""
+    receive, send = os.pipe()
+    if not (child := os.fork()):
+        try:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            os.write(send, json.dumps(work()).encode())
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    os.close(send)
+    with os.fdopen(receive, "rb") as answer:
+        text = answer.read()
+    assert os.waitpid(child, 0)[1] == 0
+    return json.loads(text)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.mark.parametrize("size", [0, 1, PAGE, 7 * PAGE + 5])
+def test_a_dropped_file_is_cached_again_when_it_is_read(dropped, size):
+    file = dropped(size)
+    assert page_cache.look([file]) == Cached(size, 0, {})
+    file.read_bytes()
+    cached = page_cache.look([file])
+    assert (cached.size, cached.cached, cached.unknown) == (size, size, "")
+    assert sum(cached.pages.values()) == -(-size // PAGE) * PAGE // page_cache.UNIT
+
+
+def test_only_what_is_read_is_cached_and_looking_reads_nothing(dropped, monkeypatch):
+    monkeypatch.setattr(page_cache, "WINDOW", 64 * PAGE)  # a range ends at a window's end
+    file = dropped(300 * PAGE - 100)
+    numbers = set()
+    generator = random.Random(18)  # noqa: S311 - no secret
+    for count in (1, 30, 100):
+        read_pages(file, more := generator.sample(range(300), count))
+        numbers.update(more)
+        expected = len(numbers) * PAGE - (100 if 299 in numbers else 0)
+        for cached in (page_cache.look([file]), page_cache.look([file])):
+            assert cached.cached == expected
+            assert sum(cached.pages.values()) == len(numbers) * PAGE // page_cache.UNIT
+
+
+def test_files_are_added_up(dropped):
+    files = [dropped(3 * PAGE, "a"), dropped(5 * PAGE, "b")]
+    files[1].read_bytes()
+    cached = page_cache.look(files)
+    assert (cached.size, cached.cached) == (8 * PAGE, 5 * PAGE)
+    assert sum(cached.to_dict()["pages"].values()) == 5 * PAGE // page_cache.UNIT
+
+
+def test_filling_reads_what_is_not_cached(dropped):
+    file = dropped(9 * PAGE + 1)
+    assert page_cache.look([file], fill=True).cached == 9 * PAGE + 1
+    assert page_cache.look([file]).cached == 9 * PAGE + 1
+
+
+def test_dirty_pages_are_written_and_dropped(folder):
+    file = folder / "dirty"
+    file.write_bytes(b"x" * 20 * PAGE)
+    page_cache.drop([file])
+    assert page_cache.look([file]).cached == 0
+    assert file.read_bytes() == b"x" * 20 * PAGE
+
+
+def test_pages_that_a_process_maps_stay_and_it_is_named(dropped):
+    file = dropped(400 * PAGE)
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as mapping:
+        assert len(bytes(mapping)[::PAGE]) == 400
+        state = index_cache.restore([file], index_cache.COLD, WHOLE)
+        assert any(name.endswith(f"({os.getpid()})") for name in page_cache.mapped_by([file]))
+    assert state.cached.cached > 0
+    assert "index cache cold: " in state.reason
+    assert f"({os.getpid()}) uses the index" in state.reason
+    assert index_cache.restore([file], index_cache.COLD, WHOLE).reason == ""
+
+
+@pytest.mark.parametrize("state", [index_cache.LOCAL, index_cache.INTERLEAVE])
+@pytest.mark.parametrize("before", ["dropped", "partly", "whole"])
+def test_a_state_is_restored_whatever_was_before(dropped, state, before):
+    file = dropped(2000 * PAGE + 7)
+    read_pages(file, {"dropped": (), "partly": range(0, 2000, 3), "whole": range(2001)}[before])
+    restored = index_cache.restore([file], state, WHOLE)
+    assert (restored.state, restored.reason) == (state, "")
+    assert restored.cached.cached == 2000 * PAGE + 7
+    assert set(restored.cached.pages) <= set(index_cache.banks_of(state, WHOLE))
+
+
+def test_as_is_changes_nothing(dropped):
+    file = dropped(20 * PAGE)
+    read_pages(file, [3])
+    for _ in range(2):
+        assert index_cache.restore([file], index_cache.AS_IS, WHOLE).cached.cached == PAGE
+
+
+@pytest.mark.parametrize(
+    ("cached", "reason"),
+    [
+        (Cached(40_960_000, 40_960_000, {1: 5000, 3: 5000}), ""),
+        (Cached(40_960_000, 40_700_000, {1: 4970, 3: 4968}), ""),
+        (Cached(40_960_000, 30_000_000, {1: 3662, 3: 3663}), "28.6 MiB of 39.1 MiB are cached"),
+        (Cached(40_960_000, 40_960_000, {1: 4900, 2: 200, 3: 4900}), "800 KiB lie outside of NUMA nodes 1,3"),
+        (Cached(40_960_000, 40_960_000, {1: 7000, 3: 3000}), "pages per NUMA node 1: 7000, 3: 3000: uneven"),
+        # Too few pages to be even: a file is read ahead in pieces.
+        (Cached(409_600, 409_600, {3: 100}), ""),
+        (Cached(5, None, None, "it is hidden"), "it is hidden"),
+    ],
+)
+def test_what_is_wrong(cached, reason):
+    assert index_cache.wrong(cached, (1, 3)) == reason
+
+
+def test_an_index_that_is_larger_than_the_bank_is_refused(folder):
+    with (folder / "huge").open("wb") as file:
+        file.truncate(1 << 43)  # without any block
+    with pytest.raises(CannotHere, match=r"index cache local: the index has 8 TiB, NUMA nodes 0 have"):
+        index_cache.check([folder / "huge"], index_cache.LOCAL, WHOLE, HOST)
+
+
+def test_files_in_memory_cannot_be_dropped():
+    memory = Path("/dev/shm")  # noqa: S108 - the file below has a name that is not in use
+    if page_cache.file_system(memory) not in IN_MEMORY:
+        pytest.skip(f"{memory} is not in memory")
+    with tempfile.NamedTemporaryFile(dir=memory) as file:
+        file.write(b"x" * 10 * PAGE)
+        file.flush()
+        with pytest.raises(CannotHere, match=r"file in memory \(tmpfs\), .*: use as-is"):
+            index_cache.restore([Path(file.name)], index_cache.COLD, WHOLE)
+
+
+def test_a_file_that_is_not_there_is_one_line(folder):
+    with pytest.raises(RunFailed, match=r"none: No such file or directory"):
+        page_cache.look([folder / "none"])
+    with pytest.raises(RunFailed, match=r"the index cannot be read: .*none"):
+        index_cache.read([folder / "none"], [WHOLE[0].numa_nodes[0]])
+
+
+@needs_root
+def test_the_state_of_others_files_is_unknown_and_not_wrong(dropped):
+    file = dropped(50 * PAGE)
+    hidden = as_nobody(lambda: [page_cache.look([file]).to_dict(), page_cache.known([file])])
+    assert hidden[0] | {"unknown": ""} == {"size": 50 * PAGE, "cached": None, "pages": None, "unknown": ""}
+    assert hidden[0]["unknown"].startswith(f"{file}: Linux shows only those who own a file or may write it")
+    assert hidden[1] is False
+    assert page_cache.known([file])
+    file.chmod(0o666)
+    assert as_nobody(lambda: page_cache.look([file]).cached) == 0
+
+
+@needs_root
+def test_others_can_have_the_index_read_anew_but_not_cold(dropped):
+    file = dropped(2000 * PAGE)
+    read_pages(file, range(0, 2000, 2))
+
+    def restored():
+        with pytest.raises(CannotHere, match=r"cold: Linux shows only those who own .* use interleave or local"):
+            index_cache.check([file], index_cache.COLD, WHOLE, HOST)
+        return index_cache.restore([file], index_cache.INTERLEAVE, WHOLE).to_dict()
+
+    assert as_nobody(restored) == index_cache.restore([file], index_cache.INTERLEAVE, WHOLE).to_dict()
