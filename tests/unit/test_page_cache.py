@@ -16,7 +16,12 @@ from firsttouch.execution import index_cache
 from firsttouch.host import page_cache
 from firsttouch.host.page_cache import Cached
 from firsttouch.host.topology import load
+from firsttouch.judge import samples_table
+from firsttouch.records.schema import Record
+from firsttouch.report import model, speedups
 from firsttouch.scenarios.placement import plan
+from firsttouch.systems import definition
+from firsttouch.systems.metrics import checks
 
 pytestmark = pytest.mark.unit
 
@@ -222,3 +227,33 @@ def test_others_can_have_the_index_read_anew_but_not_cold(dropped):
         return index_cache.restore([file], index_cache.INTERLEAVE, WHOLE).to_dict()
 
     assert as_nobody(restored) == index_cache.restore([file], index_cache.INTERLEAVE, WHOLE).to_dict()
+
+
+# ----------------------------------------------------------------------
+# Records of different states are never compared
+
+AMD = definition.load("amd-opteron")
+
+
+def test_other_states_are_other_cases():
+    check, metric = "placement", "alignment_time"
+    published = next(r for r in AMD.references if (r.check, r.metric) == (check, metric))
+    case = {**published.parameters, "scenario": "8Inst_Original", "index_cached_bytes": [7]}
+    records = [
+        Record(check, metric, "s", "lower", (1.0,), case | ({"index_cache": state} if state else {}))
+        for state in ("", "cold", "interleave")
+    ]
+    assert len({json.dumps(samples_table.case_of(r.check, r.parameters)) for r in records}) == len(records)
+    (view,) = model.split(records, (), None)
+    assert len(view.valid) == len(records)
+    datasets = [study.dataset for study in speedups.studies(view)]
+    dataset = case["dataset"]
+    assert datasets == [dataset, f"{dataset}, index cache cold", f"{dataset}, index cache interleave"]
+    # Published times are of any state.
+    matched = [AMD.reference(r.check, r.metric, r.parameters) for r in records]
+    assert matched == [published, None, None]
+
+
+@pytest.mark.parametrize("check", ["scaling", "placement", "weak_scaling"])
+def test_references_of_an_aligner_may_name_the_state(check):
+    assert "index_cache" in checks()[check].parameters

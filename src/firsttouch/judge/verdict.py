@@ -195,6 +195,7 @@ _SHOWN = frozenset(
         "aligner",
         "dataset",
         "scenario",
+        "index_cache",
         "mode",
     ]
 )
@@ -227,6 +228,7 @@ def short_name(metric: str, case: Mapping[str, Any]) -> str:
     if "threads" in case:
         parts.append(f"{_short(case['threads'])} threads")
     parts += [_short(case[k]) for k in ("aligner", "dataset", "scenario") if k in case]
+    parts += [f"index cache {case['index_cache']}"] if "index_cache" in case else []
     return ", ".join([metric, *parts])
 
 

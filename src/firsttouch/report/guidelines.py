@@ -18,7 +18,7 @@ from firsttouch.advice import replay
 from firsttouch.advice.replay import Cell, Row
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
-from firsttouch.report.model import HostView, Table, case_of, whole
+from firsttouch.report.model import HostView, Table, case_of, dataset_of, whole
 from firsttouch.report.speedups import Interval
 from firsttouch.report.text import clean, count, listed, number, plain, times
 
@@ -241,7 +241,7 @@ def _run(record: Record) -> _Run:
 
 def _input(system: str, record: Record) -> tuple[str, ...]:
     p = record.parameters
-    names = (plain(p.get(name)) for name in ("aligner", "dataset", "reads_per_thread"))
+    names = (plain(p.get("aligner")), dataset_of(record), plain(p.get("reads_per_thread")))
     # With a fixed number of reads per thread, scenarios have different numbers of reads.
     reads = "" if record.check == "weak_scaling" else plain(p.get("reads"))
     return (system, *names, reads, record.metric)
@@ -366,7 +366,7 @@ def _title(record: Record, hosts: int) -> str:
     p = case_of(record)
     each = p.get("reads_per_thread")
     reads = f"{plain(each)} reads per thread" if each else f"{plain(p['reads'])} reads" if "reads" in p else ""
-    return clean(", ".join(filter(None, ("measured", plain(p["dataset"]), reads, count(hosts, "host")))))
+    return clean(", ".join(filter(None, ("measured", dataset_of(record), reads, count(hosts, "host")))))
 
 
 def _why(

@@ -129,7 +129,7 @@ NEEDED["placement"] = NEEDED["scaling"]
 NEEDED["weak_scaling"] = {**NEEDED["scaling"], "reads_per_thread": "number"}
 
 #: The parameters that identify a run of an aligner; others are results (a checksum, CPU seconds).
-_RUN = (*NEEDED["weak_scaling"], "scenario", "reads", "batch_bases")
+_RUN = (*NEEDED["weak_scaling"], "scenario", "reads", "batch_bases", "index_cache")
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,12 @@ def case_of(record: Record) -> dict[str, Any]:
     if record.check in {"scaling", "placement", "weak_scaling"} or "scenario" in parameters:
         return {name: parameters[name] for name in _RUN if name in parameters}
     return dict(parameters)
+
+
+def dataset_of(record: Record) -> str:
+    """Return the dataset of an aligner's run, with the state of the index cache if one was asked for."""
+    state = record.parameters.get("index_cache")
+    return str(record.parameters.get("dataset", "")) + (f", index cache {state}" if state else "")
 
 
 def common(records: Sequence[Record]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from firsttouch.records.schema import Record
-from firsttouch.report.model import HostView, Table, whole
+from firsttouch.report.model import HostView, Table, dataset_of, whole
 from firsttouch.report.text import clean, count, plain
 
 # ----------------------------------------------------------------------
@@ -50,7 +50,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Study:
-    """The valid runs of one aligner on one dataset: *single* with one instance, *several* with more."""
+    """The valid runs of one aligner on one dataset: *single* with one instance, *several* with more.
+
+    The *dataset* names the state of the index cache if one was asked for, because other states are other cases.
+    """
 
     aligner: str
     dataset: str
@@ -98,7 +101,7 @@ def studies(view: HostView) -> list[Study]:
     for record in sorted(view.of("placement", "scaling", metric=METRIC), key=lambda r: r.time):
         p = record.parameters
         run = (whole(record, "instances"), whole(record, "threads"), p["policy"])
-        grouped.setdefault((p["aligner"], p["dataset"], plain(p.get("reads"))), {})[run] = record
+        grouped.setdefault((p["aligner"], dataset_of(record), plain(p.get("reads"))), {})[run] = record
     pus = view.metric("topology", "pus")
     return [
         Study(

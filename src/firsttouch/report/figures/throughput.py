@@ -7,7 +7,7 @@ from itertools import groupby
 
 from firsttouch.records.schema import Record
 from firsttouch.report.figures import drawing
-from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, whole
+from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, dataset_of, whole
 from firsttouch.report.speedups import Key, pivot, scenario, total_threads
 from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import count, number, quantity
@@ -38,7 +38,7 @@ def figures(view: HostView) -> list[Figure | Absent]:
 
 def _study(record: Record) -> tuple[str, str, int]:
     p = record.parameters
-    return str(p["aligner"]), str(p["dataset"]), whole(record, "reads_per_thread")
+    return str(p["aligner"]), dataset_of(record), whole(record, "reads_per_thread")
 
 
 def _lines(runs: list[Record]) -> dict[str, list[Record]]:
