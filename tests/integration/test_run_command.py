@@ -4,6 +4,7 @@
 import gzip
 import hashlib
 import json
+import mmap
 import os
 import random
 import shlex
@@ -19,6 +20,7 @@ import pytest
 from firsttouch import cli
 from firsttouch.execution.process_runner import Watching, run_together
 from firsttouch.genomics import launch
+from firsttouch.host import page_cache
 from firsttouch.host.topology import load
 from firsttouch.records import schema
 from firsttouch.scenarios.placement import plan
@@ -148,11 +150,40 @@ def test_a_scenario(align, whole, tmp_path, name):
     assert (p["scenario"], p["reads"], p["batch_bases"]) == (name, 20_000, 100_000)
     assert p["alignments_sha256"] == hashlib.sha256("\n".join([*alignments(whole), ""]).encode()).hexdigest()
     assert record.software["bwa-mem"]
+    assert ("index_cache" in p, len(p["index_cached_bytes"])) == (False, 1)
     assert len(record.placement_asked) == len(record.placement_found) == p["instances"]
     for asked, actual in zip(record.placement_asked, record.placement_found, strict=True):
         assert actual["looks"] >= 1
         assert set(actual["pus"]) <= set(asked["pus"])
         assert sum(actual["pages"].values()) > 0
+
+
+def test_the_index_cache_is_put_into_one_state_before_every_repetition(align, lambda_work, tmp_path):
+    if page_cache.file_system(tmp_path) in page_cache.IN_MEMORY:
+        pytest.skip(f"{tmp_path} is in memory: nothing of it can be dropped")
+    index = tmp_path / "own"
+    index.mkdir()
+    for file in lambda_work[0].parent.glob("index.*"):
+        shutil.copy(file, index)
+    size = sum(file.stat().st_size for file in index.iterdir())
+    seen = {}
+    for state, count in (("cold", 2), ("local", 1)):
+        options = (f"--repetitions={count}", f"--index-cache={state}", "--checksum", "--json")
+        done = align("1Inst_Original", *options, index=index / "index")
+        assert done.returncode == 0, done.stderr
+        seen[state] = json.loads(done.stdout)
+        assert seen[state]["parameters"]["index_cache"] == state
+    assert seen["cold"]["parameters"]["index_cached_bytes"] == [0, 0]
+    before = seen["local"]["placement_found"][0]["index_cache"]
+    assert (before["state"], before["size"], before["cached"], before["unknown"]) == ("local", size, size, "")
+    assert list(before["pages"]) == [str(seen["local"]["placement_asked"][0]["numa_nodes"][0])]
+    with (index / "index.bwt").open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as mapping:
+        assert bytes(mapping)
+        done = align("1Inst_Original", "--checksum", "--json", index=index / "index", index_cache="cold")
+    assert done.returncode == 1
+    record = json.loads(done.stdout)
+    assert (record["status"], record["reason"].startswith("index cache cold: ")) == ("invalid", True)
+    assert f"({os.getpid()}) uses the index" in record["reason"]
 
 
 def test_own_options_of_the_aligner_go_to_every_instance(align, lambda_work, tmp_path):

@@ -19,7 +19,7 @@ from firsttouch.advice.replay import read, replay
 from firsttouch.advice.trials import advise, compare
 from firsttouch.cli import options, read_inputs
 from firsttouch.errors import BadInput
-from firsttouch.execution import host_lock
+from firsttouch.execution import host_lock, index_cache
 from firsttouch.execution.progress import say
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner, aligners
@@ -34,6 +34,7 @@ EXAMPLES = """\
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz
   firsttouch advise --aligner bowtie2 --index idx/hg --reads r.fq --budget 0.05 --apply -o out.sam --json
   firsttouch advise --aligner bwa-mem --dataset lambda --budget 1 --save results/bwa-mem.advice.json
+  firsttouch advise --aligner bwa-mem --index idx/hg --reads r.fq.gz --index-cache interleave
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r.fq.gz -- -Y -R '@RG\\tID:a\\tSM:b'
   firsttouch advise --replay times.csv --seed 7 --json
   firsttouch advise -- bwa mem -t 64 idx/hg r1.fq.gz r2.fq.gz
@@ -98,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"one of {', '.join(ways)} is needed" + (f", not {' and '.join(given)}" if given else ""))
     if args.save and not args.aligner:
         raise BadInput("--save stores the advice for an aligner: it needs --aligner")
+    if args.index_cache != index_cache.AS_IS and not args.aligner:
+        raise BadInput("--index-cache is for trials of an aligner: it needs --aligner")
     if args.replay:
         return _replay(args)
     if program:
@@ -164,6 +167,11 @@ def _aligner(args: argparse.Namespace) -> int:
     work = launch.prepare(
         program, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say
     )
+    if args.index_cache != index_cache.AS_IS:
+        files = program.index_paths(given.index)
+        for scenario in planned.scenarios:
+            index_cache.check(files, args.index_cache, scenario.placements, load())
+        work = replace(work, index_cache=args.index_cache)
     with options.holding(args), host_lock.no_process_left():
         advice = advise(work, planned.scenarios, expected, args.budget, default=usual, say=say)
         document = advice_text.document(advice, usual, planned.infeasible)
@@ -178,7 +186,9 @@ def _aligner(args: argparse.Namespace) -> int:
             saved.keep(key, planned.scenarios[advice.best].name, document["gain"], document, say)
         applied = None
         if args.apply:
-            applied = _apply(work, planned.scenarios[advice.best], args.output, document["predicted_s"])
+            applied = _apply(
+                replace(work, index_cache=""), planned.scenarios[advice.best], args.output, document["predicted_s"]
+            )
     _print(args, {**document, "applied": applied})
     return 1 if applied and applied["status"] == "invalid" else 0
 

@@ -13,6 +13,7 @@ from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.datasets import fetch, manifest
 from firsttouch.errors import BadInput
+from firsttouch.execution import index_cache
 from firsttouch.execution.progress import say
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner
@@ -43,6 +44,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
     parser.add_argument(
         "--batch-bases", type=int, metavar="N", help="the aligner's batch size in bases, the same in all scenarios"
+    )
+    parser.add_argument(
+        "--index-cache",
+        choices=tuple(index_cache.STATES),
+        default=index_cache.AS_IS,
+        help="the index in the page cache before each timed run: "
+        + ", ".join(f"{state} ({meaning})" for state, meaning in index_cache.STATES.items())
+        + f"; default: {index_cache.AS_IS}",
     )
     options.add(parser, "--threads")
 

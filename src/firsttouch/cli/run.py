@@ -10,6 +10,7 @@ from pathlib import Path
 
 from firsttouch.cli import options, read_inputs
 from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing
+from firsttouch.execution import index_cache
 from firsttouch.execution.progress import Steps, say
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
@@ -27,7 +28,8 @@ EXAMPLES = """\
   firsttouch run 8Inst_Original --aligner snap --index idx/hg --reads pairs.fq --interleaved --sorted -o out.bam
   firsttouch run 2Inst_Original --aligner bwa-mem --index idx/hg --reads r.fq -o o.sam -- -R '@RG\\tID:a' -Y
   firsttouch run 4Inst_Unbound_16t --aligner bowtie2 --dataset lambda --reads-per-thread 100000
-  firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl"""
+  firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl
+  firsttouch run 1Inst_Original --aligner bwa-mem --dataset lambda --repetitions 3 --index-cache interleave"""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -94,6 +96,8 @@ def run(args: argparse.Namespace) -> int:
     # Alignments are valid even if their placement could not be verified. A measurement is not.
     measured = (args.records, args.repetitions > 1, args.checksum, args.expect_sha256, args.counters)
     production = output is not None and not any(measured)
+    if production and work.index_cache == index_cache.AS_IS:
+        work = replace(work, index_cache="")  # the alignments do not depend on it
     results = []
     with Steps() as steps, options.holding(args, shared=production):
         for number in range(args.repetitions):
@@ -141,10 +145,12 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     if args.dynamic:
         launch.check_dynamic(program, 2 if args.interleaved or len(given.files) == 2 else 1)
     # Report wrong options before all reads are checked, which takes long.
+    host = load()
     scenario = plan(
-        load(), program.need(program.index_bytes(given.index), given.batch_bases), threads=args.threads
+        host, program.need(program.index_bytes(given.index), given.batch_bases), threads=args.threads
     ).scenario(args.scenario)
     launch.check_whole(program, scenario)
+    index_cache.check(program.index_paths(given.index), args.index_cache, scenario.placements, host)
     _output(args, scenario, [*given.files, *program.index_paths(given.index)])
     work = launch.prepare(
         program,
@@ -158,7 +164,7 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     summed = bool(args.checksum or args.expect_sha256)
     per_thread = args.reads_per_thread or 0
     work = replace(work, dynamic=args.dynamic, per_thread=per_thread, counted=args.counters, summed=summed)
-    work = replace(work, reference=args.expect_sha256)
+    work = replace(work, reference=args.expect_sha256, index_cache=args.index_cache)
     return scenario, work, given.least_mapped
 
 

@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution import counters, placement_check
+from firsttouch.execution import counters, index_cache, placement_check
 from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together
 from firsttouch.genomics import feed, sam
 from firsttouch.genomics.aligners import Aligner, Steps
@@ -43,6 +44,8 @@ class Work:
     repeated if there are too few; 0: all reads are aligned once. *counted*: every instance runs under perf stat.
     *summed*: the alignments' checksums are computed; those equal to *reference* are recognized faster. *command*
     is the user's command that every instance runs, with its own options (None: the aligner's templates).
+    *index_cache* is the state of the page cache before each run, one of :data:`index_cache.STATES` (empty: not
+    looked at).
     """
 
     aligner: Aligner
@@ -54,6 +57,7 @@ class Work:
     summed: bool = False
     reference: Alignments | None = None
     command: UserCommand | None = None
+    index_cache: str = ""
 
     @property
     def steps(self) -> Steps:
@@ -111,6 +115,7 @@ class Result:
     *seconds* is the sum over the steps of the time from the first start to the last end. *aligning* is the same
     for the slowest instance of each step from when it began to read, after it had loaded the index. *steps* are
     the outcomes of all instances in each step. *counts* are sums over all instances by perf event, if counted.
+    *index_cache* is the page cache before the run (None: not looked at).
     """
 
     seconds: float
@@ -118,6 +123,7 @@ class Result:
     steps: tuple[tuple[Outcome, ...], ...]
     alignments: Alignments
     counts: Mapping[str, int]
+    index_cache: index_cache.Restored | None = None
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -136,14 +142,18 @@ class Result:
 
     @property
     def misplaced(self) -> str:
-        """Why the placement of the first misplaced instance did not hold, or an empty string."""
-        return self._first_misplaced(lambda _: True)
+        """Why the index cache, or the placement of the first misplaced instance, did not hold; or empty."""
+        return self._wrong_cache or self._first_misplaced(lambda _: True)
 
     @property
     def unverified(self) -> str:
         """Why a placement is unknown if none is known to be wrong, or an empty string."""
         wrong = self._first_misplaced(lambda outcome: not placement_check.unverified(outcome.observed))
-        return "" if wrong else self.misplaced
+        return "" if wrong or self._wrong_cache else self.misplaced
+
+    @property
+    def _wrong_cache(self) -> str:
+        return self.index_cache.reason if self.index_cache else ""
 
     def _first_misplaced(self, counts: Callable[[Outcome], bool]) -> str:
         reasons = (
@@ -220,6 +230,7 @@ def run(
         output.check(scenario.instances)
         folder_of_output = output.scratch()
     with atomic_files.workspace(folder_of_output or Path(tempfile.gettempdir())) as folder:
+        cache = _restored(work, scenario)
         steps, aligning, shares = _align(work, scenario, folder, timeout, watching)
         counts = Counter[str]()
         for log in folder.glob("*/*.counts"):
@@ -230,7 +241,14 @@ def run(
             if output.form == "sorted" or (output.form == "sam" and scenario.instances > 1):
                 header = _describe(work, scenario, output.command, header, folder / "header.sam")
             output.deliver(parts, header, ranges, folder)
-    return Result(sum(map(_span, steps)), aligning, tuple(map(tuple, steps)), alignments, counts)
+    return Result(sum(map(_span, steps)), aligning, tuple(map(tuple, steps)), alignments, counts, cache)
+
+
+def _restored(work: Work, scenario: Scenario) -> index_cache.Restored | None:
+    """Put the page cache into the state that was asked for, if any."""
+    if not work.index_cache:
+        return None
+    return index_cache.restore(work.aligner.index_paths(work.index), work.index_cache, scenario.placements)
 
 
 def _align(
@@ -379,8 +397,8 @@ def records(
 ) -> list[Record]:
     """Return the record of the repetitions' times (s), and a record of each event that all of them counted.
 
-    The record is invalid if a placement did not hold, if a smaller fraction than *least_mapped* of the reads maps,
-    or if alignments differ between repetitions or from the checksum *wanted*.
+    The record is invalid if a placement or the index cache did not hold, if a smaller fraction than *least_mapped*
+    of the reads maps, or if alignments differ between repetitions or from the checksum *wanted*.
     """
     record = _times(work, scenario, results, dataset, _reason(results, least_mapped, wanted))
     if work.per_thread:
@@ -426,6 +444,7 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
             "mapped_fraction": last.alignments.mapped_fraction,
             "index_bytes": work.aligner.index_bytes(work.index),
             "batch_bases": work.reads.batch_bases,
+            **_cache_parameters(results),
             **({"alignments_sha256": sums.exact, "common_sha256": sums.common} if sums else {}),
             "cpu_seconds": last.cpu_seconds,
             "peak_bytes": last.peak_bytes,
@@ -433,11 +452,23 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
             "instance_peak_bytes": [o.peak_bytes for o in last.outcomes],
         },
         placement_asked=[p.to_dict() for p in scenario.placements],
-        placement_found=[o.observed.to_dict() for o in last.outcomes],
+        placement_found=[
+            o.observed.to_dict() | ({"index_cache": last.index_cache.to_dict()} if last.index_cache else {})
+            for o in last.outcomes
+        ],
         status="invalid" if reason else "valid",
         reason=reason,
         software=software(**{work.aligner.name: work.aligner.version()}),
     )
+
+
+def _cache_parameters(results: Sequence[Result]) -> dict[str, Any]:
+    """Return the state of the page cache, unless it is as-is, and the bytes of the index in it before each run."""
+    caches = [r.index_cache for r in results if r.index_cache]
+    if not caches:
+        return {}
+    state = {} if caches[0].state == index_cache.AS_IS else {"index_cache": caches[0].state}
+    return {**state, "index_cached_bytes": [c.cached.cached for c in caches]}
 
 
 def _throughput(work: Work, record: Record, results: Sequence[Result]) -> Record:
