@@ -14,7 +14,7 @@ from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host.cpusets import parse_list
 from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.memory_fit import Need
-from firsttouch.scenarios.placement import alias_of, name_of, parse_name, plan
+from firsttouch.scenarios.placement import ScenarioName, alias_of, parse_name, plan
 from firsttouch.scenarios.policies import chosen, policies, refusal
 from firsttouch.systems.definition import load
 
@@ -490,10 +490,10 @@ def test_a_name_and_an_alias_give_back_what_they_were_made_of(instances, threads
     policy = policies()[name]
     for text, each in (
         (alias_of(instances, policy, threads), threads),
-        (name_of(instances, policy, threads), threads),
-        (name_of(instances, policy), None),
+        (str(ScenarioName(instances, policy, threads)), threads),
+        (str(ScenarioName(instances, policy)), None),
     ):
-        assert parse_name(text.upper() if upper else text) == (instances, policy, each)
+        assert parse_name(text.upper() if upper else text) == (instances, policy, each, ())
 
 
 @given(st.from_regex(r"[0-9]{0,3}(x|Inst_)[0-9a-z-]{0,12}(_[0-9]{0,2}t?)?", fullmatch=True))
@@ -501,8 +501,8 @@ def test_a_text_is_the_name_of_one_scenario_or_of_none(text):
     parts = parse_name(text)
     if parts is None:
         return
-    instances, policy, threads = parts
-    written = {name_of(instances, policy, threads).lower()}
+    instances, policy, threads, _ = parts
+    written = {str(parts).lower()}
     if threads:
         written |= {alias_of(instances, policy, threads), f"{instances}x{threads}-{policy.name}"}
     assert text.lower() in written
