@@ -169,7 +169,9 @@ def test_the_text_is_as_wide_as_a_terminal(capsys, request, name):
     document = json.loads(capsys.readouterr().out)
     assert list(document) == ["topology", "scenarios", "infeasible", "predicted"]
     for scenario in document["scenarios"]:
-        assert list(scenario) == ["name", "alias", "instances", "threads", "policy", "placements"]
+        assert list(scenario) == [
+            *("name", "alias", "instances", "threads", "policy", "memory_options", "placements")
+        ]
         assert {"pus", "numa_nodes", "numactl"} <= set(scenario["placements"][0])
         assert f"{scenario['alias']} ({scenario['name']})" in text
         assert main([*argv, scenario["name"]]) == 0
