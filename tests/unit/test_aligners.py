@@ -258,6 +258,19 @@ def test_an_index_beside_its_reference_has_a_copy_of_it(stand_in, tmp_path):
     assert [file.name for file in aligner.index_paths(tmp_path / "idx")] == ["idx", "idx.a"]
 
 
+def test_words_let_a_program_map_its_index():
+    def mapping(name, *argv):
+        return aligners.aligner(name).mapping(argv)
+
+    assert mapping("bowtie2", "bowtie2-align-s", "-p", "1") == ["bowtie2-align-s", "--mm", "-p", "1"]
+    assert mapping("minibwa", "minibwa", "map", "idx", "r") == ["minibwa", "map", "--mmap", "idx", "r"]
+    snap = ["snap-aligner", "single", "idx", "-fastq", "-"]
+    assert mapping("snap", *snap, "-map-", "-t", "2") == [*snap, "-map", "-t", "2"]
+    assert mapping("snap", *snap) == [*snap, "-map"]
+    assert mapping("bwa-mem", "bwa", "mem", "idx") == ["bwa", "mem", "idx"]
+    assert aligners.aligner("bowtie2").mapping(["perl", "bowtie2", "-p", "1"], 2)[2] == "--mm"
+
+
 def test_building_fails_with_the_logs_end(aln, stand_in, tmp_path):
     stand_in("aln", "echo one; echo two >&2; echo three; exit 4")
     with pytest.raises(RunFailed, match=r"aln index .*r\.fa .*idx ended with status 4: two \| three"):
@@ -292,6 +305,14 @@ def test_the_program_that_builds_the_index_may_be_another_one(stand_in, tmp_path
         ("in_order = true", 'in_order = "yes"', 16, "align.in_order: 'yes' is not of type 'boolean'"),
         ('files = [".a", ".b"]', "files = []", 7, "index.files"),
         ('large = "l"', "", 11, "unknown placeholder {size}"),
+        ('large = "l"', 'large = "l"\nloaded = ["aln", "shm"]', 9, "index.loaded: no step has {index}"),
+        (
+            'large = "l"',
+            'large = "l"\nmapped.words = ["-m"]\nloaded = ["aln", "{index}"]',
+            10,
+            "index.loaded: the program either maps the files of its index or has loaded",
+        ),
+        ('large = "l"', 'large = "l"\nmapped.replaces = "-m"', 9, "key 'words' is missing"),
         ('"{index}", "{reads}"]]', '"{index}", "{read}"]]', 11, "unknown placeholder {read}"),
         ('"{index}", "{reads}"]]', '"{index}", "{reads2}"]]', 11, "unknown placeholder {reads2}"),
         ('"{index}", "{reads}"]]', '"{index}", "{interleaved}"]]', 11, "unknown placeholder {interleaved}"),

@@ -15,8 +15,11 @@ from firsttouch.cli import options
 from firsttouch.errors import CannotHere, Missing
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner, aligner
+from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
-from firsttouch.scenarios.memory_fit import Need
+from firsttouch.scenarios import memory_options
+from firsttouch.scenarios.memory_fit import Need, copy_banks
+from firsttouch.scenarios.memory_options import Copies
 from firsttouch.scenarios.placement import Plan, Scenario, plan
 from firsttouch.scenarios.policies import policy
 from firsttouch.units import format_bytes
@@ -26,6 +29,7 @@ EXAMPLES = """\
   firsttouch plan --aligner bwa-mem --index idx/hg --threads 32 --json
   firsttouch plan --aligner bwa-mem --dataset lambda 2x1-bound       the commands of one scenario
   firsttouch plan --aligner bwa-mem --policies original,preferred-many
+  firsttouch plan --aligner bwa-mem --dataset lambda 2x1-bound+node-index       one index for each NUMA node
   firsttouch plan --aligner bwa-mem --index-size 5.1GB --xml host.xml
   firsttouch plan --aligner bwa-mem --fsroot 64amd64-4s2n4ca2co.tar.bz2
 
@@ -71,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             options.print_json(scenario.to_dict())
         else:
-            print("\n".join(_commands(scenario, "  ".join(_words(scenario, host, need, memory)))))
+            words = "  ".join(_words(scenario, host, need, memory))
+            print("\n".join(_commands(scenario, words, program)))
         return 0
     predicted = predict(host, planned.scenarios, size or 0) if planned.scenarios else None
     if args.json:
@@ -79,7 +84,10 @@ def run(args: argparse.Namespace) -> int:
             {
                 "topology": host.to_dict(),
                 "scenarios": [s.to_dict() for s in planned.scenarios],
-                "infeasible": [{"name": n, "reason": r} for n, r in planned.infeasible],
+                "infeasible": [
+                    {"name": n, "reason": r, "fits_as": (other := planned.fitting(n)) and other.name}
+                    for n, r in planned.infeasible
+                ],
                 "predicted": predicted and {"name": predicted.best.name, "gain": predicted.gain or None},
             }
         )
@@ -88,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         if predicted:
             print("\n".join([*_prediction(predicted), ""]))
             print("\n".join(_groups(planned, predicted.best, host, need, memory)))
-            notes += _reasons(planned)
+            notes += [*_reasons(planned), *_fitting(planned, host, need, memory)]
         if size is None:
             notes.insert(0, "note: without --index, --dataset or --index-size the index takes no memory")
         for note in notes:
@@ -150,11 +158,20 @@ def _groups(planned: Plan, best: Scenario, host: Topology, need: Need, memory: i
 def _words(scenario: Scenario, host: Topology, need: Need, memory: int) -> tuple[str, ...]:
     """Return threads, CPUs and memory of a scenario in words."""
     n, threads = scenario.instances, scenario.threads
+    copies = _copies(scenario)
+    number = len(copy_banks([p.numa_nodes for p in scenario.placements], copies)) or int(copies == "none")
+    shared = f" + {number} x {format_bytes(need.file_bytes)}" if number else ""
     return (
         f"{n} x {threads} thread" + "s" * (threads > 1),
         _bound(scenario, host),
-        f"{n} x {format_bytes(need.of(threads))} of {format_bytes(memory)}",
+        f"{n} x {format_bytes(need.of(threads, copies))}{shared} of {format_bytes(memory)}",
     )
+
+
+def _copies(scenario: Scenario) -> Copies:
+    """Return where the instances of a scenario have their index."""
+    index = memory_options.of_kind(scenario.options, "index")
+    return index.copies if index else "own"
 
 
 def _bound(scenario: Scenario, host: Topology) -> str:
@@ -172,11 +189,25 @@ def _bound(scenario: Scenario, host: Topology) -> str:
     return f"bound to {cpus}{number} NUMA node{'s' * (most > 1)} each"
 
 
-def _commands(scenario: Scenario, words: str) -> Iterator[str]:
+def _commands(scenario: Scenario, words: str, program: Aligner) -> Iterator[str]:
     """Yield the commands of a scenario's instances, to be pasted into a shell."""
     yield f"# {scenario.alias} ({scenario.name}): {words}"
+    copies = _copies(scenario)
+    for nodes in copy_banks([p.numa_nodes for p in scenario.placements], copies):
+        evenly = "evenly on NUMA nodes" if len(nodes) > 1 else "on NUMA node"
+        yield f"# a copy of the index in RAM, {evenly} {format_list(nodes)}"
+    if copies in {"node", "all"}:
+        yield f"# `firsttouch run` and `firsttouch align` make the copies and give them to {program.program}"
+    if copies != "own" and program.index_mapped:
+        replaced = f" in place of {program.index_replaced}" if program.index_replaced else ""
+        yield f"# {program.program} maps its index with {shlex.join(program.index_mapped)}{replaced}"
+    if copies != "own" and program.index_loaded:
+        argv = [word.format(index="INDEX") for word in program.index_loaded]
+        yield f"# {program.program} maps its index after `{shlex.join(argv)}`"
     for placement in scenario.placements:
-        yield shlex.join(["numactl", *placement.numactl, "--", "PROGRAM"]) if placement.numactl else "PROGRAM"
+        env = [f"{name}={value}" for name, value in memory_options.environment(scenario.options, {}).items()]
+        numactl = ["numactl", *placement.numactl, "--"] if placement.numactl else []
+        yield shlex.join([*(["env", *env] if env else []), *numactl, "PROGRAM"])
 
 
 def _reasons(planned: Plan) -> Iterator[str]:
@@ -185,6 +216,19 @@ def _reasons(planned: Plan) -> Iterator[str]:
     for name, reason in planned.infeasible:
         names.setdefault(reason, []).append(name)
     yield from (f"cannot be run: {', '.join(names[reason])}: {reason}" for reason in names)
+
+
+def _fitting(planned: Plan, host: Topology, need: Need, memory: int) -> Iterator[str]:
+    """Yield, by index option, the scenarios that fit because instances share copies of the index."""
+    by_option: dict[str, dict[str, list[str]]] = {}
+    for name, _ in planned.infeasible:
+        other = planned.fitting(name)
+        if other and (index := memory_options.of_kind(other.options, "index")):
+            words = _words(other, host, need, memory)[-1]
+            by_option.setdefault(index.name, {}).setdefault(words, []).append(name)
+    for option, names in by_option.items():
+        groups = (f"{', '.join(of_these)} ({words})" for words, of_these in names.items())
+        yield f"can be run with +{option}, which shares copies of the index: {'; '.join(groups)}"
 
 
 def _wrapped(text: str, indent: str) -> str:

@@ -17,7 +17,8 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.scenarios import memory_options, policies
 from firsttouch.scenarios.layout import SCALING_EIGHTHS, Layout, Share
-from firsttouch.scenarios.memory_fit import Need, shortage
+from firsttouch.scenarios.memory_fit import Need, shortage, unshared
+from firsttouch.scenarios.memory_options import Copies
 from firsttouch.scenarios.policies import Extent, Policy, chosen, refusal
 
 __all__ = ["SCALING_EIGHTHS", "Need", "Placement", "Plan", "Scenario", "ScenarioName", "plan"]
@@ -26,6 +27,10 @@ __all__ = ["SCALING_EIGHTHS", "Need", "Placement", "Plan", "Scenario", "Scenario
 _NAME = re.compile(r"([1-9]\d{0,5})Inst_([a-z-]+?)(?:_([1-9]\d{0,5})t)?", re.IGNORECASE | re.ASCII)
 #: Its alias: instances, threads of each instance, and the alias of the policy.
 _ALIAS = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})-([a-z-]+)", re.IGNORECASE | re.ASCII)
+
+
+#: Where instances have an index that they share, the nearest memory first.
+_SAVING: tuple[Copies, ...] = ("node", "all", "none")
 
 
 def extent_of(instances: int) -> Extent:
@@ -171,8 +176,20 @@ class Plan:
         scenario = self._listed(base) or self._division(base, parts)
         scenario, reason = self.with_options(scenario, parts.options)
         if reason:
-            raise CannotHere(f"scenario {scenario.name}: {reason}")
+            other = self.fitting(scenario)
+            remedy = f"; it fits as {other.name}" if other else ""
+            raise CannotHere(f"scenario {scenario.name}: {reason}{remedy}")
         return scenario
+
+    def fitting(self, scenario: Scenario | str) -> Scenario | None:
+        """Return a scenario, or a usual one by name, with an index option with which its memory suffices, or None.
+
+        Instances then share copies of the index, the nearer the better.
+        """
+        if isinstance(scenario, str):
+            listed = self._listed(scenario)
+            return self.fitting(listed) if listed else None
+        return self._planner.fitting(scenario) if self._planner else None
 
     def with_options(self, scenario: Scenario, options: Sequence[str]) -> tuple[Scenario, str]:
         """Return *scenario* with memory *options*, and why it cannot be run (empty: it can)."""
@@ -274,7 +291,24 @@ class _Planner:
                 return reason
         banks = [p.numa_nodes for p in scenario.placements]
         even = policy.pages[extent_of(scenario.instances)] == "even"
-        return shortage(topology, banks, self.need, scenario.threads, even=even)
+        index = memory_options.of_kind(scenario.options, "index")
+        copies = index.copies if index else "own"
+        if index and (reason := unshared(self.need, copies)):
+            return f"memory option {index.name}: {reason}"
+        return shortage(topology, banks, self.need, scenario.threads, even=even, copies=copies)
+
+    def fitting(self, scenario: Scenario) -> Scenario | None:
+        """Return *scenario* with an index option with which its memory suffices, or None."""
+        known = memory_options.options().values()
+        for copies in _SAVING:
+            for index in (o for o in known if o.kind == "index" and o.copies == copies):
+                options = tuple(
+                    o.name for o in known if o is index or (o.kind != "index" and o.name in scenario.options)
+                )
+                other = scenario.with_options(options)
+                if not self.reason(other):
+                    return other
+        return None
 
     @functools.cached_property
     def _all(self) -> frozenset[int]:

@@ -21,7 +21,7 @@ from firsttouch.genomics import command_syntax
 from firsttouch.genomics.reads import BatchRule
 from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import locked
-from firsttouch.scenarios.memory_fit import Need
+from firsttouch.scenarios.memory_fit import IndexUse, Need
 from firsttouch.tools import run_tool
 from firsttouch.units import parse_bytes
 
@@ -53,7 +53,13 @@ SCHEMA: dict[str, Any] = _table(
         "version": _table({"argv": _WORDS, "pattern": _WORD | {"regex": True}}),
         "index": _table(
             {"argv": _WORDS, "files": _WORDS},
-            {"large": _WORD, "with_reference": {"type": "boolean"}, "parts": {"type": "boolean"}},
+            {
+                "large": _WORD,
+                "with_reference": {"type": "boolean"},
+                "parts": {"type": "boolean"},
+                "mapped": _table({"words": _WORDS}, {"replaces": _WORD}),
+                "loaded": _WORDS,
+            },
         ),
         "align": _table(
             {"single": _STEPS, "in_order": {"type": "boolean"}, "same": {"enum": list(SAME)}},
@@ -109,6 +115,15 @@ def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     required = {"index"} if data["index"].get("with_reference") else {"index", "reference"}
     for reason in _wrong_placeholders([data["index"]["argv"]], allowed=required, required=required):
         yield "index", "argv", reason
+    if "loaded" in data["index"]:
+        for reason in _wrong_placeholders([data["index"]["loaded"]], allowed={"index"}, required={"index"}):
+            yield "index", "loaded", reason
+        if "mapped" in data["index"]:
+            yield (
+                "index",
+                "loaded",
+                "the program either maps the files of its index or has loaded the index before",
+            )
     align = data["align"]
     required = {"index", "threads", *(["batch_bases"] if "batch_bases" in align else [])}
     allowed = required | {"scratch", *(["size"] if "large" in data["index"] else [])}
@@ -175,6 +190,8 @@ class Aligner:
     *package* is its Debian package (empty: none), and *origin* says how to get the program. *index_files* are the
     suffixes of the index files; an index with 64-bit offsets adds *index_large* (empty: there is only one kind).
     *with_reference*: the index's prefix is the FASTA file, beside which the program writes the index files.
+    With the words *index_mapped*, in place of the word *index_replaced* if a command has that, the program maps
+    these files. *index_loaded* is the argv that loads an index into /dev/shm, where the program finds and maps it.
     *index_parts*: an index may have several parts, see :meth:`check_header`.
     *single* and *paired* (empty: it aligns no pairs) are the argv templates of the steps; the last step writes SAM
     to its standard output.
@@ -208,6 +225,9 @@ class Aligner:
     batch_base_bytes: int = 0
     index_times: float = 1
     index_parts: bool = False
+    index_mapped: tuple[str, ...] = ()
+    index_replaced: str = ""
+    index_loaded: tuple[str, ...] = ()
     command: command_syntax.Syntax | None = field(default=None, repr=False, hash=False)
     own: tuple[str, ...] = ()
     whole: str = ""
@@ -275,10 +295,37 @@ class Aligner:
         first = f"{index}{self.index_files[0]}"
         return bool(self.index_large) and not Path(first).is_file() and Path(first + self.index_large).is_file()
 
+    @property
+    def index_use(self) -> IndexUse:
+        """How the program uses the files of its index, which says what memory instances can share."""
+        return "mapped" if self.index_mapped else "loaded" if self.index_loaded else "read"
+
+    def mapping(self, argv: Sequence[str], first: int | None = None) -> list[str]:
+        """Return *argv* with the words that let the program map its index.
+
+        *first* is the number of words before its options (None: as the argv templates have them).
+        """
+        words, replaced = self.index_mapped, self.index_replaced
+        if not words:
+            return [*argv]
+        if replaced in argv:
+            return [word for old in argv for word in (words if old == replaced else (old,))]
+        if self.command and self.command.single_words:
+            return [*argv, *words]
+        if first is None:
+            first = len(self.command.begins[0]) if self.command else 1
+        return [*argv[:first], *words, *argv[first:]]
+
     def need(self, index_bytes: int, batch_bases: int | None = None) -> Need:
         """Return the memory that an instance needs; *batch_bases* replaces the aligner's own batch size."""
         batch = self.batch_base_bytes * (batch_bases or self.batch.bases)
-        return Need(round(index_bytes * self.index_times), self.instance_bytes + batch, self.thread_bytes)
+        return Need(
+            round(index_bytes * self.index_times),
+            self.instance_bytes + batch,
+            self.thread_bytes,
+            file_bytes=index_bytes,
+            index_use=self.index_use,
+        )
 
     def check_header(self, header: bytes) -> None:
         """Raise BadInput if *header*, of an instance that reads pipes, belongs to an index of several parts.
@@ -371,6 +418,9 @@ def parse(name: str, text: str, file: str) -> Aligner:
         batch_base_bytes=parse_bytes(data["memory"].get("batch_base", "0 B")),
         index_times=data["memory"].get("index", 1),
         index_parts=data["index"].get("parts", False),
+        index_mapped=tuple(data["index"].get("mapped", {}).get("words", ())),
+        index_replaced=data["index"].get("mapped", {}).get("replaces", ""),
+        index_loaded=tuple(data["index"].get("loaded", ())),
         command=_command(data),
     )
 
