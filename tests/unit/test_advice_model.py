@@ -138,9 +138,11 @@ def test_a_trial_with_an_option_moves_the_scenario_without_it_and_the_option_els
 
 def test_a_shared_index_is_one_copy_for_the_model():
     eight = SCENARIOS[NAMES.index("8Inst_Original")]
-    own, node, one = candidates([eight, *(eight.with_options([n]) for n in ("node-index", "interleaved-index"))])
-    assert (own.copies, node.copies, one.copies) == (0, 8, 1)
-    assert (own.banks, node.banks, one.banks, one.spread) == (1, 1, 8, True)
+    own, node, single = candidates(
+        [eight, *(eight.with_options([n]) for n in ("node-index", "interleaved-index"))]
+    )
+    assert (own.copies, node.copies, single.copies) == (0, 8, 1)
+    assert (own.banks, node.banks, single.banks, single.spread) == (1, 1, 8, True)
 
 
 @settings(max_examples=50, deadline=None)

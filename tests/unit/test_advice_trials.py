@@ -16,6 +16,8 @@ from firsttouch.genomics import fastq, launch
 from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.launch import Work
 from firsttouch.host.topology import load
+from firsttouch.scenarios import memory_options
+from firsttouch.scenarios.memory_options import Memory
 from firsttouch.scenarios.placement import plan
 
 pytestmark = pytest.mark.unit
@@ -37,12 +39,13 @@ def host(tmp_path, monkeypatch, golden):
     file = tmp_path / "r.fq"
     file.write_text("".join(f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n" for i in range(100_000)))
     (tmp_path / "host.xml").write_text(golden("lstopo_synthetic.xml"))
-    scenarios = plan(load(xml=tmp_path / "host.xml")).scenarios
+    planned = plan(load(xml=tmp_path / "host.xml"))
     whole = fastq.inspect([file], fastq.BatchRule(100_000))
     clock, messages, limits = Clock(), [], []
     monkeypatch.setattr(trials, "time", clock)
 
-    def advise(work, loading=2.0, budget=0.03, odd=lambda _: "", *, noise=(1.0,), head=None):
+    def advise(work, loading=2.0, budget=0.03, odd=lambda _: "", *, noise=(1.0,), head=None, sets=(), memory=None):
+        scenarios = planned.with_each(sets).scenarios
         noises = itertools.cycle(noise) if isinstance(noise, tuple) else noise
 
         def run(given, scenario, output, *, timeout):
@@ -57,9 +60,11 @@ def host(tmp_path, monkeypatch, golden):
             clock.now += seconds
             if odd(scenario) == "fails":
                 raise RunFailed("bwa ended with status 9")
-            observed = SimpleNamespace(pages={} if seconds < 0.1 else {0: 1})
+            shown = memory(scenario) if memory else Memory()
+            observed = SimpleNamespace(pages={} if seconds < 0.1 else {0: 1}, memory=shown)
             steps = [[SimpleNamespace(observed=observed)]]
             misplaced = odd(scenario) or ("" if observed.pages else "ended before it could be sampled")
+            misplaced = misplaced or memory_options.verify(scenario.options, shown)
             aligning = seconds - loading
             return SimpleNamespace(seconds=seconds, aligning=aligning, misplaced=misplaced, steps=steps)
 
@@ -73,7 +78,7 @@ def host(tmp_path, monkeypatch, golden):
             say=messages.append,
             head=head,
         )
-        return advice, advice_text.document(advice, default(scenarios), ())
+        return advice, advice_text.document(advice, default(scenarios), (), {"huge": "memory option huge: none"})
 
     advise.messages, advise.limits, advise.clock = messages, limits, clock
     return advise
@@ -178,3 +183,65 @@ def test_a_run_that_is_too_short_for_any_trial_has_none(host):
     advice, _ = host(times("8Inst_Original", 1.0), head=trials.Head(0.01, host.clock.now))
     assert (advice.belief, advice.spent) == (None, 0.0)
     assert host.messages == ["too few reads: the first trials take less than a second, the budget is 3.0%"]
+
+
+def shown(scenario):
+    """Return the memory of a program whose allocator gets huge pages if mimalloc is asked for them."""
+    huge = 900 << 20 if set(scenario.options) >= {"thp", "mimalloc"} else 0
+    libraries = frozenset(f"lib{name}.so.2" for name in scenario.options if name.endswith("malloc"))
+    return Memory(1000 << 20, huge, libraries=libraries, thp_disabled="no-thp" in scenario.options)
+
+
+def test_memory_options_are_found_and_judged_by_what_the_kernel_shows(host):
+    """thp never holds with glibc's malloc, and no-thp cannot matter; thp with mimalloc is the fastest."""
+    sets = memory_options.combinations(("thp", "no-thp", "mimalloc", "jemalloc"))[0]
+    base = times("8Inst_Original")
+
+    def work(scenario):
+        factors = {("mimalloc",): 0.95, ("thp", "mimalloc"): 0.85, ("jemalloc",): 1.1}
+        return base(scenario) * factors.get(scenario.options, 1.0)
+
+    advice, document = host(work, loading=0.2, noise=(1.0, 1.02, 0.99), sets=sets, memory=shown)
+    assert len(advice.scenarios) > 100
+    assert document["recommended"] == "8Inst_Original+thp+mimalloc"
+    assert document["budget"]["within"]
+    rows = {row["name"]: row for row in document["memory_options"]}
+    assert list(rows) == ["thp", "huge", "no-thp", "mimalloc", "jemalloc"]
+    assert rows["no-thp"] == {
+        "name": "no-thp",
+        "trials": 0,
+        "gain": None,
+        "state": "dropped",
+        "reason": "no-thp: no memory is in transparent huge pages without it",
+    }
+    assert (rows["huge"]["state"], rows["huge"]["reason"]) == ("refused", "memory option huge: none")
+    assert rows["thp"]["gain"]["low"] < 0.95 / 0.85 < rows["thp"]["gain"]["high"]
+    assert rows["mimalloc"]["gain"]["low"] < 1 / 0.85 < rows["mimalloc"]["gain"]["high"]
+    best = next(row for row in document["scenarios"] if row["state"] == "recommended")
+    assert best["memory"]["huge_bytes"] == 900 << 20
+    # Two invalid trials are enough to drop thp with glibc's malloc in all scenarios.
+    assert sum("thp was requested, but" in m for m in host.messages) <= 2 * 2
+    assert all(row["trials"] for row in document["scenarios"] if row.get("memory_options"))
+    text = advice_text.lines(document)
+    assert any(line.startswith("thp: 1.") and line.endswith("as the best scenario without it") for line in text)
+    assert "huge: not tried: none" in text
+
+
+@pytest.mark.parametrize(
+    ("memory", "left"),
+    [
+        (Memory(anonymous=1 << 20), {"mimalloc", "jemalloc"}),
+        (Memory(anonymous=1000 << 20, huge=960 << 20), {"no-thp", "mimalloc", "jemalloc"}),
+        (Memory(anonymous=1000 << 20, huge=500 << 20), {"thp", "no-thp", "mimalloc", "jemalloc"}),
+        (Memory(anonymous=1000 << 20), {"thp", "mimalloc", "jemalloc"}),
+    ],
+)
+def test_options_that_cannot_matter(memory, left):
+    names = ("thp", "no-thp", "mimalloc", "jemalloc")
+    assert {name for name in names if not memory_options.needless([name], (), memory)} == left
+    # With mimalloc the memory may be another one, except for its size.
+    other = memory_options.needless(("thp", "mimalloc"), (), memory)
+    assert (other == "") == (memory.anonymous > 8 << 20)
+    other = memory_options.needless(("no-thp", "mimalloc"), (), memory)
+    assert (other == "") == bool(memory.huge)
+    assert memory_options.needless(("thp", "jemalloc"), ("thp",), memory) == ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from firsttouch.advice.trials import Advice
 from firsttouch.errors import BadInput
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record
+from firsttouch.scenarios import memory_options
 
 #: The document's type, by which a report recognizes it; raise SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch advice"
@@ -59,17 +60,26 @@ def header() -> dict[str, Any]:
     return {"document": DOCUMENT, "schema": SCHEMA, "firsttouch": firsttouch.__version__, **now}
 
 
-def document(advice: Advice, default: int, infeasible: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+def document(
+    advice: Advice,
+    default: int,
+    infeasible: tuple[tuple[str, str], ...],
+    refused: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Return the JSON object of an advice.
 
     *default* is the number of the default run, *infeasible* has names and reasons of scenarios that were not
-    planned.
+    planned, *refused* those of memory options that this host does not support. Scenarios with memory options are
+    listed if they were tried.
     """
     belief = advice.belief
     gain = interval(*belief.ratio(default, advice.best)) if belief else None
     rows = []
     for number, scenario in enumerate(advice.scenarios):
         best = number == advice.best
+        if scenario.options and not (best or advice.trials[number]):
+            continue
+        memory = advice.memory.get(number)
         rows.append(
             {
                 "name": scenario.name,
@@ -77,6 +87,8 @@ def document(advice: Advice, default: int, infeasible: tuple[tuple[str, str], ..
                 "instances": scenario.instances,
                 "threads": scenario.threads,
                 "policy": scenario.policy,
+                "memory_options": list(scenario.options),
+                "memory": memory and memory.to_dict(),
                 "trials": len(advice.trials[number]),
                 "seconds": seconds(belief, number) if belief else None,
                 "state": "recommended" if best else "failed" if number in advice.dropped else "dropped",
@@ -98,7 +110,44 @@ def document(advice: Advice, default: int, infeasible: tuple[tuple[str, str], ..
             "within": advice.spent <= advice.seconds if belief else True,
         },
         "scenarios": rows,
+        "memory_options": _options(advice, refused or {}),
     }
+
+
+def _options(advice: Advice, refused: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return a row for each memory option: its trials, and what it brought or why it was not tried."""
+    belief, rows = advice.belief, []
+    for name in memory_options.options():
+        users = [i for i, s in enumerate(advice.scenarios) if name in s.options]
+        if not users and name not in refused:
+            continue
+        tried = [i for i in users if advice.trials[i]]
+        gain = option_gain(belief, [s.options for s in advice.scenarios], name) if belief and tried else None
+        state, reason = "tried" if tried else "untried", ""
+        reasons = {**advice.needless, **advice.dropped}
+        if name in refused:
+            state, reason = "refused", refused[name]
+        elif not tried and all(i in reasons for i in users):
+            # That of the option alone, without an allocator.
+            state, reason = "dropped", reasons[min(users, key=lambda i: len(advice.scenarios[i].options))]
+        trials = sum(len(advice.trials[i]) for i in users)
+        rows.append({"name": name, "trials": trials, "gain": gain, "state": state, "reason": reason})
+    return rows
+
+
+def option_gain(belief: Belief, options: Sequence[Sequence[str]], name: str) -> dict[str, float] | None:
+    """Return how many times as fast the best scenario with an option is as the best without; None if untried.
+
+    Only tried scenarios count. *options* are those of each scenario.
+    """
+    groups = [
+        [i for i, names in enumerate(options) if belief.tried[i] and (name in names) == has]
+        for has in (True, False)
+    ]
+    if not all(groups):
+        return None
+    best, without = (min(group, key=lambda i: float(belief.mean[i])) for group in groups)
+    return interval(*belief.ratio(without, best))
 
 
 def lines(document: dict[str, Any]) -> list[str]:
@@ -116,7 +165,20 @@ def lines(document: dict[str, Any]) -> list[str]:
             f"spent: {budget['spent_s']:.3g} s of {budget['seconds']:.3g} s "
             f"({budget['fraction']:.1%} of the predicted run){over}"
         )
-    return [*text, f"trials ended: {STOPS[document['stop']]}"]
+    text.append(f"trials ended: {STOPS[document['stop']]}")
+    return [*text, *option_lines(document["memory_options"])]
+
+
+def option_lines(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Return what each memory option brought as lines of text, from its rows in a :func:`document`."""
+    text = []
+    for row in rows:
+        if row["gain"]:
+            text.append(f"{row['name']}: {_spread(row['gain'], '')} times as fast as the best scenario without it")
+        elif row["reason"]:
+            reason = row["reason"].removeprefix("memory option ").removeprefix(f"{row['name']}: ")
+            text.append(f"{row['name']}: not tried: {reason}")
+    return text
 
 
 def _spread(value: dict[str, float], unit: str) -> str:
@@ -153,8 +215,15 @@ _DOCUMENT: dict[str, Any] = {
         "items": {"type": "object", "required": list(_SCENARIO), "properties": _SCENARIO},
     },
 }
+_OPTION: dict[str, Any] = {"name": _TEXT, "gain": _INTERVAL}
+#: Documents of earlier versions have no memory options.
+_OPTIONS = {"type": "array", "items": {"type": "object", "required": list(_OPTION), "properties": _OPTION}}
 #: The part of a :func:`document` that a report needs.
-_FORM = {"type": "object", "required": list(_DOCUMENT), "properties": _DOCUMENT}
+_FORM = {
+    "type": "object",
+    "required": list(_DOCUMENT),
+    "properties": {**_DOCUMENT, "memory_options": _OPTIONS},
+}
 
 
 def find(paths: Iterable[Path]) -> list[dict[str, Any]]:

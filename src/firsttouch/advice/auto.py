@@ -8,12 +8,13 @@ Where neither is possible, the command runs as it is. Trials end with their budg
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from firsttouch.advice import saved
 from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, Aspects, aspects, candidates, default, index_banks
@@ -22,6 +23,7 @@ from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.launch import Work
 from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
+from firsttouch.scenarios.memory_options import Kind, chosen, combinations
 from firsttouch.scenarios.placement import Plan, Scenario
 from firsttouch.tools import no_idle_threads
 
@@ -49,6 +51,7 @@ class Choice:
 class Auto:
     """What is needed to choose the scenario of a user's *command* among those of *planned* on *host*.
 
+    Trials also try its memory options *options* (``none``, ``all`` or a list); *planned* has no scenario with any.
     *budget* is the part of the whole run that trials may take (0: none), *scratch* the folder for the reads of
     trials (None: TMPDIR), *reference* the FASTA file of CRAM input, *measured* the aspects of the host (None:
     those of the firmware). Raises BadInput if *planned* has no scenario without a policy.
@@ -61,6 +64,7 @@ class Auto:
     scratch: Path | None = None
     reference: Path | None = None
     measured: Aspects | None = None
+    options: str = "none"
     say: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
@@ -90,13 +94,24 @@ class Auto:
             return None
         try:
             pick = self.planned.of_one_instance if self.command.whole else self.planned.scenario
-            return Choice(pick(advice.scenario), f"as advised on {advice.time[:10]}")
+            scenario = pick(advice.scenario)
         except FirstTouchError as error:
             self.say(f"the advice of {advice.time[:10]} does not fit this host now: {error}")
             return None
+        if left_out := set(scenario.options).difference(chosen(self.options, get_args(Kind))):
+            names = " and ".join(sorted(left_out))
+            self.say(f"the advice of {advice.time[:10]} is not followed: --options leaves out {names}")
+            return None
+        return Choice(scenario, f"as advised on {advice.time[:10]}")
+
+    @functools.cached_property
+    def _offered(self) -> tuple[Plan, dict[str, str]]:
+        """The plan with the memory options that this host supports, and why it refuses others."""
+        sets, refused = combinations(chosen(self.options), self.command.words[0])
+        return self.planned.with_each(sets), refused
 
     def _tried(self) -> Choice:
-        if len(self.planned.scenarios) == 1:
+        if len(self._offered[0].scenarios) == 1:
             raise _AsItIs("there is no other scenario on this host")
         if not self.budget:
             raise _AsItIs("there is no advice for it, and no budget for trials")
@@ -153,7 +168,8 @@ class Auto:
             from firsttouch.advice.posterior import prior  # noqa: PLC0415
             from firsttouch.genomics import fastq  # noqa: PLC0415
 
-        key, scenarios = self.key, self.planned.scenarios
+        planned, refused = self._offered
+        key, scenarios = self.key, planned.scenarios
         usual, index = default(scenarios), self.command.index
         assert index is not None  # noqa: S101 - for mypy: the key has it
         size = self.command.aligner.index_bytes(index)
@@ -166,7 +182,7 @@ class Auto:
             advice = trials.advise(
                 work, scenarios, expected, self.budget, default=usual, say=say, head=head, scratch=folder
             )
-        document = advice_text.document(advice, usual, self.planned.infeasible)
+        document = advice_text.document(advice, usual, planned.infeasible, refused)
         words = {"aligner": self.command.aligner.name, "command": list(self.command.words), "dataset": None}
         document = {**advice_text.header(), **words, "head": part, **document}
         if advice.belief is not None:

@@ -11,7 +11,7 @@ Paradoxes in learning and the marginal value of information, Decision Analysis 7
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -67,22 +67,22 @@ def search(
     rules: Rules,
     *,
     trials: Sequence[Sequence[Trial]] | None = None,
-    out: Iterable[int] = (),
+    out: Collection[int] = (),
     spent: Callable[[Sequence[Sequence[Trial]]], float] | None = None,
     on_update: Callable[[Belief], None] | None = None,
 ) -> Outcome:
     """Spend the budget on trials and return the posterior.
 
     *run* makes a trial of a candidate; None drops the candidate (it failed, or its placement did not hold).
-    Candidates in *out* are dropped from the start. *trials* are earlier trials. *spent* returns the seconds spent
-    (default: the sum of the trials), and *on_update* gets each posterior. Raises RunFailed if all candidates are
-    dropped.
+    Candidates without a trial that are in *out*, now or later, are dropped as well. *trials* are earlier trials.
+    *spent* returns the seconds spent (default: the sum of the trials), and *on_update* gets each posterior. Raises
+    RunFailed if all candidates are dropped.
     """
     times = [list(own) for own in trials] if trials else [[] for _ in prior.mean]
-    dropped = np.zeros(len(times), bool)
-    dropped[list(out)] = True
+    failed: set[int] = set()
     spent = spent or seconds_of
     while True:
+        dropped = np.array([i in failed or (i in out and not own) for i, own in enumerate(times)])
         if not any(times):
             chosen = int(np.argmin(np.where(dropped, np.inf, prior.mean)))
         else:
@@ -100,9 +100,9 @@ def search(
                 return Outcome(belief, tuple(map(tuple, times)), choice)
         trial = run(chosen)
         if trial is None:
-            dropped[chosen] = True
+            failed.add(chosen)
             times[chosen] = []
-            if dropped.all():
+            if not any(times) and all(i in failed or i in out for i in range(len(times))):
                 raise RunFailed("no scenario is left that could be tried")
         else:
             times[chosen].append(trial)

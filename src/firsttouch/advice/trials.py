@@ -14,6 +14,7 @@ import itertools
 import math
 import tempfile
 import time
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,8 @@ from firsttouch.genomics import fastq, feed, launch
 from firsttouch.genomics.feed import Part
 from firsttouch.genomics.launch import Work
 from firsttouch.genomics.reads import BatchRule, Reads
+from firsttouch.scenarios import memory_options
+from firsttouch.scenarios.memory_options import Memory, same_pages
 from firsttouch.scenarios.placement import Scenario
 
 # ----------------------------------------------------------------------
@@ -173,15 +176,19 @@ GROWTH = 1.3
 TRIALS = 6
 #: Standard deviation of the load after two trials, as a part of it and of the shorter trial.
 LOAD_SD, TRIAL_SD = 0.3, 0.1
-#: A scenario whose placement did not hold this many times in a row is dropped.
-CHANCES = 3
+#: The same with memory options, because there are more scenarios to try.
+TRIALS_OF_OPTIONS = 12
+#: A scenario whose placement did not hold this many times in a row is dropped, and so are all scenarios with a
+#: memory option that did not hold this many times.
+CHANCES, OPTION_CHANCES = 3, 2
 
 
 @dataclass
 class Advice:
     """The result of the trials: *best* is the number of the recommended scenario.
 
-    *belief* is None without any trial; *dropped* has the reason why a scenario was dropped. *budget* is a part of
+    *belief* is None without any trial; *dropped* has the reason why a scenario was dropped, and *needless* why one
+    with memory options needs no trial. *memory* is that of the last trial of a scenario. *budget* is a part of
     the whole run, *seconds* the same in seconds, *spent* the wall seconds of samples and trials. *stop* is that of
     :class:`firsttouch.advice.search.Outcome`, or ``short``: the reads are too few for any trial.
     """
@@ -196,6 +203,8 @@ class Advice:
     seconds: float
     spent: float
     dropped: dict[int, str] = field(default_factory=dict)
+    needless: dict[int, str] = field(default_factory=dict)
+    memory: dict[int, Memory] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -217,7 +226,8 @@ class OutOfTime(Exception):
 class Trials:
     """Makes trials of *scenarios* on samples of *work*'s reads; samples are files in *folder*.
 
-    *dropped* has the reason why a scenario's last trial did not count. *brief* is true if the last trial was too
+    *dropped* has the reason why a scenario's last trial did not count, *needless* why one with memory options
+    needs no trial, and *memory* that of the last trial that counts. *brief* is true if the last trial was too
     short for its placement to be verified. *longest* is the time limit of a trial in seconds (None: unknown). With
     a strict *head*, no trial exceeds *budget*: it raises OutOfTime, even before the time of the run is known.
     """
@@ -244,6 +254,10 @@ class Trials:
         self._samples: dict[float, Sample] = {}
         self._works: dict[tuple[float, int], Work] = {}
         self.dropped: dict[int, str] = {}
+        self.needless: dict[int, str] = {}
+        self.memory: dict[int, Memory] = {}
+        #: Memory options that did not hold, with all options of the scenario.
+        self._broken: list[tuple[str, tuple[str, ...]]] = []
         self.longest: float | None = None
         self.brief = False
 
@@ -305,15 +319,43 @@ class Trials:
             if not result.misplaced:
                 self.say(f"{scenario.name}: {result.seconds:.3f} s for {part:.3%} of the reads")
                 self.dropped.pop(number, None)
+                self._note(number, Memory.total(o.observed.memory for step in result.steps for o in step))
                 return Trial(part, result.seconds)
             self.brief = any(not o.observed.pages for step in result.steps for o in step)
             last = chance + 1 == CHANCES or (self.brief and self.longest is None)
+            last = self._gives_up(scenario, result) or last
             again = "" if last else ", tried again"
             self.say(f"{scenario.name}: the trial is invalid and does not count{again}: {result.misplaced}")
             self.dropped[number] = f"invalid, {result.misplaced}"
             if last:
                 break
         return None
+
+    def _note(self, number: int, memory: Memory) -> None:
+        """Keep the memory of a trial, which tells which memory options cannot matter."""
+        self.memory[number] = memory
+        for i, scenario in enumerate(self.scenarios):
+            if i not in self.memory and i not in self.dropped:
+                reason = memory_options.needless(scenario.options, self.scenarios[number].options, memory)
+                if reason:
+                    self.needless[i] = reason
+
+    def _gives_up(self, scenario: Scenario, result: launch.Result) -> bool:
+        """Return whether a memory option of an invalid trial has no chance left; drops all scenarios with it."""
+        memories = [o.observed.memory for step in result.steps for o in step]
+        for name in scenario.options:
+            reasons = {memory_options.verify([name], memory) for memory in memories} - {""}
+            if reason := next((r for r in reasons if r in result.misplaced), ""):
+                self._broken.append((name, scenario.options))
+                same = [
+                    of for broken, of in self._broken if broken == name and same_pages(of, scenario.options, name)
+                ]
+                if len(same) >= OPTION_CHANCES:
+                    for i, other in enumerate(self.scenarios):
+                        if i not in self.memory and same_pages(scenario.options, other.options, name):
+                            self.dropped[i] = f"invalid, {reason}"
+                    return True
+        return False
 
     def _sampled(self, fraction: float, instances: int) -> tuple[Work, float]:
         """Return the work of a trial, and the part of the reads that its sample really has."""
@@ -367,7 +409,8 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
         f"the whole run is expected to take {whole:.1f} s as {scenarios[first].name}, {load.seconds:.2f} s of it "
         f"for loading: the budget is {budget * whole:.1f} s, {trials.spent:.1f} s of it are spent"
     )
-    fraction = _fraction((small, fraction), load, work, budget * whole - trials.spent, most=trials.part)
+    count = TRIALS_OF_OPTIONS if any(s.options for s in scenarios) else TRIALS
+    fraction = _fraction((small, fraction), load, work, budget * whole - trials.spent, count, most=trials.part)
     rules = Rules(fraction, budget, load)
 
     def seconds_left(belief: Belief) -> float:
@@ -389,7 +432,7 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
             run,
             rules,
             trials=times,
-            out=trials.dropped,
+            out=ChainMap(trials.dropped, trials.needless),
             spent=lambda _: trials.spent,
             on_update=limit,
         )
@@ -414,6 +457,8 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
         budget * math.exp(float(belief.mean[belief.best])),
         trials.spent,
         trials.dropped,
+        trials.needless,
+        trials.memory,
     )
 
 
@@ -457,13 +502,15 @@ def split(own: Sequence[Trial]) -> tuple[Load, float]:
     return Load(load, max(LOAD_SD * load, TRIAL_SD * before.seconds)), work
 
 
-def _fraction(sampled: Sequence[float], load: Load, work: float, left: float, *, most: float = 1.0) -> float:
+def _fraction(
+    sampled: Sequence[float], load: Load, work: float, left: float, count: int, *, most: float = 1.0
+) -> float:
     """Return the fraction of all further trials, at most *most*.
 
-    *sampled* are the fractions with samples, *left* is the budget's rest in seconds.
+    *sampled* are the fractions with samples, *left* is the budget's rest in seconds, for *count* trials.
     """
     wanted = max(WORK_PER_LOAD * load.seconds, SECONDS) / work
-    affordable = (left / TRIALS - load.seconds) / work
+    affordable = (left / count - load.seconds) / work
     fraction = min(most, max(LEAST, min(wanted, affordable)))
     # A similar fraction is used again: its sample exists, and its trials count as repeats.
     return next((f for f in sampled if f / 1.5 <= fraction <= 1.5 * f), max(fraction, sampled[0]))

@@ -28,6 +28,7 @@ from firsttouch.genomics.outputs import Output
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import collect
+from firsttouch.scenarios.memory_options import chosen, combinations
 from firsttouch.scenarios.placement import Plan, Scenario, plan
 
 EXAMPLES = """\
@@ -51,7 +52,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser = options.command(subparsers, "advise", EXAMPLES)
     options.add(parser, "--aligner")
     read_inputs.add(parser)
-    options.add(parser, "--policies")
+    options.add(parser, "--policies", "--options")
     parser.add_argument(
         "--budget",
         type=options.checked(float, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1),
@@ -131,10 +132,17 @@ def _replay(args: argparse.Namespace) -> int:
     return 0
 
 
-def _planned(args: argparse.Namespace, need: Any, index_bytes: int, whole: str = "") -> tuple[Plan, Prior, int]:
+def _planned(
+    args: argparse.Namespace,
+    need: Any,
+    index_bytes: int,
+    sets: Sequence[Sequence[str]],
+    whole: str = "",
+) -> tuple[Plan, Prior, int]:
     """Return this host's plan, the prior of its scenarios, and the number of the default scenario.
 
-    *whole* says why only scenarios of one instance are possible (empty: all are).
+    Scenarios also get each of *sets* of memory options. *whole* says why only scenarios of one instance are
+    possible (empty: all are).
     """
     host = load()
     planned = plan(host, need, threads=args.threads, policies=args.policies)
@@ -142,6 +150,7 @@ def _planned(args: argparse.Namespace, need: Any, index_bytes: int, whole: str =
         rest = tuple((s.name, whole) for s in planned.scenarios if s.instances > 1)
         alone = tuple(s for s in planned.scenarios if s.instances == 1)
         planned = replace(planned, scenarios=alone, infeasible=(*planned.infeasible, *rest))
+    planned = planned.with_each(sets)
     try:
         usual = default(planned.scenarios)
     except ValueError:
@@ -159,7 +168,9 @@ def _aligner(args: argparse.Namespace) -> int:
     program.version()
     given = read_inputs.chosen(args, program)
     size = program.index_bytes(given.index)
-    planned, expected, usual = _planned(args, program.need(size, given.batch_bases), size, program.whole)
+    sets, refused = combinations(chosen(args.options), program.program)
+    need = program.need(size, given.batch_bases)
+    planned, expected, usual = _planned(args, need, size, sets, program.whole)
     outputs = [file for file in (args.output, args.save) if file]
     atomic_files.refuse_overwriting(outputs, [*given.files, *program.index_paths(given.index), *args.measured])
     if args.output:
@@ -174,7 +185,7 @@ def _aligner(args: argparse.Namespace) -> int:
         work = replace(work, index_cache=args.index_cache)
     with options.holding(args), host_lock.no_process_left():
         advice = advise(work, planned.scenarios, expected, args.budget, default=usual, say=say)
-        document = advice_text.document(advice, usual, planned.infeasible)
+        document = advice_text.document(advice, usual, planned.infeasible, refused)
         for line in advice_text.lines(document):
             say(line)
         document = {**advice_text.header(), "aligner": program.label, "dataset": args.dataset, **document}
@@ -228,7 +239,7 @@ def _command(args: argparse.Namespace, command: UserCommand) -> int:
     threads = min(args.threads or command.threads, _usable_pus(host))
     planned = plan(host, need, threads=threads, policies=args.policies)
     measured = aspects(host, collect(args.measured))
-    choosing = auto.Auto(command, host, planned, args.budget, measured=measured, say=say)
+    choosing = auto.Auto(command, host, planned, args.budget, measured=measured, options=args.options, say=say)
     with options.holding(args), host_lock.no_process_left():
         document = choosing.advise(say, strict=False)
     for line in advice_text.lines(document):
@@ -262,7 +273,7 @@ def _apply(
 
 
 def _program(args: argparse.Namespace) -> int:
-    planned, expected, _ = _planned(args, None, 0)
+    planned, expected, _ = _planned(args, None, 0, ())
     most = max(s.threads for s in planned.scenarios if s.instances == 1)
     whole = [i for i, s in enumerate(planned.scenarios) if s.instances == 1 and s.threads == most]
     scenarios = [planned.scenarios[i] for i in whole]

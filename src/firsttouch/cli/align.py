@@ -107,7 +107,7 @@ def register(subparsers: options.Subparsers) -> None:
         default=BUDGET,
         help=f"part of the whole run that trials of auto may cost; 0: no trials (default: {BUDGET})",
     )
-    options.add(parser, "--policies", "--timeout", "--share-host")
+    options.add(parser, "--policies", "--options", "--timeout", "--share-host")
     options.add_user_command(parser, "the aligner's command, as it is run without firsttouch")
     parser.set_defaults(run=run)
 
@@ -190,7 +190,14 @@ def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutpu
             say(f"your command as it is: {planned.infeasible[0][1]}")
             return in_one_instance("1Inst_Original")
         choosing = Auto(
-            command, host, planned, args.budget, scratch=args.scratch, reference=args.reference, say=say
+            command,
+            host,
+            planned,
+            args.budget,
+            scratch=args.scratch,
+            reference=args.reference,
+            options=args.options,
+            say=say,
         )
         with options.holding(args, shared=True):
             choice = choosing.choose()

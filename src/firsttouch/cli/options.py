@@ -123,6 +123,13 @@ def _policies(text: str) -> str:
     return text
 
 
+def _options(text: str) -> str:
+    from firsttouch.scenarios.memory_options import chosen  # noqa: PLC0415 - see the package
+
+    chosen(text, ("pages", "allocator", "index"))
+    return text
+
+
 def _absolute(text: str) -> str:
     return text and str(Path(text).absolute())
 
@@ -158,6 +165,12 @@ SHARED: dict[str, dict[str, Any]] = {
         "default": "thesis",
         "metavar": "LIST",
         "help": "thesis (default), all, or a comma-separated list",
+    },
+    "--options": {
+        "type": checked(_options, fits=lambda _: True),
+        "default": "all",
+        "metavar": "LIST",
+        "help": "memory options to try: none, all that are available (default), or a comma-separated list",
     },
     "--drain": {"action": "store_true", "help": "drain the hosts that fail in Slurm"},
     "--reservation": {

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from firsttouch import paths
@@ -54,6 +54,7 @@ def register(subparsers: options.Subparsers) -> None:
     index.add_argument("--index", type=Path, metavar="PREFIX", help="take the size from the files of this index")
     index.add_argument("--dataset", metavar="DATASET", help="take the size from the index of this dataset")
     options.add(parser, "--threads", "--policies")
+    options.add(parser, "--options", help="list these memory options: none, all (default), or a list with commas")
     parser.add_argument(
         "--all-memory", action="store_true", help="place data on high-bandwidth, persistent and CXL memory, too"
     )
@@ -79,6 +80,9 @@ def run(args: argparse.Namespace) -> int:
             print("\n".join(_commands(scenario, words, program)))
         return 0
     predicted = predict(host, planned.scenarios, size or 0) if planned.scenarios else None
+    names = memory_options.chosen(args.options)
+    # Of a stored host nothing is known but its topology.
+    refused = memory_options.combinations(names, program.program)[1] if host.here else {}
     if args.json:
         options.print_json(
             {
@@ -89,6 +93,10 @@ def run(args: argparse.Namespace) -> int:
                     for n, r in planned.infeasible
                 ],
                 "predicted": predicted and {"name": predicted.best.name, "gain": predicted.gain or None},
+                "memory_options": [
+                    {"name": n, "title": memory_options.option(n).title, "reason": refused.get(n, "")}
+                    for n in names
+                ],
             }
         )
     else:
@@ -97,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
             print("\n".join([*_prediction(predicted), ""]))
             print("\n".join(_groups(planned, predicted.best, host, need, memory)))
             notes += [*_reasons(planned), *_fitting(planned, host, need, memory)]
+            notes += _options(planned, names, refused)
         if size is None:
             notes.insert(0, "note: without --index, --dataset or --index-size the index takes no memory")
         for note in notes:
@@ -229,6 +238,14 @@ def _fitting(planned: Plan, host: Topology, need: Need, memory: int) -> Iterator
     for option, names in by_option.items():
         groups = (f"{', '.join(of_these)} ({words})" for words, of_these in names.items())
         yield f"can be run with +{option}, which shares copies of the index: {'; '.join(groups)}"
+
+
+def _options(planned: Plan, names: Sequence[str], refused: Mapping[str, str]) -> Iterator[str]:
+    """Yield the memory options that scenarios may have, and why this host refuses others."""
+    if available := [name for name in names if name not in refused]:
+        largest = planned.scenarios[-1].alias
+        yield f"memory options: {', '.join(available)}, as suffixes of any name: {largest}+{available[0]}"
+    yield from refused.values()
 
 
 def _wrapped(text: str, indent: str) -> str:

@@ -419,12 +419,21 @@ def _of_advice(document: Mapping[str, Any]) -> Choice:
     seconds = {r["name"]: Interval(*(r["seconds"][end] for end in _ENDS)) for r in rows if r["seconds"]}
     usual = seconds.get(document["default"])
     gains = {name: SAME if time is usual else usual.over(time) for name, time in seconds.items()} if usual else {}
+    reason = f"the shortest expected time; {STOPS.get(document['stop'], document['stop'])}"
+    brought = [
+        f"{clean(row['name'])} {times(row['gain']['expected'])} ({times(row['gain']['low'])} to "
+        f"{times(row['gain']['high'])})"
+        for row in document.get("memory_options", ())
+        if row["gain"]
+    ]
+    if brought:
+        reason += f"; the gains of memory options over the best scenario without them: {listed(brought)}"
     return Choice(
         "advised",
         clean(f"advised, {document['dataset'] or 'own reads'}, host {document['host']}, {day}"),
         document["recommended"],
         document["default"],
-        f"the shortest expected time; {STOPS.get(document['stop'], document['stop'])}",
+        reason,
         document["gain"] and Interval(*(document["gain"][end] for end in _ENDS)),
         "90 % interval",
         "expected time",

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import shutil
 import stat
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -66,6 +67,8 @@ SCHEMA: dict[str, Any] = {
 _JOINED = {"LD_PRELOAD": ":", "GLIBC_TUNABLES": ":"}
 #: A program with less anonymous memory (bytes) has no place for huge pages.
 _LEAST_MEMORY = 8 << 20
+#: With this part of its memory in transparent huge pages, a program gains nothing by asking for them.
+_ALL_HUGE = 0.95
 _PR_SET_THP_DISABLE = 41
 
 
@@ -139,6 +142,34 @@ def suffix(names: Sequence[str]) -> str:
 def of_kind(names: Sequence[str], kind: Kind) -> MemoryOption | None:
     """Return the option of one kind among *names*, or None."""
     return next((option(name) for name in names if option(name).kind == kind), None)
+
+
+def chosen(text: str, kinds: Sequence[Kind] = ("pages", "allocator")) -> tuple[str, ...]:
+    """Return the options of ``none``, ``all`` or a comma-separated list of names; raises BadInput.
+
+    Options of other *kinds* are not in ``all``, nor are those that change nothing (index: private).
+    """
+    if text == "none":
+        return ()
+    listed = [o for o in options().values() if o.kind in kinds and (o.kind != "index" or o.copies != "own")]
+    named = listed if text == "all" else [option(name) for name in dict.fromkeys(text.lower().split(","))]
+    if others := [o.name for o in named if o.kind not in kinds]:
+        raise BadInput(f"{' and '.join(others)}: only aligners have an index whose copies can be chosen")
+    return tuple(o.name for o in listed if o in named)
+
+
+def combinations(names: Sequence[str], program: str = "") -> tuple[list[tuple[str, ...]], dict[str, str]]:
+    """Return the sets of *names* that this host supports for *program*, and why others are not among them.
+
+    A set has at most one option of each kind. The reasons are by option.
+    """
+    refused = {name: reason for name in names if (reason := refusal([name]) or unfit([name], program))}
+    by_kind = [
+        [None, *(name for name in names if option(name).kind == kind and name not in refused)]
+        for kind in get_args(Kind)
+    ]
+    sets = [tuple(name for name in some if name) for some in itertools.product(*by_kind)]
+    return [some for some in sorted(sets, key=len) if some and not refusal(some)], refused
 
 
 # ----------------------------------------------------------------------
@@ -321,6 +352,19 @@ class Memory:
     libraries: frozenset[str] = frozenset()
     thp_disabled: bool = False
 
+    @classmethod
+    def total(cls, parts: Iterable[Memory]) -> Memory:
+        """Return the memory of several programs together."""
+        memory = cls()
+        for part in parts:
+            memory.anonymous += part.anonymous
+            memory.huge += part.huge
+            memory.shared_huge += part.shared_huge
+            memory.hugetlb += part.hugetlb
+            memory.libraries |= part.libraries
+            memory.thp_disabled = memory.thp_disabled or part.thp_disabled
+        return memory
+
     def add(self, rollup: str, maps: str, status: str) -> None:
         """Add one process by its smaps_rollup, its numa_maps or maps, and its status."""
         sizes = {name: int(size) << 10 for name, size in re.findall(r"^(\w+):\s+(\d+) kB", rollup, re.MULTILINE)}
@@ -348,6 +392,37 @@ class Memory:
 def verify(names: Sequence[str], memory: Memory) -> str:
     """Return which option did not hold for a program with *memory*, or an empty string."""
     return next(filter(None, (_broken(option(name), memory) for name in names)), "")
+
+
+def same_pages(a: Sequence[str], b: Sequence[str], name: str) -> bool:
+    """Return whether what option *name* did with the options *a* is expected of it with the options *b*.
+
+    Huge pages are asked for by the allocator, so another allocator may get what this one does not.
+    """
+    other_allocator = of_kind(a, "allocator") is not of_kind(b, "allocator")
+    return name in b and not (option(name).kind == "pages" and other_allocator)
+
+
+def needless(names: Sequence[str], run_with: Sequence[str], memory: Memory) -> str:
+    """Return why the options *names* cannot matter for a program with *memory*, or an empty string.
+
+    *memory* is that of a run with the options *run_with*. It tells about an option for the page size if it has
+    none. Where a program has no huge page, the kernel gives them on request only, and no allocator requests any.
+    """
+    asked = of_kind(names, "pages")
+    if asked is None or of_kind(run_with, "pages"):
+        return ""
+    total = memory.anonymous + memory.hugetlb
+    if total < _LEAST_MEMORY:
+        return f"{asked.name}: the program has only {format_bytes(total)} of anonymous memory"
+    least, most = asked.huge or (0.0, 1.0)
+    if not most and not memory.huge:
+        return f"{asked.name}: no memory is in transparent huge pages without it"
+    same_allocator = of_kind(names, "allocator") is of_kind(run_with, "allocator")
+    if least and same_allocator and memory.huge >= _ALL_HUGE * memory.anonymous:
+        shown = f"{format_bytes(memory.huge)} of {format_bytes(memory.anonymous)}"
+        return f"{asked.name}: {shown} are in transparent huge pages without it"
+    return ""
 
 
 def _broken(asked: MemoryOption, memory: Memory) -> str:

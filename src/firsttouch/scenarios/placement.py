@@ -21,7 +21,7 @@ from firsttouch.scenarios.memory_fit import Need, shortage, unshared
 from firsttouch.scenarios.memory_options import Copies
 from firsttouch.scenarios.policies import Extent, Policy, chosen, refusal
 
-__all__ = ["SCALING_EIGHTHS", "Need", "Placement", "Plan", "Scenario", "ScenarioName", "plan"]
+__all__ = ["SCALING_EIGHTHS", "Need", "Placement", "Plan", "Scenario", "ScenarioName", "distinct", "plan"]
 
 #: The name of a scenario: instances, policy and, optionally, threads of each instance.
 _NAME = re.compile(r"([1-9]\d{0,5})Inst_([a-z-]+?)(?:_([1-9]\d{0,5})t)?", re.IGNORECASE | re.ASCII)
@@ -151,6 +151,20 @@ class Scenario:
         }
 
 
+def distinct(scenarios: Sequence[Scenario]) -> list[Scenario]:
+    """Return *scenarios* without those that are like an earlier one: policies differ only if they have a choice.
+
+    An instance on a single NUMA node has its pages there under every policy.
+    """
+    first: dict[object, Scenario] = {}
+    for s in scenarios:
+        places = [(p.pus, p.numa_nodes) for p in s.placements]
+        single = all(len(nodes) == 1 for _, nodes in places)
+        key = (s.threads, tuple(places), s.options) if single else s.name
+        first.setdefault(key, s)
+    return list(first.values())
+
+
 @dataclass(frozen=True)
 class Plan:
     """The usual scenarios that can be run, and the others as (name, reason)."""
@@ -195,6 +209,15 @@ class Plan:
         """Return *scenario* with memory *options*, and why it cannot be run (empty: it can)."""
         scenario = scenario.with_options(options)
         return scenario, self._planner.reason(scenario) if self._planner else ""
+
+    def with_each(self, sets: Sequence[Sequence[str]]) -> Plan:
+        """Return this plan with its scenarios also under each of *sets* of memory options, where they can be run.
+
+        Of scenarios that are alike, only the first gets options.
+        """
+        variants = [self.with_options(s, names) for names in sets for s in distinct(self.scenarios)]
+        possible = (scenario for scenario, reason in variants if not reason)
+        return replace(self, scenarios=(*self.scenarios, *possible))
 
     def _listed(self, name: str) -> Scenario | None:
         """Return a usual scenario by name or alias, whether it can be run or not."""
