@@ -207,11 +207,11 @@ def test_a_file_that_is_not_there_is_one_line(folder):
 @needs_root
 def test_the_state_of_others_files_is_unknown_and_not_wrong(dropped):
     file = dropped(50 * PAGE)
-    hidden = as_nobody(lambda: [page_cache.look([file]).to_dict(), page_cache.known([file])])
+    hidden = as_nobody(lambda: [page_cache.look([file]).to_dict(), page_cache.is_visible([file])])
     assert hidden[0] | {"unknown": ""} == {"size": 50 * PAGE, "cached": None, "pages": None, "unknown": ""}
     assert hidden[0]["unknown"].startswith(f"{file}: Linux shows only those who own a file or may write it")
     assert hidden[1] is False
-    assert page_cache.known([file])
+    assert page_cache.is_visible([file])
     file.chmod(0o666)
     assert as_nobody(lambda: page_cache.look([file]).cached) == 0
 

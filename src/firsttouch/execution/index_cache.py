@@ -8,7 +8,7 @@ stated state the first run of a series is cold, and all later ones depend on whe
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ STATES = {
 }
 #: The part of an index that may be cached or not, or lie elsewhere, against its state.
 TOLERANCE = 0.01
+#: Times that the files are read. While they are read, the kernel may drop a few large folios again.
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def check(files: Sequence[Path], state: str, placements: Sequence[Placement], ho
             f"index cache {state}: the index has {format_bytes(size)}, NUMA nodes {format_list(banks)} have "
             f"{format_bytes(room)}"
         )
-    if state == COLD and not page_cache.known(files):
+    if state == COLD and not page_cache.is_visible(files):
         raise CannotHere(
             f"index cache {state}: Linux shows only those who own {files[0]} or may write it whether it is "
             f"cached: use {INTERLEAVE} or {LOCAL}, or a copy of the index"
@@ -99,19 +101,17 @@ def _emptied(files: Sequence[Path]) -> Restored:
 
 
 def _spread(files: Sequence[Path], state: str, banks: Sequence[int]) -> Restored:
-    known = page_cache.known(files)
+    fill = not page_cache.is_visible(files)
     cached = page_cache.look(files)
-    if known and not wrong(cached, banks):
-        return Restored(state, cached)
-    reason = ""
-    for attempt in range(2):
-        # Reading does not move cached pages. Where their places are unknown, they may be right already.
-        if known or attempt:
+    for _ in range(_ATTEMPTS):
+        if not wrong(cached, banks):
+            return Restored(state, cached)
+        if _misplaced(cached, banks):  # reading does not move what is cached
             page_cache.drop(files)
         read(files, banks)
-        cached = page_cache.look(files, fill=not known)
-        if not (reason := wrong(cached, banks)):
-            return Restored(state, cached)
+        cached = page_cache.look(files, fill=fill)
+    if not (reason := wrong(cached, banks)):
+        return Restored(state, cached)
     if cached.cached is not None and cached.cached < TOLERANCE * cached.size:
         raise CannotHere(
             f"index cache {state}: the file system of {files[0]} does not use the page cache: use {AS_IS}"
@@ -140,20 +140,22 @@ def wrong(cached: Cached, banks: Sequence[int]) -> str:
         return cached.unknown
     if cached.cached < (1 - TOLERANCE) * cached.size:
         return f"{format_bytes(cached.cached)} of {format_bytes(cached.size)} are cached"
-    outside = _outside(cached.pages, banks)
+    return _misplaced(cached, banks)
+
+
+def _misplaced(cached: Cached, banks: Sequence[int]) -> str:
+    """Return why the pages that are cached do not lie evenly on *banks*, as far as that is known."""
+    pages = cached.pages or {}
+    outside = sum(count for node, count in pages.items() if node not in banks)
     if outside * UNIT > TOLERANCE * cached.size:
         return f"{format_bytes(outside * UNIT)} lie outside of NUMA nodes {format_list(banks)}"
-    shares = [cached.pages.get(bank, 0) for bank in banks]
+    shares = [pages.get(bank, 0) for bank in banks]
     mean = sum(shares) / len(shares)
     slack = policy("interleave").tolerance * mean + HUGE_PAGE
     if mean >= FEW_PAGES and any(abs(share - mean) > slack for share in shares):
         counts = ", ".join(f"{bank}: {share}" for bank, share in zip(banks, shares, strict=True))
         return f"pages per NUMA node {counts}: uneven"
     return ""
-
-
-def _outside(pages: Mapping[int, int], banks: Sequence[int]) -> int:
-    return sum(count for node, count in pages.items() if node not in banks)
 
 
 def _why(files: Sequence[Path], state: str) -> str:

@@ -107,8 +107,8 @@ def drop(files: Iterable[Path]) -> None:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def known(files: Iterable[Path]) -> bool:
-    """Return whether this process may know what is cached of *files*."""
+def is_visible(files: Iterable[Path]) -> bool:
+    """Return whether Linux shows this process what is cached of *files*."""
     for file in files:
         with _opened(file) as fd:
             if _restricted(fd, os.fstat(fd).st_size):
