@@ -219,10 +219,14 @@ def _read(file: Path, _written: int) -> Sequence[Record]:
 
 
 class ReferenceRun(FirstTouchCheck):
-    """Builds the index and aligns all reads with one instance. All scenarios must give the same alignments."""
+    """Builds the index and aligns all reads with one instance. All scenarios must give the same alignments.
+
+    ``-S index_cache=STATE`` chooses the state of the page cache before each run, for all scenarios alike.
+    """
 
     aligner = parameter(cases().aligners())
     dataset = variable(str, value=profiles.default_dataset())
+    index_cache = variable(str, value=profiles.index_cache())
     repetitions = 1
 
     @run_after("init")
@@ -230,6 +234,7 @@ class ReferenceRun(FirstTouchCheck):
         """Run the default scenario."""
         self.descr = f"reference run of {self.aligner} on {self.dataset}"
         asked = ["--aligner", self.aligner, "--dataset", self.dataset, "--checksum"]
+        asked += ["--index-cache", self.index_cache]
         self.command = ["run", "1Inst_Original", *asked]
 
     @property
@@ -256,5 +261,6 @@ class ScenarioCheck(FirstTouchCheck):
         first = self.reference_run
         self.executable_opts = [
             *("run", self.scenario, "--aligner", first.aligner, "--dataset", first.dataset),
+            *("--index-cache", first.index_cache),
             *("--expect-sha256", first.alignments, *self.executable_opts),
         ]

@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any, Literal, TypeVar
 
 from firsttouch.errors import BadInput, did_you_mean
+from firsttouch.execution.index_cache import INTERLEAVE, STATES
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import Topology
 
@@ -23,6 +24,8 @@ VARIABLE = "FIRSTTOUCH_EFFORT"
 #: Environment variable: the aligners whose scenarios are run (comma-separated, or "all") instead of the effort's.
 ALIGNERS_VARIABLE = "FIRSTTOUCH_MEASURED_ALIGNERS"
 ALL = "all"
+#: Environment variable: the state of the index cache before each timed run of an aligner.
+CACHE_VARIABLE = "FIRSTTOUCH_INDEX_CACHE"
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,20 @@ def default_dataset() -> str:
 def default_aligner() -> str:
     """Return the default aligner of a characterization."""
     return str(_tables()["defaults"]["aligner"])
+
+
+def index_cache() -> str:
+    """Return the state of the index cache before each timed run of checks and campaigns.
+
+    By default it is the one that favours no scenario and does not depend on which run was the first one. Raises
+    BadInput for an unknown state in FIRSTTOUCH_INDEX_CACHE.
+    """
+    state = os.environ.get(CACHE_VARIABLE) or INTERLEAVE
+    if state not in STATES:
+        raise BadInput(
+            f"{CACHE_VARIABLE} is '{state}': there are {', '.join(STATES)}{did_you_mean(state, STATES)}"
+        )
+    return state
 
 
 @functools.cache

@@ -220,6 +220,7 @@ def _scenarios(cases: Cases, aligner: str, dataset: str, repetitions: int, more:
     """Return a step per scenario; their checksums show whether alignments differ between scenarios."""
     names = [name for single in (True, False) for name in cases.scenarios(single=single)]
     options = ("--aligner", aligner, "--dataset", dataset, "--checksum", "--repetitions", str(repetitions), *more)
+    options += ("--index-cache", effort_module.index_cache())
     return [Step(f"{aligner}-{name}", ("run", name, *options)) for name in names]
 
 
