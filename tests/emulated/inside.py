@@ -2,9 +2,9 @@
 """Runs scenarios inside the guest with firsttouch's own launcher: `inside.py ORDER.json` prints one JSON document.
 
 The order names scenarios (none: the largest of each policy) and either ``touch`` (a program that touches and holds
-memory as each instance, and the MiB for each NUMA node that the instance may use) or ``align`` (index and reads
-for BWA-MEM). A scenario may be a list: its name, and the words before each instance's argv. The document has a
-result for each scenario, in the same order.
+memory as each instance, and the MiB for each NUMA node that the instance may use), ``align`` (index and reads for
+BWA-MEM) or ``cache`` (a file to put into the states of the index cache). A scenario may be a list: its name, and
+the words before each instance's argv. The document has a result for each scenario, in the same order.
 """
 
 import json
@@ -80,6 +80,21 @@ def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
     }
 
 
+def cached(scenario: Scenario, _: list[str], order: dict) -> dict:
+    """Return the page cache of a file in each state, or why it cannot be had."""
+    from firsttouch.errors import CannotHere  # noqa: PLC0415 - see aligned
+    from firsttouch.execution import index_cache  # noqa: PLC0415
+
+    states = {}
+    for state in ("local", "interleave", "cold"):
+        try:
+            restored = index_cache.restore([Path(order["cache"])], state, scenario.placements)
+            states[state] = {**restored.to_dict(), "reason": restored.reason}
+        except CannotHere as error:
+            states[state] = {"reason": str(error)}
+    return states
+
+
 def telling(planned: Plan) -> list[str]:
     """Return the largest scenario of each policy: the one with most whole NUMA nodes."""
     nodes = len(of_this_host().cpu_nodes)
@@ -91,7 +106,7 @@ def main(order: dict) -> None:
     """Plan for this machine, run the ordered scenarios and print their results."""
     planned = plan(of_this_host())
     names = order.get("scenarios") or telling(planned)
-    run = aligned if "align" in order else touched
+    run = aligned if "align" in order else cached if "cache" in order else touched
     results = []
     for name, *wrap in (n if isinstance(n, list) else [n] for n in names):
         scenario = planned.scenario(name)

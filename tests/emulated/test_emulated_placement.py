@@ -129,6 +129,26 @@ def test_bwa_lies_where_it_should_and_gives_the_same_alignments(guest: Guest) ->
     assert len({r["sha256"] for r in results.values()}) == 1
 
 
+@pytest.mark.parametrize("guest", ["small"], indirect=True)
+def test_an_index_is_cached_where_the_state_says(guest: Guest, tmp_path: Path) -> None:
+    # A file of the host's root, below the guest's overlay, is in the guest's page cache when it is read.
+    file = tmp_path / "index"
+    file.write_bytes(bytes(32 << 20))
+    results = run(guest, scenarios=["1Inst_Original", "2Inst_Original"], cache=str(file))
+    for name, states in results.items():
+        assert {states[state]["reason"] for state in ("local", "interleave", "cold")} == {""}, (name, states)
+        assert pages(states["local"]) == {0: 8192}, name
+        shares = pages(states["interleave"])
+        assert sorted(shares) == [0, 1, 2, 3], name
+        assert all(abs(share - 2048) < 512 for share in shares.values()), (name, shares)
+        assert states["cold"]["cached"] == 0, name
+    # The guest's mount of this folder keeps nothing that is read.
+    file = guest.shared / "file"
+    file.write_bytes(bytes(4 << 20))
+    (states,) = run(guest, scenarios=["2Inst_Original"], cache=str(file)).values()
+    assert "does not use the page cache: use as-is" in states["local"]["reason"]
+
+
 @pytest.mark.parametrize("guest", ["memoryless", "cpuless", "restricted", "offline", "unequal"], indirect=True)
 def test_awkward_machines_carry_all_that_is_planned_for_them(guest: Guest, touch: Path) -> None:
     results = run(guest, touch=[str(touch), MEBIBYTES])

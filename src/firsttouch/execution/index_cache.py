@@ -167,4 +167,4 @@ def _why(files: Sequence[Path], state: str) -> str:
         )
     if users := page_cache.mapped_by(files):
         return f"{', '.join(users[:3])} {'uses' if len(users) == 1 else 'use'} the index"
-    return "another program uses the index, or the memory does not suffice"
+    return f"another program uses it, the memory is too small, or its file system is in memory (then use {AS_IS})"
