@@ -125,7 +125,7 @@ def compare(
     timeout: float | None,
     say: Callable[[str], None],
 ) -> Comparison:
-    """Run *argv* under every scenario, *rounds* times in turn, and discard its output.
+    """Run *argv* under every scenario, *rounds* times in turn after a warm-up, and discard its output.
 
     A run whose placement did not hold does not count. Raises RunFailed if the program fails, or if no placement
     holds.
@@ -133,22 +133,24 @@ def compare(
     seconds: list[list[float]] = [[] for _ in scenarios]
     misplaced: list[list[str]] = [[] for _ in scenarios]
     with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
-        left = rounds * len(scenarios) + 1
-        for turn in range(rounds):
-            # The order alternates, so that a drift in time favours no scenario.
-            for i, scenario in list(enumerate(scenarios))[:: 1 if turn % 2 == 0 else -1]:
-                left -= 1
-                if len(misplaced[i]) >= PROGRAM_CHANCES:
-                    continue
-                place = scenario.placements[0]
-                job = Job(argv, Path(folder) / "out", Path(folder) / "err", place)
-                steps.begin(scenario.name, left)
-                outcome = run_together([job], timeout=timeout)[0]
-                steps.end()
-                if reason := outcome.misplaced():
-                    misplaced[i].append(reason)
-                    say(f"{scenario.name}: the run is invalid and does not count: {reason}")
-                    continue
+        # The order alternates, so that a drift in time favours no scenario.
+        numbers = range(len(scenarios))
+        runs = [(turn, i) for turn in range(rounds) for i in (numbers if turn % 2 == 0 else reversed(numbers))]
+        for left, (turn, i) in zip(range(len(runs) + 1, 0, -1), [runs[0], *runs], strict=True):
+            scenario = scenarios[i]
+            if len(misplaced[i]) >= PROGRAM_CHANCES:
+                continue
+            job = Job(argv, Path(folder) / "out", Path(folder) / "err", scenario.placements[0])
+            steps.begin(scenario.name, left)
+            outcome = run_together([job], timeout=timeout)[0]
+            steps.end()
+            if left > len(runs):
+                # The first run reads the program and its files from the disk.
+                say(f"{scenario.name}: a warm-up, which does not count")
+            elif reason := outcome.misplaced():
+                misplaced[i].append(reason)
+                say(f"{scenario.name}: the run is invalid and does not count: {reason}")
+            else:
                 seconds[i].append(outcome.seconds)
                 say(f"{scenario.name} ({turn + 1}/{rounds}): {outcome.seconds:.3f} s, placement verified")
     dropped = {i: f"invalid, {m[-1]}" for i, m in enumerate(misplaced) if m and not seconds[i]}
