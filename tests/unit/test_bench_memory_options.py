@@ -1,15 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of memory options: its hash join against a join in Python."""
+"""The benchmark of memory options: its hash join against a join in Python, and a short run of it."""
 
+import importlib.util
 import re
 import subprocess
+import sys
 
 import pytest
 
 from firsttouch import paths
+from firsttouch.advice import replay
+from firsttouch.scenarios import memory_options
 
 BENCH = paths.ROOT / "bench"
 LIMIT = 1 << 64
+
+
+@pytest.fixture(scope="module")
+def bench():
+    spec = importlib.util.spec_from_file_location("bench_memory_options", BENCH / "memory_options.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +54,54 @@ def test_a_wrong_call_of_the_hash_join(hash_join):
     for words in ([], ["heap", "1", "1", "1"], ["table", "0", "1", "1"], ["rows", "1", "1", "257"]):
         done = subprocess.run([hash_join, *words], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr.split(":")[0]) == (2, "usage")
+
+
+def test_every_option_runs_beside_a_default_run(bench, monkeypatch, tmp_path):
+    order = []
+
+    def measured(argv, option, output, further):
+        order.append(option)
+        output.write_text("b\na\n" if len(order) % 2 else "a\nb\n")
+        number = float(len(order))
+        return bench.Run(number, number, number, 0, 1, "", "not obtained" if option == "+b" else "")
+
+    monkeypatch.setattr(bench, "measured", measured)
+    monkeypatch.setattr(bench, "suffixes", lambda *_: ["+a", "+b", "+c"])
+    series = bench.Series("x", ["x"], tmp_path, [])
+    series.measure(2, [])
+    first, second = ["+a", "+b", "", "+c", ""], ["+c", "+b", "", "+a", ""]
+    assert order == ["", "", *first, *second]
+    for option, pairs in series.pairs.items():
+        for default, run in pairs:
+            assert (order[int(run.user) - 1], order[int(default.user) - 1]) == (option, "")
+            assert abs(run.user - default.user) == 1
+    assert {option: bench.state(pairs) for option, pairs in series.pairs.items()} == {
+        "+a": "verified",
+        "+b": "2 of 2 not obtained",
+        "+c": "verified",
+    }
+
+
+def test_a_program_that_prints_something_else_under_an_option_ends_the_benchmark(bench, monkeypatch, tmp_path):
+    def measured(argv, option, output, further):
+        output.write_text(f"a\n{option}\n")
+        return bench.Run(1, 1, 1, 0, 1, "", "")
+
+    monkeypatch.setattr(bench, "measured", measured)
+    monkeypatch.setattr(bench, "suffixes", lambda *_: ["+a"])
+    with pytest.raises(SystemExit, match=r"^x\+a printed other lines than the default run$"):
+        bench.Series("x", ["x"], tmp_path, []).measure(1, [])
+
+
+def test_a_short_run(bench, monkeypatch, tmp_path, capsys):
+    if reason := memory_options.refusal(("thp",)):
+        pytest.skip(reason)
+    name, times = "hash join, small blocks", tmp_path / "times.csv"
+    monkeypatch.setitem(bench.JOINS, name, ("rows", "64", "2000000", "{threads}"))
+    words = ["--effort", "quick", "--program", name, "--option", "+thp", "--share-host", "--times", str(times)]
+    monkeypatch.setattr(sys, "argv", ["memory_options.py", *words])
+    bench.main()
+    printed = capsys.readouterr().out
+    assert re.search(r"^\+thp +\d.* MiB of .* MiB +verified$", printed, re.MULTILINE), printed
+    (cell,) = replay.read(times)
+    assert [row.options for row in cell.rows] == [(), ("thp",)]
