@@ -386,7 +386,9 @@ def advise(
     the first ones only. *scratch* is the folder for samples (default: in
     TMPDIR). Raises RunFailed if every scenario fails.
     """
-    with tempfile.TemporaryDirectory(prefix="firsttouch-", dir=scratch) as folder:
+    work = work.with_copies()
+    assert work.copies is not None  # noqa: S101 - for mypy
+    with tempfile.TemporaryDirectory(prefix="firsttouch-", dir=scratch) as folder, work.copies:
         trials = Trials(work, scenarios, Path(folder), say, head=head, budget=budget)
         return _advise(trials, tuple(scenarios), prior, budget, default)
 

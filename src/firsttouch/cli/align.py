@@ -24,11 +24,13 @@ from firsttouch.execution.progress import live, say, time_left, write
 from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.command_line import UserCommand, parse
+from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import only_align_reads
 from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
+from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Scenario, parse_name, plan
 from firsttouch.tools import no_idle_threads
 
@@ -37,6 +39,7 @@ EXAMPLES = """\
   firsttouch align -- bwa mem -t 64 ref.fa r1.fq.gz r2.fq.gz | samtools sort -o out.bam
   firsttouch align -o out.bam --sort -- bowtie2 --very-sensitive -p 64 -x idx/hg -1 a_1.fq.gz -2 a_2.fq.gz
   firsttouch align 8Inst_Original -o out.cram --reference ref.fa --resume -- bwa mem -t 64 ref.fa r1.fq r2.fq
+  firsttouch align 8Inst_Original+node-index -- bowtie2 -p 64 -x idx/hg -1 a_1.fq.gz -2 a_2.fq.gz > out.sam
   zcat lanes/*.fq.gz | firsttouch align 4x16-bound -- minimap2 -ax map-ont -t 64 ref.mmi - > out.sam
 
 The words behind -- are your own command, unchanged: its options go to each instance, its threads are divided among
@@ -180,7 +183,8 @@ def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutpu
 
     def in_one_instance(name: str) -> Scenario:
         # By hand, nothing keeps the command from a host with too little memory.
-        return plan(host, threads=threads, policies=args.policies).scenario(_with_threads(name, threads))
+        need = Need(index_use=command.aligner.index_use)
+        return plan(host, need, threads=threads, policies=args.policies).scenario(_with_threads(name, threads))
 
     wanted = args.scenario
     if wanted == "auto" and args.resume and output.place and (earlier := checkpoints.scenario_of(output.place)):
@@ -244,8 +248,16 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
         stop = StopRequest()
         stack.callback(stop.close)
         scratch = stack.enter_context(atomic_files.workspace(place))
+        copies = stack.enter_context(IndexCopies(command.aligner, command.index, name=command.index_name, say=say))
+        uses = copies.uses(scenario)
+        divided = divided or (uses[0].hides(file for lane in command.lanes for file in lane) and not command.whole)
+        if uses[0].prefix and command.whole and "output" in command.roles:
+            raise BadInput(
+                f"scenario {scenario.name}: the command writes its output itself ({command.whole}), which would name "
+                "a copy of the index: let it write standard output"
+            )
         sink = stack.enter_context(open_sink(output, scratch=scratch, pus=pus))
-        task = _Task(args, command, scenario, output, sink, scratch, stop)
+        task = _Task(args, command, scenario, output, sink, scratch, stop, copies, uses)
         if not divided:
             result = task.unsplit()
         elif args.resume:
@@ -288,6 +300,8 @@ class _Task:
     sink: Sink
     scratch: Path
     stop: StopRequest
+    copies: IndexCopies
+    uses: Sequence[IndexUse]
 
     def describe(self, header: bytes) -> bytes:
         """Return the output's header: the aligner's, with the user's command and the scenario in its @PG line."""
@@ -295,17 +309,19 @@ class _Task:
         note = f"firsttouch {__version__}: {scenario.name}, {scenario.instances} x {scenario.threads} threads"
         if done := self.output.described():
             note += f"; {done}"
-        return sam.describe_program(header, self.command.described(), note)
+        return sam.describe_program(self.copies.restored(header), self.command.described(), note)
 
     def unsplit(self) -> stream.Result:
         """Run the user's command as it is, in one instance."""
         direct = self.output.place is None and self.output.written_form == "sam" and not self.output.is_sorted
+        direct = direct and self.uses[0] == OWN
         return stream.unsplit(
             self.command,
             self.scenario,
             None if direct else self.sink,
             self.describe,
             self.stop,
+            use=self.uses[0],
             timeout=self.args.timeout,
         )
 
@@ -334,6 +350,7 @@ class _Task:
                 self.scratch,
                 self.describe,
                 self.stop,
+                self.uses,
                 dynamic=self.args.dynamic,
                 relaunch_bases=relaunch,
                 timeout=self.args.timeout,

@@ -27,6 +27,7 @@ EXAMPLES = """\
   firsttouch run 4x16-bound --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam --json
   firsttouch run 8Inst_Original --aligner snap --index idx/hg --reads pairs.fq --interleaved --sorted -o out.bam
   firsttouch run 2Inst_Original --aligner bwa-mem --index idx/hg --reads r.fq -o o.sam -- -R '@RG\\tID:a' -Y
+  firsttouch run 2Inst_Original+node-index --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam
   firsttouch run 4Inst_Unbound_16t --aligner bowtie2 --dataset lambda --reads-per-thread 100000
   firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl
   firsttouch run 1Inst_Original --aligner bwa-mem --dataset lambda --repetitions 3 --index-cache interleave"""
@@ -99,7 +100,9 @@ def run(args: argparse.Namespace) -> int:
     if production and work.index_cache == index_cache.AS_IS:
         work = replace(work, index_cache="")  # the alignments do not depend on it
     results = []
-    with Steps() as steps, options.holding(args, shared=production):
+    work = work.with_copies()
+    assert work.copies is not None  # noqa: S101 - for mypy
+    with options.holding(args, shared=production), work.copies, Steps() as steps:
         for number in range(args.repetitions):
             steps.begin(scenario.name, args.repetitions - number)
             result = launch.run(work, scenario, output, timeout=args.timeout)

@@ -7,8 +7,10 @@ requested but not obtained is a common silent error, so it is read back instead 
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from firsttouch.scenarios.policies import mode_of
 from firsttouch.scenarios.policies import policy as policy_of
 
 _PAGES = re.compile(r" N(\d+)=(\d+)")
+_MAPPING = re.compile(r"^([0-9a-f]+)-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)$", re.MULTILINE)
 _DEAD = re.compile(r"^State:\s+[ZX]", re.MULTILINE)
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 _KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
@@ -42,6 +45,81 @@ class _Sample(NamedTuple):
 
 
 @dataclass
+class IndexPages:
+    """The index of an instance under the memory *option*: what was made for it, and what the kernel shows.
+
+    *files* are the devices and inodes of its files, *paths* their real paths if programs see them under these:
+    some file systems show another device in a mapping. *copy_pages* are the 4 KiB pages of the copy per NUMA node,
+    *copy_huge* its bytes in huge pages, and *misplaced* is why the copy does not lie where it should. *mapped*:
+    the program, which must map the files if *must_map*, does so. *pages* of them are mapped per NUMA node at the
+    look with the most.
+    """
+
+    option: str
+    files: frozenset[tuple[int, int]] = frozenset()
+    paths: frozenset[str] = frozenset()
+    must_map: bool = False
+    copy_pages: dict[int, int] = field(default_factory=dict)
+    copy_huge: int = 0
+    misplaced: str = ""
+    mapped: bool = False
+    pages: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> bool:
+        """Whether the program was not yet seen to map the index that it must map."""
+        return self.must_map and not self.mapped
+
+    def look(self, process: Path, numa_maps: str) -> None:
+        """Add what one process maps, by its maps and the text of its numa_maps."""
+        try:
+            maps = (process / "maps").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return
+        begins = set()
+        for begin, major, minor, inode, path in _MAPPING.findall(maps):
+            if (os.makedev(int(major, 16), int(minor, 16)), int(inode)) in self.files or path in self.paths:
+                begins.add(int(begin, 16))
+        if not begins:
+            return
+        self.mapped = True
+        pages = Counter[int]()
+        for line in numa_maps.splitlines():
+            if int(line.split(" ", 1)[0], 16) in begins:
+                size = _KILOBYTES.search(line)
+                unit = int(size[1]) // 4 if size else 1
+                pages.update({int(node): int(count) * unit for node, count in _PAGES.findall(line)})
+        if sum(pages.values()) >= sum(self.pages.values()):
+            self.pages = dict(pages)
+
+    def wrong(self) -> str:
+        """Return why the option did not hold, or an empty string."""
+        if self.misplaced:
+            return f"{self.option} was requested, but of the copy of the index {self.misplaced}"
+        if self.missing:
+            what = "its copy" if self.copy_pages else "the files"
+            return f"{self.option} was requested, but the program does not map {what} of the index"
+        strays = set(self.pages) - set(self.copy_pages)
+        if strays and self.copy_pages:
+            nodes = format_list(strays)
+            return f"{self.option} was requested, but mapped pages of the index are on NUMA nodes {nodes}"
+        return ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, a part of a record's ``placement_found``."""
+        return {
+            "copy_pages": _by_node(self.copy_pages),
+            "copy_huge_bytes": self.copy_huge,
+            "mapped": self.mapped,
+            "mapped_pages": _by_node(self.pages),
+        }
+
+
+def _by_node(pages: Mapping[int, int]) -> dict[str, int]:
+    return {str(node): count for node, count in sorted(pages.items())}
+
+
+@dataclass
 class Observed:
     """The observed placement of one instance, over any number of looks (samples of /proc).
 
@@ -52,7 +130,8 @@ class Observed:
     that the process with the most pages may run on, which is the program and not a wrapper script. They are those
     of the look with the most pages among the looks with more than half of *threads*: before and after its threads
     run, a program may hold its memory and have one thread that is bound to one PU. *peak_bytes*: the largest sum
-    of the processes' peak resident sets. *memory* is that of the look with the most pages.
+    of the processes' peak resident sets. *memory* is that of the look with the most pages. *index* is about an
+    index that is not the instance's own (None: it is).
     """
 
     looks: int = 0
@@ -63,6 +142,7 @@ class Observed:
     modes: dict[str, int] = field(default_factory=dict)
     peak_bytes: int = 0
     memory: Memory = field(default_factory=Memory)
+    index: IndexPages | None = None
     unreadable: str = ""
     _samples: list[_Sample] = field(default_factory=list, repr=False)
 
@@ -84,9 +164,9 @@ class Observed:
             "threads": self.threads,
             "pus": sorted(self.pus),
             "held": sorted(self.held),
-            "pages": {str(n): c for n, c in sorted(self.pages.items())},
+            "pages": _by_node(self.pages),
             "policy": max(self.modes, key=self.modes.__getitem__, default=""),
-            "memory": self.memory.to_dict(),
+            "memory": self.memory.to_dict() | ({"index": self.index.to_dict()} if self.index else {}),
             "unreadable": self.unreadable,
         }
 
@@ -136,6 +216,8 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
         if not status or _DEAD.search(status):
             continue
         members.append((proc / str(member), numa_maps, status))
+        if observed.index:
+            observed.index.look(proc / str(member), numa_maps)
         _add_pages(numa_maps, pages, modes)
         peak += 1024 * int(kilobytes[1]) if (kilobytes := _PEAK.search(status)) else 0
         threads += len(tasks)
@@ -200,7 +282,7 @@ def _starting(pid: int, proc: Path) -> bool:
         return True
     # Within execve(2), a process has no words yet, and still the name of the program before.
     becoming = name == "sh" and words == [b""]
-    return name in {"setpriv", "numactl"} or IF_PARENT_LIVES.encode() in words or becoming
+    return name in {"setpriv", "numactl", "nsenter"} or IF_PARENT_LIVES.encode() in words or becoming
 
 
 def _add_pages(numa_maps: str, pages: Counter[int], modes: Counter[str]) -> None:
@@ -239,7 +321,8 @@ def verify(asked: Placement, threads: int, observed: Observed) -> str:
             f"{threads} threads are held on PUs {format_list(observed.held)} of {format_list(asked.pus)}: "
             "something else pins them as well"
         )
-    return _judge_pages(asked, observed) or memory_options.verify(asked.options, observed.memory)
+    reason = _judge_pages(asked, observed) or memory_options.verify(asked.options, observed.memory)
+    return reason or (observed.index.wrong() if observed.index else "")
 
 
 def _judge_pages(asked: Placement, observed: Observed) -> str:

@@ -19,7 +19,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -54,7 +54,8 @@ class Job:
     *fds* stay open in the program (pipes that feed it). *stdin* is a descriptor for its standard input (None:
     empty). *stdout* and *stderr* are files that are overwritten; *streams* are two descriptors that replace them.
     *env*, and what the placement's memory options need, is added to the environment. This process closes the
-    descriptors *handed* when the program has them. A failure counts unless the job is *excused* when it ends.
+    descriptors *handed* when the program has them. A failure counts unless the job is *excused* when it ends. The
+    words *entering* precede those of the program, which they become. *index* is to be looked for.
     """
 
     argv: Sequence[str]
@@ -69,6 +70,8 @@ class Job:
     streams: tuple[int, int] | None = None
     handed: tuple[int, ...] = ()
     excused: Callable[[], bool] = lambda: False
+    entering: tuple[str, ...] = ()
+    index: placement_check.IndexPages | None = None
 
 
 @dataclass
@@ -176,7 +179,7 @@ def _environment(job: Job) -> dict[str, str]:
 
 def _placed(job: Job) -> list[str]:
     numactl = ["numactl", *job.placement.numactl, "--"] if job.placement and job.placement.numactl else []
-    return [*numactl, *job.argv]
+    return [*numactl, *job.entering, *job.argv]
 
 
 @contextlib.contextmanager
@@ -382,7 +385,8 @@ class _Running:
     """A started job, with a thread that waits for its end."""
 
     def __init__(self, job: Job, events: Events) -> None:
-        self.outcome = Outcome(job, 0, 0.0, 0.0, 0.0, 0, placement_check.Observed())
+        observed = placement_check.Observed(index=replace(job.index) if job.index else None)
+        self.outcome = Outcome(job, 0, 0.0, 0.0, 0.0, 0, observed)
         self.done, self.lost = threading.Event(), False
         #: Held to send a signal and to reap the process: afterwards its number may belong to another process.
         self.reaping = threading.Lock()
@@ -433,6 +437,7 @@ class _Running:
         """Whether the job's memory, and all its threads, have been sampled, or never will be."""
         observed = self.outcome.observed
         enough = bool(observed.pages) and (not all_threads or observed.threads >= self.outcome.job.threads)
+        enough = enough and not (observed.index and observed.index.missing)
         return enough or bool(observed.unreadable) or self.done.is_set()
 
     def look(self, look: Callable[[int, placement_check.Observed], None]) -> None:

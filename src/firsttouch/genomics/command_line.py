@@ -17,6 +17,7 @@ from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.command_syntax import ROLES, Argument, Arguments, Syntax, divide
+from firsttouch.genomics.index_copies import OWN, IndexUse
 from firsttouch.genomics.reads import BatchRule
 
 #: Names of the standard output.
@@ -81,17 +82,18 @@ class UserCommand:
         """Return the command as it is typed into a shell."""
         return shlex.join(self.words)
 
-    def argv(self, *, threads: int, reads: Sequence[str]) -> list[str]:
+    def argv(self, *, threads: int, reads: Sequence[str], use: IndexUse = OWN) -> list[str]:
         """Return the argv of one instance with *threads* threads, which reads the *reads*, one name for each pipe.
 
-        Options that concern neither threads, reads, batches nor the output stay as and where they are. Raises
+        *use* says how it uses the index. Options that concern neither threads, reads, batches nor the output stay
+        as and where they are. Raises
         ValueError if the command cannot be split, or for another number of pipes.
         """
         if self.whole or len(reads) != self.pipes:
             raise ValueError(self.whole or f"{self.pipes} pipes are needed, not {len(reads)}")
         names = {"reads": reads[0], "reads2": reads[-1]}
         inputs = [word.format(**names) for word in self._inputs()]
-        replaced = self._numbers(threads)
+        replaced = self._numbers(threads) | self._other_index(use)
         for number, (argument, role) in enumerate(zip(self.arguments.items, self.roles, strict=True)):
             if role == "interleaved" and not argument.values:
                 # A flag, which tells that the one pipe has pairs.
@@ -104,23 +106,43 @@ class UserCommand:
         given = {argument.name for argument in self.arguments.items}
         further = self._absent(threads) + [word for word in self._syntax.adds if word not in given]
         further += [*self._syntax.stdout, *inputs]
-        return self._joined(self._program(), replaced, further)
+        program = self._program(use.prefix)
+        return use.argv(self.aligner, self._joined(program, replaced, further), len(program))
 
-    def unsplit(self, threads: int | None = None) -> list[str]:
+    def unsplit(self, threads: int | None = None, use: IndexUse = OWN) -> list[str]:
         """Return the argv of the command as it is, but with SAM on standard output instead of in *output*.
 
-        With *threads* in place of the user's number, the batches stay the same.
+        With *threads* in place of the user's number, the batches stay the same. *use* says how it uses the index.
         """
-        replaced: dict[int, list[str]] = {}
+        replaced = self._other_index(use)
         further: list[str] = []
         if threads not in {None, self.threads} and self._syntax.roles.get("threads"):
-            replaced, further = self._numbers(threads or 1), self._absent(threads or 1)
+            replaced |= self._numbers(threads or 1)
+            further = self._absent(threads or 1)
         if self.output is not None:
             replaced |= {number: [] for number, role in enumerate(self.roles) if role == "output"}
             further += self._syntax.stdout
-        if not replaced and not further:
-            return list(self.words)
-        return self._joined(self.words[: self.first], replaced, further)
+        argv = list(self.words)
+        if replaced or further:
+            argv = self._joined(self.words[: self.first], replaced, further)
+        return use.argv(self.aligner, argv, self.first)
+
+    @property
+    def index_name(self) -> str:
+        """The index as the command names it."""
+        argument = _last(self.arguments, self.roles, "index")
+        return argument.values[-1] if argument else ""
+
+    def _other_index(self, use: IndexUse) -> dict[int, list[str]]:
+        """Return, by number, the new words of the arguments that name the index."""
+        if use.prefix is None:
+            return {}
+        name = str(use.prefix) + self._syntax.index_suffix
+        return {
+            number: replace(argument, values=(*argument.values[:-1], name)).alone(self._syntax.arity)
+            for number, (argument, role) in enumerate(zip(self.arguments.items, self.roles, strict=True))
+            if role == "index"
+        }
 
     # ------------------------------------------------------------------
 
@@ -169,12 +191,16 @@ class UserCommand:
         # Options follow the operands of a program with words as options, and precede "--" of one with getopt.
         return [*program, *argv, *further] if self._syntax.single_words else [*program, *further, *argv]
 
-    def _program(self) -> list[str]:
-        """Return the first words, with the program that a wrapper script runs instead of the script."""
+    def _program(self, index: Path | None = None) -> list[str]:
+        """Return the first words, with the program that a wrapper script runs instead of the script.
+
+        *index* is the prefix of a copy of the index, None for the index itself.
+        """
+        index = index or self.index
         script, *others = self.words[: self.first]
         if not self._syntax.program:
             return [script, *others]
-        large = "large" in self.roles or (self.index is not None and self.aligner.is_large(self.index))
+        large = "large" in self.roles or (index is not None and self.aligner.is_large(index))
         name = self._syntax.program.format(size="l" if large else "s")
         file, on_path = shutil.which(script), shutil.which(name)
         # Scripts run the program that lies in their own folder.

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,11 @@ from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import counters, index_cache, placement_check
 from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together
+from firsttouch.execution.progress import say
 from firsttouch.genomics import feed, sam
 from firsttouch.genomics.aligners import Aligner, Steps
 from firsttouch.genomics.command_line import UserCommand
+from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
 from firsttouch.genomics.outputs import Output
 from firsttouch.genomics.reads import Reads, recall, remember
 from firsttouch.records import atomic_files
@@ -44,6 +46,7 @@ class Work:
     repeated if there are too few; 0: all reads are aligned once. *counted*: every instance runs under perf stat.
     *summed*: the alignments' checksums are computed; those equal to *reference* are recognized faster. *command*
     is the user's command that every instance runs, with its own options (None: the aligner's templates).
+    *copies* are those of the index that runs share (None: each run makes its own, if its scenario asks for them).
     *index_cache* is the state of the page cache before each run, one of :data:`index_cache.STATES` (empty: not
     looked at).
     """
@@ -58,6 +61,7 @@ class Work:
     reference: Alignments | None = None
     command: UserCommand | None = None
     index_cache: str = ""
+    copies: IndexCopies | None = field(default=None, compare=False)
 
     @property
     def steps(self) -> Steps:
@@ -74,20 +78,33 @@ class Work:
             return self.command.on_stdin or self.command.pipes < self.command.mates
         return self.aligner.on_stdin(template)
 
-    def argv(self, template: Sequence[str], threads: int, files: Sequence[str | None], scratch: Path) -> list[str]:
-        """Return the argv of one step that reads *files* (by mate)."""
+    def with_copies(self) -> Work:
+        """Return this work with copies of the index, which the caller holds as a context (:attr:`copies`)."""
+        name = self.command.index_name if self.command else ""
+        return replace(self, copies=IndexCopies(self.aligner, self.index, name=name, say=say))
+
+    def argv(
+        self,
+        template: Sequence[str],
+        threads: int,
+        files: Sequence[str | None],
+        scratch: Path,
+        use: IndexUse = OWN,
+    ) -> list[str]:
+        """Return the argv of one step that reads *files* (by mate) and uses the index as *use* says."""
         if self.command:
             stdin = ["-" if self.command.on_stdin else "/dev/stdin"]
             names = stdin if self.on_stdin(template) else [str(file) for file in files]
-            return self.command.argv(threads=threads, reads=names)
-        return self.aligner.argv(
+            return self.command.argv(threads=threads, reads=names, use=use)
+        argv = self.aligner.argv(
             template,
-            index=self.index,
+            index=use.prefix or self.index,
             reads=files,
             threads=threads,
             batch_bases=self.reads.batch_bases,
             scratch=scratch,
         )
+        return use.argv(self.aligner, argv)
 
 
 @dataclass(frozen=True)
@@ -115,7 +132,8 @@ class Result:
     *seconds* is the sum over the steps of the time from the first start to the last end. *aligning* is the same
     for the slowest instance of each step from when it began to read, after it had loaded the index. *steps* are
     the outcomes of all instances in each step. *counts* are sums over all instances by perf event, if counted.
-    *index_cache* is the page cache before the run (None: not looked at).
+    *index_cache* is the page cache before the run (None: not looked at). *copying* are the seconds that the copies
+    of the index took, which no other time has (0: there are none).
     """
 
     seconds: float
@@ -124,6 +142,7 @@ class Result:
     alignments: Alignments
     counts: Mapping[str, int]
     index_cache: index_cache.Restored | None = None
+    copying: float = 0.0
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -229,19 +248,53 @@ def run(
     if output is not None:
         output.check(scenario.instances)
         folder_of_output = output.scratch()
-    with atomic_files.workspace(folder_of_output or Path(tempfile.gettempdir())) as folder:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(atomic_files.workspace(folder_of_output or Path(tempfile.gettempdir())))
+        if work.copies is None:
+            work = work.with_copies()
+            assert work.copies is not None  # noqa: S101 - for mypy
+            stack.enter_context(work.copies)
+        uses = work.copies.uses(scenario)
         cache = _restored(work, scenario)
-        steps, aligning, shares = _align(work, scenario, folder, timeout, watching)
+        steps, aligning, shares = _align(work, scenario, uses, folder, timeout=timeout, watching=watching)
         counts = Counter[str]()
         for log in folder.glob("*/*.counts"):
             counts.update(counters.parse(log.read_text()))
         parts = [o.job.stdout for o in steps[-1]]
         alignments, header, ranges = _gather(work, parts, shares)
         if output is not None:
+            header = _restored_header(work.copies, header, folder / "restored.sam")
             if output.form == "sorted" or (output.form == "sam" and scenario.instances > 1):
                 header = _describe(work, scenario, output.command, header, folder / "header.sam")
+            elif output.form == "striped":
+                parts = [_restored_part(work.copies, part) for part in parts]
             output.deliver(parts, header, ranges, folder)
-    return Result(sum(map(_span, steps)), aligning, tuple(map(tuple, steps)), alignments, counts, cache)
+        copying = work.copies.seconds
+    times = sum(map(_span, steps)), aligning
+    return Result(*times, tuple(map(tuple, steps)), alignments, counts, cache, copying)
+
+
+def _restored_header(copies: IndexCopies, header: sam.ByteRange, target: Path) -> sam.ByteRange:
+    """Return a header that names the index, by a file *target* if the instances had copies of other names."""
+    if not copies.renamed:
+        return header
+    with header.file.open("rb") as stream:
+        text = copies.restored(stream.read(header.end))
+    target.write_bytes(text)
+    return sam.ByteRange(target, 0, len(text))
+
+
+def _restored_part(copies: IndexCopies, part: Path) -> Path:
+    """Return the output of an instance with a header that names the index."""
+    if not copies.renamed:
+        return part
+    with part.open("rb") as stream:
+        size = len(sam.read_header(stream))
+    header = _restored_header(copies, sam.ByteRange(part, 0, size), part.with_suffix(".header"))
+    target = part.with_suffix(".sam")
+    with target.open("wb") as out:
+        sam.concatenate([header, sam.ByteRange(part, size, part.stat().st_size)], out.fileno())
+    return target
 
 
 def _restored(work: Work, scenario: Scenario) -> index_cache.Restored | None:
@@ -252,7 +305,13 @@ def _restored(work: Work, scenario: Scenario) -> index_cache.Restored | None:
 
 
 def _align(
-    work: Work, scenario: Scenario, folder: Path, timeout: float | None, watching: Watching | None
+    work: Work,
+    scenario: Scenario,
+    uses: Sequence[IndexUse],
+    folder: Path,
+    *,
+    timeout: float | None,
+    watching: Watching | None,
 ) -> tuple[list[list[Outcome]], float, Shares]:
     """Run all steps of all instances; return the outcomes, the seconds of aligning, and the shares."""
     templates = work.steps
@@ -264,6 +323,7 @@ def _align(
     # A single instance reads the files itself, as the program does in everyday use.
     unfed = scenario.instances == 1 and work.reads.as_is and not work.per_thread
     unfed = unfed and not work.command and not any(map(work.on_stdin, templates))
+    unfed = unfed and not uses[0].hides(work.reads.files)
     feeder: feed.Feeder
     if work.per_thread:
         feeder = feed.WeakScalingFeeder(work.reads, scenario.instances, work.per_thread * scenario.threads)
@@ -277,14 +337,15 @@ def _align(
         step_feeder = None if unfed else feeder
         with feed.InstancePipes(work.reads, scenario.instances, mates, step_feeder, on_stdin=on_stdin) as pipes:
             jobs = []
-            for number, placement in enumerate(scenario.placements):
+            for number, (placement, use) in enumerate(zip(scenario.placements, uses, strict=True)):
                 files, fds, stdin = pipes.of(number)
                 scratch = folder / str(number)
-                argv = work.argv(template, scenario.threads, files, scratch)
+                argv = work.argv(template, scenario.threads, files, scratch, use)
                 if work.counted:
                     argv = counters.wrap(argv, scratch / f"{step}.counts")
                 out, log = scratch / f"{step}.out", scratch / f"{step}.log"
-                jobs.append(Job(argv, out, log, placement, scenario.threads, fds=fds, stdin=stdin))
+                job = Job(argv, out, log, placement, scenario.threads, fds=fds, stdin=stdin)
+                jobs.append(replace(job, entering=use.entering, index=use.pages))
             pipes.start()
             outcomes = run_together(jobs, timeout=left, watching=watching)
         steps.append(outcomes)
@@ -449,6 +510,7 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
             "cpu_seconds": last.cpu_seconds,
             "peak_bytes": last.peak_bytes,
             "instance_cpu_seconds": [o.cpu_seconds for o in last.outcomes],
+            **({"index_copy_seconds": last.copying} if last.copying else {}),
             "instance_peak_bytes": [o.peak_bytes for o in last.outcomes],
         },
         placement_asked=[p.to_dict() for p in scenario.placements],

@@ -18,7 +18,7 @@ import select
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -37,6 +37,7 @@ from firsttouch.genomics import sam
 from firsttouch.genomics.collecting import Collector, InstanceOutput, Target, splice
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.dealing import Dealer, Feed, Ledger, reading
+from firsttouch.genomics.index_copies import OWN, IndexUse
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest
 from firsttouch.genomics.sinks import Sink
 from firsttouch.records import atomic_files
@@ -138,7 +139,7 @@ class Run:
 
     *describe* makes the header of the output of the aligner's. *relaunch_bases*: the instances are started anew
     after so many bases, for an aligner whose output depends on what an instance aligned before. *scratch* is the
-    folder for the instances' outputs. *timeout* is in seconds.
+    folder for the instances' outputs. *uses* is how each instance uses the index. *timeout* is in seconds.
     """
 
     command: UserCommand
@@ -148,6 +149,7 @@ class Run:
     scratch: Path
     describe: Callable[[bytes], bytes]
     stop: StopRequest
+    uses: Sequence[IndexUse]
     dynamic: bool = False
     relaunch_bases: int | None = None
     timeout: float | None = None
@@ -282,14 +284,14 @@ class _Launch:
     def _jobs(self) -> list[Job]:
         run = self._run
         jobs = []
-        for number, placement in enumerate(run.scenario.placements):
+        for number, (placement, use) in enumerate(zip(run.scenario.placements, run.uses, strict=True)):
             pipes = [os.pipe() for _ in range(run.command.pipes)]
             reading = tuple(fd for fd, _ in pipes)
             self._feeds.append(Feed([fd for _, fd in pipes], run.stop))
             names = [f"/dev/fd/{fd}" for fd in reading]
             on_stdin = run.command.on_stdin
             job = Job(
-                run.command.argv(threads=run.scenario.threads, reads=["-"] if on_stdin else names),
+                run.command.argv(threads=run.scenario.threads, reads=["-"] if on_stdin else names, use=use),
                 self._outputs[number].file,
                 self._folder / f"{number}.log",
                 placement,
@@ -298,6 +300,8 @@ class _Launch:
                 stdin=reading[0] if on_stdin else None,
                 handed=reading,
                 excused=functools.partial(self._is_unfed, number),
+                entering=use.entering,
+                index=use.pages,
             )
             jobs.append(job)
         return jobs
@@ -358,15 +362,17 @@ def unsplit(
     describe: Callable[[bytes], bytes],
     stop: StopRequest,
     *,
+    use: IndexUse = OWN,
     timeout: float | None = None,
 ) -> Result:
     """Run the user's own command in one instance with this process's standard input and error.
 
-    Without a *sink* it writes to this process's standard output; no byte passes through this process.
+    Without a *sink* it writes to this process's standard output; no byte passes through this process. A *use* of
+    another index than the user's needs a sink.
     """
     (placement,) = scenario.placements
     fewer = scenario.threads < len(placement.pus)
-    argv = command.unsplit(min(command.threads, scenario.threads) if fewer else None)
+    argv = command.unsplit(min(command.threads, scenario.threads) if fewer else None, use)
     if sink is None:
         outcome = run_in_foreground(argv, placement, threads=scenario.threads, timeout=timeout)
         if outcome.status:
@@ -385,6 +391,8 @@ def unsplit(
             stdin=0,
             streams=(writing, 2),
             handed=(writing,),
+            entering=use.entering,
+            index=use.pages,
         )
         threads = _Threads()
         try:

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the instances of a scenario have their index: each its own, one in the page cache, or copies in RAM.
+
+:class:`IndexCopies` makes the copies that a scenario's memory option asks for, in RAM stores on the NUMA nodes of
+its instances, and says for each instance with which command it uses its copy (:class:`IndexUse`). The copies stay
+for all runs of a scenario within a block, and go with it, or with this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.execution import ram_store, staging
+from firsttouch.execution.file_copies import identity_of, sources_of
+from firsttouch.execution.placement_check import IndexPages
+from firsttouch.execution.process_runner import child, last_lines
+from firsttouch.execution.progress import live
+from firsttouch.execution.ram_store import Residence, Space
+from firsttouch.genomics.aligners import Aligner
+from firsttouch.host.cpusets import format_list
+from firsttouch.scenarios import memory_options
+from firsttouch.scenarios.memory_fit import copy_banks
+from firsttouch.scenarios.memory_options import MemoryOption
+from firsttouch.scenarios.placement import Scenario
+from firsttouch.units import format_bytes
+
+#: An index that a program has loaded takes at most this multiple of its files, and so many bytes more.
+_LOADED, _MORE = 1.25, 8 << 20
+#: What a store for programs that look into /dev/shm hides.
+_SHM = Path("/dev/shm")  # noqa: S108 - the host's own
+
+
+@dataclass(frozen=True)
+class IndexUse:
+    """How one instance uses the index.
+
+    *prefix* is that of its copy, None for the index itself. *maps*: the program gets the words with which it maps
+    the files. *entering* are words before its argv. *pages* is to be looked for while it runs (None: nothing is).
+    """
+
+    prefix: Path | None = None
+    maps: bool = False
+    entering: tuple[str, ...] = ()
+    pages: IndexPages | None = None
+
+    def argv(self, aligner: Aligner, argv: Sequence[str], first: int | None = None) -> list[str]:
+        """Return *argv* with the words that map the index; *first* is as in :meth:`Aligner.mapping`."""
+        return aligner.mapping(argv, first) if self.maps else [*argv]
+
+    def hides(self, files: Iterable[str | Path]) -> bool:
+        """Return whether the program does not see one of *files*, as its namespace has another /dev/shm."""
+        return bool(self.entering) and any(map(_in_shm, files))
+
+
+#: Each instance loads the index itself.
+OWN = IndexUse()
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A copy in a store on *banks*, and how instances use it."""
+
+    banks: tuple[int, ...]
+    use: IndexUse
+
+
+class IndexCopies:
+    """The copies of the index *prefix* for one scenario after the other, within a block.
+
+    *name* is the index as the program is given it, if that differs from the prefix. Entering the block makes no
+    copy; :meth:`uses` does. *say* gets progress messages. *seconds* is the time that the present copies took.
+    """
+
+    def __init__(
+        self, aligner: Aligner, prefix: Path | None, *, name: str = "", say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._aligner, self._prefix, self._say = aligner, prefix, say
+        self._name = name or str(prefix)
+        self._stack = contextlib.ExitStack()
+        self._key: object = None
+        self._copies: list[_Copy] = []
+        self.seconds = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._drop()
+
+    def uses(self, scenario: Scenario) -> list[IndexUse]:
+        """Return how each instance of *scenario* uses the index, and make the copies that are lacking.
+
+        Copies of another scenario go first. Raises CannotHere if there is no memory for the copies or no RAM store
+        here, and BadInput for an index that is not there or changes.
+        """
+        index = memory_options.of_kind(scenario.options, "index")
+        if index is None or index.copies == "own":
+            self._drop()
+            return [OWN] * scenario.instances
+        if self._prefix is None:
+            raise BadInput(f"memory option {index.name}: the command does not say which index it uses")
+        if index.copies == "none":
+            self._drop()
+            return [self._in_page_cache(index)] * scenario.instances
+        banks = [tuple(sorted(set(p.numa_nodes))) for p in scenario.placements]
+        places = copy_banks(banks, index.copies)
+        files = self._files()
+        key = index.name, places, [identity_of(file.stat()) for file in files]
+        if key != self._key:
+            self._drop()
+            before = time.monotonic()
+            try:
+                for place in places:
+                    self._copies.append(self._copy(index, place, files))
+            except BaseException:
+                self._drop()
+                raise
+            self._key, self.seconds = key, time.monotonic() - before
+        by_banks = {copy.banks: copy.use for copy in self._copies}
+        return [by_banks.get(nodes) or self._copies[0].use for nodes in banks]
+
+    def restored(self, header: bytes) -> bytes:
+        """Return a SAM header with the name of the index in place of those of copies."""
+        for copy in self._copies:
+            if copy.use.prefix is not None:
+                header = header.replace(os.fsencode(copy.use.prefix), os.fsencode(self._name))
+        return header
+
+    @property
+    def renamed(self) -> bool:
+        """Whether instances are given other names of the index."""
+        return any(copy.use.prefix is not None for copy in self._copies)
+
+    def _drop(self) -> None:
+        self._key, self._copies, self.seconds = None, [], 0.0
+        self._stack.close()
+
+    def _files(self) -> list[Path]:
+        assert self._prefix is not None  # noqa: S101 - for mypy
+        self._aligner.index_bytes(self._prefix)
+        return self._aligner.index_paths(self._prefix)
+
+    def _in_page_cache(self, index: MemoryOption) -> IndexUse:
+        if self._aligner.index_use != "mapped":
+            raise CannotHere(f"memory option {index.name}: {self._aligner.name} cannot map the files of its index")
+        files = self._files()
+        paths = frozenset(os.path.realpath(file) for file in files)
+        return IndexUse(maps=True, pages=IndexPages(index.name, _ids(files), paths, must_map=True))
+
+    def _copy(self, index: MemoryOption, banks: tuple[int, ...], files: Sequence[Path]) -> _Copy:
+        """Make the copy on *banks*, by the index's files or by those of the first copy."""
+        began = time.monotonic()
+        if self._aligner.index_use == "loaded":
+            use = self._loaded(index, banks, files)
+        else:
+            use = self._copied(index, banks, files)
+        nodes = f"NUMA node{'s' * (len(banks) > 1)} {format_list(banks)}"
+        size = format_bytes(sum(use.pages.copy_pages.values()) * 4096 if use.pages else 0)
+        self._say(f"a copy of the index ({size}) is on {nodes} after {time.monotonic() - began:.1f} s")
+        return _Copy(banks, use)
+
+    def _copied(self, index: MemoryOption, banks: tuple[int, ...], files: Sequence[Path]) -> IndexUse:
+        """Use what `firsttouch stage` has made there, or copy the files."""
+        assert self._prefix is not None  # noqa: S101 - for mypy
+        # A suffix that begins with a slash names a file in the index, which is a folder.
+        is_folder = self._aligner.index_files[0].startswith("/")
+        space = Space(banks, ram_store.needed_bytes(sources_of(files)), even=len(banks) > 1)
+        for wanted, place in ([self._prefix], self._prefix.name), (files, "" if is_folder else self._prefix.name):
+            folder = staging.staged(wanted, banks) if is_folder or wanted is files else None
+            if folder is None:
+                continue
+            residence = ram_store.residence(space, self._aligner.index_paths(folder / place))
+            if not residence.reason:
+                self._stack.enter_context(staging.in_use(folder))
+                return self._use(index, folder / place, residence)
+        (store,) = self._stack.enter_context(ram_store.hold_all([space]))
+        total = sum(file.stat().st_size for file in files)
+
+        def progress(done: int) -> None:
+            live(f"copy of the index: {format_bytes(done)} of {format_bytes(total)}")
+
+        # The first copy is in memory, and the files may be on a slow disk.
+        before = self._copies[0].use.prefix if self._copies else None
+        try:
+            copies = store.copy(self._aligner.index_paths(before) if before else files, on_progress=progress)
+        finally:
+            live("")
+        return self._use(index, store.folder / ("" if is_folder else self._prefix.name), store.verify(copies))
+
+    def _use(self, index: MemoryOption, prefix: Path, residence: Residence) -> IndexUse:
+        maps = self._aligner.index_use == "mapped"
+        return IndexUse(
+            prefix, maps, pages=_pages(index, residence, self._aligner.index_paths(prefix), must_map=maps)
+        )
+
+    def _loaded(self, index: MemoryOption, banks: tuple[int, ...], files: Sequence[Path]) -> IndexUse:
+        """Let the program load the index into the /dev/shm of a namespace, on *banks*."""
+        for file in files:
+            if _in_shm(file):
+                raise BadInput(f"{self._aligner.name} cannot load it from {_SHM}: keep it elsewhere", file=file)
+        size = int(sum(file.stat().st_size for file in files) * _LOADED) + _MORE
+        hold = ram_store.hold(banks, size, even=len(banks) > 1, private_shm=True)
+        store = self._stack.enter_context(hold)
+        entering = tuple(store.entering())
+        argv = [word.format(index=self._name) for word in self._aligner.index_loaded]
+        live(f"{' '.join(argv)}")
+        with tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
+            log = Path(folder, "log")
+            with log.open("wb") as out, child([*entering, *argv], stdout=out, stderr=out) as process:
+                status = process.wait()
+            live("")
+            if status:
+                raise RunFailed(f"{' '.join(argv)} ended with status {status}: {last_lines(log)}")
+        loaded = [file for file in Path(f"/proc/{store.pid}/root{_SHM}").iterdir() if file.is_file()]
+        if not loaded:
+            raise RunFailed(f"{' '.join(argv)} left nothing in {_SHM}")
+        return IndexUse(entering=entering, pages=_pages(index, store.verify(loaded), loaded, must_map=True))
+
+
+def _in_shm(file: str | Path) -> bool:
+    return Path(os.path.realpath(file)).is_relative_to(_SHM)
+
+
+def _ids(files: Sequence[Path]) -> frozenset[tuple[int, int]]:
+    states = [file.stat() for file in files]
+    return frozenset((state.st_dev, state.st_ino) for state in states)
+
+
+def _pages(index: MemoryOption, residence: Residence, files: Sequence[Path], *, must_map: bool) -> IndexPages:
+    """Return where a copy lies, as the kernel shows it, and which *files* instances map."""
+    return IndexPages(
+        index.name,
+        _ids(files),
+        must_map=must_map,
+        copy_pages=dict(residence.pages),
+        copy_huge=residence.huge_bytes,
+        misplaced=residence.reason,
+    )
