@@ -10,7 +10,8 @@ import time
 import pytest
 
 from firsttouch.execution import placement_check
-from firsttouch.execution.placement_check import IF_PARENT_LIVES, Observed, family, look, verify
+from firsttouch.execution.placement_check import IF_PARENT_LIVES, IndexPages, Observed, family, look, verify
+from firsttouch.scenarios.memory_options import Memory
 from firsttouch.scenarios.placement import Placement
 
 pytestmark = pytest.mark.unit
@@ -202,6 +203,7 @@ def test_the_fullest_look_counts_and_the_widest_affinity(proc, tmp_path):
         "held": [0],
         "pages": {"0": 500},
         "policy": "bind:0",
+        "memory": Memory().to_dict(),
         "unreadable": "",
     }
 
@@ -338,3 +340,52 @@ def test_processes_that_come_and_go_are_no_error():
 
 def test_of_a_process_group_all_are_seen():
     assert os.getpid() in placement_check.family(os.getpid())
+
+
+MAPS = """\
+5577000-5578000 r-xp 00000000 fd:00 11 /usr/bin/aligner
+7f0000000000-7f0000400000 r--s 00000000 00:2b 77 /dev/shm/firsttouch-1/i.bt2 (deleted)
+7f0000400000-7f0000401000 r--s 00000000 00:63 5 /data/an index.bt2
+"""
+NUMA_MAPS = """\
+05577000 default file=/usr/bin/aligner mapped=1 N3=1 kernelpagesize_kB=4
+7f0000000000 default file=/firsttouch-1/i.bt2 huge mapped=600 N0=512 N1=88 kernelpagesize_kB=4
+7f0000400000 default file=/data/an\\040index.bt2 mapped=1 N2=1 kernelpagesize_kB=4
+"""
+
+
+def index_pages(tmp_path, **values):
+    (tmp_path / "maps").write_text(MAPS)
+    pages = IndexPages("node-index", must_map=True, **values)
+    pages.look(tmp_path, NUMA_MAPS)
+    return pages
+
+
+def test_the_pages_of_a_mapped_index(tmp_path):
+    device = os.makedev(0, 0x2B)
+    pages = index_pages(tmp_path, files=frozenset({(device, 77)}), copy_pages={0: 512, 1: 512})
+    assert (pages.mapped, pages.pages, pages.wrong()) == (True, {0: 512, 1: 88}, "")
+    # A file system may show another device than stat(2): then the path tells the file.
+    pages = index_pages(tmp_path, paths=frozenset({"/data/an index.bt2"}))
+    assert (pages.pages, pages.wrong()) == ({2: 1}, "")
+    pages = index_pages(tmp_path, files=frozenset({(device, 77)}), copy_pages={0: 512})
+    assert pages.wrong().endswith("but mapped pages of the index are on NUMA nodes 1")
+    pages = index_pages(tmp_path, files=frozenset({(device, 78)}), copy_pages={0: 512})
+    assert pages.wrong() == "node-index was requested, but the program does not map its copy of the index"
+    pages = index_pages(tmp_path, misplaced="9 of 10 pages are outside of NUMA nodes 0")
+    assert pages.wrong().endswith("but of the copy of the index 9 of 10 pages are outside of NUMA nodes 0")
+
+
+def test_a_program_that_ends_at_once_is_not_said_to_map_no_index(tmp_path):
+    missing = index_pages(tmp_path)
+    assert "ended before it was seen to map the index" in verify(asked(), 2, observed(GOOD, index=missing))
+    late = observed(GOOD, looks=10, index=missing)
+    assert (
+        verify(asked(), 2, late) == "node-index was requested, but the program does not map the files of the index"
+    )
+    assert late.to_dict()["memory"]["index"] == {
+        "copy_pages": {},
+        "copy_huge_bytes": 0,
+        "mapped": False,
+        "mapped_pages": {},
+    }

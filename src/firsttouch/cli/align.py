@@ -253,8 +253,8 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
         divided = divided or (uses[0].hides(file for lane in command.lanes for file in lane) and not command.whole)
         if uses[0].prefix and command.whole and "output" in command.roles:
             raise BadInput(
-                f"scenario {scenario.name}: the command writes its output itself ({command.whole}), which would name "
-                "a copy of the index: let it write standard output"
+                f"scenario {scenario.name}: the command writes its output itself ({command.whole}), which would "
+                "name a copy of the index: let it write standard output"
             )
         sink = stack.enter_context(open_sink(output, scratch=scratch, pus=pus))
         task = _Task(args, command, scenario, output, sink, scratch, stop, copies, uses)

@@ -29,6 +29,9 @@ _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 _KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
 #: 4 KiB pages of a transparent huge page, which lies on one bank: the precision of the check for evenness.
 HUGE_PAGE = 512
+#: A program that does not map its index at fewer looks may have ended before the next one. They follow each other
+#: within 0.1 s until it does.
+_LOOKS = 10
 #: An instance with fewer 4 KiB pages per bank (4 MiB) has too little data to check its evenness.
 FEW_PAGES = 1024
 
@@ -304,6 +307,8 @@ def unverified(observed: Observed) -> str:
         return f"the placement cannot be verified: {observed.unreadable}"
     if not observed.looks or not observed.pages:
         return "the placement cannot be verified: the instance ended before it could be sampled"
+    if observed.index and observed.index.missing and observed.looks < _LOOKS:
+        return "the placement cannot be verified: the instance ended before it was seen to map the index"
     return ""
 
 

@@ -322,11 +322,13 @@ class _Planner:
 
     def fitting(self, scenario: Scenario) -> Scenario | None:
         """Return *scenario* with an index option with which its memory suffices, or None."""
-        known = memory_options.options().values()
+        options_of_all = memory_options.options().values()
         for copies in _SAVING:
-            for index in (o for o in known if o.kind == "index" and o.copies == copies):
+            for index in (o for o in options_of_all if o.kind == "index" and o.copies == copies):
                 options = tuple(
-                    o.name for o in known if o is index or (o.kind != "index" and o.name in scenario.options)
+                    o.name
+                    for o in options_of_all
+                    if o is index or (o.kind != "index" and o.name in scenario.options)
                 )
                 other = scenario.with_options(options)
                 if not self.reason(other):

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aligners with copies of their index in RAM give the same alignments, and the copies lie where they should."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from factories.genomes import records, scenario
+from factories.processes import wait_until
+from firsttouch.errors import BadInput, Missing
+from firsttouch.execution import ram_store, staging
+from firsttouch.execution.placement_check import family
+from firsttouch.genomics import aligners as index
+from firsttouch.genomics import launch
+from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.index_copies import OWN, IndexCopies
+from firsttouch.genomics.outputs import Output
+
+pytestmark = pytest.mark.integration
+
+#: Programs that map the files, have a shared memory of their own, and read a copy.
+KINDS = {"bowtie2": "mapped", "snap": "mapped", "bwa-mem": "loaded", "minimap2": "read"}
+
+
+@pytest.fixture(scope="module")
+def reads(lambda_work, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("few")
+    files = [folder / file.name for file in lambda_work[1]]
+    for file, whole in zip(files, lambda_work[1], strict=True):
+        file.write_bytes(b"".join(records(whole)[:2000]))
+    return files
+
+
+@pytest.fixture(scope="module")
+def built(lambda_work, tmp_path_factory):
+    """Returns a function that returns an aligner with its index, and skips without its program."""
+    store = tmp_path_factory.mktemp("index")
+
+    def build(name):
+        try:
+            aligner(name).version()
+        except Missing as error:
+            pytest.skip(f"{name}: {error}")
+        return aligner(name), index.built(aligner(name), lambda_work[2], store, say=lambda _: None)
+
+    return build
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_alignments_are_those_of_a_run_without_copies(built, reads, name, tmp_path):
+    program, prefix = built(name)
+    work = replace(launch.prepare(program, prefix, reads, 100_000), summed=True)
+    own = launch.run(work, scenario(2), Output(tmp_path / "own.sam"), timeout=60)
+    work = work.with_copies()
+    with work.copies:
+        holders = set()
+        for copied, form in (("node-index", "sam"), ("node-index", "striped"), ("interleaved-index", "sam")):
+            shared = scenario(2).with_options([copied])
+            out = Output(tmp_path / f"{copied}-{form}.sam", form)
+            result = launch.run(work, shared, out, timeout=60)
+            assert result.alignments.sums == own.alignments.sums
+            uses = work.copies.uses(shared)
+            assert uses[0] is uses[1]
+            holders.add(uses[0].prefix or uses[0].entering)
+            for pages in (o.observed.index for o in result.outcomes):
+                assert pages.copy_pages.keys() == {0}
+                assert sum(pages.copy_pages.values()) > 0
+                assert pages.misplaced == ""
+                assert pages.must_map is (program.index_use != "read")
+            for file in out.files(2):
+                header = [line for line in file.read_text().splitlines() if line.startswith("@")]
+                assert not any(re.search(r"/proc/\d+|/dev/shm", line) for line in header)
+        # The two runs with the same option shared one copy.
+        assert len(holders) == 2
+    assert not any(Path(str(prefix)).exists() for prefix in holders if isinstance(prefix, Path))
+    sam = (tmp_path / "interleaved-index-sam.sam").read_text().splitlines()
+    without = (tmp_path / "own.sam").read_text().splitlines()
+    assert [li for li in sam if not li.startswith("@PG")] == [li for li in without if not li.startswith("@PG")]
+
+
+def test_copies_that_were_staged_are_used(built, monkeypatch):
+    program, prefix = built("bowtie2")
+    files = program.index_paths(prefix)
+    with ram_store.hold([0], 16 << 20) as store:
+        store.copy(files)
+        monkeypatch.setattr(staging, "staged", lambda wanted, _: store.folder if wanted == files else None)
+        with IndexCopies(program, prefix) as copies:
+            assert copies.uses(scenario(1).with_options(["node-index"]))[0].prefix == store.folder / prefix.name
+            assert copies.uses(scenario(3)) == [OWN] * 3
+        assert program.index_bytes(store.folder / prefix.name)
+
+
+def test_a_changed_index_is_copied_again(built, tmp_path):
+    program, prefix = built("bowtie2")
+    for file in program.index_paths(prefix):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    shared = scenario(1).with_options(["node-index"])
+    with IndexCopies(program, tmp_path / "index") as copies:
+        first = copies.uses(shared)[0].prefix
+        assert copies.uses(shared)[0].prefix == first
+        os.utime(tmp_path / "index.1.bt2")
+        assert copies.uses(shared)[0].prefix != first
+        (tmp_path / "index.1.bt2").unlink()
+        with pytest.raises(BadInput, match="no index of bowtie2 there"):
+            copies.uses(shared)
+
+
+@pytest.mark.parametrize("name", ["bowtie2", "bwa-mem"])
+def test_the_users_command_in_one_instance(built, reads, run_cli, tmp_path, name):
+    prefix = str(built(name)[1])
+    argv = {
+        "bowtie2": ["bowtie2", "-p", "1", "-x", prefix, "-1", reads[0], "-2", reads[1]],
+        "bwa-mem": ["bwa", "mem", "-t", "1", "-Y", prefix, *reads],
+    }[name]
+    texts = []
+    for option in ("", "+node-index", "+interleaved-index"):
+        out = tmp_path / f"out{option}.sam"
+        done = run_cli("align", f"1Inst_Original{option}", "-o", out, "--", *argv)
+        assert done.status == 0, done.err
+        texts.append(out.read_text().replace(f"_1t{option},", ","))
+    assert texts[1] == texts[0].replace("_1t,", ",")
+    assert texts[2] == texts[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_stopped_run(built, reads, stand_in, tmp_path, number):
+    _, prefix = built("bowtie2")
+    stand_in("bowtie2-align-s", f'touch "{tmp_path}/started"; exec sleep 60')
+    argv = ["run", "1Inst_Original+node-index", "--aligner", "bowtie2", "--index", prefix, "--reads", reads[0]]
+    argv = [Path(sys.executable).with_name("firsttouch"), *argv, "-o", tmp_path / "out.sam", "--share-host"]
+    with subprocess.Popen(list(map(str, argv)), stderr=subprocess.DEVNULL) as launcher:
+        wait_until((tmp_path / "started").exists, "the start of the aligner")
+        members = family(launcher.pid)[1:]
+        held = [pid for pid in members if list(Path(f"/proc/{pid}/root/dev/shm").glob("firsttouch-*/*.bt2"))]
+        assert len(held) >= 1
+        launcher.send_signal(number)
+        launcher.wait(20)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in members), "the end of all processes")
+    assert not (tmp_path / "out.sam").exists()
