@@ -167,7 +167,7 @@ def test_the_text_is_as_wide_as_a_terminal(capsys, request, name):
     assert max(map(len, text.splitlines())) <= 80
     assert main([*argv, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert list(document) == ["topology", "scenarios", "infeasible", "predicted"]
+    assert list(document) == ["topology", "scenarios", "infeasible", "predicted", "memory_options"]
     for scenario in document["scenarios"]:
         assert list(scenario) == [
             *("name", "alias", "instances", "threads", "policy", "memory_options", "placements")
