@@ -56,19 +56,17 @@ def test_a_wrong_call_of_the_hash_join(hash_join):
         assert (done.returncode, done.stderr.split(":")[0]) == (2, "usage")
 
 
-def test_every_option_runs_beside_a_default_run(bench, monkeypatch, tmp_path):
+def test_every_option_runs_beside_a_default_run(bench, tmp_path):
     order = []
 
-    def measured(argv, option, output, further):
+    def launch(option, output):
         order.append(option)
         output.write_text("b\na\n" if len(order) % 2 else "a\nb\n")
         number = float(len(order))
         return bench.Run(number, number, number, 0, 1, "", "not obtained" if option == "+b" else "")
 
-    monkeypatch.setattr(bench, "measured", measured)
-    monkeypatch.setattr(bench, "suffixes", lambda *_: ["+a", "+b", "+c"])
-    series = bench.Series("x", ["x"], tmp_path, [])
-    series.measure(2, [])
+    series = bench.Series("x", launch, tmp_path)
+    series.measure(2, lambda _: ["+a", "+b", "+c"])
     first, second = ["+a", "+b", "", "+c", ""], ["+c", "+b", "", "+a", ""]
     assert order == ["", "", *first, *second]
     for option, pairs in series.pairs.items():
@@ -82,15 +80,13 @@ def test_every_option_runs_beside_a_default_run(bench, monkeypatch, tmp_path):
     }
 
 
-def test_a_program_that_prints_something_else_under_an_option_ends_the_benchmark(bench, monkeypatch, tmp_path):
-    def measured(argv, option, output, further):
+def test_a_program_that_prints_something_else_under_an_option_ends_the_benchmark(bench, tmp_path):
+    def launch(option, output):
         output.write_text(f"a\n{option}\n")
         return bench.Run(1, 1, 1, 0, 1, "", "")
 
-    monkeypatch.setattr(bench, "measured", measured)
-    monkeypatch.setattr(bench, "suffixes", lambda *_: ["+a"])
     with pytest.raises(SystemExit, match=r"^x\+a printed other lines than the default run$"):
-        bench.Series("x", ["x"], tmp_path, []).measure(1, [])
+        bench.Series("x", launch, tmp_path).measure(1, lambda _: ["+a"])
 
 
 def test_a_short_run(bench, monkeypatch, tmp_path, capsys):
