@@ -14,6 +14,7 @@ from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
 from firsttouch.genomics.command_line import extended, parse
 from firsttouch.genomics.command_syntax import divide
+from firsttouch.genomics.index_copies import IndexUse
 from firsttouch.genomics.reads import BatchRule
 
 pytestmark = pytest.mark.unit
@@ -298,6 +299,40 @@ def test_the_index_is_where_the_program_finds_it(tmp_path, monkeypatch):
     # The programs index a FASTA file at each start.
     assert understood("minimap2 -a g.fa a").index is None
     assert understood("strobealign g.fa a").index is None
+
+
+@pytest.mark.parametrize(
+    ("command", "divided", "as_it_is"),
+    [
+        (
+            "bowtie2 --mm -p 2 -xidx/g -U r.fq -S o.sam",
+            "bowtie2-align-s --mm --reorder -p 7 -x C/g -U A",
+            "bowtie2 --mm --mm -p 2 -x C/g -U r.fq",
+        ),
+        (
+            "snap-aligner single idx r.fq -t 2 -map- -o o.sam",
+            "snap-aligner single C/g -fastq - -t 7 -map -b- -o -sam -",
+            "snap-aligner single C/g r.fq -t 2 -map -o -sam -",
+        ),
+        ("minimap2 -at2 idx/g.mmi r.fq", "minimap2 -a -t 7 C/g.mmi A", "minimap2 -at2 C/g.mmi r.fq"),
+        (
+            "minibwa map -K 9 -t 2 -- idx/g r.fq",
+            "minibwa map --mmap -K 9 -t 7 -- C/g A",
+            "minibwa map --mmap -K 9 -t 2 -- C/g r.fq",
+        ),
+        ("bwa mem -t 2 idx/g r.fq", "bwa mem -K 20000000 -t 7 C/g A", "bwa mem -t 2 C/g r.fq"),
+    ],
+)
+def test_an_instance_is_given_a_copy_of_the_index(command, divided, as_it_is):
+    parsed = understood(command)
+    use = IndexUse(Path("C/g"), maps=True)
+    reads = ["-"] if parsed.on_stdin else ["A"]
+    argv = parsed.argv(threads=7, reads=reads, use=use)
+    assert sorted([Path(argv[0]).name, *argv[1:]]) == sorted(divided.split())
+    assert parsed.unsplit(use=use) == as_it_is.split()
+    assert parsed.index_name in {"idx/g", "idx", "idx/g.mmi"}
+    # The user's own index stays where it is loaded before.
+    assert parsed.unsplit(use=IndexUse(entering=("nsenter",))) == parsed.unsplit()
 
 
 def test_the_program_is_the_one_that_the_command_names(tmp_path):
