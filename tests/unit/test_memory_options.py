@@ -209,6 +209,13 @@ def test_what_the_kernel_must_show(names, memory, reason):
     assert bool(message) == bool(reason)
 
 
+def test_index_options_are_tried_for_an_aligner_if_they_are_named():
+    assert memory_options.of_aligners("thp,node-index,shared") == ("thp", "shared", "node-index")
+    assert memory_options.of_aligners("all") == memory_options.chosen("all")
+    with pytest.raises(BadInput, match="node-index: only aligners have an index"):
+        memory_options.chosen("node-index")
+
+
 def test_options_of_a_scenario_are_those_of_its_placements():
     planned = plan(load())
     scenario = planned.scenario("1Inst_Original+no-thp+private")

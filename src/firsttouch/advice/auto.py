@@ -23,7 +23,7 @@ from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.launch import Work
 from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
-from firsttouch.scenarios.memory_options import Kind, chosen, combinations
+from firsttouch.scenarios.memory_options import Kind, chosen, combinations, of_aligners
 from firsttouch.scenarios.placement import Plan, Scenario
 from firsttouch.tools import no_idle_threads
 
@@ -107,7 +107,7 @@ class Auto:
     @functools.cached_property
     def _offered(self) -> tuple[Plan, dict[str, str]]:
         """The plan with the memory options that this host supports, and why it refuses others."""
-        sets, refused = combinations(chosen(self.options), self.command.words[0])
+        sets, refused = combinations(of_aligners(self.options), self.command.words[0])
         return self.planned.with_each(sets), refused
 
     def _tried(self) -> Choice:

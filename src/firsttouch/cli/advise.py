@@ -28,7 +28,7 @@ from firsttouch.genomics.outputs import Output
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import collect
-from firsttouch.scenarios.memory_options import chosen, combinations
+from firsttouch.scenarios.memory_options import combinations, of_aligners
 from firsttouch.scenarios.placement import Plan, Scenario, plan
 
 EXAMPLES = """\
@@ -168,7 +168,7 @@ def _aligner(args: argparse.Namespace) -> int:
     program.version()
     given = read_inputs.chosen(args, program)
     size = program.index_bytes(given.index)
-    sets, refused = combinations(chosen(args.options), program.program)
+    sets, refused = combinations(of_aligners(args.options), program.program)
     need = program.need(size, given.batch_bases)
     planned, expected, usual = _planned(args, need, size, sets, program.whole)
     outputs = [file for file in (args.output, args.save) if file]

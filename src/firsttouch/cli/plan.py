@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
             print("\n".join(_commands(scenario, words, program)))
         return 0
     predicted = predict(host, planned.scenarios, size or 0) if planned.scenarios else None
-    names = memory_options.chosen(args.options)
+    names = memory_options.of_aligners(args.options)
     # Of a stored host nothing is known but its topology.
     refused = memory_options.combinations(names, program.program)[1] if host.here else {}
     if args.json:

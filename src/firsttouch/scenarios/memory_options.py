@@ -158,6 +158,14 @@ def chosen(text: str, kinds: Sequence[Kind] = ("pages", "allocator")) -> tuple[s
     return tuple(o.name for o in listed if o in named)
 
 
+def of_aligners(text: str) -> tuple[str, ...]:
+    """Return the options of such a list that are tried for an aligner; raises BadInput.
+
+    Those of its index are tried if they are named: their copies need time and memory.
+    """
+    return chosen(text) if text == "all" else chosen(text, get_args(Kind))
+
+
 def combinations(names: Sequence[str], program: str = "") -> tuple[list[tuple[str, ...]], dict[str, str]]:
     """Return the sets of *names* that this host supports for *program*, and why others are not among them.
 
