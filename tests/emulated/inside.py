@@ -23,7 +23,7 @@ sys.modules["jsonschema"] = validator
 from firsttouch.execution import placement_check  # noqa: E402
 from firsttouch.execution.process_runner import Job, Watching, run_together  # noqa: E402
 from firsttouch.host.topology import of_this_host  # noqa: E402
-from firsttouch.scenarios.placement import Plan, Scenario, plan  # noqa: E402
+from firsttouch.scenarios.placement import Need, Plan, Scenario, plan  # noqa: E402
 
 # In the emulator, a sample takes a tenth of a second; with the usual share of the time there would be hardly any.
 SHARE = 0.5
@@ -64,7 +64,7 @@ def telling_when_seen(seen: Path, scenario: Scenario, mebibytes: int) -> Watchin
 
 
 def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
-    """Return the observed placements of aligners, the verdict on each, and the checksum of their alignments."""
+    """Return the observed placements of BWA-MEM, the verdict on each, and the checksum of the alignments."""
     # Imported here because its import takes as long as all other imports together in the emulator.
     from firsttouch.genomics import launch  # noqa: PLC0415
     from firsttouch.genomics.aligners import aligner  # noqa: PLC0415
@@ -104,7 +104,8 @@ def telling(planned: Plan) -> list[str]:
 
 def main(order: dict) -> None:
     """Plan for this machine, run the ordered scenarios and print their results."""
-    planned = plan(of_this_host())
+    # BWA-MEM maps an index that another command has loaded.
+    planned = plan(of_this_host(), Need(index_use="loaded" if "align" in order else "none"))
     names = order.get("scenarios") or telling(planned)
     run = aligned if "align" in order else cached if "cache" in order else touched
     results = []

@@ -104,9 +104,32 @@ def test_a_wrong_placement_is_caught(guest: Guest, touch: Path) -> None:
 
 #: On the small machine each policy; on the Opteron the scenarios that need all of it.
 ALIGNED = {
-    "small": ["1Inst_Interleave", "2Inst_Localalloc", "2Inst_Interleave", "4Inst_Original"],
+    "small": [
+        *(
+            "1Inst_Interleave",
+            "2Inst_Localalloc",
+            "2Inst_Interleave+interleaved-index",
+            "4Inst_Original+node-index",
+        )
+    ],
     "amd-opteron": ["1Inst_Interleave", "8Inst_Original"],
 }
+
+
+def check_copies(results: dict[str, Any]) -> None:
+    """Check that copies of the index lie on the NUMA nodes of their instances, and that these map them."""
+    for name, result in results.items():
+        option = name.partition("+")[2]
+        for node, actual in enumerate(result["found"] if option else []):
+            index = actual["memory"]["index"]
+            assert index["mapped"], name
+            copy = {int(n): count for n, count in index["copy_pages"].items()}
+            assert {int(n) for n in index["mapped_pages"]} <= set(copy)
+            if option == "node-index":
+                assert set(copy) == {node}, (name, copy)
+            else:
+                assert set(copy) == {n for p in result["scenario"]["placements"] for n in p["numa_nodes"]}
+                assert max(copy.values()) - min(copy.values()) <= 4, (name, copy)
 
 
 @pytest.mark.parametrize("guest", ALIGNED, indirect=True)
@@ -126,6 +149,7 @@ def test_bwa_lies_where_it_should_and_gives_the_same_alignments(guest: Guest) ->
     order = {"index": str(index), "reads": reads, "batch_bases": 5_000}
     results = run(guest, scenarios=names, align=order)
     check_where_asked(results)
+    check_copies(results)
     assert len({r["sha256"] for r in results.values()}) == 1
 
 
