@@ -110,28 +110,49 @@ def document(
             "within": advice.spent <= advice.seconds if belief else True,
         },
         "scenarios": rows,
-        "memory_options": _options(advice, refused or {}),
+        "memory_options": option_rows(
+            belief,
+            [s.options for s in advice.scenarios],
+            [len(own) for own in advice.trials],
+            {**advice.needless, **advice.dropped},
+            refused or {},
+        ),
     }
 
 
-def _options(advice: Advice, refused: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a row for each memory option: its trials, and what it brought or why it was not tried."""
-    belief, rows = advice.belief, []
+def option_rows(
+    belief: Belief | None,
+    options: Sequence[Sequence[str]],
+    trials: Sequence[int],
+    reasons: Mapping[int, str],
+    refused: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """Return a row for each memory option: its trials, and what it brought or why it was not tried.
+
+    *options* are those of each scenario, *trials* their numbers of trials, and *reasons* why some have none.
+    *refused* are options that this host does not support.
+    """
+    rows = []
     for name in memory_options.options():
-        users = [i for i, s in enumerate(advice.scenarios) if name in s.options]
+        users = [i for i, names in enumerate(options) if name in names]
         if not users and name not in refused:
             continue
-        tried = [i for i in users if advice.trials[i]]
-        gain = option_gain(belief, [s.options for s in advice.scenarios], name) if belief and tried else None
+        tried = any(trials[i] for i in users)
         state, reason = "tried" if tried else "untried", ""
-        reasons = {**advice.needless, **advice.dropped}
         if name in refused:
             state, reason = "refused", refused[name]
         elif not tried and all(i in reasons for i in users):
             # That of the option alone, without an allocator.
-            state, reason = "dropped", reasons[min(users, key=lambda i: len(advice.scenarios[i].options))]
-        trials = sum(len(advice.trials[i]) for i in users)
-        rows.append({"name": name, "trials": trials, "gain": gain, "state": state, "reason": reason})
+            state, reason = "dropped", reasons[min(users, key=lambda i: len(options[i]))]
+        rows.append(
+            {
+                "name": name,
+                "trials": sum(trials[i] for i in users),
+                "gain": option_gain(belief, options, name) if belief and tried else None,
+                "state": state,
+                "reason": reason,
+            }
+        )
     return rows
 
 

@@ -133,8 +133,15 @@ class Belief:
         return float(self.mean[a] - self.mean[b]), math.sqrt(max(0.0, float(variance)))
 
 
-def update(prior: Prior, trials: Sequence[Sequence[Trial]], load: Load) -> Belief:
+def update(
+    prior: Prior,
+    trials: Sequence[Sequence[Trial]],
+    load: Load,
+    noise_prior: tuple[float, float] = (NOISE, NOISE_WORTH),
+) -> Belief:
     """Return the posterior after *trials*, one sequence per candidate, at least one of them not empty.
+
+    *noise_prior* is the relative standard deviation of a trial before any is repeated, and its worth in repeats.
 
     With S the tried candidates, z their observed log times of the whole run and v the variances of these::
 
@@ -145,11 +152,11 @@ def update(prior: Prior, trials: Sequence[Sequence[Trial]], load: Load) -> Belie
     observed so far, plus the variance of the common level.
     """
     tried = [i for i, own in enumerate(trials) if own]
-    noise = _noise(trials)
+    noise = _noise(trials, *noise_prior)
     whole = [_whole_run(trials[i], load, float(noise[i])) for i in tried]
     variance = np.log1p([v for _, v in whole])
     # E[log of a noisy mean] is below the log of the true mean by half of the variance.
-    logs = np.log([seconds for seconds, _ in whole]) + np.minimum(variance, NOISE**2) / 2
+    logs = np.log([seconds for seconds, _ in whole]) + np.minimum(variance, noise_prior[0] ** 2) / 2
     residual = logs - prior.mean[tried]
     covariance = _scale(prior.covariance[np.ix_(tried, tried)], variance, residual) * prior.covariance + LEVEL**2
     observed = covariance[np.ix_(tried, tried)] + np.diag(variance)
@@ -162,7 +169,7 @@ def update(prior: Prior, trials: Sequence[Sequence[Trial]], load: Load) -> Belie
     return Belief(mean, (after + after.T) / 2, noise, mask)
 
 
-def _noise(trials: Sequence[Sequence[Trial]]) -> Floats:
+def _noise(trials: Sequence[Sequence[Trial]], usual: float, worth: float) -> Floats:
     """Return the relative variance of a trial of each candidate: its own repeats, shrunk towards those of all."""
     sums, free = np.zeros(len(trials)), np.zeros(len(trials))
     for i, own in enumerate(trials):
@@ -171,7 +178,7 @@ def _noise(trials: Sequence[Sequence[Trial]]) -> Floats:
             seconds = np.array([t.seconds for t in own if t.fraction == fraction])
             sums[i] += float(((seconds / seconds.mean() - 1) ** 2).sum())
             free[i] += len(seconds) - 1
-    pool = (NOISE_WORTH * NOISE**2 + sums.sum()) / (NOISE_WORTH + free.sum())
+    pool = (worth * usual**2 + sums.sum()) / (worth + free.sum())
     noise: Floats = (POOL_WORTH * pool + sums) / (POOL_WORTH + free)
     return noise
 

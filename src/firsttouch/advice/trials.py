@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials on this host: of an aligner on samples of its reads, or of any program as a whole.
+"""Trials of an aligner on this host, on samples of its reads.
 
 A sample has pieces from all over the reads. A trial runs a scenario on a sample and verifies its placement; a
 trial whose placement did not hold does not count. All samples and trials together stay within the budget.
@@ -25,14 +25,12 @@ from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, SLOWEST
 from firsttouch.advice.posterior import LEAST_WORK, Belief, Load, Prior, Trial, update
 from firsttouch.advice.search import Rules, Stop, costs, search
 from firsttouch.errors import RunFailed
-from firsttouch.execution.process_runner import Job, run_together
-from firsttouch.execution.progress import Steps, live
+from firsttouch.execution.progress import live
 from firsttouch.genomics import fastq, feed, launch
 from firsttouch.genomics.feed import Part
 from firsttouch.genomics.launch import Work
 from firsttouch.genomics.reads import BatchRule, Reads
-from firsttouch.scenarios import memory_options
-from firsttouch.scenarios.memory_options import Memory, same_pages
+from firsttouch.scenarios.memory_options import Findings, Memory
 from firsttouch.scenarios.placement import Scenario
 
 # ----------------------------------------------------------------------
@@ -100,67 +98,6 @@ def _copy(whole: Reads, part: Part, count: int, outs: Sequence[io.BufferedIOBase
 
 
 # ----------------------------------------------------------------------
-# Programs that are not aligners: whole runs under every policy, in rounds
-
-#: A policy is dropped after this many runs whose placement did not hold.
-PROGRAM_CHANCES = 2
-
-
-@dataclass
-class Comparison:
-    """Run times (s) of a program under *scenarios* of one instance; *dropped* has the reason if one has none."""
-
-    scenarios: tuple[Scenario, ...]
-    seconds: tuple[tuple[float, ...], ...]
-    belief: Belief
-    dropped: dict[int, str] = field(default_factory=dict)
-
-
-def compare(
-    argv: Sequence[str],
-    scenarios: Sequence[Scenario],
-    prior: Prior,
-    *,
-    rounds: int,
-    timeout: float | None,
-    say: Callable[[str], None],
-) -> Comparison:
-    """Run *argv* under every scenario, *rounds* times in turn after a warm-up, and discard its output.
-
-    A run whose placement did not hold does not count. Raises RunFailed if the program fails, or if no placement
-    holds.
-    """
-    seconds: list[list[float]] = [[] for _ in scenarios]
-    misplaced: list[list[str]] = [[] for _ in scenarios]
-    with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
-        # The order alternates, so that a drift in time favours no scenario.
-        numbers = range(len(scenarios))
-        runs = [(turn, i) for turn in range(rounds) for i in (numbers if turn % 2 == 0 else reversed(numbers))]
-        for left, (turn, i) in zip(range(len(runs) + 1, 0, -1), [runs[0], *runs], strict=True):
-            scenario = scenarios[i]
-            if len(misplaced[i]) >= PROGRAM_CHANCES:
-                continue
-            job = Job(argv, Path(folder) / "out", Path(folder) / "err", scenario.placements[0])
-            steps.begin(scenario.name, left)
-            outcome = run_together([job], timeout=timeout)[0]
-            steps.end()
-            if left > len(runs):
-                # The first run reads the program and its files from the disk.
-                say(f"{scenario.name}: a warm-up, which does not count")
-            elif reason := outcome.misplaced():
-                misplaced[i].append(reason)
-                say(f"{scenario.name}: the run is invalid and does not count: {reason}")
-            else:
-                seconds[i].append(outcome.seconds)
-                say(f"{scenario.name} ({turn + 1}/{rounds}): {outcome.seconds:.3f} s, placement verified")
-    dropped = {i: f"invalid, {m[-1]}" for i, m in enumerate(misplaced) if m and not seconds[i]}
-    if not any(seconds):
-        raise RunFailed("no run's placement held: " + "; ".join(dict.fromkeys(dropped.values())))
-    belief = update(prior, [[Trial(1.0, s) for s in own] for own in seconds], Load())
-    return Comparison(tuple(scenarios), tuple(map(tuple, seconds)), belief, dropped)
-
-
-# ----------------------------------------------------------------------
 # Aligners: scenarios on samples of the reads, within a budget of time
 
 Say = Callable[[str], None]
@@ -180,9 +117,8 @@ TRIALS = 6
 LOAD_SD, TRIAL_SD = 0.3, 0.1
 #: The same with memory options, because there are more scenarios to try.
 TRIALS_OF_OPTIONS = 12
-#: A scenario whose placement did not hold this many times in a row is dropped, and so are all scenarios with a
-#: memory option that did not hold this many times.
-CHANCES, OPTION_CHANCES = 3, 2
+#: A scenario whose placement did not hold this many times in a row is dropped.
+CHANCES = 3
 
 
 @dataclass
@@ -228,8 +164,8 @@ class OutOfTime(Exception):
 class Trials:
     """Makes trials of *scenarios* on samples of *work*'s reads; samples are files in *folder*.
 
-    *dropped* has the reason why a scenario's last trial did not count, *needless* why one with memory options
-    needs no trial, and *memory* that of the last trial that counts. *brief* is true if the last trial was too
+    *dropped* has the reason why a scenario's last trial did not count, and *options* what trials showed about
+    memory options. *brief* is true if the last trial was too
     short for its placement to be verified. *longest* is the time limit of a trial in seconds (None: unknown). With
     a strict *head*, no trial exceeds *budget*: it raises OutOfTime, even before the time of the run is known.
     """
@@ -256,10 +192,7 @@ class Trials:
         self._samples: dict[float, Sample] = {}
         self._works: dict[tuple[float, int], Work] = {}
         self.dropped: dict[int, str] = {}
-        self.needless: dict[int, str] = {}
-        self.memory: dict[int, Memory] = {}
-        #: Memory options that did not hold, with all options of the scenario.
-        self._broken: list[tuple[str, tuple[str, ...]]] = []
+        self.options = Findings([s.options for s in scenarios])
         self.longest: float | None = None
         self.brief = False
 
@@ -321,43 +254,17 @@ class Trials:
             if not result.misplaced:
                 self.say(f"{scenario.name}: {result.seconds:.3f} s for {part:.3%} of the reads")
                 self.dropped.pop(number, None)
-                self._note(number, Memory.total(o.observed.memory for step in result.steps for o in step))
+                self.options.valid(number, _memories(result))
                 return Trial(part, result.seconds)
             self.brief = any(not o.observed.pages for step in result.steps for o in step)
             last = chance + 1 == CHANCES or (self.brief and self.longest is None)
-            last = self._gives_up(scenario, result) or last
+            last = self.options.invalid(number, _memories(result), result.misplaced) or last
             again = "" if last else ", tried again"
             self.say(f"{scenario.name}: the trial is invalid and does not count{again}: {result.misplaced}")
             self.dropped[number] = f"invalid, {result.misplaced}"
             if last:
                 break
         return None
-
-    def _note(self, number: int, memory: Memory) -> None:
-        """Keep the memory of a trial, which tells which memory options cannot matter."""
-        self.memory[number] = memory
-        for i, scenario in enumerate(self.scenarios):
-            if i not in self.memory and i not in self.dropped:
-                reason = memory_options.needless(scenario.options, self.scenarios[number].options, memory)
-                if reason:
-                    self.needless[i] = reason
-
-    def _gives_up(self, scenario: Scenario, result: launch.Result) -> bool:
-        """Return whether a memory option of an invalid trial has no chance left; drops all scenarios with it."""
-        memories = [o.observed.memory for step in result.steps for o in step]
-        for name in scenario.options:
-            reasons = {memory_options.verify([name], memory) for memory in memories} - {""}
-            if reason := next((r for r in reasons if r in result.misplaced), ""):
-                self._broken.append((name, scenario.options))
-                same = [
-                    of for broken, of in self._broken if broken == name and same_pages(of, scenario.options, name)
-                ]
-                if len(same) >= OPTION_CHANCES:
-                    for i, other in enumerate(self.scenarios):
-                        if i not in self.memory and same_pages(scenario.options, other.options, name):
-                            self.dropped[i] = f"invalid, {reason}"
-                    return True
-        return False
 
     def _sampled(self, fraction: float, instances: int) -> tuple[Work, float]:
         """Return the work of a trial, and the part of the reads that its sample really has."""
@@ -367,6 +274,10 @@ class Trials:
         if (fraction, instances) not in self._works:
             self._works[fraction, instances] = _sample_work(self._work, sample, instances)
         return self._works[fraction, instances], sample.fraction * self.part
+
+
+def _memories(result: launch.Result) -> Iterator[Memory]:
+    return (outcome.observed.memory for step in result.steps for outcome in step)
 
 
 def advise(
@@ -436,7 +347,7 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
             run,
             rules,
             trials=times,
-            out=ChainMap(trials.dropped, trials.needless),
+            out=ChainMap(trials.dropped, trials.options.failed, trials.options.needless),
             spent=lambda _: trials.spent,
             on_update=limit,
         )
@@ -460,9 +371,9 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
         budget,
         budget * math.exp(float(belief.mean[belief.best])),
         trials.spent,
-        trials.dropped,
-        trials.needless,
-        trials.memory,
+        trials.options.failed | trials.dropped,
+        trials.options.needless,
+        trials.options.memory,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any
 from tabulate import tabulate
 
 from firsttouch.advice import advice_text, auto, saved
+from firsttouch.advice.comparison import Comparison, compare
 from firsttouch.advice.costs import aspects, candidates, default, index_banks, interval
 from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.replay import read, replay
-from firsttouch.advice.trials import advise, compare
+from firsttouch.advice.trials import advise
 from firsttouch.cli import options, read_inputs
 from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock, index_cache
@@ -28,8 +30,9 @@ from firsttouch.genomics.outputs import Output
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import collect
-from firsttouch.scenarios.memory_options import combinations, of_aligners
-from firsttouch.scenarios.placement import Plan, Scenario, plan
+from firsttouch.scenarios.memory_options import chosen, combinations, of_aligners
+from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan
+from firsttouch.units import format_bytes
 
 EXAMPLES = """\
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz
@@ -76,7 +79,9 @@ def register(subparsers: options.Subparsers) -> None:
     stored = parser.add_mutually_exclusive_group()
     stored.add_argument("--list", action="store_true", help="list the saved advice, and whether it applies here")
     stored.add_argument("--forget", nargs="+", metavar="ID", help="delete the saved advice with these ids")
-    options.add(parser, "--repetitions", default=3, help="runs of PROGRAM under each policy (default: 3)")
+    options.add(
+        parser, "--repetitions", default=3, help="runs of PROGRAM under each promising scenario (default: 3)"
+    )
     options.add(parser, "--timeout", help="seconds after which a run of PROGRAM is stopped")
     options.add(parser, "--share-host")
     options.add_user_command(
@@ -273,58 +278,110 @@ def _apply(
 
 
 def _program(args: argparse.Namespace) -> int:
-    planned, expected, _ = _planned(args, None, 0, ())
+    sets, refused = combinations(chosen(args.options), args.program[0])
+    planned, expected, _ = _planned(args, None, 0, sets)
     most = max(s.threads for s in planned.scenarios if s.instances == 1)
     whole = [i for i, s in enumerate(planned.scenarios) if s.instances == 1 and s.threads == most]
-    scenarios = [planned.scenarios[i] for i in whole]
+    listed = [planned.scenarios[i] for i in whole]
+    scenarios = distinct(listed)
+    whole = [i for i in whole if planned.scenarios[i] in scenarios]
     usual = default(scenarios)
     part = Prior(expected.mean[whole], expected.covariance[whole][:, whole])
     with options.holding(args), host_lock.no_process_left():
         words = options.with_threads(args.program, most)
-        times = compare(words, scenarios, part, rounds=args.repetitions, timeout=args.timeout, say=say)
-    rows: list[dict[str, Any]] = []
-    best = times.belief.best
-    for i, scenario in enumerate(scenarios):
-        own = times.seconds[i]
-        faster = interval(*times.belief.ratio(usual, i)) if own and times.seconds[usual] else None
-        rows.append(
-            {
-                "policy": scenario.policy,
-                "numactl": list(scenario.placements[0].numactl),
-                "samples": list(own),
-                "seconds": statistics.median(own) if own else None,
-                "gain": faster,
-                "status": "invalid" if i in times.dropped else "valid",
-                "reason": times.dropped.get(i, ""),
-            }
+        began = time.monotonic()
+        result = compare(
+            words, scenarios, part, usual=usual, rounds=args.repetitions, timeout=args.timeout, say=say
         )
-    # If the difference may be chance, the recommendation is to use no policy.
-    clear = rows[best]["gain"] is None or rows[best]["gain"]["low"] > 1
-    best = best if clear else usual
+        spent = time.monotonic() - began
+    rows = [_row(result, i, usual) for i in range(len(scenarios))]
+    alike = [_alike(s, scenarios[usual]) for s in listed if s not in scenarios]
+    best = result.best
     skipped = [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1Inst_")]
-    document = {"program": args.program, "recommended": scenarios[best].policy, "clear": clear}
-    document |= {"interval": 0.9, "policies": rows, "infeasible": skipped}
+    document = {
+        "program": args.program,
+        "scenario": scenarios[best].name,
+        "recommended": scenarios[best].policy,
+        "clear": result.clear,
+        "interval": 0.9,
+        "runs": result.runs,
+        "spent_s": spent,
+        "policies": [row for row in rows if not row["memory_options"]] + alike,
+        "scenarios": [row for row in rows if row["memory_options"] and (row["samples"] or row["reason"])],
+        "memory_options": advice_text.option_rows(
+            result.belief,
+            [s.options for s in scenarios],
+            [len(own) for own in result.seconds],
+            {**result.needless, **result.dropped},
+            refused,
+        ),
+        "infeasible": skipped,
+    }
     key = saved.of_program(load(), args.program, most)
     saved.keep(key, scenarios[best].name, rows[best]["gain"], document, say)
     if args.json:
         options.print_json(document)
     else:
-        _table(rows, scenarios[best], clear)
+        _table(document, scenarios[best])
     return 0
 
 
-def _table(rows: Sequence[dict[str, Any]], best: Scenario, clear: bool) -> None:
+def _row(result: Comparison, number: int, usual: int) -> dict[str, Any]:
+    """Return the JSON object of a scenario of a program."""
+    scenario, own = result.scenarios[number], result.seconds[number]
+    memory = result.memory.get(number)
+    return {
+        "name": scenario.name,
+        "policy": scenario.policy,
+        "memory_options": list(scenario.options),
+        "numactl": list(scenario.placements[0].numactl),
+        "samples": list(own),
+        "seconds": statistics.median(own) if own else None,
+        "gain": interval(*result.belief.ratio(usual, number)) if own and result.seconds[usual] else None,
+        "memory": memory and memory.to_dict(),
+        "status": "invalid" if number in result.dropped else "valid" if own else "not tried",
+        "reason": result.dropped.get(number, ""),
+    }
+
+
+def _alike(scenario: Scenario, usual: Scenario) -> dict[str, Any]:
+    """Return the JSON object of a scenario that was not tried because it is like the default run."""
+    reason = f"like {usual.policy}: all memory is on one NUMA node"
+    return {
+        "name": scenario.name,
+        "policy": scenario.policy,
+        "memory_options": [],
+        "numactl": list(scenario.placements[0].numactl),
+        "samples": [],
+        "seconds": None,
+        "gain": None,
+        "memory": None,
+        "status": "not tried",
+        "reason": reason,
+    }
+
+
+def _table(document: dict[str, Any], best: Scenario) -> None:
     shown = [
         (
-            r["policy"],
+            r["name"],
             r["seconds"],
             f"{r['gain']['expected']:.2f} ({r['gain']['low']:.2f} to {r['gain']['high']:.2f})"
             if r["gain"]
             else None,
-            " ".join(r["numactl"]) or "(no numactl)",
-            r["reason"],
+            f"{format_bytes(r['memory']['huge_bytes'])} of {format_bytes(r['memory']['anonymous_bytes'])}"
+            if r["memory"]
+            else None,
+            r["reason"] or " ".join(r["numactl"]),
         )
-        for r in rows
+        for r in (*document["policies"], *document["scenarios"])
     ]
-    print(tabulate(shown, ("policy", "median s", "times as fast (90 %)", "numactl", ""), missingval="-"))
-    print(f"use {best.policy}" + ("" if clear else ": no policy is clearly faster than none"))
+    heads = ("scenario", "median s", "times as fast (90 %)", "in huge pages", "")
+    print(tabulate(shown, heads, missingval="-", maxcolwidths=[None, None, None, None, 60]))
+    for line in advice_text.option_lines(document["memory_options"]):
+        print(line)
+    print(
+        f"use {best.name}"
+        + ("" if document["clear"] else ": nothing is clearly faster than no policy and no option")
+    )
+    print(f"{document['runs']} runs took {document['spent_s']:.3g} s")

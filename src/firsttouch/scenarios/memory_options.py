@@ -449,3 +449,45 @@ def _broken(asked: MemoryOption, memory: Memory) -> str:
     if asked.thp_disable and not memory.thp_disabled:
         return f"{asked.name} was requested, but transparent huge pages are not switched off for the program"
     return ""
+
+
+#: All scenarios with an option that did not hold this many times are dropped.
+_CHANCES = 2
+
+
+class Findings:
+    """What runs showed about the memory options of scenarios, whose *sets* of options are numbered.
+
+    *memory* is that of the last valid run of each scenario. *needless* has the reason why one without a valid run
+    needs none, and *failed* why one can have none, because an option did not hold in another one.
+    """
+
+    def __init__(self, sets: Sequence[Sequence[str]]) -> None:
+        self._sets = sets
+        self.memory: dict[int, Memory] = {}
+        self.needless: dict[int, str] = {}
+        self.failed: dict[int, str] = {}
+        self._broken: list[tuple[str, Sequence[str]]] = []
+
+    def valid(self, number: int, memories: Iterable[Memory]) -> None:
+        """Note a valid run of scenario *number*, whose instances had *memories*."""
+        self.memory[number] = memory = Memory.total(memories)
+        for i, names in enumerate(self._sets):
+            if i not in self.memory and (reason := needless(names, self._sets[number], memory)):
+                self.needless[i] = reason
+
+    def invalid(self, number: int, memories: Iterable[Memory], reason: str) -> bool:
+        """Note a run that is invalid for *reason*; return whether that is an option that has no chance left."""
+        names, memories = self._sets[number], list(memories)
+        for name in names:
+            faults = (verify([name], memory) for memory in memories)
+            if not (fault := next((f for f in faults if f and f in reason), "")):
+                continue
+            self._broken.append((name, names))
+            if sum(broken == name and same_pages(of, names, name) for broken, of in self._broken) < _CHANCES:
+                continue
+            for i, others in enumerate(self._sets):
+                if i not in self.memory and same_pages(names, others, name):
+                    self.failed[i] = f"invalid, {fault}"
+            return True
+        return False

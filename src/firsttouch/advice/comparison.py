@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs of any program under policies and memory options, and which of them to use.
+
+The first round has every policy, and every set of memory options under the default policy. Later rounds have the
+default run and the few scenarios that are expected to be the fastest, among them combinations of policies and
+options that did well alone. The scenarios of a round run in turn, and only differences within rounds count: other
+programs may slow a whole round down.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from firsttouch.advice.costs import Z90
+from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
+from firsttouch.errors import RunFailed
+from firsttouch.execution.process_runner import Job, Outcome, run_together
+from firsttouch.execution.progress import Steps
+from firsttouch.scenarios.memory_options import Findings, Memory
+from firsttouch.scenarios.placement import Scenario
+
+#: A scenario is dropped after this many runs whose placement did not hold.
+CHANCES = 2
+#: So many scenarios stay in a round after the first one, beside the default run.
+KEPT = 3
+#: Relative standard deviation of a whole run before any is repeated, and how many repeats this guess is worth.
+#: Whole runs vary less than trials of a second.
+NOISE = (0.05, 2.0)
+
+
+@dataclass
+class Comparison:
+    """Run times (s) of a program under *scenarios* of one instance; *best* is the number of the recommended one.
+
+    *clear*: it is faster than the default run at a level of 90 %. *dropped* has the reason if a scenario has no
+    time, *needless* why one with memory options needs none. *memory* is that of each scenario's last valid run,
+    and *runs* counts all runs.
+    """
+
+    scenarios: tuple[Scenario, ...]
+    seconds: tuple[tuple[float, ...], ...]
+    belief: Belief
+    best: int
+    clear: bool
+    runs: int
+    dropped: dict[int, str] = field(default_factory=dict)
+    needless: dict[int, str] = field(default_factory=dict)
+    memory: dict[int, Memory] = field(default_factory=dict)
+
+
+def compare(
+    argv: Sequence[str],
+    scenarios: Sequence[Scenario],
+    prior: Prior,
+    *,
+    usual: int,
+    rounds: int,
+    timeout: float | None,
+    say: Callable[[str], None],
+) -> Comparison:
+    """Run *argv* under *scenarios* in *rounds* rounds, discard its output, and return the times and the choice.
+
+    *usual* is the number of the default run. A run whose placement or memory options did not hold does not count.
+    Raises RunFailed if the program fails, or if no placement holds.
+    """
+    with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
+
+        def run(scenario: Scenario, left: int) -> Outcome:
+            job = Job(argv, Path(folder) / "out", Path(folder) / "err", scenario.placements[0])
+            steps.begin(scenario.name, left)
+            try:
+                return run_together([job], timeout=timeout)[0]
+            finally:
+                steps.end()
+
+        return _Rounds(scenarios, prior, usual, run, say).all(rounds)
+
+
+class _Rounds:
+    """The runs so far: *seconds* (with the numbers of their rounds) and *misplaced* (reasons) of each scenario."""
+
+    def __init__(
+        self,
+        scenarios: Sequence[Scenario],
+        prior: Prior,
+        usual: int,
+        run: Callable[[Scenario, int], Outcome],
+        say: Callable[[str], None],
+    ) -> None:
+        self.scenarios, self.prior, self.usual = scenarios, prior, usual
+        self._run, self.say = run, say
+        self.seconds: list[list[float]] = [[] for _ in scenarios]
+        self._rounds: list[list[int]] = [[] for _ in scenarios]
+        self._turn = 0
+        self.misplaced: list[list[str]] = [[] for _ in scenarios]
+        self.options = Findings([s.options for s in scenarios])
+        self.runs = 0
+
+    def all(self, rounds: int) -> Comparison:
+        """Run all rounds."""
+        # The first run reads the program and its files from the disk.
+        self._once(self.usual, rounds * (1 + KEPT))
+        self.say(f"{self.scenarios[self.usual].name}: a warm-up, which does not count")
+        self.seconds[self.usual].clear()
+        self._rounds[self.usual].clear()
+        self.misplaced[self.usual].clear()
+        self._round([i for i, s in enumerate(self.scenarios) if self._is_first(s)], 0, rounds)
+        for turn in range(1, rounds):
+            self._round(self._promising(), turn, rounds)
+        # The best of many is partly lucky, so it must stand further runs beside the default run.
+        confirmed = self.usual
+        for turn in range(rounds, 2 * rounds):
+            best = self._best()
+            if best == confirmed and len(self.seconds[best]) >= rounds:
+                break
+            self._round([self.usual, best], turn, rounds)
+            confirmed = best
+        dropped = self.options.failed | {i: f"invalid, {m[-1]}" for i, m in enumerate(self.misplaced) if m}
+        best = self._best()
+        belief = self._belief()
+        clear = best != self.usual or not self.seconds[self.usual]
+        return Comparison(
+            tuple(self.scenarios),
+            tuple(map(tuple, self.seconds)),
+            belief,
+            best,
+            clear,
+            self.runs,
+            {i: reason for i, reason in dropped.items() if not self.seconds[i]},
+            self.options.needless,
+            self.options.memory,
+        )
+
+    def _is_first(self, scenario: Scenario) -> bool:
+        return not scenario.options or scenario.policy == self.scenarios[self.usual].policy
+
+    def _out(self, number: int) -> bool:
+        findings = self.options
+        tried = bool(self.seconds[number])
+        return len(self.misplaced[number]) >= CHANCES or (
+            not tried and (number in findings.failed or number in findings.needless)
+        )
+
+    def _round(self, numbers: Sequence[int], turn: int, rounds: int) -> None:
+        # The order alternates, so that a drift in time favours no scenario.
+        order = list(numbers)[:: 1 if turn % 2 == 0 else -1]
+        self._turn = turn
+        for place, number in enumerate(order):
+            if not self._out(number):
+                self._once(number, len(order) - place + max(0, rounds - turn - 1) * (1 + KEPT))
+
+    def _once(self, number: int, left: int) -> None:
+        scenario = self.scenarios[number]
+        outcome = self._run(scenario, left)
+        self.runs += 1
+        memories = [outcome.observed.memory]
+        if reason := outcome.misplaced():
+            self.misplaced[number].append(reason)
+            self.options.invalid(number, memories, reason)
+            self.say(f"{scenario.name}: the run is invalid and does not count: {reason}")
+            return
+        self.seconds[number].append(outcome.seconds)
+        self._rounds[number].append(self._turn)
+        self.options.valid(number, memories)
+        self.say(f"{scenario.name} ({len(self.seconds[number])}): {outcome.seconds:.3f} s, placement verified")
+
+    def _belief(self) -> Belief:
+        if not any(self.seconds):
+            reasons = [m[-1] for m in self.misplaced if m]
+            raise RunFailed("no run's placement held: " + "; ".join(dict.fromkeys(reasons)))
+        trials = [[Trial(1.0, s) for s in own] for own in self._levelled()]
+        return update(self.prior, trials, Load(), NOISE)
+
+    def _levelled(self) -> list[list[float]]:
+        """Return the seconds without the effects of the rounds.
+
+        The log times are fitted by least squares as the sum of a scenario's and a round's effect. A round's effect
+        is expected to be as large as the noise of a run, so it is shrunk towards 0 (ridge regression).
+        """
+        runs = [(i, *run) for i, own in enumerate(self.seconds) for run in zip(self._rounds[i], own, strict=True)]
+        numbers = sorted({turn for _, turn, _ in runs})
+        rows = np.zeros((len(runs) + len(numbers), len(self.seconds) + len(numbers)))
+        logs = np.zeros(len(rows))
+        for row, (i, turn, seconds) in enumerate(runs):
+            rows[row, [i, len(self.seconds) + numbers.index(turn)]] = 1
+            logs[row] = math.log(seconds)
+        for row in range(len(numbers)):
+            rows[len(runs) + row, len(self.seconds) + row] = 1
+        effects = np.linalg.lstsq(rows, logs)[0][len(self.seconds) :]
+        level = dict(zip(numbers, effects, strict=True))
+        # The fitted effects take up a part of the noise (degrees of freedom).
+        free = sum(max(0, len(own) - 1) for own in self.seconds)
+        wider = math.sqrt(free / max(1, free - len(numbers) + 1)) if free else 1.0
+        levelled = []
+        for turns, own in zip(self._rounds, self.seconds, strict=True):
+            left = [math.log(s) - level[turn] for turn, s in zip(turns, own, strict=True)]
+            mean = math.fsum(left) / max(1, len(left))
+            levelled.append([math.exp(mean + wider * (x - mean)) for x in left])
+        return levelled
+
+    def _promising(self) -> list[int]:
+        """Return the default run, and the scenarios that are expected to be the fastest and may be."""
+        belief = self._belief()
+        order = (int(i) for i in np.argsort(belief.mean, kind="stable"))
+        may_be = [
+            i
+            for i in order
+            if i != self.usual and not self._out(i) and not (self.seconds[i] and _faster(belief, belief.best, i))
+        ]
+        return sorted([self.usual, *may_be[:KEPT]])
+
+    def _best(self) -> int:
+        """Return the simplest scenario that is not clearly slower than the fastest one.
+
+        Each policy and each option must be worth it: if a difference may be chance, the simpler scenario is used.
+        """
+        belief = self._belief()
+        fastest = belief.best
+        simpler = (
+            i
+            for i, s in enumerate(self.scenarios)
+            if self.seconds[i]
+            and set(s.options) <= set(self.scenarios[fastest].options)
+            and s.policy in {self.scenarios[self.usual].policy, self.scenarios[fastest].policy}
+            and not _faster(belief, fastest, i)
+        )
+        return min(simpler, key=lambda i: (self._parts(i), float(belief.mean[i])), default=fastest)
+
+    def _parts(self, number: int) -> int:
+        scenario = self.scenarios[number]
+        return len(scenario.options) + (scenario.policy != self.scenarios[self.usual].policy)
+
+
+def _faster(belief: Belief, fast: int, slow: int) -> bool:
+    """Return whether one scenario is faster than another at a level of 90 %."""
+    mean, sd = belief.ratio(slow, fast)
+    return mean - Z90 * sd > 0
