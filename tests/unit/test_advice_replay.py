@@ -108,6 +108,19 @@ def test_options_are_worth_their_trials_within_the_same_budget():
     assert without > 1.1
 
 
+def test_the_measured_options_are_found_within_the_budget():
+    """On the times of real programs (tests/golden/README.md), the choice is nearly the best of all options."""
+    cells = read(Path(__file__).parents[1] / "golden/options_times.csv")
+    assert [len(cell.rows) for cell in cells] == [7, 7, 6]
+    replays = [replay(cell, seed, BUDGET) for cell in cells for seed in range(20)]
+    assert all(f.spent <= BUDGET for f in replays)
+    ratios = [f.row.seconds / f.best.seconds for f in replays]
+    assert sum(ratios) / len(ratios) <= 1.01
+    assert max(ratios) <= 1.03
+    # The default run is 12 to 59 % slower than the best options.
+    assert all(cell.default.seconds / min(r.seconds for r in cell.rows) > 1.12 for cell in cells)
+
+
 def test_options_are_a_suffix_of_the_policy(tmp_path):
     file = tmp_path / "t.csv"
     policies = ("original", "original+THP", "original+mimalloc+thp", "interleave")
