@@ -118,8 +118,11 @@ class IndexCopies:
             self._drop()
             before = time.monotonic()
             try:
-                for place in places:
-                    self._copies.append(self._copy(index, place, files))
+                if self._aligner.index_use == "loaded":
+                    for place in places:
+                        self._add(place, self._loaded(index, place, files))
+                else:
+                    self._copy(index, places, files)
             except BaseException:
                 self._drop()
                 raise
@@ -155,45 +158,63 @@ class IndexCopies:
         paths = frozenset(os.path.realpath(file) for file in files)
         return IndexUse(maps=True, pages=IndexPages(index.name, _ids(files), paths, must_map=True))
 
-    def _copy(self, index: MemoryOption, banks: tuple[int, ...], files: Sequence[Path]) -> _Copy:
-        """Make the copy on *banks*, by the index's files or by those of the first copy."""
-        began = time.monotonic()
-        if self._aligner.index_use == "loaded":
-            use = self._loaded(index, banks, files)
-        else:
-            use = self._copied(index, banks, files)
+    def _add(self, banks: tuple[int, ...], use: IndexUse) -> None:
+        self._copies.append(_Copy(banks, use))
         nodes = f"NUMA node{'s' * (len(banks) > 1)} {format_list(banks)}"
-        size = format_bytes(sum(use.pages.copy_pages.values()) * 4096 if use.pages else 0)
-        self._say(f"a copy of the index ({size}) is on {nodes} after {time.monotonic() - began:.1f} s")
-        return _Copy(banks, use)
+        size = format_bytes(sum(use.pages.copy_pages.values()) * ram_store.PAGE if use.pages else 0)
+        self._say(f"a copy of the index ({size}) is on {nodes}")
 
-    def _copied(self, index: MemoryOption, banks: tuple[int, ...], files: Sequence[Path]) -> IndexUse:
-        """Use what `firsttouch stage` has made there, or copy the files."""
+    def _copy(self, index: MemoryOption, places: Sequence[tuple[int, ...]], files: Sequence[Path]) -> None:
+        """Use what `firsttouch stage` has made on the *places*, and copy the files to the others."""
+        size = ram_store.needed_bytes(sources_of(files))
+        spaces = [Space(banks, size, even=len(banks) > 1) for banks in places]
+        lacking = []
+        for space in spaces:
+            if use := self._staged(index, space, files):
+                self._add(space.numa_nodes, use)
+            else:
+                lacking.append(space)
+        if not lacking:
+            return
+        total = sum(file.stat().st_size for file in files)
+        for store in self._stack.enter_context(ram_store.hold_all(lacking)):
+            nodes = format_list(store.space.numa_nodes)
+
+            def progress(done: int, nodes: str = nodes) -> None:
+                live(f"copy of the index on NUMA nodes {nodes}: {format_bytes(done)} of {format_bytes(total)}")
+
+            # The first copy is in memory, and the files may be on a slow disk.
+            before = self._copies[0].use.prefix if self._copies else None
+            try:
+                copies = store.copy(self._aligner.index_paths(before) if before else files, on_progress=progress)
+            finally:
+                live("")
+            prefix = store.folder if self._is_folder else store.folder / self._place
+            self._add(store.space.numa_nodes, self._use(index, prefix, store.verify(copies)))
+
+    @property
+    def _is_folder(self) -> bool:
+        """Whether the index is a folder: a suffix that begins with a slash names a file in it."""
+        return self._aligner.index_files[0].startswith("/")
+
+    @property
+    def _place(self) -> str:
         assert self._prefix is not None  # noqa: S101 - for mypy
-        # A suffix that begins with a slash names a file in the index, which is a folder.
-        is_folder = self._aligner.index_files[0].startswith("/")
-        space = Space(banks, ram_store.needed_bytes(sources_of(files)), even=len(banks) > 1)
-        for wanted, place in ([self._prefix], self._prefix.name), (files, "" if is_folder else self._prefix.name):
-            folder = staging.staged(wanted, banks) if is_folder or wanted is files else None
+        return self._prefix.name
+
+    def _staged(self, index: MemoryOption, space: Space, files: Sequence[Path]) -> IndexUse | None:
+        """Return the use of a copy that `firsttouch stage` has made as *space* asks, or None."""
+        assert self._prefix is not None  # noqa: S101 - for mypy
+        ways = [([self._prefix], self._place), (files, "")] if self._is_folder else [(files, self._place)]
+        for wanted, place in ways:
+            folder = staging.staged(wanted, space.numa_nodes)
             if folder is None:
                 continue
             residence = ram_store.residence(space, self._aligner.index_paths(folder / place))
             if not residence.reason:
                 self._stack.enter_context(staging.in_use(folder))
                 return self._use(index, folder / place, residence)
-        (store,) = self._stack.enter_context(ram_store.hold_all([space]))
-        total = sum(file.stat().st_size for file in files)
-
-        def progress(done: int) -> None:
-            live(f"copy of the index: {format_bytes(done)} of {format_bytes(total)}")
-
-        # The first copy is in memory, and the files may be on a slow disk.
-        before = self._copies[0].use.prefix if self._copies else None
-        try:
-            copies = store.copy(self._aligner.index_paths(before) if before else files, on_progress=progress)
-        finally:
-            live("")
-        return self._use(index, store.folder / ("" if is_folder else self._prefix.name), store.verify(copies))
+        return None
 
     def _use(self, index: MemoryOption, prefix: Path, residence: Residence) -> IndexUse:
         maps = self._aligner.index_use == "mapped"
