@@ -153,6 +153,20 @@ def test_bwa_lies_where_it_should_and_gives_the_same_alignments(guest: Guest) ->
     assert len({r["sha256"] for r in results.values()}) == 1
 
 
+@pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
+def test_every_page_of_a_copy_lies_on_its_numa_node(guest: Guest, tmp_path: Path) -> None:
+    for suffix in (".1.bt2", ".2.bt2", ".3.bt2", ".4.bt2", ".rev.1.bt2", ".rev.2.bt2"):
+        (tmp_path / f"index{suffix}").write_bytes(bytes(256 << 10))
+    total = 6 * (256 << 10) // 4096
+    names = ["8Inst_Original+node-index", "8Inst_Original+interleaved-index"]
+    results = run(guest, scenarios=names, copies=str(tmp_path / "index"))
+    for node in range(8):
+        own, shared = (results[name]["copies"][node] for name in names)
+        assert own["misplaced"] == shared["misplaced"] == ""
+        assert own["copy_pages"] == {str(node): total}
+        assert shared["copy_pages"] == {str(n): total // 8 for n in range(8)}
+
+
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
 def test_an_index_is_cached_where_the_state_says(guest: Guest, tmp_path: Path) -> None:
     # A file of the host's root, below the guest's overlay, is in the guest's page cache when it is read.
