@@ -18,6 +18,7 @@ from firsttouch.errors import RunFailed
 from firsttouch.genomics import fastq
 from firsttouch.host.topology import load
 from firsttouch.records.schema import Record
+from firsttouch.scenarios.memory_fit import Need, bank_bytes
 from firsttouch.scenarios.placement import plan
 
 pytestmark = pytest.mark.unit
@@ -134,6 +135,16 @@ def test_a_trial_with_an_option_moves_the_scenario_without_it_and_the_option_els
     assert 0 < mean < 2 * sd
     # The scenario without options is as well known as it would be from as many trials of its own.
     assert after.ratio(0, 1)[1] < before.covariance[0, 0] ** 0.5
+
+
+def test_scenarios_that_fit_only_with_a_shared_index_are_offered():
+    size = round(1.5 * bank_bytes(HOST, 0))
+    need = Need(size, 0, 0, size, "mapped")
+    planned = plan(HOST, need)
+    assert "8Inst_Original" not in {s.name for s in planned.scenarios}
+    offered = {s.name for s in planned.with_each([("thp",), ("interleaved-index",)]).scenarios}
+    assert "8Inst_Original+interleaved-index" in offered
+    assert "8Inst_Original+thp" not in offered
 
 
 def test_a_shared_index_is_one_copy_for_the_model():

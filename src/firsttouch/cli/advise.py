@@ -151,11 +151,11 @@ def _planned(
     """
     host = load()
     planned = plan(host, need, threads=args.threads, policies=args.policies)
+    planned = planned.with_each(sets)
     if whole:
-        rest = tuple((s.name, whole) for s in planned.scenarios if s.instances > 1)
+        rest = tuple((s.name, whole) for s in planned.scenarios if s.instances > 1 and not s.options)
         alone = tuple(s for s in planned.scenarios if s.instances == 1)
         planned = replace(planned, scenarios=alone, infeasible=(*planned.infeasible, *rest))
-    planned = planned.with_each(sets)
     try:
         usual = default(planned.scenarios)
     except ValueError:
