@@ -4,6 +4,7 @@
 import itertools
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,9 +19,11 @@ from firsttouch.genomics.launch import Work
 from firsttouch.host.topology import load
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_options import Memory
-from firsttouch.scenarios.placement import plan
+from firsttouch.scenarios.placement import distinct, plan
 
 pytestmark = pytest.mark.unit
+
+ONE_BANK = Path(__file__).parents[1] / "golden/lstopo_host.xml"
 
 
 @dataclass
@@ -44,7 +47,18 @@ def host(tmp_path, monkeypatch, golden):
     clock, messages, limits = Clock(), [], []
     monkeypatch.setattr(trials, "time", clock)
 
-    def advise(work, loading=2.0, budget=0.03, odd=lambda _: "", *, noise=(1.0,), head=None, sets=(), memory=None):
+    def advise(
+        work,
+        loading=2.0,
+        budget=0.03,
+        odd=lambda _: "",
+        *,
+        noise=(1.0,),
+        head=None,
+        sets=(),
+        memory=None,
+        planned=planned,
+    ):
         scenarios = planned.with_each(sets).scenarios
         noises = itertools.cycle(noise) if isinstance(noise, tuple) else noise
 
@@ -245,3 +259,14 @@ def test_options_that_cannot_matter(memory, left):
     other = memory_options.needless(("no-thp", "mimalloc"), (), memory)
     assert (other == "") == bool(memory.huge)
     assert memory_options.needless(("thp", "jemalloc"), ("thp",), memory) == ""
+
+
+def test_policies_are_not_tried_where_they_are_alike(host):
+    planned = plan(load(xml=ONE_BANK), policies="interleave,localalloc,original")
+    different = distinct(planned.scenarios)
+    assert {s.policy for s in different if s.instances == 1} == {"original"}
+    advice, document = host(times("1Inst_Original"), planned=planned)
+    tried = {s.name for s, own in zip(advice.scenarios, advice.trials, strict=True) if own}
+    assert tried <= {s.name for s in different}
+    rows = {r["name"]: r for r in document["scenarios"]}
+    assert rows["1Inst_Interleave"]["reason"] == "not tried: like another policy: all memory is on one NUMA node"

@@ -44,6 +44,8 @@ def reason(advice: Advice, number: int) -> str:
     """Return why scenario *number* is not recommended."""
     if number in advice.dropped:
         return advice.dropped[number]
+    if number in advice.needless and not advice.trials[number]:
+        return f"not tried: {advice.needless[number]}"
     if advice.belief is None:
         return "expected to be slower, not tried"
     count = len(advice.trials[number])

@@ -31,7 +31,7 @@ from firsttouch.genomics.feed import Part
 from firsttouch.genomics.launch import Work
 from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.scenarios.memory_options import Findings, Memory
-from firsttouch.scenarios.placement import Scenario
+from firsttouch.scenarios.placement import Scenario, distinct
 
 # ----------------------------------------------------------------------
 # Samples of reads
@@ -126,7 +126,7 @@ class Advice:
     """The result of the trials: *best* is the number of the recommended scenario.
 
     *belief* is None without any trial; *dropped* has the reason why a scenario was dropped, and *needless* why one
-    with memory options needs no trial. *memory* is that of the last trial of a scenario. *budget* is a part of
+    needs no trial. *memory* is that of the last trial of a scenario. *budget* is a part of
     the whole run, *seconds* the same in seconds, *spent* the wall seconds of samples and trials. *stop* is that of
     :class:`firsttouch.advice.search.Outcome`, or ``short``: the reads are too few for any trial.
     """
@@ -193,6 +193,11 @@ class Trials:
         self._works: dict[tuple[float, int], Work] = {}
         self.dropped: dict[int, str] = {}
         self.options = Findings([s.options for s in scenarios])
+        if len({node for s in scenarios for p in s.placements for node in p.numa_nodes}) == 1:
+            # On such a host policies change nothing.
+            different = set(map(id, distinct(scenarios)))
+            reason = "like another policy: all memory is on one NUMA node"
+            self.options.needless |= {i: reason for i, s in enumerate(scenarios) if id(s) not in different}
         self.longest: float | None = None
         self.brief = False
 
@@ -385,6 +390,8 @@ def _calibrate(trials: Trials, prior: Prior, small: float, budget: float) -> tup
     """
     warm = False
     for first in map(int, prior.mean.argsort(kind="stable")):
+        if first in trials.options.needless:
+            continue
         own: list[Trial] = []
         fraction = small
         while True:

@@ -152,16 +152,18 @@ class Scenario:
 
 
 def distinct(scenarios: Sequence[Scenario]) -> list[Scenario]:
-    """Return *scenarios* without those that are like an earlier one: policies differ only if they have a choice.
+    """Return *scenarios* without those that are like another one: policies differ only if they have a choice.
 
-    An instance on a single NUMA node has its pages there under every policy.
+    An instance on a single NUMA node has its pages there under every policy. The first one stays, or the one
+    without a policy.
     """
     first: dict[object, Scenario] = {}
     for s in scenarios:
         places = [(p.pus, p.numa_nodes) for p in s.placements]
         single = all(len(nodes) == 1 for _, nodes in places)
         key = (s.threads, tuple(places), s.options) if single else s.name
-        first.setdefault(key, s)
+        if key not in first or not s.placements[0].numactl:
+            first[key] = s
     return list(first.values())
 
 
@@ -213,9 +215,11 @@ class Plan:
     def with_each(self, sets: Sequence[Sequence[str]]) -> Plan:
         """Return this plan with its scenarios also under each of *sets* of memory options, where they can be run.
 
-        Of scenarios that are alike, only the first gets options.
+        Some fit only with an index that their instances share. Of scenarios that are alike, only the first gets
+        options.
         """
-        variants = [self.with_options(s, names) for names in sets for s in distinct(self.scenarios)]
+        refused = tuple(self._planner.refused.values()) if self._planner else ()
+        variants = [self.with_options(s, names) for names in sets for s in distinct((*self.scenarios, *refused))]
         possible = (scenario for scenario, reason in variants if not reason)
         return replace(self, scenarios=(*self.scenarios, *possible))
 
