@@ -303,7 +303,7 @@ def by_wall(run: Run) -> float:
 def ratios(pairs: Sequence[tuple[Run, Run]], of: Callable[[Run], float | None]) -> list[float]:
     """Return the ratios of runs to the default runs next to them; none without these times."""
     times = [(of(default), of(run)) for default, run in pairs]
-    return [mine / others for others, mine in times if mine is not None and others]
+    return [seconds / usual for usual, seconds in times if seconds is not None and usual]
 
 
 def ratio(pairs: Sequence[tuple[Run, Run]], of: Callable[[Run], float | None]) -> tuple[float, str]:
