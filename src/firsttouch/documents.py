@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data files in TOML and YAML: read, checked against a JSON Schema, and every error with its file and line.
+"""Data files in TOML, YAML and JSON: read, checked against a JSON Schema, and every error with its file and line.
 
 :func:`parse_toml` and :func:`parse_yaml` return a :class:`Document`, whose :meth:`~Document.check` validates it.
 Both raise BadInput for anything that cannot be read.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import hashlib
+import json
 import math
 import re
 import sys
@@ -270,6 +271,33 @@ def _parsed(lines: Sequence[str]) -> dict[str, Any] | None:
         return tomllib.loads("\n".join(lines))
     except tomllib.TOMLDecodeError:
         return None
+
+
+# ----------------------------------------------------------------------
+# JSON that firsttouch writes and reads again
+
+
+def read_json(
+    file: Path, what: str, *, document: str, schema: int, form: Mapping[str, Any], again: str
+) -> dict[str, Any]:
+    """Return the JSON document in *file*, with the keys "document" and "schema"; raises BadInput if it is none.
+
+    *what* names such a document in messages, *form* is its JSON Schema, and *again* says how to write it again.
+    """
+    try:
+        data = json.loads(read_text(file))
+    except ValueError as error:
+        raise BadInput(f"not {what}, because it is not JSON: {again}", file=file) from error
+    if not isinstance(data, dict) or data.get("document") != document:
+        raise BadInput(f"not {what}: {again}", file=file)
+    if (number := data.get("schema")) != schema:
+        raise BadInput(f"{what} of schema {number!r}, this version reads {schema}: {again}", file=file)
+    import jsonschema  # noqa: PLC0415 - a large import that most commands do without
+
+    for wrong in jsonschema.Draft202012Validator(form).iter_errors(data):
+        where = ".".join(map(str, wrong.absolute_path)) or "the document"
+        raise BadInput(f"not {what}, {where}: {wrong.message}: {again}", file=file)
+    return data
 
 
 # ----------------------------------------------------------------------

@@ -89,8 +89,11 @@ def test_an_advice_is_found_for_its_case_only(key, folder):
     ("change", "reason"),
     [
         (lambda text: text[:-9], "not saved advice, because it is not JSON"),
-        (lambda _: "[]", "not saved advice of schema 1"),
-        (lambda text: text.replace('"schema": 1', '"schema": 2'), "not saved advice of schema 1"),
+        (lambda _: "[]", "not saved advice: `firsttouch advise` writes it again"),
+        (
+            lambda text: text.replace('"schema": 1', '"schema": 2'),
+            "saved advice of schema 2, this version reads 1",
+        ),
         (lambda text: text.replace('"1Inst_Interleave"', "7"), "not saved advice, scenario: 7 is not of type"),
         (lambda text: text.replace('"threads": 64', '"threads": 32'), "saved advice for another case"),
     ],

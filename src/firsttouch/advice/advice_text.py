@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import firsttouch
+from firsttouch import documents
 from firsttouch.advice.costs import interval
 from firsttouch.advice.posterior import Belief
 from firsttouch.advice.trials import Advice
@@ -264,23 +265,8 @@ def find(paths: Iterable[Path]) -> list[dict[str, Any]]:
 
 def read(file: Path) -> dict[str, Any]:
     """Return the document in *file*; raises BadInput if it is not an advice."""
-    again = f"write it again with `firsttouch advise … --save {file.name}`"
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", file=file) from error
-    except ValueError as error:
-        raise BadInput(f"not an advice file, because it is not JSON: {again}", file=file) from error
-    if not isinstance(data, dict) or data.get("document") != DOCUMENT:
-        raise BadInput(f"not an advice file: {again}, or rename the file", file=file)
-    if data.get("schema") != SCHEMA:
-        raise BadInput(f"advice of schema {data.get('schema')!r}, this version reads {SCHEMA}: {again}", file=file)
-    import jsonschema  # noqa: PLC0415 - a large import that most commands do without
-
-    for wrong in jsonschema.Draft202012Validator(_FORM).iter_errors(data):
-        where = ".".join(map(str, wrong.absolute_path)) or "the document"
-        raise BadInput(f"not an advice file, {where}: {wrong.message}: {again}", file=file)
-    return data
+    again = f"write it again with `firsttouch advise … --save {file.name}`, or rename the file"
+    return documents.read_json(file, "an advice file", document=DOCUMENT, schema=SCHEMA, form=_FORM, again=again)
 
 
 def write(document: dict[str, Any], file: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import firsttouch
-from firsttouch import paths
+from firsttouch import documents, paths
 from firsttouch.errors import BadInput, none_such
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.command_line import UserCommand
@@ -262,19 +262,7 @@ _FORM = {
 def _read(file: Path) -> Saved:
     """Return the advice in *file*; raises BadInput if it is none, or another version's."""
     again = "`firsttouch advise` writes it again"
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", file=file) from error
-    except ValueError as error:
-        raise BadInput(f"not saved advice, because it is not JSON: {again}", file=file) from error
-    if not isinstance(data, dict) or (data.get("document"), data.get("schema")) != (DOCUMENT, SCHEMA):
-        raise BadInput(f"not saved advice of schema {SCHEMA}: {again}", file=file)
-    import jsonschema  # noqa: PLC0415 - a large import that most commands do without
-
-    for wrong in jsonschema.Draft202012Validator(_FORM).iter_errors(data):
-        where = ".".join(map(str, wrong.absolute_path)) or "the document"
-        raise BadInput(f"not saved advice, {where}: {wrong.message}: {again}", file=file)
+    data = documents.read_json(file, "saved advice", document=DOCUMENT, schema=SCHEMA, form=_FORM, again=again)
     key = Key(**{**data["key"], "words": tuple(data["key"]["words"])})
     if key.id != file.stem:
         raise BadInput(f"saved advice for another case, which belongs into {key.id}.json", file=file)
