@@ -268,11 +268,15 @@ def advice(**changes):
 
 def test_stored_advice_is_shown(tmp_path):
     (tmp_path / "results" / "deep").mkdir(parents=True)
-    advice_text.write(advice(host="n7"), tmp_path / "results" / "deep" / "mine.advice.json")
+    brought = {"expected": 1.25, "low": 1.1, "high": 1.4}
+    options = [{"name": "thp", "gain": brought, "reason": ""}, {"name": "huge", "gain": None, "reason": "none"}]
+    document = advice(host="n7", memory_options=options)
+    advice_text.write(document, tmp_path / "results" / "deep" / "mine.advice.json")
     guides, page, _ = choices(tmp_path, [], advice=advice_text.find([tmp_path / "results"]))
     (choice,) = guides[0]["choices"]
     assert (choice["source"], choice["recommended"]) == ("advised", "2Inst_Original")
     assert "host n7" in choice["title"]
+    assert choice["reason"].endswith("the best scenario without them: thp 1.25x (1.10x to 1.40x)")
     assert [(a["scenario"], a["value"]["value"]) for a in choice["alternatives"]] == [
         ("2Inst_Original", 10.0),
         ("1Inst_Original", 20.0),
