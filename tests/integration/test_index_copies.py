@@ -128,6 +128,27 @@ def test_the_users_command_in_one_instance(built, reads, run_cli, tmp_path, name
     assert texts[2] == texts[1]
 
 
+#: Aligner, what this host is made to lack, and the message.
+LACKING = [
+    ("bowtie2", "room", lambda _: 4096, r".* are needed, and NUMA node 0 has 4 KiB left"),
+    ("bowtie2", "_BASES", (), r"none of the folders .* exists.*"),
+    ("bwa-mem", "_BASES", (), r"there is no /dev/shm: .*"),
+    ("bwa-mem", "_forbidden", lambda _: "node 0 is outside of the cpuset", r"node 0 is outside of the cpuset"),
+]
+
+
+@pytest.mark.parametrize("lacking", LACKING, ids=lambda row: row[3])
+def test_what_this_host_lacks_is_one_line(built, reads, run_cli, monkeypatch, lacking):
+    name, attribute, value, reason = lacking
+    monkeypatch.setattr(ram_store, attribute, value)
+    argv = ["run", "1Inst_Original+node-index", "--aligner", name, "--index", built(name)[1], "--reads", reads[0]]
+    before = set(reads[0].parent.iterdir())
+    done = run_cli(*argv, "-o", reads[0].with_name("out.sam"), "--share-host")
+    assert done.status == 3
+    assert re.fullmatch(rf"firsttouch: cannot be done here: {reason}", done.err.strip().splitlines()[-1])
+    assert set(reads[0].parent.iterdir()) == before
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_of_a_stopped_run(built, reads, stand_in, tmp_path, number):
     _, prefix = built("bowtie2")
