@@ -11,6 +11,7 @@ import pytest
 from firsttouch.advice import comparison
 from firsttouch.advice.costs import candidates, default
 from firsttouch.advice.posterior import prior
+from firsttouch.errors import RunFailed
 from firsttouch.host.topology import load
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_options import Memory
@@ -39,7 +40,7 @@ def shown(options):
 def compared(monkeypatch):
     """Return a function that compares scenarios by *seconds*, with *noise* and a *drift* of the host."""
 
-    def compare(seconds, noise=0.01, drift=0.0, scenarios=SCENARIOS, rounds=3):
+    def compare(seconds, noise=0.01, drift=0.0, *, scenarios=SCENARIOS, rounds=3, unseen=0):
         rng = np.random.default_rng(7)
         runs, slow = [], [0.0]
 
@@ -51,6 +52,7 @@ def compared(monkeypatch):
             memory = shown(place.options)
             took = seconds(place) * math.exp(slow[0] + noise * rng.standard_normal())
             reason = memory_options.verify(place.options, memory)
+            reason = "ended before it could be sampled" if len(runs) <= unseen else reason
             observed = SimpleNamespace(memory=memory)
             return [SimpleNamespace(seconds=took, misplaced=lambda: reason, observed=observed)]
 
@@ -105,6 +107,14 @@ def test_slow_rounds_do_not_hide_a_difference(compared):
     """Other programs slow the host down by up to a half, longer than a round."""
     result, name = compared(lambda place: 80.0 if "mimalloc" in place.options else 100.0, 0.01, drift=0.2)
     assert (name, result.clear) == ("1Inst_Original+mimalloc", True)
+
+
+def test_short_runs_that_are_not_seen_are_made_again(compared):
+    plain = [s for s in SCENARIOS if not s.options]
+    result, name = compared(lambda _: 1.0, scenarios=plain, rounds=1, unseen=1 + len(plain))
+    assert (name, len(result.seconds[default(plain)])) == ("1Inst_Original", 1)
+    with pytest.raises(RunFailed, match="no run's placement held: ended before it could be sampled"):
+        compared(lambda _: 1.0, scenarios=plain, rounds=1, unseen=99)
 
 
 def test_policies_on_a_single_bank_are_alike():

@@ -110,7 +110,11 @@ class _Rounds:
         self.seconds[self.usual].clear()
         self._rounds[self.usual].clear()
         self.misplaced[self.usual].clear()
-        self._round([i for i, s in enumerate(self.scenarios) if self._is_first(s)], 0, rounds)
+        first = [i for i, s in enumerate(self.scenarios) if self._is_first(s)]
+        self._round(first, 0, rounds)
+        if not any(self.seconds):
+            # A short run may end between two looks at its placement.
+            self._round(first, 0, rounds)
         for turn in range(1, rounds):
             self._round(self._promising(), turn, rounds)
         # The best of many is partly lucky, so it must stand further runs beside the default run.
