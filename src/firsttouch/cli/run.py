@@ -111,6 +111,8 @@ def run(args: argparse.Namespace) -> int:
             work = replace(work, reference=result.alignments if work.summed else None)
             state = options.state(result, production=production)
             say(f"{scenario.name} ({number + 1}/{args.repetitions}): {result.seconds:.3f} s, {state}")
+    if (caches := [r.index_cache for r in results if r.index_cache]) and (note := index_cache.difference(caches)):
+        say(f"note: {note}")
     records = launch.records(
         work,
         scenario,

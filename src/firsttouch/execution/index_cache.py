@@ -91,6 +91,17 @@ def restore(files: Sequence[Path], state: str, placements: Sequence[Placement]) 
         live("")
 
 
+def difference(restored: Sequence[Restored]) -> str:
+    """Return how much more of the index was cached before the last repetition than before the first, or ""."""
+    first, last = restored[0].cached, restored[-1].cached
+    if first.cached is None or last.cached is None or last.cached - first.cached <= TOLERANCE * last.size:
+        return ""
+    return (
+        f"{format_bytes(first.cached)} of the index were cached before the first repetition, "
+        f"{format_bytes(last.cached)} before the last: --index-cache {INTERLEAVE} makes them alike"
+    )
+
+
 def _emptied(files: Sequence[Path]) -> Restored:
     page_cache.drop(files)
     cached = page_cache.look(files)
