@@ -59,7 +59,7 @@ SCENARIO = "1Inst_Original"
 SNAP = ("snap-aligner", "paired", "{index}", "{reads}", "{reads2}", "-t", "{threads}", "-b-", "-map-")
 #: Program -> the name of the aligner that makes its index, the number of pairs, and its argv.
 ALIGNERS = {
-    "bwa mem": ("bwa-mem", 4_000, ("bwa", "mem", "-t", "{threads}", "{index}", "{reads}", "{reads2}")),
+    "bwa mem": ("bwa-mem", 2_500, ("bwa", "mem", "-t", "{threads}", "{index}", "{reads}", "{reads2}")),
     "bowtie2": (
         "bowtie2",
         15_000,
@@ -70,13 +70,13 @@ ALIGNERS = {
         10_000,
         ("minimap2", "-ax", "sr", "-t", "{threads}", "{index}.mmi", "{reads}", "{reads2}"),
     ),
-    "SNAP": ("snap", 30_000, (*SNAP, "-o", "-sam", "-")),
+    "SNAP": ("snap", 20_000, (*SNAP, "-o", "-sam", "-")),
 }
 SORT = "samtools sort"
 #: Program -> the argv of hash_join: way, MiB, lookups, threads.
 JOINS = {
-    "hash join, one block": ("table", "1024", "6000000", "{threads}"),
-    "hash join, small blocks": ("rows", "512", "5000000", "{threads}"),
+    "hash join, one block": ("table", "512", "4000000", "{threads}"),
+    "hash join, small blocks": ("rows", "256", "3000000", "{threads}"),
 }
 
 
