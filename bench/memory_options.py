@@ -62,12 +62,12 @@ ALIGNERS = {
     "bwa mem": ("bwa-mem", 2_500, ("bwa", "mem", "-t", "{threads}", "{index}", "{reads}", "{reads2}")),
     "bowtie2": (
         "bowtie2",
-        15_000,
+        700,
         ("bowtie2-align-s", "-p", "{threads}", "-x", "{index}", "-1", "{reads}", "-2", "{reads2}"),
     ),
     "minimap2": (
         "minimap2",
-        10_000,
+        5_000,
         ("minimap2", "-ax", "sr", "-t", "{threads}", "{index}.mmi", "{reads}", "{reads2}"),
     ),
     "SNAP": ("snap", 20_000, (*SNAP, "-o", "-sam", "-")),
