@@ -107,7 +107,7 @@ def prepared(name: str, folder: Path) -> list[str]:
         subprocess.run(["cc", "-O2", "-std=c11", "-pthread", str(JOIN), "-o", str(program)], check=True)
         return [str(program), *JOINS[name]]
     if name == SORT:
-        bam = alignments(fetch.get("synthetic", **GENOME))
+        bam = alignments(fetch.get("synthetic", **GENOME), folder)
         return ["samtools", "sort", "-@", "{threads}", "-m", "1G", "-u", "-o", "/dev/null", str(bam)]
     return [word.format_map(inputs(name, folder)) for word in ALIGNERS[name][2]]
 
@@ -131,22 +131,19 @@ def index(aligner: str, data: fetch.LocalDataset) -> Path:
     )
 
 
-def alignments(data: fetch.LocalDataset) -> Path:
+def alignments(data: fetch.LocalDataset, folder: Path) -> Path:
     """Return the unsorted, uncompressed BAM file of SNAP's alignments of all pairs; it is made once."""
-    bam = data.reference.with_name("snap.bam")
+    bam, packed = data.reference.with_name("snap.bam"), folder / "packed.bam"
     if not bam.exists():
         say("aligning all pairs for samtools sort")
-        values = {
-            "index": str(index("snap", data)),
-            "threads": "1",
-            "reads": str(data.reads[0]),
-            "reads2": str(data.reads[1]),
-        }
+        threads = str(len(os.sched_getaffinity(0)))
+        values = {"index": str(index("snap", data)), "threads": threads}
+        values |= dict(zip(("reads", "reads2"), map(str, data.reads), strict=True))
+        argv = [*(word.format_map(values) for word in SNAP), "-o", "-bam", str(packed)]
+        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
         with atomic_files.replacing(bam) as partial:
-            argv = [word.format_map(values) for word in SNAP] + ["-o", "-bam", f"{partial}.packed"]
-            subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
-            subprocess.run(["samtools", "view", "-u", "-o", str(partial), f"{partial}.packed"], check=True)
-            Path(f"{partial}.packed").unlink()
+            subprocess.run(["samtools", "view", "-u", "-o", str(partial), str(packed)], check=True)
+        packed.unlink()
     return bam
 
 
