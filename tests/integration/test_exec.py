@@ -239,8 +239,8 @@ def test_memory_options_are_verified(folder, option):
     assert (result.returncode, document["placement"]) == (0, "verified"), result.stderr
     assert document["placement_asked"][0]["memory_options"] == option.split("+")
     memory = document["placement_found"][0]["memory"]
-    assert memory["anonymous_bytes"] > 16 << 20
-    assert (memory["huge_bytes"] > 8 << 20) == option.startswith("thp")
+    assert memory["anonymous_bytes"] > 4 << 20
+    assert (2 * memory["huge_bytes"] > memory["anonymous_bytes"]) == option.startswith("thp")
     allocator = memory_options.of_kind(option.split("+"), "allocator")
     assert memory["allocators"] == ([allocator.preload] if allocator else [])
 
@@ -300,3 +300,17 @@ def test_a_static_program_with_a_library_is_refused(folder):
     result = shell("$ft 1Inst_Original+jemalloc -- ./static")
     assert result.returncode == 3
     assert "./static is linked statically, so jemalloc cannot be loaded into it" in result.stderr
+
+
+def test_temporary_files_are_in_memory_and_spill(folder):
+    (folder / "lines").write_text("".join(f"{number * 7919 % 400009:08d}\n" for number in range(400_000)) * 8)
+    options = "--scratch ram:16MiB --json -- sort -S 1M lines -o sorted"
+    result = shell(f"$ft 1Inst_Original {options}", TMPDIR=str(folder))
+    assert result.returncode == 0, result.stderr
+    scratch = json.loads(result.stderr.splitlines()[-1])["scratch"]
+    assert scratch["spilled_files"] > 0
+    assert (scratch["limit_bytes"], scratch["reason"]) == (16 << 20, "")
+    assert set(scratch["pages"]) == {str(node) for node in scratch["numa_nodes"]}
+    subprocess.run(["sort", "-c", "sorted"], cwd=folder, check=True)
+    assert (folder / "sorted").stat().st_size == (folder / "lines").stat().st_size
+    assert {file.name for file in folder.iterdir()} == {"program.py", "lines", "sorted"}

@@ -14,7 +14,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from firsttouch import __version__
 from firsttouch.advice.auto import BUDGET, Auto
@@ -33,6 +33,9 @@ from firsttouch.records import atomic_files
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Scenario, parse_name, plan
 from firsttouch.tools import no_idle_threads
+
+if TYPE_CHECKING:
+    from firsttouch.execution.ram_scratch import RamScratch
 
 EXAMPLES = """\
   firsttouch align -- bwa mem -t 64 -R '@RG\\tID:a\\tSM:b' -Y ref.fa r1.fq.gz r2.fq.gz > out.sam
@@ -98,19 +101,13 @@ def register(subparsers: options.Subparsers) -> None:
     )
     parser.add_argument("--per-instance", action="store_true", help="show the progress of each instance too")
     parser.add_argument(
-        "--scratch",
-        type=Path,
-        metavar="DIR",
-        help="folder for the instances' outputs (default: the output's folder, or TMPDIR)",
-    )
-    parser.add_argument(
         "--budget",
         type=options.checked(float, "a part of the whole run: 0 to 1", lambda part: 0 <= part <= 1),
         metavar="PART",
         default=BUDGET,
         help=f"part of the whole run that trials of auto may cost; 0: no trials (default: {BUDGET})",
     )
-    options.add(parser, "--policies", "--options", "--timeout", "--share-host")
+    options.add(parser, "--scratch", "--policies", "--options", "--timeout", "--share-host")
     options.add_user_command(parser, "the aligner's command, as it is run without firsttouch")
     parser.set_defaults(run=run)
 
@@ -198,7 +195,7 @@ def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutpu
             host,
             planned,
             args.budget,
-            scratch=args.scratch,
+            scratch=args.scratch if isinstance(args.scratch, Path) else None,
             reference=args.reference,
             options=args.options,
             say=say,
@@ -242,11 +239,14 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
     if divided and not _has_reads(command):
         say(f"no reads: {command.aligner.name} runs as it is")
         divided, scenario = False, dataclasses.replace(scenario, instances=1, placements=scenario.placements[:1])
-    place = args.scratch or (output.named.parent if output.is_file else Path(tempfile.gettempdir()))
+    disk = output.named.parent if output.is_file else Path(tempfile.gettempdir())
+    numa_nodes = {node for placement in scenario.placements for node in placement.numa_nodes}
     pus = sorted({pu for placement in scenario.placements for pu in placement.pus})
     with contextlib.ExitStack() as stack:
         stop = StopRequest()
         stack.callback(stop.close)
+        memory = stack.enter_context(options.scratch(args.scratch, numa_nodes, disk))
+        place = memory.folder if memory else args.scratch or disk
         scratch = stack.enter_context(atomic_files.workspace(place))
         copies = stack.enter_context(IndexCopies(command.aligner, command.index, name=command.index_name, say=say))
         uses = copies.uses(scenario)
@@ -267,7 +267,7 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
         files = sink.finish()
     if output.is_file:
         checkpoints.discard(output.named)
-    _report(task, result, files)
+    _report(task, result, files, memory)
     return 0
 
 
@@ -448,7 +448,7 @@ def _show_logs(logs: Sequence[str]) -> None:
             write(f"instance {number}: {line}\n" if len(logs) > 1 else f"{line}\n")
 
 
-def _report(task: _Task, result: stream.Result, files: Sequence[Path]) -> None:
+def _report(task: _Task, result: stream.Result, files: Sequence[Path], memory: RamScratch | None) -> None:
     """Say on standard error how the run went, or print it as JSON."""
     args, command, scenario = task.args, task.command, task.scenario
     state = options.state(result, production=True)
@@ -471,6 +471,7 @@ def _report(task: _Task, result: stream.Result, files: Sequence[Path]) -> None:
             "launches": len(result.launches),
             "placement": "unverified" if result.unverified else "invalid" if result.misplaced else "verified",
             "reason": result.misplaced,
+            "scratch": memory and memory.to_dict(),
             "files": [str(file) for file in files],
         }
         options.print_json(document)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -60,6 +61,7 @@ def register(subparsers: options.Subparsers) -> None:
         help="end with 1 if the program succeeded, but its placement did not hold or could not be observed",
     )
     options.add(parser, "--timeout", help="seconds after which the program and all that it started are stopped")
+    options.add(parser, "--scratch", help=f"set TMPDIR: {options.SHARED['--scratch']['help']}")
     options.add(parser, "--records", help="append a record of its run time to this JSON-lines file if it succeeds")
     options.add(parser, "--share-host")
     parser.set_defaults(run=run)
@@ -74,16 +76,23 @@ def run(args: argparse.Namespace) -> int:
     scenario = _scenario(load(), args)
     words = options.with_threads(args.program, scenario.threads)
     # Of one run, nothing is measured that another run could disturb, unless it is recorded.
-    with options.holding(args, shared=not args.records), _ending_all(args.timeout):
-        outcome = run_in_foreground(
-            words, scenario.placements[0], env=_environment(args, scenario), timeout=args.timeout
-        )
+    numa_nodes, disk = scenario.placements[0].numa_nodes, Path(tempfile.gettempdir())
+    with (
+        options.holding(args, shared=not args.records),
+        options.scratch(args.scratch, numa_nodes, disk) as memory,
+        _ending_all(args.timeout),
+    ):
+        environment = _environment(args, scenario)
+        if args.scratch:
+            environment["TMPDIR"] = str(memory.folder if memory else args.scratch.absolute())
+        outcome = run_in_foreground(words, scenario.placements[0], env=environment, timeout=args.timeout)
     status = outcome.status if outcome.status >= 0 else 128 - outcome.status
     reason = outcome.misplaced()
     if args.records and status == 0:
         _record(args.records, words, scenario, outcome)
     if args.json:
-        write(json.dumps(_document(words, scenario, outcome, status)) + "\n")
+        document = _document(words, scenario, outcome, status) | {"scratch": memory and memory.to_dict()}
+        write(json.dumps(document) + "\n")
     else:
         how = f"ended with status {status}, " if outcome.status > 0 else ""
         how = f"ended by {signal_name(-outcome.status)}, " if outcome.status < 0 else how

@@ -8,9 +8,9 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from firsttouch.cli import COMMANDS, UserCommand
 from firsttouch.errors import BadInput
@@ -19,6 +19,7 @@ from firsttouch.host.cpusets import parse_list
 from firsttouch.units import parse_bytes
 
 if TYPE_CHECKING:
+    from firsttouch.execution.ram_scratch import RamScratch
     from firsttouch.host.topology import Topology
 
 T = TypeVar("T")
@@ -134,6 +135,18 @@ def _absolute(text: str) -> str:
     return text and str(Path(text).absolute())
 
 
+class InMemory(NamedTuple):
+    """A scratch in memory, of that limit (bytes; None: half of the memory that is left)."""
+
+    size_bytes: int | None
+
+
+def _scratch(text: str) -> InMemory | Path:
+    if text == "ram":
+        return InMemory(None)
+    return InMemory(parse_bytes(text[4:])) if text.startswith("ram:") else Path(text)
+
+
 #: A size in bytes, such as 5.1GB.
 size = checked(parse_bytes, fits=lambda _: True)
 #: A list of numbers such as 0-3,8.
@@ -160,6 +173,12 @@ SHARED: dict[str, dict[str, Any]] = {
     "--repetitions": {"type": positive, "metavar": "N"},
     "--threads": {"type": positive, "metavar": "N", "help": "threads in total (default: all usable PUs)"},
     "--timeout": {"type": seconds, "metavar": "SECONDS", "help": "seconds after which a run is stopped"},
+    "--scratch": {
+        "type": checked(_scratch, fits=lambda _: True),
+        "metavar": "WHERE",
+        "help": "folder for temporary files, or ram or ram:SIZE: memory on the scenario's NUMA nodes, from which "
+        "files move to disk when it fills up (half of the memory that is left, or SIZE)",
+    },
     "--policies": {
         "type": checked(_policies, fits=lambda _: True),
         "default": "thesis",
@@ -226,3 +245,22 @@ def holding(args: argparse.Namespace, *, shared: bool = False) -> contextlib.Abs
     from firsttouch.execution import host_lock  # noqa: PLC0415 - see the package
 
     return contextlib.nullcontext() if args.share_host else host_lock.measuring(say, shared=shared)
+
+
+@contextlib.contextmanager
+def scratch(where: InMemory | Path | None, numa_nodes: Iterable[int], disk: Path) -> Iterator[RamScratch | None]:
+    """Hold the scratch in memory that --scratch asks for, which spills to *disk*; None if it asks for a folder.
+
+    Raises BadInput if that folder does not exist.
+    """
+    if not isinstance(where, InMemory):
+        if where and not where.is_dir():
+            raise BadInput("--scratch: there is no such folder", file=where)
+        yield None
+        return
+    from firsttouch.execution.ram_scratch import ram_scratch  # noqa: PLC0415 - see the package
+
+    with ram_scratch(numa_nodes, disk, size_bytes=where.size_bytes) as memory:
+        yield memory
+    if text := memory.described():
+        say(f"firsttouch: {text}")

@@ -435,7 +435,7 @@ def residence(space: Space, files: Iterable[Path]) -> Residence:
     for file in files:
         for each in sorted(file.rglob("*")) if file.is_dir() else [file]:
             if each.is_file() and not each.is_symlink():
-                counted, mapped = _resident(each)
+                counted, mapped = resident(each)
                 pages.update(counted)
                 huge += mapped
                 expected += -(-each.stat().st_size // PAGE)
@@ -443,7 +443,7 @@ def residence(space: Space, files: Iterable[Path]) -> Residence:
     return Residence(ordered, huge, _misplaced(space, ordered, expected))
 
 
-def _resident(file: Path) -> tuple[Counter[int], int]:
+def resident(file: Path) -> tuple[Counter[int], int]:
     """Return the pages of a file per NUMA node, and the bytes that huge pages map, by mapping all of it."""
     pages, huge = Counter[int](), 0
     with file.open("rb") as stream:

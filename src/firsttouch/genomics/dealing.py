@@ -6,9 +6,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import queue
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firsttouch.execution.process_runner import no_thread
@@ -21,8 +23,9 @@ if TYPE_CHECKING:  # they load NumPy, which a command in one instance does witho
 PART_BYTES = 1 << 20
 #: A pipe's queue holds about this much. An aligner that reads one mate further than the other gets more of it.
 _QUEUE_BYTES = 4 << 20
-#: The dealer waits while this much lies in scratch files and the target takes no more.
-_BACKLOG_BYTES = 4 << 30
+#: The dealer waits while this much lies in scratch files, or this part of what was free, and the target
+#: takes no more.
+_BACKLOG_BYTES, _BACKLOG_SHARE = 4 << 30, 0.25
 
 
 #: Pieces that are read ahead.
@@ -78,15 +81,16 @@ class Dealt:
 
 
 class Ledger:
-    """The pieces in input order, from the dealer to the collector."""
+    """The pieces in input order, from the dealer to the collector. Their alignments wait in *scratch*."""
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: Path) -> None:
         self._changed = threading.Condition()
         self._pieces: collections.deque[Dealt] = collections.deque()
         self.fed: set[int] = set()
         self.dealt_all = self._stopped = False
         #: Bytes in scratch files while the target takes no more, else 0.
         self._backlog = 0
+        self._most_backlog = min(_BACKLOG_BYTES, int(_BACKLOG_SHARE * shutil.disk_usage(scratch).free))
 
     def add(self, piece: Dealt) -> None:
         """Add the piece that was dealt last."""
@@ -125,7 +129,7 @@ class Ledger:
     def wait_for_room(self) -> None:
         """Wait while the target is so slow that scratch files would grow without a limit."""
         with self._changed:
-            while self._backlog > _BACKLOG_BYTES and not self._stopped:
+            while self._backlog > self._most_backlog and not self._stopped:
                 self._changed.wait()
 
 

@@ -239,7 +239,7 @@ class _Launch:
         self._began = began
         self._left = None if run.timeout is None else max(0.0, began + run.timeout - time.monotonic())
         self._threads = _Threads()
-        self.ledger = Ledger()
+        self.ledger = Ledger(folder)
         self._outputs = [InstanceOutput(folder, number, run.command) for number in range(run.scenario.instances)]
         self._feeds: list[Feed] = []
         self._done = threading.Event()
