@@ -103,6 +103,14 @@ class Outcome:
             return ""
         return placement_check.verify(self.job.placement, self.job.threads, self.observed)
 
+    def sampled(self, *, all_threads: bool = False) -> bool:
+        """Return whether memory, index and, if *all_threads*, all threads were sampled, or cannot be read."""
+        observed = self.observed
+        enough = bool(observed.pages) and (not all_threads or observed.threads >= self.job.threads)
+        enough = enough and not (observed.index and observed.index.missing)
+        enough = enough and not memory_options.too_small(_options(self.job), observed.memory)
+        return enough or bool(observed.unreadable)
+
     def unverified(self) -> str:
         """Return why the placement is unknown, or an empty string if it held or is known to be wrong."""
         return self.misplaced() and placement_check.unverified(self.observed)
@@ -434,11 +442,8 @@ class _Running:
             events.end(self)
 
     def seen(self, *, all_threads: bool) -> bool:
-        """Whether the job's memory, and all its threads, have been sampled, or never will be."""
-        observed = self.outcome.observed
-        enough = bool(observed.pages) and (not all_threads or observed.threads >= self.outcome.job.threads)
-        enough = enough and not (observed.index and observed.index.missing)
-        return enough or bool(observed.unreadable) or self.done.is_set()
+        """Whether all that the job's placement asks for has been sampled, or never will be."""
+        return self.outcome.sampled(all_threads=all_threads) or self.done.is_set()
 
     def look(self, look: Callable[[int, placement_check.Observed], None]) -> None:
         if not self.done.is_set():
@@ -549,8 +554,7 @@ def _follow(pid: int, outcome: Outcome, timeout: float | None) -> bool:
             return True
         if now >= due:
             placement_check.look(pid, outcome.observed)
-            seen = bool(outcome.observed.pages or outcome.observed.unreadable)
-            due = pace.next(time.monotonic() - now, seen=seen)
+            due = pace.next(time.monotonic() - now, seen=outcome.sampled())
         info = signal.sigtimedwait({signal.SIGCHLD, *_FORWARDED}, max(0.0, min(due, end) - time.monotonic()))
         # A terminal's signals have reached the program already.
         if info is not None and info.si_signo in _FORWARDED and info.si_code != _SI_KERNEL:

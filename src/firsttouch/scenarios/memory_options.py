@@ -397,6 +397,12 @@ class Memory:
         }
 
 
+def too_small(names: Sequence[str], memory: Memory) -> bool:
+    """Return whether a program has too little memory for huge pages that were requested, so far."""
+    wanted = any(option(name).hugetlb or (option(name).huge or (0, 1))[0] for name in names)
+    return wanted and memory.anonymous + memory.hugetlb < _LEAST_MEMORY
+
+
 def verify(names: Sequence[str], memory: Memory) -> str:
     """Return which option did not hold for a program with *memory*, or an empty string."""
     return next(filter(None, (_broken(option(name), memory) for name in names)), "")
