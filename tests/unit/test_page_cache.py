@@ -269,9 +269,9 @@ def test_other_states_are_other_cases():
     datasets = [study.dataset for study in speedups.studies(view)]
     dataset = case["dataset"]
     assert datasets == [dataset, f"{dataset}, index cache cold", f"{dataset}, index cache interleave"]
-    # Published times are of any state.
+    # Published times are means of ten runs, nearly all of which found the index in the page cache.
     matched = [AMD.reference(r.check, r.metric, r.parameters) for r in records]
-    assert matched == [published, None, None]
+    assert matched == [published, None, published]
 
 
 @pytest.mark.parametrize("check", ["scaling", "placement", "weak_scaling"])

@@ -70,12 +70,12 @@ class System:
         """Return the reference of *metric* of *check* in the case of *parameters*, None if there is none.
 
         A reference matches if all its parameters are among *parameters* (a record's; the relation follows from
-        ``pu_nodes`` and ``bank``). The one with the most parameters wins. A record with a stated index cache
-        is only compared with references that name it: others are of runs in any state.
+        ``pu_nodes`` and ``bank``). The one with the most parameters wins. A record whose index was
+        not cached is only compared with references that say so: others are of several runs, where it was.
         """
         given = references_module.normalise(parameters, self.facts)
         for names, references in self._index.get((check, metric), ()):
-            if "index_cache" in given and "index_cache" not in names:
+            if given.get("index_cache") == "cold" and "index_cache" not in names:
                 continue
             with contextlib.suppress(TypeError):  # a list in a list, which no reference has
                 if reference := references.get(tuple(given.get(name) for name in names)):
