@@ -89,6 +89,20 @@ def test_copies_stay_until_they_are_dropped(run_cli, folder):
         pass
 
 
+def test_a_folder_is_served_only_with_exactly_its_files(run_cli):
+    index, empty = Path("index"), Path("empty")
+    index.mkdir()
+    empty.mkdir()
+    for name in ("Genome", "Hash"):
+        (index / name).touch()
+    assert run_cli("stage", "--on", "0", index).status == 0
+    assert staged([index], [0])
+    assert staged([empty], [0]) is None
+    assert staged([], [0]) is None
+    (index / "Hash").unlink()
+    assert staged([index], [0]) is None
+
+
 def test_copies_with_a_time_limit_go_by_themselves(run_cli):
     place = Path(run_cli("stage", "--on", "0", "--for", "0.0003", "ref.fa").out.strip())
     assert json.loads(run_cli("stage", "--list", "--json").out)["staged"][0]["until"]

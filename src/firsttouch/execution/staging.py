@@ -20,7 +20,7 @@ from typing import Any
 
 from firsttouch.errors import BadInput, RunFailed, none_such
 from firsttouch.execution import ram_store
-from firsttouch.execution.file_copies import Identity, Source, identity_of, sources_of
+from firsttouch.execution.file_copies import Identity, Source, identity_of, name_of, sources_of
 from firsttouch.execution.ram_store import RamStore, Residence, Space
 from firsttouch.records.file_lock import lock_folder
 
@@ -141,9 +141,13 @@ def staged(files: Iterable[Path], numa_nodes: Iterable[int]) -> Path | None:
 
     Use it within :func:`in_use`. Raises BadInput if a file cannot be read.
     """
-    sources, nodes = sources_of(files), tuple(sorted(set(numa_nodes)))
+    files, nodes = list(files), tuple(sorted(set(numa_nodes)))
+    sources = sources_of(files)
+    names = {source.name for source in sources}
     for each in all_staged():
-        if each.space.numa_nodes == nodes and all(each.has(source) for source in sources):
+        # A file that is a folder now, or has gone from a folder, must not be served.
+        copies = {name for name in map(Path, each.copies) if name.parts[0] in map(name_of, files)}
+        if sources and names == copies and each.space.numa_nodes == nodes and all(map(each.has, sources)):
             return each.folder
     return None
 
