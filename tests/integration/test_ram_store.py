@@ -115,6 +115,7 @@ def test_what_cannot_be_copied(source, tmp_path):
         ([tmp_path / "none"], "none: cannot be copied: No such file or directory"),
         ([pipe], "pipe: not a regular file"),
         ([source, other], "has the same name"),
+        ([Path("/proc/cpuinfo")], "cpuinfo: its size is not known before it is read"),
     ):
         with pytest.raises(BadInput, match=re.escape(reason)):
             file_copies.sources_of(files)

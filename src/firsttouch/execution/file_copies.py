@@ -86,8 +86,12 @@ def _source(file: Path, name: Path) -> Source:
     status = file.stat()
     if not stat.S_ISREG(status.st_mode):
         raise BadInput("not a regular file: only files and folders can be copied", file=file)
-    with file.open("rb"):  # it can be read
-        return Source(file, name, status.st_size)
+    with file.open("rb", buffering=0) as stream:  # it can be read
+        if not status.st_size and stream.read(1) and not os.fstat(stream.fileno()).st_size:
+            raise BadInput(
+                "its size is not known before it is read: copy it into a file of a disk first", file=file
+            )
+    return Source(file, name, status.st_size)
 
 
 @dataclass
