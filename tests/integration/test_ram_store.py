@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """RAM stores: real mounts in the namespace of a holder, copies, and the kernel's word on where their pages lie."""
 
+import contextlib
+import mmap
 import os
 import re
 import signal
@@ -11,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from factories.processes import wait_until
-from firsttouch.errors import BadInput, CannotHere
-from firsttouch.execution import file_copies, ram_store
+from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.execution import file_copies, ram_store, staging
 
 pytestmark = pytest.mark.integration
 
@@ -137,6 +139,24 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic():
         ram_store.hold([900], 1),
     ):
         pass
+
+
+def test_a_killed_holder_is_one_line_whatever_comes_next(source, tmp_path):
+    sources = file_copies.sources_of([source])
+    steps = (
+        lambda store: store.copy([source]),
+        lambda store: store.link(sources),
+        lambda store: store.verify(),
+        lambda store: store.verify([store.folder / source.name]),
+        lambda store: staging.publish(store, [], [], sources, 60),
+    )
+    for step in steps:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(pytest.raises(RunFailed, match="the process that holds the RAM store was killed"))
+            store = stack.enter_context(ram_store.hold([0], 16 << 20))
+            os.kill(store.pid, signal.SIGKILL)
+            wait_until(lambda store=store: not store.folder.exists(), "the end of the holder", seconds=5)
+            step(store)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -99,8 +99,8 @@ class RamStore:
         self._holder = holder
 
     def alive(self) -> bool:
-        """Return whether the holder still runs."""
-        return self._holder.poll() is None
+        """Return whether the holder still runs. One that was killed loses its files before it has ended."""
+        return self._holder.poll() is None and self.folder.exists()
 
     def entering(self) -> list[str]:
         """Return the words before a program's argv that let it run in the holder's namespace.
@@ -168,9 +168,10 @@ class RamStore:
 
         Their pages are mapped, and numa_maps and smaps of the mapping are read.
         """
+        pages = residence(self.space, self.folder.iterdir() if files is None else files)
         if not self.alive():
             raise RunFailed(_GONE)
-        return residence(self.space, self.folder.iterdir() if files is None else files)
+        return pages
 
     def link(self, sources: Iterable[Source]) -> None:
         """Create symbolic links to *sources* in place of copies."""
@@ -236,6 +237,10 @@ def hold_all(spaces: Sequence[Space], *, private_shm: bool = False) -> Iterator[
             holder = _start(words)
         stores = [RamStore(holder, space, folder) for space, folder in zip(spaces, inside, strict=True)]
         yield stores
+    except OSError as error:
+        if stores and not stores[0].alive() and str(error.filename).startswith(f"/proc/{stores[0].pid}/"):
+            raise RunFailed(_GONE) from error
+        raise
     finally:
         if holder is not None:
             _end(holder, kill=not any(store.is_kept for store in stores))
