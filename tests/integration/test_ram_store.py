@@ -107,6 +107,19 @@ def test_a_source_that_changes_is_not_served(source, tmp_path, monkeypatch):
             assert list(store.folder.iterdir()) == []
 
 
+def test_a_write_by_a_mapping_after_the_copy_changes_the_identity(tmp_path):
+    if subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, check=True).stdout == b"tmpfs\n":
+        pytest.skip("a tmpfs does not date writes by mappings")
+    file = tmp_path / "mapped"
+    file.write_bytes(bytes(8192))
+    with file.open("r+b") as stream, mmap.mmap(stream.fileno(), 8192) as mapping:
+        mapping[0] = 1
+        with ram_store.hold([0], 1 << 20) as store:
+            (identity,) = store.copy_sources(file_copies.sources_of([file]))
+        mapping[1] = 1
+        assert file_copies.identity_of(file.stat()) != identity
+
+
 def test_what_cannot_be_copied(source, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

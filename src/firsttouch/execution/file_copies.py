@@ -155,6 +155,9 @@ def _opened(source: Source, folder: Path) -> Iterator[_Copy]:
         except OSError as error:
             raise _unreadable(source, error) from error
         stack.callback(os.close, reading)
+        # Programs that map the file and write to it change its times only at the first write to a clean page.
+        with contextlib.suppress(OSError):
+            os.fdatasync(reading)
         before = _settled(reading)
         if before.st_size != source.bytes:
             raise _changed(source)
