@@ -346,6 +346,32 @@ def test_two_users_do_not_see_each_others_copies(as_nobody, run_cli):
     assert not Path(other["folder"]).exists()
 
 
+@root_only
+def test_a_store_that_another_user_has_forged_is_not_served(as_nobody):
+    """The environment of a setuid program of root is that user's, and so may be what it names."""
+    file, sleep, inside = (as_nobody.folder / name for name in ("ref.fa", "sleep", "nobody/forged"))
+    file.write_bytes(b"ours")
+    shutil.copy(shutil.which("sleep"), sleep)
+    sleep.chmod(0o4755)
+    inside.mkdir()
+    shutil.copy2(file, inside)
+    (inside / file.name).write_bytes(b"evil")
+    status = file.stat()
+    os.utime(inside / file.name, ns=(0, status.st_mtime_ns))
+    copies = {file.name: [str(file), file_copies.identity_of(status)]}
+    document = {"space": [[0], 1, False, True], "created": 0, "until": None, "copies": copies, "links": {}}
+    inside.with_suffix(".json").write_text(json.dumps(document))
+    variables = [f"RAM_STORE={inside}", f"FIRSTTOUCH_HOME={os.environ['FIRSTTOUCH_HOME']}"]
+    with subprocess.Popen([*as_nobody.drop, "env", "-i", *variables, sleep, "60"]) as process:
+        try:
+            wait_until(lambda: Path(f"/proc/{process.pid}/status").read_text().startswith("Name:\tsleep"), "sleep")
+            assert "\nUid:\t65534\t0\t0\t0\n" in Path(f"/proc/{process.pid}/status").read_text()
+            assert staging.all_staged() == []
+            assert staged([file], [0]) is None
+        finally:
+            process.kill()
+
+
 #: Shell commands that take something from the host that a command in their private mount namespace sees.
 _WITHOUT_BASES = """\
 top=$1; shift; mount -t tmpfs none "$top"

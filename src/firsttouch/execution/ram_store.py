@@ -48,6 +48,8 @@ read -r seconds && exec sleep "$seconds\""""
 _BASES = (Path("/dev/shm"), Path("/mnt"), Path("/media"), Path("/srv"))  # noqa: S108 - not the host's own
 #: Names the store's folder in the environment of its holder, by which it is found when it is kept.
 VARIABLE = "RAM_STORE"
+#: The real, effective, saved and file system user ids in /proc/PID/status.
+_UIDS = re.compile(r"^Uid:(.*)$", re.MULTILINE)
 _GONE = "the process that holds the RAM store was killed, and its copies are gone"
 #: A mapping is checked in parts of this size (bytes), a multiple of any huge page's.
 _PART = 1 << 30
@@ -330,7 +332,7 @@ def holders() -> Iterator[tuple[int, Path]]:
     """Yield the process and the folder of each holder of this user that this process may see."""
     for process in Path("/proc").iterdir():
         try:
-            if not process.name.isdecimal() or process.stat().st_uid != os.geteuid():
+            if not process.name.isdecimal() or not _is_ours(process):
                 continue
             words = os.fsdecode((process / "environ").read_bytes()).split("\0")
         except OSError:  # it has ended, or is another user's
@@ -339,6 +341,14 @@ def holders() -> Iterator[tuple[int, Path]]:
         inside = values.get(VARIABLE, "")
         if inside and _environment(inside).items() <= values.items():
             yield int(process.name), Path(f"{process}/root{inside}")
+
+
+def _is_ours(process: Path) -> bool:
+    """Return whether this user started a process: the environment of a setuid program is another user's word."""
+    if process.stat().st_uid != os.geteuid():
+        return False
+    uids = _UIDS.search((process / "status").read_text(encoding="utf-8", errors="replace"))
+    return uids is not None and set(uids[1].split()) == {str(os.geteuid())}
 
 
 #: A file, the value with which it forbids user namespaces, and what the admin can do.
