@@ -183,6 +183,8 @@ def _run_command(
     words = [_PLACEHOLDER.sub(lambda match: places[match[1]], word) for word in args.program]
     outcome = run_in_foreground(words, None, env={VARIABLE: str(store.folder)})
     status = outcome.status if outcome.status >= 0 else 128 - outcome.status
+    if not store.alive():
+        say(f"firsttouch: {ram_store.GONE}")
     if args.json:
         document = {
             "command": words,

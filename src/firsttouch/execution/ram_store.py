@@ -50,7 +50,8 @@ _BASES = (Path("/dev/shm"), Path("/mnt"), Path("/media"), Path("/srv"))  # noqa:
 VARIABLE = "RAM_STORE"
 #: The real, effective, saved and file system user ids in /proc/PID/status.
 _UIDS = re.compile(r"^Uid:(.*)$", re.MULTILINE)
-_GONE = "the process that holds the RAM store was killed, and its copies are gone"
+#: The message after the death of a holder.
+GONE = "the process that holds the RAM store was killed, and its copies are gone"
 #: A mapping is checked in parts of this size (bytes), a multiple of any huge page's.
 _PART = 1 << 30
 #: This part of a NUMA node's memory, and of what a cgroup has left, stays free: where the policy binds, the kernel
@@ -147,7 +148,7 @@ class RamStore:
         try:
             identities = copy_all(sources, self.folder, threads=threads, on_progress=on_progress)
             if not self.alive():
-                raise RunFailed(_GONE)
+                raise RunFailed(GONE)
         except BaseException as error:
             for name in names:
                 atomic_files.remove(self.folder / name)
@@ -158,7 +159,7 @@ class RamStore:
 
     def _explained(self, error: OSError, sources: Sequence[Source]) -> Exception:
         if not self.alive():
-            return RunFailed(_GONE)
+            return RunFailed(GONE)
         if error.errno == errno.ENOSPC:
             total = sum(source.bytes for source in sources)
             limit = format_bytes(self.space.size_bytes)
@@ -172,7 +173,7 @@ class RamStore:
         """
         pages = residence(self.space, self.folder.iterdir() if files is None else files)
         if not self.alive():
-            raise RunFailed(_GONE)
+            raise RunFailed(GONE)
         return pages
 
     def link(self, sources: Iterable[Source]) -> None:
@@ -189,7 +190,7 @@ class RamStore:
             self._holder.stdin.write(f"{seconds:.0f}\n".encode())
             self._holder.stdin.flush()
         except BrokenPipeError as error:
-            raise RunFailed(_GONE) from error
+            raise RunFailed(GONE) from error
         self.is_kept = True
 
 
@@ -241,7 +242,7 @@ def hold_all(spaces: Sequence[Space], *, private_shm: bool = False) -> Iterator[
         yield stores
     except OSError as error:
         if stores and not stores[0].alive() and str(error.filename).startswith(f"/proc/{stores[0].pid}/"):
-            raise RunFailed(_GONE) from error
+            raise RunFailed(GONE) from error
         raise
     finally:
         if holder is not None:
