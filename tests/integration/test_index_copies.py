@@ -13,7 +13,7 @@ import pytest
 
 from factories.genomes import records, scenario
 from factories.processes import wait_until
-from firsttouch.errors import BadInput, Missing
+from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution import ram_store, staging
 from firsttouch.execution.placement_check import family
 from firsttouch.genomics import aligners as index
@@ -94,6 +94,17 @@ def test_copies_that_were_staged_are_used(built, monkeypatch):
             assert copies.uses(scenario(1).with_options(["node-index"]))[0].prefix == store.folder / prefix.name
             assert copies.uses(scenario(3)) == [OWN] * 3
         assert program.index_bytes(store.folder / prefix.name)
+
+
+def test_staged_copies_that_are_dropped_before_their_use_are_one_line(built, monkeypatch, tmp_path):
+    program, prefix = built("bowtie2")
+    monkeypatch.setattr(staging, "staged", lambda *_: tmp_path / "dropped")
+    monkeypatch.setattr(ram_store, "residence", lambda *_: (tmp_path / "dropped").stat())
+    with (
+        IndexCopies(program, prefix) as copies,
+        pytest.raises(RunFailed, match="the staged copies have been dropped: repeat the command"),
+    ):
+        copies.uses(scenario(1).with_options(["node-index"]))
 
 
 def test_a_changed_index_is_copied_again(built, tmp_path):

@@ -210,10 +210,13 @@ class IndexCopies:
             folder = staging.staged(wanted, space.numa_nodes)
             if folder is None:
                 continue
-            residence = ram_store.residence(space, self._aligner.index_paths(folder / place))
-            if not residence.reason:
-                self._stack.enter_context(staging.in_use(folder))
-                return self._use(index, folder / place, residence)
+            # Locked first: otherwise its user can drop it while its pages are looked for.
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(staging.in_use(folder))
+                residence = ram_store.residence(space, self._aligner.index_paths(folder / place))
+                if not residence.reason:
+                    self._stack.enter_context(stack.pop_all())
+                    return self._use(index, folder / place, residence)
         return None
 
     def _use(self, index: MemoryOption, prefix: Path, residence: Residence) -> IndexUse:
