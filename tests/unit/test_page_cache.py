@@ -102,11 +102,16 @@ def test_only_what_is_read_is_cached_and_looking_reads_nothing(dropped, monkeypa
     numbers = set()
     generator = random.Random(18)  # noqa: S311 - no secret
     for count in (1, 30, 100):
-        read_pages(file, more := generator.sample(range(300), count))
-        numbers.update(more)
+        numbers.update(generator.sample(range(300), count))
         expected = len(numbers) * PAGE - (100 if 299 in numbers else 0)
-        for cached in (page_cache.look([file]), page_cache.look([file])):
-            assert cached.cached == expected
+        for _ in range(9):  # the kernel may drop any page at any time
+            read_pages(file, numbers)
+            looks = [page_cache.look([file]) for _ in range(2)]
+            assert all(cached.cached <= expected for cached in looks)
+            if all(cached.cached == expected for cached in looks):
+                break
+        assert [cached.cached for cached in looks] == [expected] * 2
+        for cached in looks:
             assert sum(cached.pages.values()) == len(numbers) * PAGE // page_cache.UNIT
 
 
