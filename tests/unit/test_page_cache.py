@@ -156,7 +156,8 @@ def test_a_state_is_restored_whatever_was_before(dropped, state, before):
     read_pages(file, {"dropped": (), "partly": range(0, 2000, 3), "whole": range(2001)}[before])
     restored = index_cache.restore([file], state, WHOLE)
     assert (restored.state, restored.reason) == (state, "")
-    assert restored.cached.cached == 2000 * PAGE + 7
+    # The kernel may drop a few pages at any time.
+    assert 0.99 * (2000 * PAGE + 7) <= restored.cached.cached <= 2000 * PAGE + 7
     assert set(restored.cached.pages) <= set(index_cache.banks_of(state, WHOLE))
 
 
