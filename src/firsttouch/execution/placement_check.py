@@ -7,7 +7,6 @@ requested but not obtained is a common silent error, so it is read back instead 
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -16,17 +15,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from firsttouch.host.cpusets import format_list, parse_list, status_list
+from firsttouch.host.mappings import address_of, mapping_of, node_pages
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_options import Memory
 from firsttouch.scenarios.placement import Placement
 from firsttouch.scenarios.policies import mode_of
 from firsttouch.scenarios.policies import policy as policy_of
 
-_PAGES = re.compile(r" N(\d+)=(\d+)")
-_MAPPING = re.compile(r"^([0-9a-f]+)-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)$", re.MULTILINE)
 _DEAD = re.compile(r"^State:\s+[ZX]", re.MULTILINE)
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
-_KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
 #: 4 KiB pages of a transparent huge page, which lies on one bank: the precision of the check for evenness.
 HUGE_PAGE = 512
 #: A program that does not map its index at fewer looks may have ended before the next one. They follow each other
@@ -79,19 +76,15 @@ class IndexPages:
             maps = (process / "maps").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return
-        begins = set()
-        for begin, major, minor, inode, path in _MAPPING.findall(maps):
-            if (os.makedev(int(major, 16), int(minor, 16)), int(inode)) in self.files or path in self.paths:
-                begins.add(int(begin, 16))
+        mappings = filter(None, map(mapping_of, maps.splitlines()))
+        begins = {m.address for m in mappings if m.file in self.files or m.path in self.paths}
         if not begins:
             return
         self.mapped = True
         pages = Counter[int]()
         for line in numa_maps.splitlines():
-            if int(line.split(" ", 1)[0], 16) in begins:
-                size = _KILOBYTES.search(line)
-                unit = int(size[1]) // 4 if size else 1
-                pages.update({int(node): int(count) * unit for node, count in _PAGES.findall(line)})
+            if address_of(line) in begins:
+                pages.update(node_pages(line))
         if sum(pages.values()) >= sum(self.pages.values()):
             self.pages = dict(pages)
 
@@ -293,12 +286,11 @@ def _add_pages(numa_maps: str, pages: Counter[int], modes: Counter[str]) -> None
         # The first reader of a file decides where its pages lie in the page cache, not this policy.
         if " anon=" not in line or (" file=" in line and " file=/anon_hugepage" not in line):
             continue
-        size = _KILOBYTES.search(line)
-        unit = int(size[1]) // 4 if size else 1
-        mode = mode_of(line)
-        for node, count in _PAGES.findall(line):
-            pages[int(node)] += int(count) * unit
-            modes[mode] += int(count) * unit
+        of_mapping = node_pages(line)
+        pages.update(of_mapping)
+        # A mapping without pages has no part in the policies.
+        if of_mapping:
+            modes[mode_of(line)] += of_mapping.total()
 
 
 def unverified(observed: Observed) -> str:

@@ -29,6 +29,7 @@ from firsttouch.execution.file_copies import Identity, Source, copy_all, name_of
 from firsttouch.execution.process_runner import defer_signals
 from firsttouch.host.available_memory import available_bytes, available_on
 from firsttouch.host.cpusets import format_list, parse_list, status_list
+from firsttouch.host.mappings import address_of, mapping_of, node_pages
 from firsttouch.records import atomic_files
 from firsttouch.tools import require
 from firsttouch.units import format_bytes
@@ -468,31 +469,28 @@ def resident(file: Path) -> tuple[Counter[int], int]:
             flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
             size = min(_PART, status.st_size - offset)
             with mmap.mmap(stream.fileno(), size, flags=flags, prot=mmap.PROT_READ, offset=offset):
-                counted, mapped = mapped_pages("self", {(status.st_dev, status.st_ino)})
+                counted, mapped = _mapped((status.st_dev, status.st_ino))
             pages.update(counted)
             huge += mapped
     return pages, huge
 
 
-_MAPPING = re.compile(r"^([0-9a-f]+)-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+)")
-_NODE_PAGES = re.compile(r" N(\d+)=(\d+)")
 _HUGE = re.compile(r"^(?:ShmemPmdMapped|FilePmdMapped):\s+(\d+) kB")
 
 
-def mapped_pages(pid: int | str, files: set[tuple[int, int]]) -> tuple[Counter[int], int]:
-    """Return the 4 KiB pages per NUMA node that a process maps of *files*, and the bytes mapped by huge pages.
+def _mapped(file: tuple[int, int]) -> tuple[Counter[int], int]:
+    """Return the 4 KiB pages per NUMA node that this process maps of a file, and the bytes mapped by huge pages.
 
-    *files* are pairs of device and inode, as stat(2) has them. Raises CannotHere if the kernel has no numa_maps.
+    *file* is its device and inode, as stat(2) has them. Raises CannotHere if the kernel has no numa_maps.
     """
-    process = Path(f"/proc/{pid}")
-    begins, huge, inside = set[str](), 0, False
+    process = Path("/proc/self")
+    begins, huge, inside = set[int](), 0, False
     with (process / "smaps").open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            if mapping := _MAPPING.match(line):
-                device = os.makedev(int(mapping[2], 16), int(mapping[3], 16))
-                inside = (device, int(mapping[4])) in files
+            if mapping := mapping_of(line):
+                inside = mapping.file == file
                 if inside:
-                    begins.add(mapping[1].lstrip("0"))
+                    begins.add(mapping.address)
             elif inside and (kilobytes := _HUGE.match(line)):
                 huge += int(kilobytes[1]) << 10
     pages = Counter[int]()
@@ -501,9 +499,8 @@ def mapped_pages(pid: int | str, files: set[tuple[int, int]]) -> tuple[Counter[i
     except FileNotFoundError as error:
         raise CannotHere("this kernel has no numa_maps (CONFIG_NUMA is off): pages cannot be verified") from error
     for line in text.splitlines():
-        if line.split(" ", 1)[0].lstrip("0") in begins:
-            for node, count in _NODE_PAGES.findall(line):
-                pages[int(node)] += int(count)
+        if address_of(line) in begins:
+            pages.update(node_pages(line))
     return pages, huge
 
 

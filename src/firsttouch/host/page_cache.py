@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.errors import RunFailed
+from firsttouch.host.mappings import node_pages
 
 if TYPE_CHECKING:
     import ctypes
@@ -37,8 +38,6 @@ _PAGE = mmap.PAGESIZE
 _MADV_RANDOM, _MADV_POPULATE_READ = 1, 22
 #: mincore(2) defines the lowest bit of each byte only.
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
-_NODES = re.compile(r" N(\d+)=(\d+)")
-_KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
 
 
 @dataclass(frozen=True)
@@ -240,6 +239,4 @@ def _add_nodes(seen: _Sum, address: int) -> None:
     except OSError as error:
         seen.unplaced = f"where cached pages lie is unknown: {error.filename}: {error.strerror}"
         return
-    size = _KILOBYTES.search(line)
-    for node, count in _NODES.findall(line):
-        seen.pages[int(node)] += int(count) * (int(size[1]) * 1024 if size else _PAGE) // UNIT
+    seen.pages.update(node_pages(line))

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of maps and numa_maps, as the kernel writes them."""
+
+import mmap
+import os
+
+import pytest
+
+from firsttouch.host.mappings import address_of, mapping_of, node_pages
+
+pytestmark = pytest.mark.unit
+
+
+def test_pages_count_in_units_of_4_kib():
+    line = "7f1000000000 bind:0-1 file=/x mapped=3 N0=1 N1=2 kernelpagesize_kB="
+    assert [node_pages(line + size) for size in ("4", "64", "2048")] == [{0: n, 1: 2 * n} for n in (1, 16, 512)]
+    assert node_pages("7f1000000000 default") == {}
+
+
+def test_a_mapping_of_this_process(tmp_path):
+    file = tmp_path / "two words"
+    file.write_bytes(bytes(3 * mmap.PAGESIZE))
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as held:
+        assert held[::4096]
+        with open("/proc/self/maps") as maps:  # noqa: PTH123
+            (mapping,) = (m for m in map(mapping_of, maps) if m and m.path == str(file))
+        assert mapping.file[1] == file.stat().st_ino
+        with open("/proc/self/numa_maps") as lines:  # noqa: PTH123
+            (line,) = (line for line in lines if address_of(line) == mapping.address)
+    assert sum(node_pages(line).values()) == 3 * os.sysconf("SC_PAGESIZE") // 4096
+    assert mapping_of("Rss:                1704 kB") is None
