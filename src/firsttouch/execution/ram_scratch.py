@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from firsttouch.errors import CannotHere
 from firsttouch.execution import ram_store
-from firsttouch.execution.process_runner import defer_signals
+from firsttouch.execution.process_runner import child
 from firsttouch.host.available_memory import available_bytes
 from firsttouch.records import atomic_files
 from firsttouch.units import format_bytes
@@ -113,24 +113,15 @@ def ram_scratch(numa_nodes: Iterable[int], disk: Path, *, size_bytes: int | None
 
 @contextlib.contextmanager
 def _mover(folder: Path, spill: Path, limit: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the process that moves files; it ends by itself when this process does."""
-    # If the kernel killed it with this process, programs that it has stopped would stay so.
+    """Run the process that moves files for the length of the block."""
     argv = [sys.executable, "-P", "-m", __spec__.name, str(folder), str(spill), str(limit)]
-    process = None
-    try:
-        with defer_signals():
-            pipe = subprocess.PIPE
-            process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, start_new_session=True)
-        assert process.stdout is not None  # noqa: S101 - for mypy
-        process.stdout.readline()
-        yield process
-    finally:
-        if process is not None:
-            process.terminate()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
+    pipe = subprocess.PIPE
+    with child(argv, stop=signal.SIGTERM, stdin=pipe, stdout=pipe, stderr=2) as process:
+        assert process.stdin is not None  # noqa: S101 - for mypy
+        assert process.stdout is not None  # noqa: S101
+        with process.stdin, process.stdout:
+            process.stdout.readline()
+            yield process
 
 
 def _finish(mover: subprocess.Popen[bytes], scratch: RamScratch) -> None:
@@ -160,7 +151,6 @@ class _Mover:
 
     def __init__(self, folder: Path, spill: Path, limit: int, ending: IO[bytes]) -> None:
         self._folder, self._spill, self._limit, self._ending = folder, spill, limit, ending
-        self._device = folder.stat().st_dev
         self._count = self.files = self.bytes = 0
         self.pages = Counter[int]()
         self.reason = ""
