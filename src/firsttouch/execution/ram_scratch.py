@@ -296,7 +296,8 @@ def main(argv: Sequence[str]) -> None:
     print("ready", flush=True)
     mover.run()
     report = {"files": mover.files, "bytes": mover.bytes, "pages": mover.pages, "reason": mover.reason}
-    print(json.dumps(report), flush=True)
+    with contextlib.suppress(BrokenPipeError):  # the process that would read it was killed
+        os.write(sys.stdout.fileno(), json.dumps(report).encode())
 
 
 if __name__ == "__main__":
