@@ -216,6 +216,12 @@ def test_a_job_that_ended_too_late_during_a_slow_look_is_late(job, marker, secon
     assert not with_marker(marker)
 
 
+def test_a_limit_that_has_passed_before_the_start_is_stated_as_it_was_given(job, marker):
+    with pytest.raises(RunFailed, match=r"^sh did not end within 0.3 s and was stopped"):
+        run_together([job("sleep 300", marker)], timeout=0.3, since=time.monotonic() - 1)
+    assert not with_marker(marker)
+
+
 def test_the_shortest_timeout_stops_a_job(job):
     with pytest.raises(RunFailed, match=r"sh did not end within 0.001 s"):
         run_together([job("sleep 5")], timeout=0.001)

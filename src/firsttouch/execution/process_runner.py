@@ -282,13 +282,15 @@ def run_together(
     jobs: Sequence[Job],
     *,
     timeout: float | None = None,
+    since: float | None = None,
     watching: Watching | None = None,
     events: Events | None = None,
 ) -> list[Outcome]:
     """Start *jobs* together and return their outcomes, in order, when all have ended.
 
     Any exception, such as Ctrl-C or an error reported to *events*, stops all of them. Raises ProgramFailed if one
-    fails, RunFailed if *timeout* (seconds) has passed, and Missing if a program does not exist.
+    fails, RunFailed if *timeout* (seconds) has passed since *since* (time.monotonic(); None: since the start of the
+    jobs), and Missing if a program does not exist.
     """
     running: list[_Running] = []
     events = events or Events()
@@ -300,7 +302,8 @@ def run_together(
                 running.append(_Running(job, events))
                 while open_fds and open_fds[0] in job.handed:
                     os.close(open_fds.pop(0))
-        _wait(running, events, timeout, watching or Watching())
+        end = math.inf if timeout is None else (time.monotonic() if since is None else since) + timeout
+        _wait(running, events, timeout, end, watching or Watching())
     finally:
         for fd in open_fds:
             os.close(fd)
@@ -338,8 +341,9 @@ def defer_signals() -> Iterator[None]:
         signal.raise_signal(seen[0])
 
 
-def _wait(running: Sequence[_Running], events: Events, timeout: float | None, watching: Watching) -> None:
-    end = math.inf if timeout is None else time.monotonic() + timeout
+def _wait(
+    running: Sequence[_Running], events: Events, timeout: float | None, end: float, watching: Watching
+) -> None:
     pace, left = _Pace(watching), len(running)
     while left:
         before = time.monotonic()

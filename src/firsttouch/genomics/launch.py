@@ -319,7 +319,7 @@ def _align(
         check_dynamic(work.aligner, work.reads.mates)
     for number in range(scenario.instances):
         (folder / str(number)).mkdir()
-    deadline = None if timeout is None else time.monotonic() + timeout
+    began = time.monotonic()
     # A single instance reads the files itself, as the program does in everyday use.
     unfed = scenario.instances == 1 and work.reads.as_is and not work.per_thread
     unfed = unfed and not work.command and not any(map(work.on_stdin, templates))
@@ -332,7 +332,6 @@ def _align(
         feeder = kind(work.reads, scenario.instances)
     steps, aligning = [], 0.0
     for step, template in enumerate(templates):
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
         mates, on_stdin = work.mates_of(template), work.on_stdin(template)
         step_feeder = None if unfed else feeder
         with feed.InstancePipes(work.reads, scenario.instances, mates, step_feeder, on_stdin=on_stdin) as pipes:
@@ -347,7 +346,7 @@ def _align(
                 job = Job(argv, out, log, placement, scenario.threads, fds=fds, stdin=stdin)
                 jobs.append(replace(job, entering=use.entering, index=use.pages))
             pipes.start()
-            outcomes = run_together(jobs, timeout=left, watching=watching)
+            outcomes = run_together(jobs, timeout=timeout, since=began, watching=watching)
         steps.append(outcomes)
         begun = [None] if unfed else feeder.reading_since
         aligning += max(o.started + o.seconds - (at or o.started) for o, at in zip(outcomes, begun, strict=True))

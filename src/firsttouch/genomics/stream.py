@@ -237,7 +237,6 @@ class _Launch:
         self._run, self._folder = run, folder
         self._before = reads, mapped
         self._began = began
-        self._left = None if run.timeout is None else max(0.0, began + run.timeout - time.monotonic())
         self._threads = _Threads()
         self.ledger = Ledger(folder)
         self._outputs = [InstanceOutput(folder, number, run.command) for number in range(run.scenario.instances)]
@@ -268,7 +267,7 @@ class _Launch:
             self._threads.start("dealer", lambda: self._deal(dealer))
             self._threads.start("collector", collector.collect)
             self._threads.start("progress", self._tell)
-            outcomes = run_together(jobs, timeout=self._left, events=self._threads.events)
+            outcomes = run_together(jobs, timeout=run.timeout, since=self._began, events=self._threads.events)
             if not self.ledger.dealt_all:
                 raise RunFailed(f"{jobs[0].argv[0]} ended before it had read all its reads")
             collector.ended.set()
