@@ -22,6 +22,8 @@ from firsttouch import paths
 
 pytestmark = pytest.mark.integration
 
+#: The benchmarks of the four aspects.
+ASPECTS = ("topology", "latency", "bandwidth", "contention")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 #: Elements and attributes that make a browser fetch a file.
 FETCHES = {
@@ -130,9 +132,12 @@ def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
     assert re.search(r"latency random_latency</th>.{0,80}worse in all 4 cases", figures)
     assert re.search(r"cn09 \(-1\d\.\d\d", figures)
     assert "simulated" in figures
-    methodology = Page(site / "explanation" / "methodology.html")
-    assert methodology.tags.count("math") == 5
-    assert "$$" not in (site / "explanation" / "methodology.html").read_text(encoding="utf-8")
+    formulas = {
+        name: Page(site / f"{name}.html").tags.count("math")
+        for name in ("explanation/methodology", *(f"reference/benchmarks/{n}" for n in ASPECTS))
+    }
+    assert list(formulas.values()) == [1, 1, 0, 1, 2]
+    assert [name for name in formulas if "$$" in (site / f"{name}.html").read_text(encoding="utf-8")] == []
     assert "--series-1: #" in (site / "_static" / "report.css").read_text(encoding="utf-8")
 
 
