@@ -289,8 +289,8 @@ def run_together(
     """Start *jobs* together and return their outcomes, in order, when all have ended.
 
     Any exception, such as Ctrl-C or an error reported to *events*, stops all of them. Raises ProgramFailed if one
-    fails, RunFailed if *timeout* (seconds) has passed since *since* (time.monotonic(); None: since the start of the
-    jobs), and Missing if a program does not exist.
+    fails, RunFailed if *timeout* (seconds) has passed since *since* (time.monotonic(); None: since the jobs
+    started), and Missing if a program does not exist.
     """
     running: list[_Running] = []
     events = events or Events()
