@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// From narrow to wide. PLAIN is the compiler's default for the architecture.
-typedef enum { PLAIN, SSE2, AVX2, AVX512, INSTRUCTION_SETS } InstructionSet;
+// Those of each architecture from narrow to wide. PLAIN is the compiler's default for the architecture.
+typedef enum { PLAIN, SSE2, AVX2, AVX512, NEON, SVE, INSTRUCTION_SETS } InstructionSet;
 typedef enum { REGULAR, STREAMING, STORES } Stores;
 typedef enum { COPY, SCALE, ADD, TRIAD, KERNELS } Kernel;
 
@@ -30,8 +30,9 @@ extern const char *const kernel_names[KERNELS], *const instruction_names[INSTRUC
 // True if this processor and this build have the instruction set.
 bool kernel_available(InstructionSet set);
 
-// The widest of up to 256 bits. Regular stores of 512 bits were measured to be a tenth slower than those of 256
-// (Xeon of family 6, model 85), streaming ones no faster.
+// x86: the widest of up to 256 bits. Regular stores of 512 bits were measured to be a tenth slower than those of
+// 256 (Xeon of family 6, model 85), streaming ones no faster. arm64: SVE if its vectors are longer than NEON's 128
+// bits.
 InstructionSet kernel_preferred(void);
 
 // NULL if the instruction set has no such stores.
