@@ -27,6 +27,7 @@ typedef struct {
     Arrays *arrays;
     Case *cases;
     int count;
+    bool several; // instruction sets or store types
     bool done;
     double scalar;
     size_t stride, line; // the final check reads every stride-th line, from this one on
@@ -113,12 +114,23 @@ static void print(const Run *run, const Result *common, const Plan *plan, int pl
 
 static void show(const Run *run, const List *set, const Memory *memory, int number, int of)
 {
-    char nodes[128], banks[128], rates[512] = "";
+    char nodes[128], banks[128], rates[1024] = "";
     size_t used = 0;
-    for (int i = 0; i < run->count && used < sizeof rates; i++)
-        if (run->cases[i].samples.count)
-            used += (size_t)snprintf(rates + used, sizeof rates - used, "%s%s %.2f", i ? ", " : "",
-                                     kernel_names[run->cases[i].kernel], samples_median(&run->cases[i].samples));
+    for (int i = 0; i < run->count && used < sizeof rates; i++) {
+        const Case *one = &run->cases[i];
+        const Case *before = i ? one - 1 : NULL;
+        if (!one->samples.count)
+            continue;
+        used += (size_t)snprintf(rates + used, sizeof rates - used, "%s", i ? ", " : "");
+        // The cases of an instruction set and store type follow each other.
+        if (used < sizeof rates && run->several &&
+            (!before || before->instructions != one->instructions || before->stores != one->stores))
+            used += (size_t)snprintf(rates + used, sizeof rates - used,
+                                     "%s %s: ", instruction_names[one->instructions], store_names[one->stores]);
+        if (used < sizeof rates)
+            used += (size_t)snprintf(rates + used, sizeof rates - used, "%s %.2f", kernel_names[one->kernel],
+                                     samples_median(&one->samples));
+    }
     report_say("%d/%d bandwidth PU-set %s, %s %s: %s GB/s", number, of, list_text(set, nodes, sizeof nodes),
                memory->interleave ? "interleaved over" : "bank", list_text(&memory->banks, banks, sizeof banks),
                rates);
@@ -132,6 +144,9 @@ static void measure(const Options *options, const Host *host, const Plan *plan, 
     const List pus = options_pus(options, host, set);
     Run run = {.options = options, .arrays = arrays, .cases = cases};
     run.count = make_cases(options, cases);
+    for (int i = 1; i < run.count; i++)
+        run.several =
+            run.several || cases[i].instructions != cases[0].instructions || cases[i].stores != cases[0].stores;
     // Placements on the same arrays check different lines, and together all of them, which makes the sweep a tenth
     // shorter. A wrong value that later repetitions read stays wrong. A value that each repetition recomputes (c,
     // if only copy runs) is checked after a placement's last repetition, on that placement's lines.

@@ -160,6 +160,10 @@ static void set_option(Options *options, int option, const char *text)
     case NAMES:
         if (known[option].names == store_names && !strcmp(text, "both"))
             text = "regular,streaming";
+        if (known[option].names == instruction_names && !strcmp(text, "all")) {
+            options->all_instructions = true;
+            break;
+        }
         names_option(name, text, member, known[option].names, known[option].count);
     }
 }

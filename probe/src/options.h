@@ -15,7 +15,7 @@ enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256 };
 
 typedef struct {
     Aspect aspect;
-    bool lines, xml, quiet, help, prune, sanity, cores;
+    bool lines, xml, quiet, help, prune, sanity, cores, all_instructions;
     List pu_nodes, banks;                     // default: all that may be used
     List set_sizes;                           // of the PU-sets, in NUMA nodes
     List threads;                             // empty: the aspect's own choice

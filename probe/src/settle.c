@@ -97,6 +97,7 @@ static void settle_interleave(Options *options, const Host *host)
 
 static void settle_instructions(Options *options)
 {
+    const bool all = options->all_instructions || options->sanity;
     bool any = false;
     for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++) {
         any = any || options->instructions[set];
@@ -105,10 +106,10 @@ static void settle_instructions(Options *options)
     }
     for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++)
         if (!any)
-            options->instructions[set] = options->sanity ? kernel_available(set) : set == kernel_preferred();
+            options->instructions[set] = all ? kernel_available(set) : set == kernel_preferred();
     for (InstructionSet set = PLAIN; set < INSTRUCTION_SETS; set++)
         if (options->instructions[set] && options->stores[STREAMING] && !kernel_code(COPY, set, STREAMING)) {
-            if (!options->sanity && !options->stores[REGULAR])
+            if (!all && !options->stores[REGULAR])
                 fail(EXIT_CANNOT, "there are no streaming stores in %s", instruction_names[set]);
         }
 }

@@ -117,7 +117,12 @@ def test_all_kernels_in_all_instruction_sets_and_stores(run):
     measured = document(run("bandwidth", "--sanity", "--stores", "both", f"--banks={BANK}", "--interleave=none"))
     cases = {(r["instructions"], r["stores"], r["kernel"]) for r in measured["results"]}
     sets = measured["host"]["instructions"]
+    here = {"x86_64": {"plain", "sse2", "avx2", "avx512"}, "aarch64": {"plain", "neon", "sve"}}
     assert "plain" in sets
+    assert set(sets) <= here[platform.machine()]
+    (other,) = here.keys() - {platform.machine()}
+    for name in here[other] - {"plain"}:
+        assert run("bandwidth", "--sanity", f"--instructions={name}").returncode == 3
     for name in sets:
         stores = ("regular",) if name == "plain" else ("regular", "streaming")
         assert {c for c in cases if c[0] == name} == {
@@ -125,6 +130,16 @@ def test_all_kernels_in_all_instruction_sets_and_stores(run):
         }
     if platform.machine() == "x86_64":
         assert "sse2" in sets
+    small = (
+        "--array-bytes=1MiB",
+        "--max-repetitions=1",
+        "--kernels=copy",
+        f"--banks={BANK}",
+        f"--pu-nodes={NODE}",
+    )
+    done = run("bandwidth", *small, "--stores=streaming", "--instructions=all", "--interleave=none")
+    assert [r["instructions"] for r in document(done)["results"]] == [name for name in sets if name != "plain"]
+    assert all(f"{name} streaming: copy " in done.stderr for name in sets if name != "plain")
 
 
 def test_instructions_are_the_widest_of_256_bits_that_the_processor_tells(run):
@@ -326,6 +341,7 @@ REFUSED = [
     ("bandwidth --kernels copy,sum", "'sum' is not one of"),
     ("bandwidth --stores slow", "is not one of regular, streaming"),
     ("bandwidth --instructions mmx", "is not one of plain"),
+    ("bandwidth --instructions all,plain", "'all' is not one of plain"),
     ("bandwidth --min-repetitions 0", "whole number from 1"),
     ("bandwidth --min-repetitions 20", "is more than"),
     ("bandwidth --max-repetitions 1001", "whole number from 1 to 1000"),
