@@ -115,6 +115,27 @@ def test_bandwidth_by_the_probe(measure):
         assert record.software["firsttouch-probe"]
 
 
+def test_stores_by_instruction_set(measure):
+    records = checked(*measure("stores"))
+    rates = {
+        (r.parameters["instructions"], r.parameters["stores"], r.metric): r for r in records if r.unit == "GB/s"
+    }
+    assert {(NODE,)} == {tuple(r.parameters["pu_nodes"]) for r in records}
+    assert {"stores"} == {r.check for r in records}
+    assert ("plain", "streaming", "copy_bandwidth") not in rates
+    gains = [r for r in records if r.metric == "streaming_gain"]
+    assert [r.parameters["kernel"] for r in gains] == ["copy", "triad"]
+    for gain in gains:
+        metric = f"{gain.parameters['kernel']}_bandwidth"
+        for stores in ("regular", "streaming"):
+            fastest = rates[gain.parameters[f"fastest_{stores}"], stores, metric]
+            assert fastest.value == max(r.value for k, r in rates.items() if k[1:] == (stores, metric))
+        streaming, regular = (
+            rates[gain.parameters[f"fastest_{s}"], s, metric].samples for s in ("streaming", "regular")
+        )
+        assert gain.samples == pytest.approx([s / r for s, r in zip(streaming, regular, strict=True)])
+
+
 @pytest.mark.parametrize("program", ["firsttouch-probe", "likwid-bench"])
 def test_contention(measure, program):
     if program == "likwid-bench" and shutil.which("likwid-bench") is None:

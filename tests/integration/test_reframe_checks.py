@@ -73,8 +73,8 @@ def reframe(tmp_path, lambda_work, native_probe):
 
 
 def test_what_works_passes(reframe, tmp_path):
-    chosen = "^topology$|^bandwidth%set_size=1$|^latency%|^contention$|^scaling%scenario=1Inst_Original%"
-    files = ("topology", "bandwidth", "latency", "contention", "scaling")
+    chosen = "^topology$|^bandwidth%set_size=1$|^latency%|^contention$|^stores$|^scaling%scenario=1Inst_Original%"
+    files = ("topology", "bandwidth", "latency", "contention", "stores", "scaling")
     done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="quick", FIRSTTOUCH_PROBE=reframe.probe)
     assert len(done.results) >= len(files), done.output
     assert set(done.results.values()) == {"pass"}, done.output
@@ -83,6 +83,7 @@ def test_what_works_passes(reframe, tmp_path):
     assert "P: alignment_time: " in done.output
     assert "P: copy_from" in done.output
     assert "P: latency_from" in done.output
+    assert "P: copy_plain_regular" in done.output
     kept = list((tmp_path / "out").rglob("records.jsonl"))
     assert len(kept) >= len(done.results) - 1  # HostOfRun measures nothing
     # Each read of the deprecated attribute would cost 8 ms, at two places for each check.

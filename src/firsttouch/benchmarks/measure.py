@@ -8,6 +8,7 @@ measure few placements, as a cross-check of the probe.
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,12 +26,16 @@ from firsttouch.systems import memory_modules
 LEAST, MOST = 3, 10
 
 
+#: The kernels of the aspect stores: the one that gains most from streaming stores, and STREAM's headline.
+STORE_KERNELS = ("copy", "triad")
+
 #: Aspect -> the programs that can measure it. The first is the default.
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "topology": (),
     "latency": (probe.NAME, "lmbench"),
     "bandwidth": (probe.NAME, "likwid-bench", "stream"),
     "contention": (probe.NAME, "likwid-bench"),
+    "stores": (probe.NAME,),
 }
 
 
@@ -69,12 +74,15 @@ class Asked:
 def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator[list[Record]]:
     """Yield the records of one aspect as they come. Raises BadInput before anything is measured.
 
-    The probe yields the latency curve (ns by bytes of a random cycle), STREAM's kernels (GB/s, regular stores), or
-    the rates (GB/s) of threads that access one bank at once, at random (thesis section 3.5).
+    The probe yields the latency curve (ns by bytes of a random cycle), STREAM's kernels (GB/s, regular stores),
+    the rates (GB/s) of threads that access one bank at once, at random (thesis section 3.5), or those of copy and
+    triad by every instruction set with regular and with streaming stores.
     """
     by_probe = asked.by() == probe.NAME
     if asked.aspect == "topology":
         yield list(topology(host, say=say))
+    elif asked.aspect == "stores":
+        yield from _stores(host, asked, say)
     elif by_probe:
         yield from _by_probe(host, asked, say)
     else:
@@ -105,6 +113,46 @@ def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Rec
         if asked.aspect == "bandwidth":
             where.append(f"--set-sizes={len(members[0])}")
         yield from _run(asked, [*where, *options], say)
+
+
+def _stores(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure every instruction set x store type on one NUMA node (default: the first) and its nearest bank."""
+    nodes = tuple(asked.pu_nodes or host.cpu_nodes[:1])
+    programs.pus_of(host, nodes)
+    bank = (asked.banks or [programs.nearest(host, nodes)])[0]
+    programs.bank_bytes(host, bank)
+    kernels = [k for k in STORE_KERNELS if k in profiles.chosen().kernels]
+    options = ["--instructions=all", "--stores=both", f"--kernels={','.join(kernels)}", "--interleave=none"]
+    where = [f"--pu-nodes={format_list(nodes)}", f"--set-sizes={len(nodes)}", f"--banks={bank}"]
+    running = _run(replace(asked, aspect="bandwidth"), [*where, *options], say)
+    measured = [replace(r, check="stores") for records in running for r in records]
+    yield [*measured, *(gain for kernel in kernels for gain in _streaming_gain(measured, kernel, say))]
+
+
+def _streaming_gain(measured: Sequence[Record], kernel: str, say: probe.Say) -> Iterator[Record]:
+    """Yield the rate of a kernel's fastest streaming stores over that of its fastest regular ones.
+
+    There is no such record on a processor without streaming stores. A sample compares the two rates of a
+    repetition, in which the probe runs all cases one after the other.
+    """
+    rates = [r for r in measured if r.parameters["kernel"] == kernel]
+    fastest = {}
+    for stores in ("regular", "streaming"):
+        of_stores = [r for r in rates if r.parameters["stores"] == stores]
+        fastest[stores] = max(of_stores, key=lambda r: statistics.median(r.samples), default=None)
+    streaming, regular = fastest["streaming"], fastest["regular"]
+    if streaming is None or regular is None:
+        return
+    names = {f"fastest_{stores}": r.parameters["instructions"] for stores, r in fastest.items() if r}
+    gains = tuple(s / r for s, r in zip(streaming.samples, regular.samples, strict=False))
+    say(
+        f"{kernel}: the fastest streaming stores are {names['fastest_streaming']}, "
+        f"{statistics.median(gains):.2f} times the fastest regular ones, {names['fastest_regular']}"
+    )
+    parameters = {k: v for k, v in streaming.parameters.items() if k not in {"instructions", "stores"}} | names
+    yield replace(
+        streaming, metric="streaming_gain", unit="1", better="neither", samples=gains, parameters=parameters
+    )
 
 
 def _run(asked: Asked, options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:

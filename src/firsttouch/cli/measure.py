@@ -20,13 +20,14 @@ EXAMPLES = """\
   firsttouch measure bandwidth --pu-nodes 0-3 --set-sizes 2     every pair of four NUMA nodes x every bank
   firsttouch measure bandwidth --pu-nodes 0,1 --banks 0-7       one PU-set of two
   firsttouch measure bandwidth --program likwid-bench --set-sizes 1
-  firsttouch measure contention --banks 0 --threads 1,8,64 --json"""
+  firsttouch measure contention --banks 0 --threads 1,8,64 --json
+  firsttouch measure stores                                     by instruction set and store type"""
 
 #: Option -> the aspects that it applies to. With others it is an error.
 _FOR = {
-    "pu_nodes": {"latency", "bandwidth"},
+    "pu_nodes": {"latency", "bandwidth", "stores"},
     "set_sizes": {"bandwidth"},
-    "banks": {"latency", "bandwidth", "contention"},
+    "banks": {"latency", "bandwidth", "contention", "stores"},
     "interleave": {"bandwidth"},
     "threads": {"contention"},
 }
@@ -45,7 +46,10 @@ def register(subparsers: options.Subparsers) -> None:
         help=f"measuring program (default: {probe.NAME}; sequential: lmbench)",
     )
     parser.add_argument(
-        "--pu-nodes", type=options.numbers, metavar="LIST", help="NUMA nodes of the PUs (default: all)"
+        "--pu-nodes",
+        type=options.numbers,
+        metavar="LIST",
+        help="NUMA nodes of the PUs (default: all; stores: the first)",
     )
     parser.add_argument(
         "--set-sizes",
@@ -57,7 +61,7 @@ def register(subparsers: options.Subparsers) -> None:
         "--banks",
         type=options.numbers,
         metavar="LIST",
-        help="NUMA nodes of the data (default: all; by other programs than the probe: the nearest)",
+        help="NUMA nodes of the data (default: all; stores and other programs than the probe: the nearest)",
     )
     parser.add_argument(
         "--interleave",

@@ -213,7 +213,7 @@ def _aspects(cases: Cases, repetitions: int, *, widest: bool) -> list[Step]:
             steps.append(Step(f"bandwidth-{size}", (*argv, "--banks", _list(cases.host.memory_nodes), *again)))
     threads, banks = _list(cases.contention_threads()), _list(cases.banks(*cases.host.cpu_nodes))
     argv = ("measure", "contention", "--threads", threads, "--banks", banks)
-    return [*steps, Step("contention", (*argv, *again))]
+    return [*steps, Step("contention", (*argv, *again)), Step("stores", ("measure", "stores", *again))]
 
 
 def _scenarios(cases: Cases, aligner: str, dataset: str, repetitions: int, more: tuple[str, ...]) -> list[Step]:
