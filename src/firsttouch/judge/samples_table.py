@@ -31,6 +31,8 @@ _BESIDE = ("effort", "division", "reads")
 #: A session of a host ends if the host has no record for longer than this (ms). Several campaigns of a day are
 #: separate sessions. A job that is requeued after hours is two sessions, which does no harm.
 GAP = 3_600_000
+#: The theoretical bandwidth of one bank (GB/s), which follows from that of a package.
+BANK_BANDWIDTH = "theoretical_bandwidth_of_a_bank"
 #: Times are below this (ms since 1970: the year 2109), so that host number x _SPAN + time sorts by host and time.
 _SPAN = 1 << 42
 #: The columns of a table of records that name a case, and all columns that are read.
@@ -72,7 +74,8 @@ class SamplesTable:
     - ``session``: a number that grows with time for each host
     - ``busy``, if any host was found busy: how many PUs other processes used (0 in all other rows)
 
-    *settings* are the latest values of each host that explain its speed.
+    *settings* are the latest values of each host that explain its speed: the topology check's,
+    :data:`BANK_BANDWIDTH` if it is known, and the smallest of each state of the banks.
     """
 
     hosts: Sequence[str]
@@ -235,8 +238,9 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
     rows = rows.with_columns(session=sessions.search_sorted(_keys(rows), side="right").cast(pl.Int64))
     rows = _with_busy(rows, topology.with_columns(host_number).drop_nulls("host"), sessions)
     settings: dict[str, dict[str, float]] = {}
-    latest = topology.sort("time", "value").group_by("host", "metric", maintain_order=True).last()
-    for host, metric, value in latest.select("host", "metric", "value").iter_rows():
+    latest = topology.sort("time", "value").group_by("host", "metric", "bank", maintain_order=True).last()
+    smallest = latest.group_by("host", "metric", maintain_order=True).agg(pl.col("value").min())
+    for host, metric, value in smallest.iter_rows():
         settings.setdefault(host, {})[metric] = value
     return SamplesTable(hosts.to_list(), cases, rows, settings)
 
@@ -252,10 +256,14 @@ def _reduced(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFr
     # Spans of an hour at most: consecutive ones make sessions.
     hours = frame.group_by("host", pl.col("time").floordiv(GAP).alias("hour"))
     spans = hours.agg(time=pl.col("time").min(), end=pl.col("time").max()).drop("hour")
-    topology = frame.filter(check="topology").select("host", "metric", "value", "time")
+    data = _is_data()
+    states = frame.filter((pl.col("check") == "topology") | (data & (pl.col("better") == "neither")))
+    bank = pl.col("parameters").str.json_path_match("$.bank").fill_null("")
+    topology = states.select("host", "metric", "value", "time", bank=bank)
+    topology = pl.concat([topology, _of_a_bank(frame)])
     valid = pl.col("status") == "valid"
     emulated = pl.col("software").str.contains('"emulator":', literal=True)
-    rows = frame.filter(~pl.col("metric").is_in(SETTINGS)).select(
+    rows = frame.filter(~pl.col("metric").is_in(SETTINGS) & ~data).select(
         "host",
         "time",
         "value",
@@ -265,6 +273,36 @@ def _reduced(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFr
         reason=pl.when(valid).then(pl.lit("")).otherwise("reason").cast(pl.Categorical),
     )
     return rows, topology, spans
+
+
+def _is_data() -> pl.Expr:
+    """Return whether a row is of a metric that nothing judges."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    of_checks = [
+        (pl.col("check") == name) & pl.col("metric").is_in(list(check.data))
+        for name, check in checks().items()
+        if check.data
+    ]
+    return pl.any_horizontal(pl.lit(value=False), *of_checks)
+
+
+def _of_a_bank(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the theoretical bandwidth of one bank of each host; all banks are assumed to be alike."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    packages, banks = (
+        pl.col("parameters").str.json_path_match(f"$.{name}").cast(pl.Float64, strict=False)
+        for name in ("packages", "banks")
+    )
+    known = frame.filter(check="topology", metric="theoretical_bandwidth").filter(banks > 0)
+    return known.select(
+        "host",
+        metric=pl.lit(BANK_BANDWIDTH),
+        value=pl.col("value") * packages / banks,
+        time="time",
+        bank=pl.lit(""),
+    ).drop_nulls()
 
 
 def _cases(namings: pl.Series) -> tuple[list[Case], pl.Expr]:

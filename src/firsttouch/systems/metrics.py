@@ -7,12 +7,13 @@ References may name no others: they could never match a record. Records may; a r
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from firsttouch import documents
 from firsttouch.units import UNITS
 
+_UNITS: dict[str, Any] = {"enum": ["1", *UNITS], "description": "the unit of a record"}
 #: The form of metrics.toml: check -> its metrics with their units, and its parameters.
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -24,8 +25,9 @@ SCHEMA: dict[str, Any] = {
             "metrics": {
                 "type": "object",
                 "minProperties": 1,
-                "additionalProperties": {"enum": ["1", *UNITS], "description": "the unit of a record"},
+                "additionalProperties": _UNITS,
             },
+            "data": {"type": "object", "additionalProperties": _UNITS},
             "parameters": {"type": "array", "items": {"type": "string"}},
         },
     },
@@ -34,10 +36,14 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Check:
-    """A check: the units of its *metrics* by name, and the *parameters* that name a case, in their order."""
+    """A check: the units of its *metrics* by name, and the *parameters* that name a case, in their order.
+
+    *data* are the units of the metrics that nothing judges.
+    """
 
     metrics: dict[str, str]
     parameters: tuple[str, ...]
+    data: dict[str, str] = field(default_factory=dict)
 
 
 @functools.cache
@@ -48,7 +54,9 @@ def checks() -> dict[str, Check]:
         for name, added in table.items():
             check = merged.get(name, Check({}, ()))
             parameters = tuple(dict.fromkeys((*check.parameters, *added.parameters)))
-            merged[name] = Check({**added.metrics, **check.metrics}, parameters)
+            data = {**added.data, **check.data}
+            judged = {metric: unit for metric, unit in added.metrics.items() if metric not in data}
+            merged[name] = Check({**judged, **check.metrics}, parameters, data)
     return merged
 
 
@@ -56,4 +64,7 @@ def parse(text: str, file: str) -> dict[str, Check]:
     """Return the checks of a TOML text; raises BadInput naming *file*, the line and the entry."""
     document = documents.parse_toml(text, file)
     document.check(SCHEMA)
-    return {name: Check(dict(t["metrics"]), tuple(t["parameters"])) for name, t in document.data.items()}
+    return {
+        name: Check(dict(t["metrics"]), tuple(t["parameters"]), dict(t.get("data", {})))
+        for name, t in document.data.items()
+    }
