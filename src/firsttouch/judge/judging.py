@@ -21,7 +21,7 @@ from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.judge import samples_table, sprt
 from firsttouch.judge.causes import Signs, causes
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, Divided, divided, level
-from firsttouch.judge.samples_table import Case, SamplesTable
+from firsttouch.judge.samples_table import BANK_BANDWIDTH, Case, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import ORDER, Finding, HostVerdict, Word, compared, natural
 from firsttouch.records.schema import Better, Record
@@ -42,6 +42,8 @@ MOST_REPETITIONS = 12
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
 _OF_TWO = "; the host is in the worse of two groups of hosts"
+#: Metrics that are stated as shares of the theoretical bandwidth of a bank, with their verbs.
+_OF_THEORY = {"saturation_bandwidth": "saturates", "peak_bandwidth": "reaches its peak"}
 _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
 
 
@@ -211,6 +213,22 @@ def _reason(
     return text
 
 
+def _of_theory(metric: str, values: Sequence[float], reference: Reference, theory: float | None) -> str:
+    """Return ``saturates at 61 % of theory; this system's reference is 78 to 84 %``, in GB/s without *theory*."""
+    ends = [end for end in (reference.minimum, reference.maximum) if end is not None]
+    low, high = min([*ends, reference.value]), max([*ends, reference.value])
+    median = float(np.median(values))
+    whose = "system" if reference.line else "fleet"
+    if theory:
+        at, of = (
+            f"{100 * median / theory:.0f} % of theory",
+            f"{100 * low / theory:.0f} to {100 * high / theory:.0f} %",
+        )
+    else:
+        at, of = f"{median:.4g} {reference.unit}", f"{low:.4g} to {high:.4g} {reference.unit}"
+    return f"{_OF_THEORY[metric]} at {at}; this {whose}'s reference is {of}; "
+
+
 # ----------------------------------------------------------------------
 # The verdicts of all hosts
 
@@ -364,9 +382,10 @@ class Judged:
     def of(self, host: str) -> HostVerdict:
         """Return the verdict of one host with its evidence."""
         groups = self.groups(host)
-        metrics = list(self._findings(groups))
+        settings = self.samples.settings.get(host, {})
+        metrics = list(self._findings(groups, settings.get(BANK_BANDWIDTH)))
         findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
-        signs = Signs(findings, self.samples.settings.get(host, {}), self.system.facts)
+        signs = Signs(findings, settings, self.system.facts)
         return HostVerdict(
             host,
             self.system.name,
@@ -384,8 +403,11 @@ class Judged:
             for case in np.flatnonzero(lost).tolist():
                 yield f"{self.samples.cases[case].name}: other hosts were judged by it"
 
-    def _findings(self, groups: NDArray[np.intp]) -> Iterator[Finding]:
-        """Yield the finding of each group; its reference is None if nothing judges it."""
+    def _findings(self, groups: NDArray[np.intp], theory: float | None) -> Iterator[Finding]:
+        """Yield the finding of each group; its reference is None if nothing judges it.
+
+        *theory* is the theoretical bandwidth of one bank (GB/s).
+        """
         samples = self.samples
         columns = samples.case, self.by, self.words, self.evidence, self.more, samples.begins, samples.counts
         lists = (column[groups].tolist() for column in columns)
@@ -400,6 +422,8 @@ class Judged:
                 why = _NO_REFERENCE
             else:
                 why = _reason(values, case.better, reference, word, evidence=evidence, more=more)
+                if case.metric in _OF_THEORY:
+                    why = _of_theory(case.metric, values, reference, theory) + why
             if word == "suspect" and by == _FLEET and number in self.divided and not more:
                 why += _OF_TWO
             naming = (case.check, case.metric, case.parameters, case.unit)

@@ -295,8 +295,8 @@ def _of_a_bank(frame: pl.DataFrame) -> pl.DataFrame:
         pl.col("parameters").str.json_path_match(f"$.{name}").cast(pl.Float64, strict=False)
         for name in ("packages", "banks")
     )
-    known = frame.filter(check="topology", metric="theoretical_bandwidth").filter(banks > 0)
-    return known.select(
+    of_packages = frame.filter(check="topology", metric="theoretical_bandwidth").filter(banks > 0)
+    return of_packages.select(
         "host",
         metric=pl.lit(BANK_BANDWIDTH),
         value=pl.col("value") * packages / banks,

@@ -199,6 +199,13 @@ _SHOWN = frozenset(
         "mode",
     ]
 )
+#: Further parameters that the lines of a check show.
+_SHOWN_OF: Mapping[str, frozenset[str]] = {
+    "loaded_latency": frozenset(["load", "load_bank", "read_share"]),
+    "core_to_core": frozenset(["shared"]),
+    "pages": frozenset(["pages"]),
+    "stores": frozenset(["instructions", "stores"]),
+}
 
 
 def natural(host: str) -> list[tuple[int, int | str]]:
@@ -208,7 +215,8 @@ def natural(host: str) -> list[tuple[int, int | str]]:
 
 def case_name(check: str, metric: str, case: Mapping[str, Any]) -> str:
     """Return a metric with the parameters that distinguish its case from others of the check."""
-    return " ".join([check, metric, *(f"{k}={_short(v)}" for k, v in case.items() if k in _SHOWN)])
+    shown = _SHOWN | _SHOWN_OF.get(check, frozenset())
+    return " ".join([check, metric, *(f"{k}={_short(v)}" for k, v in case.items() if k in shown)])
 
 
 def _short(value: Any) -> str:
@@ -227,7 +235,9 @@ def short_name(metric: str, case: Mapping[str, Any]) -> str:
         parts.append(f"{case['size_bytes']} bytes")
     if "threads" in case:
         parts.append(f"{_short(case['threads'])} threads")
-    parts += [_short(case[k]) for k in ("aligner", "dataset", "scenario") if k in case]
+    if "load" in case:
+        parts.append(f"{case['load']} load, read share {_short(case.get('read_share'))}")
+    parts += [_short(case[k]) for k in ("shared", "aligner", "dataset", "scenario") if k in case]
     parts += [f"index cache {case['index_cache']}"] if "index_cache" in case else []
     return ", ".join([metric, *parts])
 
