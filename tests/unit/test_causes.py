@@ -6,11 +6,13 @@ import random
 
 import pytest
 
+from factories.memory_records import FAULTS
 from firsttouch.benchmarks import kernel_settings
 from firsttouch.judge.causes import rules
 from firsttouch.judge.judging import judge
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
+from firsttouch.systems.metrics import checks
 
 pytestmark = pytest.mark.unit
 
@@ -139,10 +141,10 @@ def test_a_loss_in_one_kernel_is_not_a_missing_channel(system, fleet):
 
 
 def test_every_rule_has_a_test_and_settings_that_exist():
-    assert {rule.name for rule in rules()} == {*SIGNATURES, "hyperthreading off"}
+    assert {rule.name for rule in rules()} == {*SIGNATURES, *FAULTS, "hyperthreading off"}
     rule_settings = {condition["setting"] for rule in rules() for condition in rule.when if "setting" in condition}
     # Busy PUs explain nothing: they make repetitions invalid.
-    assert rule_settings == kernel_settings.METRICS - {"busy_pus"}
+    assert rule_settings == (kernel_settings.METRICS - {"busy_pus"}) | checks()["pages"].data.keys()
 
 
 def test_a_busy_host_does_not_explain_a_wrong_count(system, fleet):

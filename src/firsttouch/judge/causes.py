@@ -37,6 +37,7 @@ SCHEMA = {
                 "properties": {
                     "name": {"type": "string"},
                     "text": {"type": "string"},
+                    "unless": {"type": "array", "items": {"type": "string"}},
                     "when": {
                         "type": "array",
                         "minItems": 1,
@@ -51,10 +52,12 @@ SCHEMA = {
                                 "below": _NUMBER,
                                 "at_least": _NUMBER,
                                 "check": {"type": "string"},
+                                "metric": {"type": "string"},
+                                "where": {"type": "object"},
                                 "relation": {"enum": ["local", "remote"]},
                                 "size": {"enum": ["cache", "memory"]},
                                 "by": {"enum": ["bank", "pu_node", "pair"]},
-                                "groups": {"enum": ["one", "some", "all"]},
+                                "groups": {"enum": ["one", "some", "any", "all"]},
                                 "share": {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2},
                                 "channels": {"const": True},
                                 "alike": _NUMBER,
@@ -70,19 +73,23 @@ SCHEMA = {
 
 @dataclass(frozen=True)
 class Rule:
-    """A cause: its *name*, the *text* that explains it, and the conditions that must all hold."""
+    """A cause: its *name*, the *text* that explains it, and the conditions that must all hold.
+
+    A cause is not named if one of the causes in *unless* is, which explain the same.
+    """
 
     name: str
     text: str
     when: tuple[Mapping[str, Any], ...]
+    unless: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Place:
     """Where a finding was measured: NUMA nodes, bank, their relation, and the size in bytes.
 
-    *left* is the share of the expected value (1: all of it, below: worse), *bad* whether the verdict is not a
-    pass.
+    *metric* and *case* are the finding's. *left* is the share of the expected value (1: all of it, below: worse),
+    *bad* whether the verdict is not a pass.
     """
 
     nodes: Sequence[int]
@@ -90,6 +97,8 @@ class _Place:
     size: int
     left: float | None
     bad: bool
+    metric: str
+    case: Mapping[str, Any]
 
     @property
     def relation(self) -> str:
@@ -121,7 +130,8 @@ class Signs:
         for f in self.findings:
             if f.values:
                 nodes, bank, size = f.case.get("pu_nodes", ()), f.case.get("bank"), f.case.get("size_bytes", 0)
-                places.setdefault(f.check, []).append(_Place(nodes, bank, size, _left(f), f.verdict != "pass"))
+                place = _Place(nodes, bank, size, _left(f), f.verdict != "pass", f.metric, f.case)
+                places.setdefault(f.check, []).append(place)
         return places
 
 
@@ -135,13 +145,18 @@ def parse(text: str, file: str) -> list[Rule]:
     """Return the rules of a TOML text; raises BadInput naming *file*, line and fault."""
     document = documents.parse_toml(text, file)
     document.check(SCHEMA)
-    return [Rule(entry["name"], entry["text"], tuple(entry["when"])) for entry in document.data["cause"]]
+    return [
+        Rule(entry["name"], entry["text"], tuple(entry["when"]), tuple(entry.get("unless", ())))
+        for entry in document.data["cause"]
+    ]
 
 
 def causes(signs: Signs) -> list[str]:
     """Return the causes whose signature *signs* show, each as ``name: evidence``, the likeliest first."""
     texts: dict[str, str] = {}
     for rule in rules():
+        if texts.keys() & set(rule.unless):
+            continue
         fields: dict[str, Any] = {}
         for condition in rule.when:
             values = _holds(condition, signs)
@@ -195,10 +210,13 @@ def _lost_nodes(count: int, signs: Signs) -> str:
 def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
     """Return the fields of a condition on the shares of groups of metrics."""
     relation, size, by = condition.get("relation"), condition.get("size"), condition["by"]
+    metric, where = condition.get("metric"), condition.get("where", {})
     grouped: dict[str, list[_Place]] = {}
     for place in signs.places.get(condition["check"], ()):
         if (
             relation in {None, place.relation}
+            and metric in {None, place.metric}
+            and all(place.case.get(name) == value for name, value in where.items())
             and (size != "cache" or 0 < place.size <= _CACHE)
             and (size != "memory" or place.size >= _MEMORY)
             and place.left is not None
@@ -219,6 +237,8 @@ def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None
     }
     if condition["groups"] == "all":
         holds = bool(meant) and len(meant) == len(grouped)
+    elif condition["groups"] == "any":
+        holds = bool(meant)
     else:
         few = len(meant) == 1 if condition["groups"] == "one" else bool(meant)
         healthy = all(median >= _HEALTHY for key, median in medians.items() if key not in meant)

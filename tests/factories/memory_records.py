@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of made-up hosts, with and without faults: loaded memory, pairs of cores, page sizes, and stores."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from firsttouch.records.schema import Record
+
+PROGRAM = "firsttouch-probe"
+#: Of a good host: ns of idle memory, of the next NUMA node, and of random accesses without huge pages.
+IDLE, REMOTE, BASE = 95.0, 150.0, 110.0
+#: GB/s of a bank: theoretical, and the largest that loads reach.
+THEORY, PEAK = 51.2, 43.0
+#: GB/s at which latency has doubled, by load.
+SATURATION = {"local": 39.0, "outgoing": 21.0, "incoming": 20.0}
+#: Bytes of memory traffic that count for each byte loaded.
+SHARES = (1.0, 0.75, 0.5)
+
+#: (metric, parameters) -> the factor of a value.
+Fault = Callable[[str, dict[str, Any]], float]
+
+
+def _only(bank: int | None, **factors: float) -> Fault:
+    """Return a fault of *bank* (None: of all) by metric; ``load`` limits it to a kind of load."""
+    load = factors.pop("load", None)
+
+    def factor(metric: str, case: dict[str, Any]) -> float:
+        here = bank is None or case.get("bank") == bank
+        return (
+            factors.get(metric, 1.0) if here and (load is None or case.get("load") == _LOADS[int(load)]) else 1.0
+        )
+
+    return factor
+
+
+_LOADS = ("local", "outgoing", "incoming")
+
+
+def _pages(metric: str, case: dict[str, Any]) -> float:
+    return {"huge_pages_free": 0.001, "random_latency": 1.12 if case.get("pages") == "thp" else 1.0}.get(
+        metric, 1.0
+    )
+
+
+#: Cause -> faults that show it.
+FAULTS: dict[str, tuple[Fault, ...]] = {
+    "memory saturates early": (
+        _only(1, saturation_bandwidth=0.75, peak_bandwidth=0.8),
+        _only(None, saturation_bandwidth=0.8, peak_bandwidth=0.85),
+    ),
+    "latency under load rises early": (
+        _only(0, saturation_bandwidth=0.8, load=0),
+        _only(None, saturation_bandwidth=0.85, load=0),
+    ),
+    "links saturate early": (
+        _only(1, saturation_bandwidth=0.7, load=1),
+        _only(None, saturation_bandwidth=0.8, load=1),
+    ),
+    "prefetchers off": (_only(None, prefetch_ratio=0.2), _only(0, prefetch_ratio=0.5)),
+    "huge pages cannot be had": (_pages,),
+}
+
+
+class Host:
+    """The records of one host of *nodes* NUMA nodes; every repetition is a record, as in a campaign."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        nodes: int = 2,
+        repetitions: int = 5,
+        noise: float = 0.004,
+        fault: Fault = lambda *_: 1.0,
+        seed: int = 1,
+        at_once: bool = False,
+    ) -> None:
+        self.name, self.nodes, self.repetitions, self.fault = name, nodes, repetitions, fault
+        self.noise, self.at_once = noise, at_once
+        self.random = random.Random(f"{name}{seed}")  # noqa: S311
+
+    def add(self, check: str, metric: str, unit: str, better: str, value: float, **case: Any) -> Iterator[Record]:
+        """Yield the records of a metric: one per repetition, or one with all samples if *at_once*."""
+        mean = value * self.fault(metric, case)
+        samples = [mean * (1 + self.random.gauss(0, self.noise)) for _ in range(self.repetitions)]
+        if check == "topology":
+            samples = [mean] * len(samples)
+        for number, some in enumerate([samples] if self.at_once else [[s] for s in samples]):
+            yield Record(
+                *(check, metric, unit, better, tuple(some)),  # type: ignore[arg-type]
+                parameters=case,
+                host=self.name,
+                system="amd-opteron",
+                time=f"2026-01-01T00:00:{number:02d}+00:00",
+            )
+
+    def topology(self) -> Iterator[Record]:
+        modules = {"source": "SMBIOS", "channels": 4, "packages": self.nodes, "banks": self.nodes}
+        yield from self.add("topology", "theoretical_bandwidth", "GB/s", "neither", THEORY, **modules)
+
+    def place(self, node: int, bank: int) -> dict[str, Any]:
+        return {"program": PROGRAM, "pu_nodes": [node], "bank": bank, "policy": "membind", "pages": "base"}
+
+    def memory(self) -> Iterator[Record]:
+        """Yield latency and bandwidth of memory as the first checks measure them."""
+        for node, bank in itertools.product(range(self.nodes), repeat=2):
+            near = node == bank
+            place = self.place(node, bank)
+            for size, ns in ((4096, 1.5), (1 << 28, BASE if near else REMOTE)):
+                yield from self.add("latency", "random_latency", "ns", "lower", ns, **place, size_bytes=size)
+            for kernel in ("copy", "triad"):
+                rate = 38.0 if near else 20.0
+                yield from self.add(
+                    *("bandwidth", f"{kernel}_bandwidth", "GB/s", "higher", rate),
+                    **place,
+                    kernel=kernel,
+                    threads=8,
+                )
+
+    def loaded(self, shares: tuple[float, ...] = SHARES, *, points: bool = True) -> Iterator[Record]:
+        """Yield the curves of every NUMA node: its own bank under each load."""
+        for node in range(self.nodes):
+            for load, share in itertools.product(_LOADS if self.nodes > 1 else _LOADS[:1], shares):
+                other = (node + 1) % self.nodes if load == "outgoing" else node
+                curve = {**self.place(node, node), "load": load, "load_bank": other, "read_share": share}
+                curve |= {"loaders": 8 if load == "incoming" else 7}
+                saturation = SATURATION[load] * (0.7 + 0.3 * share)
+                peak = saturation * PEAK / SATURATION["local"]
+                for metric, value in (("saturation_bandwidth", saturation), ("peak_bandwidth", peak)):
+                    yield from self.add("loaded_latency", metric, "GB/s", "higher", value, **curve)
+                yield from self.add("loaded_latency", "unloaded_latency", "ns", "lower", IDLE, **curve)
+                for rate in (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0) if points else ():
+                    used = rate * peak
+                    # It has doubled at the saturation.
+                    ns = IDLE * (1 + (used / saturation) ** 6)
+                    at = {**curve, "rate": rate}
+                    yield from self.add("loaded_latency", "load_bandwidth", "GB/s", "higher", used, **at)
+                    yield from self.add("loaded_latency", "loaded_latency", "ns", "lower", ns, **at)
+
+    def pairs(self, per_node: int = 8) -> Iterator[Record]:
+        """Yield the matrix between PUs: two of a core, four of a cache."""
+        far = {"core": 6.0, "cache": 24.0, "numa-node": 48.0, "host": 110.0}
+        pus = range(self.nodes * per_node)
+        for a, b in itertools.combinations(pus, 2):
+            shared = next(
+                (
+                    name
+                    for name, size in (("core", 2), ("cache", 4), ("numa-node", per_node))
+                    if a // size == b // size
+                ),
+                "host",
+            )
+            case = {"program": PROGRAM, "pus": [a, b], "shared": shared, "bank": a // per_node}
+            yield from self.add("core_to_core", "pair_latency", "ns", "lower", far[shared], **case)
+        for shared, ns in far.items():
+            if shared != "host" or self.nodes > 1:
+                case = {
+                    "program": PROGRAM,
+                    "pu_nodes": [0],
+                    "bank": 0,
+                    "shared": shared,
+                    "pairs": 8,
+                    "pairs_of": 8,
+                }
+                yield from self.add("core_to_core", "transfer_latency", "ns", "lower", ns, **case)
+
+    def pages(self) -> Iterator[Record]:
+        """Yield random latency and bandwidth by page size, and what tells of prefetchers and free huge pages."""
+        for node in range(self.nodes):
+            place = self.place(node, node)
+            for pages, ns, rate in (("base", BASE, 37.0), ("thp", IDLE, 38.0), ("huge", IDLE - 1, 38.5)):
+                case = {**place, "pages": pages}
+                yield from self.add("pages", "random_latency", "ns", "lower", ns, **case)
+                for kernel in ("copy", "triad"):
+                    yield from self.add("pages", f"{kernel}_bandwidth", "GB/s", "higher", rate, **case)
+            yield from self.add("pages", "prefetch_ratio", "1", "neither", 6.0, **place)
+            yield from self.add("pages", "huge_pages_free", "GiB", "neither", 11.5 + node, **place)
+
+    def stores(self) -> Iterator[Record]:
+        """Yield copy and triad by instruction set, with regular and with streaming stores."""
+        rates = {"plain": 30.0, "sse2": 34.0, "avx2": 38.0, "avx512": 37.0}
+        for (instructions, rate), stores in itertools.product(rates.items(), ("regular", "streaming")):
+            case = {**self.place(0, 0), "instructions": instructions, "stores": stores}
+            for kernel in ("copy", "triad"):
+                value = rate * (1.25 if stores == "streaming" else 1.0)
+                yield from self.add("stores", f"{kernel}_bandwidth", "GB/s", "higher", value, **case)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory under load, page sizes and prefetchers: what is judged, how it is stated, and which causes are named."""
+
+import dataclasses
+
+import pytest
+
+from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
+from firsttouch.judge import samples_table
+from firsttouch.judge.baseline import learnt, put
+from firsttouch.judge.judging import Undescribed, judge
+from firsttouch.systems.definition import load
+
+pytestmark = pytest.mark.unit
+
+
+def records(name, **more):
+    host = Host(name, **more)
+    return [
+        *host.topology(),
+        *host.memory(),
+        *host.loaded((1.0, 0.5), points=False),
+        *host.pages(),
+    ]
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    return [r for number in range(16) for r in records(f"n{number}")]
+
+
+@pytest.fixture(scope="module")
+def verdicts(fleet):
+    """The verdicts of a fleet in which 18 of 34 hosts have no fault."""
+    faulty = [
+        r
+        for cause, faults in FAULTS.items()
+        for number, fault in enumerate(faults)
+        for r in records(f"{cause}-{number}", fault=fault)
+    ]
+    return {v.host: v for v in judge([*fleet, *faulty], Undescribed("amd-opteron"))}
+
+
+def named(verdict):
+    return [cause.split(": ")[0] for cause in verdict.causes]
+
+
+def test_precision_and_recall_of_the_causes_on_a_simulated_fleet(verdicts):
+    shown = {(host, cause) for host, v in verdicts.items() for cause in named(v)}
+    expected = {(host, host.rsplit("-", 1)[0]) for host in verdicts if "-" in host}
+    assert shown == expected
+    assert {v.verdict for host, v in verdicts.items() if "-" in host} == {"fail"}
+    assert {v.verdict for host, v in verdicts.items() if "-" not in host} == {"pass"}
+
+
+def test_a_verdict_states_the_share_of_the_theoretical_bandwidth(verdicts):
+    bad = verdicts["memory saturates early-0"]
+    (line,) = [
+        f.why
+        for f in bad.findings
+        if f.metric == "saturation_bandwidth"
+        and f.case["bank"] == 1
+        and (f.case["load"], f.case["read_share"]) == ("local", 1.0)
+    ]
+    share = SATURATION["local"] / THEORY
+    assert line.startswith(f"saturates at {75 * share:.0f} % of theory; this fleet's reference is ")
+    low, high = map(int, line.split("reference is ")[1].split(" %")[0].split(" to "))
+    assert low < 100 * share < high < low + 8
+    assert "% below" in line
+
+
+def test_without_a_theoretical_bandwidth_a_verdict_states_gb_per_second(fleet):
+    slow = [r for r in records("bad", fault=FAULTS["memory saturates early"][0]) if r.check == "loaded_latency"]
+    some = [r for r in [*fleet, *slow] if r.check == "loaded_latency"]
+    bad = {v.host: v for v in judge(some, Undescribed("amd-opteron"))}["bad"]
+    assert bad.verdict == "fail"
+    peaks = [f.why for f in bad.findings if f.metric == "peak_bandwidth" and f.verdict == "fail"]
+    assert any(
+        why.startswith("reaches its peak at 34") and " GB/s; this fleet's reference is " in why for why in peaks
+    )
+    assert round(0.8 * PEAK) == 34
+
+
+def test_points_and_states_are_not_judged_and_states_are_the_smallest_of_all_banks():
+    host = Host(
+        "n1", fault=lambda metric, case: 0.5 if (metric, case.get("bank")) == ("huge_pages_free", 1) else 1.0
+    )
+    table = samples_table.of_records([*host.topology(), *host.loaded((1.0,)), *host.pages(), *host.pairs(4)])
+    assert {case.metric for case in table.cases if case.check == "loaded_latency"} == {
+        "unloaded_latency",
+        "saturation_bandwidth",
+        "peak_bandwidth",
+    }
+    assert {case.metric for case in table.cases if case.check == "core_to_core"} == {"transfer_latency"}
+    assert table.settings["n1"]["huge_pages_free"] == pytest.approx(6.25, rel=0.02)
+    assert table.settings["n1"][samples_table.BANK_BANDWIDTH] == pytest.approx(THEORY)
+
+
+def test_a_baseline_learns_references_that_judge(fleet, tmp_path):
+    opteron = dataclasses.replace(load("amd-opteron"), references=())
+    baseline = learnt(samples_table.of_records(fleet), opteron)
+    checks = {r.sample.check for r in baseline.learnt}
+    assert {"loaded_latency", "pages"} <= checks
+    file = tmp_path / "amd-opteron.yaml"
+    file.write_text(
+        put((load("amd-opteron").path).read_text().split("references:")[0] + "references: []\n", baseline)
+    )
+    system = load(str(file))
+    slow = records("bad", fault=FAULTS["latency under load rises early"][0])
+    (bad,) = judge(slow, system)
+    assert named(bad) == ["latency under load rises early"]
+    assert "of theory; this system's reference is" in bad.evidence[1]
+    (good,) = judge(records("good"), system)
+    assert good.verdict == "pass"
