@@ -109,6 +109,7 @@ PARTS = (
     "spack-env",
     "tests/golden",
     "tests/emulated",
+    "docs/examples",
     "docs/extensions",
 )
 ALL = [command for page in PAGES for command in documented.commands(page)]

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch topology``: NUMA nodes, PUs, memory and distances, and which of them this process may use."""
+"""``firsttouch topology``: NUMA nodes, PUs, memory and distances; and the measured matrix for other programs."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 
+from firsttouch import paths
 from firsttouch.cli import options
-from firsttouch.errors import RunFailed
+from firsttouch.errors import BadInput, RunFailed
 from firsttouch.host.cpusets import format_list
+from firsttouch.host.emulation import host_name, short_name
 from firsttouch.host.topology import Topology
 from firsttouch.units import format_bytes
 
@@ -15,7 +19,11 @@ EXAMPLES = """\
   firsttouch topology
   firsttouch topology --xml host.xml --json
   firsttouch topology --fsroot /tmp/64amd64-4s2n4ca2co
-  firsttouch topology --system amd-opteron     # does this host match that system?"""
+  firsttouch topology --system amd-opteron     # does this host match that system?
+  firsttouch topology --export memattrs -o host.xml     # then: lstopo --input host.xml --memattrs
+  firsttouch topology --export weights results/ -o weights.sh
+  firsttouch topology --export csv --xml n7.xml store/"""
+EXPORTS = ("memattrs", "weights", "json", "csv")
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -23,11 +31,26 @@ def register(subparsers: options.Subparsers) -> None:
     parser = options.command(subparsers, "topology", EXAMPLES)
     options.add_topology(parser)
     options.add(parser, "--system", help="compare with a system; exit status 1 if NUMA nodes or PUs differ")
+    parser.add_argument(
+        "--export",
+        choices=EXPORTS,
+        help="write the measured bandwidth and latency of every NUMA node and bank as hwloc's memory attributes "
+        "(XML), the kernel's interleave weights (shell), JSON or CSV",
+    )
+    newest = "with --export: records or folders with them (default: the newest characterization)"
+    options.add(parser, "records", nargs="*", help=newest)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="with --export: the file (default: standard output)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the topology; raises RunFailed if the host does not match --system."""
+    """Print the topology, or export the measured one; raises RunFailed if the host does not match --system."""
+    if args.export:
+        return _export(args)
+    if args.records or args.output:
+        raise BadInput("records and --output belong to --export: choose memattrs, weights, json or csv")
     if args.system:
         from firsttouch.systems import definition  # noqa: PLC0415 - see the package
 
@@ -39,6 +62,43 @@ def run(args: argparse.Namespace) -> int:
         print(describe(host))
     if args.system and (difference := definition.mismatch(system, host)):
         raise RunFailed(difference)
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    """Write the measured matrix; raises BadInput if the records do not have it."""
+    from firsttouch.cli import record_inputs  # noqa: PLC0415 - see the package
+    from firsttouch.host import topology  # noqa: PLC0415
+    from firsttouch.records import atomic_files  # noqa: PLC0415
+    from firsttouch.report import matrix  # noqa: PLC0415 - loads the table library
+
+    if args.json or args.system:
+        raise BadInput("--export has its own form: leave out --json and --system, or choose --export json")
+    records = args.records or [paths.results() / "latest"]
+    if not args.records and not records[0].exists():
+        raise BadInput("no characterization to export: run `firsttouch characterize`, or name records")
+    if args.output:
+        atomic_files.refuse_overwriting([args.output], [*records, *([args.xml] if args.xml else [])])
+    xml = topology.read_xml(xml=args.xml, fsroot=args.fsroot)
+    host = topology.parse_xml(xml, file=args.xml or args.fsroot)
+    name = short_name(host.info.get("HostName", "")) if args.xml or args.fsroot else host_name()
+    given = record_inputs.gather(records)
+    measured = matrix.matrix_of(given.records(), host, name)
+    given.refuse_unread()
+    match args.export:
+        case "memattrs":
+            text = matrix.to_memattrs(measured.complete(host, matrix.LATENCY, matrix.COPY), host, xml)
+        case "weights":
+            text = matrix.to_weights(measured.complete(host, matrix.COPY), host)
+        case "json":
+            text = matrix.to_json(measured.complete(host, matrix.LATENCY, matrix.COPY), host)
+        case _:
+            text = matrix.to_csv(measured.complete(host, matrix.LATENCY, matrix.COPY))
+    if args.output:
+        atomic_files.write(args.output, text)
+        print(args.output)
+    else:
+        sys.stdout.write(text)
     return 0
 
 

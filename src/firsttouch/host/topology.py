@@ -147,6 +147,7 @@ class NumaNode:
     """A NUMA node by its kernel number, with its PUs; *memory_bytes* is 0 for a memoryless one.
 
     *huge_bytes* of its memory are reserved as huge pages (hugetlbfs) and not available to ordinary allocations.
+    *near* are the PUs that hwloc puts beside it: for a NUMA node without PUs those that reach it fastest.
     """
 
     index: int
@@ -154,6 +155,7 @@ class NumaNode:
     memory_bytes: int
     subtype: str = ""
     huge_bytes: int = 0
+    near: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -314,10 +316,11 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
             index = _number(element)
             pus.append(Pu(index, core if core >= 0 else 1_000_000 + index, package, None))
         elif kind == "NUMANode":
+            near = cpuset
             if (listed := element.find(f"info[@name='{_PUS}']")) is not None:
                 cpuset = parse_list(listed.get("value", ""))
             memory, subtype = _count(element, "local_memory"), element.get("subtype", "")
-            nodes.append(NumaNode(_number(element), tuple(sorted(cpuset)), memory, subtype, _huge(element)))
+            nodes.append(NumaNode(_number(element), tuple(sorted(cpuset)), memory, subtype, _huge(element), near))
         elif kind in _CACHES and element.get("cache_type") in {"0", "1"}:
             caches.append(Cache(_count(element, "depth"), _count(element, "cache_size"), cpuset))
     if not nodes or not pus:
@@ -455,15 +458,21 @@ def of_this_host() -> Topology:
     return replace(parse_xml(probe_xml()), here=True)
 
 
+def read_xml(*, xml: Path | None = None, fsroot: Path | None = None) -> str:
+    """Return the hwloc XML that :func:`load` reads: of a file, a stored root or, by default, this host."""
+    if xml is None:
+        return probe_xml(fsroot)
+    try:
+        require_regular(xml)
+        return xml.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=xml) from error
+
+
 def load(*, xml: Path | None = None, fsroot: Path | None = None) -> Topology:
     """Return the topology of an hwloc XML file, a stored file-system root or, by default, this host.
 
     Raises BadInput for input that is not a topology, Missing without the probe.
     """
-    if xml is not None:
-        try:
-            require_regular(xml)
-            return parse_xml(xml.read_text(encoding="utf-8", errors="replace"), file=xml)
-        except OSError as error:
-            raise BadInput(f"cannot be read: {error.strerror}", file=xml) from error
-    return of_this_host() if fsroot is None else parse_xml(probe_xml(fsroot), file=fsroot)
+    topology = parse_xml(read_xml(xml=xml, fsroot=fsroot), file=xml or fsroot)
+    return topology if xml or fsroot else replace(topology, here=True)

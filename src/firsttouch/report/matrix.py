@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measured matrix of NUMA nodes and banks, for other programs: hwloc, the kernel's weights, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from firsttouch.benchmarks.probe import NAME
+from firsttouch.errors import BadInput
+from firsttouch.host.cpusets import format_hwloc, format_list
+from firsttouch.host.emulation import name_among
+from firsttouch.host.topology import Topology
+from firsttouch.records.schema import Record
+from firsttouch.report.model import banks, node_set, pu_nodes
+from firsttouch.scenarios import tiers
+from firsttouch.units import format_bytes
+
+LATENCY, COPY = "random_latency", "copy_bandwidth"
+#: The parameters that a matrix has in common: values of another way of measuring are not mixed in.
+_WAY = ("program", "instructions", "stores", "pages", "order", "stride_bytes")
+#: The columns of CSV and JSON; docs/howto/tiers.md describes them.
+COLUMNS = (
+    *("initiator", "bank", "metric", "value", "unit", "samples", "minimum", "maximum", "spread"),
+    *("program", "instructions", "stores", "pages", "threads", "bytes", "measured_initiator", "measured_bank"),
+    *("effort", "host", "system", "time"),
+)
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The values of one host: metric -> (NUMA node of the PUs, bank) -> record."""
+
+    host: str
+    values: Mapping[str, Mapping[Pair, Record]]
+
+    def rates(self, metric: str = COPY) -> dict[Pair, float]:
+        """Return the values of *metric* in the unit of its records."""
+        return {pair: record.value for pair, record in self.values.get(metric, {}).items()}
+
+    def complete(self, topology: Topology, *metrics: str) -> Matrix:
+        """Return this matrix; raises BadInput unless each NUMA node with PUs was measured with each bank."""
+        for metric in metrics:
+            wanted = [(node, bank) for bank in topology.memory_nodes for node in topology.cpu_nodes]
+            missing = [pair for pair in wanted if pair not in self.values.get(metric, {})]
+            if missing:
+                node, bank = missing[0]
+                more = f" and {len(missing) - 1} more pairs" if len(missing) > 1 else ""
+                raise BadInput(
+                    f"the records of {self.host} have no valid {metric} of NUMA node {node} with bank {bank}"
+                    f"{more}: measure all with FIRSTTOUCH_EFFORT=full"
+                )
+        return self
+
+
+def matrix_of(records: Iterable[Record], topology: Topology, host: str) -> Matrix:
+    """Return the matrix of *host* (empty: the only one) among *records*: single NUMA nodes access single banks.
+
+    Of several records of a pair the newest counts. Raises BadInput if there is none, for records of other hosts
+    only, of several efforts, or that do not fit *topology*.
+    """
+    of_matrix = [r for r in records if r.check in {"latency", "bandwidth"}]
+    hosts = sorted({name_among(r.host, {host}) for r in of_matrix})
+    if not of_matrix:
+        raise BadInput("no record of the checks latency and bandwidth: measure with `firsttouch characterize`")
+    if not host and len(hosts) == 1:
+        host = hosts[0]
+    if host not in hosts:
+        names, whose = ", ".join(hosts[:3]) + (", ..." if len(hosts) > 3 else ""), host or "a host without a name"
+        raise BadInput(
+            f"the records are of {names}, the topology is of {whose}: give that of one of them by --xml"
+        )
+    measured = [r for r in of_matrix if name_among(r.host, {host}) == host and r.status == "valid" and _pairs(r)]
+    if len(efforts := {str(r.parameters.get("effort", "full")) for r in measured}) > 1:
+        raise BadInput(f"records of several efforts: {', '.join(sorted(efforts))}: give those of one run")
+    values: dict[str, Mapping[Pair, Record]] = {}
+    for metric in sorted({r.metric for r in measured}):
+        of_metric = [r for r in measured if r.metric == metric]
+        if r := next((r for r in of_metric if not set(_pairs(r)) <= _possible(topology)), None):
+            raise BadInput(f"{metric} of {_named(r)} was measured, which this topology does not have")
+        values[metric] = _best_way(of_metric)
+    for pair, record in values.get(LATENCY, {}).items():
+        size, cache = record.parameters["size_bytes"], topology.last_cache_bytes()
+        if size <= cache:
+            walked = f"{format_bytes(size)}, within the cache of {format_bytes(cache)}"
+            raise BadInput(f"the latency of NUMA node {pair[0]} with bank {pair[1]} was measured up to {walked}")
+    return Matrix(host, values)
+
+
+def _pairs(record: Record) -> list[Pair]:
+    """Return the pairs of NUMA node and bank that the record stands for; none if it has several of either."""
+    p = record.parameters
+    if record.metric not in {LATENCY} and not record.metric.endswith("_bandwidth"):
+        return []
+    places = [(pu_nodes(record), banks(record))]
+    for alike in p.get("stands_for") or []:
+        places.append((node_set(alike.get("pu_nodes")) or (), node_set(alike.get("banks")) or ()))
+    if record.metric == LATENCY and not isinstance(p.get("size_bytes"), int):
+        return []
+    return [(nodes[0], bank[0]) for nodes, bank in places if len(nodes) == len(bank) == 1]
+
+
+def _possible(topology: Topology) -> set[Pair]:
+    numbers = [n.index for n in topology.numa_nodes]
+    return {(a, b) for a in numbers for b in numbers}
+
+
+def _named(record: Record) -> str:
+    return f"NUMA node {format_list(pu_nodes(record))} with bank {format_list(banks(record))}"
+
+
+def _best_way(records: Sequence[Record]) -> dict[Pair, Record]:
+    """Return the pairs of the way of measuring with most pairs, of several the probe's with regular stores.
+
+    Of a latency curve the largest size counts, which is memory.
+    """
+    ways: dict[tuple[str, ...], dict[Pair, Record]] = {}
+    for record in sorted(records, key=lambda r: (r.parameters.get("size_bytes", 0), r.time)):
+        way = tuple(str(record.parameters.get(name, "")) for name in _WAY)
+        for pair in _pairs(record):
+            ways.setdefault(way, {})[pair] = record
+    return max(ways.items(), key=lambda w: (len(w[1]), w[0][0] == NAME, w[0][2] == "regular", w[0]))[1]
+
+
+# ----------------------------------------------------------------------
+# JSON and CSV: a row for each value.
+
+
+def _rows(matrix: Matrix) -> list[dict[str, Any]]:
+    rows = []
+    for metric, values in matrix.values.items():
+        for (node, bank), record in sorted(values.items()):
+            p = record.parameters
+            row = {
+                **{"initiator": node, "bank": bank, "metric": metric, "value": record.value, "unit": record.unit},
+                **{"samples": record.repetitions, "minimum": min(record.samples), "maximum": max(record.samples)},
+                **{name: p.get(name, "") for name in ("program", "instructions", "stores", "pages")},
+                **{"spread": record.spread, "threads": p.get("threads", 1)},
+                "bytes": p.get("size_bytes", p.get("array_bytes", "")),
+                "measured_initiator": pu_nodes(record)[0],
+                "measured_bank": banks(record)[0],
+                "effort": p.get("effort", "full"),
+                **{"host": record.host, "system": record.system, "time": record.time},
+            }
+            rows.append({name: row[name] for name in COLUMNS})
+    return rows
+
+
+def to_csv(matrix: Matrix) -> str:
+    """Return the matrix as CSV with the header COLUMNS."""
+    out = io.StringIO()
+    table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    table.writeheader()
+    table.writerows(_rows(matrix))
+    return out.getvalue()
+
+
+def to_json(matrix: Matrix, topology: Topology) -> str:
+    """Return the matrix as JSON: the host, its NUMA nodes as in ``topology --json``, and the rows."""
+    document = {"host": matrix.host, "numa_nodes": topology.to_dict()["numa_nodes"], "values": _rows(matrix)}
+    return json.dumps(document, indent=1) + "\n"
+
+
+# ----------------------------------------------------------------------
+# hwloc's memory attributes.
+
+#: Attribute -> metric, hwloc's flags (1: higher is better, 2: lower is better, 4: values have initiators) and the
+#: factor from our unit. Copy loads as much as it stores, which is what hwloc's Bandwidth means. Our latency is of
+#: loads; a store to memory loads its line first, so that it stands for both.
+_ATTRIBUTES: dict[str, tuple[str, int, float]] = {
+    "Bandwidth": (COPY, 5, 1e9 / 2**20),
+    "Latency": (LATENCY, 6, 1.0),
+    "ReadLatency": (LATENCY, 6, 1.0),
+}
+#: The firmware's values of these are removed, so that no program compares them with measured ones.
+_REPLACED = {*_ATTRIBUTES, "ReadBandwidth", "WriteBandwidth", "WriteLatency"}
+
+
+def to_memattrs(matrix: Matrix, topology: Topology, xml: str) -> str:
+    """Return the hwloc *xml* of *topology* with Bandwidth (MiB/s), Latency and ReadLatency (ns) as measured."""
+    root = ET.fromstring(xml)  # noqa: S314 - parse_xml has read it
+    for attribute in root.findall("memattr"):
+        if attribute.get("name") in _REPLACED:
+            root.remove(attribute)
+    objects = {e.get("os_index"): e.get("gp_index") for e in root.iter("object") if e.get("type") == "NUMANode"}
+    if None in objects.values():
+        raise BadInput("its NUMA nodes have no gp_index: write it again with lstopo", file=topology.file)
+    machine = root.find("object[@type='Machine']")
+    assert machine is not None  # noqa: S101 - parse_xml requires it
+    records = [r for metric in (LATENCY, COPY) for r in matrix.values[metric].values()]
+    source = f"{records[0].parameters.get('program', '')}, {max(r.time for r in records)}: copy, random loads"
+    machine.insert(0, ET.Element("info", name="MeasuredMemoryAttributes", value=source))
+    for name, (metric, flags, factor) in _ATTRIBUTES.items():
+        attribute = ET.SubElement(root, "memattr", name=name, flags=str(flags))
+        for (node, bank), value in sorted(matrix.rates(metric).items()):
+            if (pus := topology.node(node).pus) and bank in topology.memory_nodes:
+                ET.SubElement(
+                    attribute,
+                    "memattr_value",
+                    target_obj_type="NUMANode",
+                    target_obj_gp_index=str(objects[str(bank)]),
+                    value=str(max(1, round(value * factor))),
+                    initiator_cpuset=format_hwloc(pus),
+                )
+    major = root.get("version", "2").partition(".")[0]
+    head = f'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYSTEM "hwloc{major}.dtd">\n'
+    ET.indent(root)
+    return head + ET.tostring(root, encoding="unicode") + "\n"
+
+
+# ----------------------------------------------------------------------
+# The kernel's interleave weights.
+
+
+def to_weights(matrix: Matrix, topology: Topology) -> str:
+    """Return a shell script that sets the kernel's weights to the ratios of the copy bandwidths of the banks.
+
+    A bank counts with its bandwidth from the NUMA node that reaches it fastest. Comments name the NUMA nodes for
+    which the kernel's one vector is wrong.
+    """
+    rates = {pair: rate for pair, rate in matrix.rates().items() if pair[0] in topology.cpu_nodes and rate > 0}
+    banks_of = list(topology.memory_nodes)
+    best = tiers.best_rates(rates, banks_of)
+    weights = tiers.small_weights(best)
+    by_bank = dict(zip(banks_of, weights, strict=True))
+    lines = [
+        "#!/bin/sh",
+        f"# Weights of weighted interleave for {matrix.host}, from its copy bandwidth. Needs Linux 6.9 and root.",
+    ]
+    for bank, rate in zip(banks_of, best, strict=True):
+        share = by_bank[bank] / sum(weights)
+        lines.append(
+            f"# bank {bank}: {rate:.4g} GB/s, {rate / sum(best):.1%} of the sum, given {share:.1%} of the pages"
+        )
+    lines.append(f"# largest error of a share: {tiers.weights_error(weights, best):.1%}")
+    if len(set(weights)) == 1:
+        lines.append("# All weights are equal: plain interleave does the same.")
+    lines += _contradictions(topology, rates, by_bank)
+    lines.append("set -e")
+    lines += [f"echo {weight} > {tiers.WEIGHTS}/node{bank}" for bank, weight in by_bank.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _contradictions(topology: Topology, rates: Mapping[Pair, float], weights: Mapping[int, int]) -> list[str]:
+    """Return a comment for each NUMA node whose own bandwidths need other weights, and what to do instead."""
+    lines = []
+    for node in topology.cpu_nodes:
+        wrong = _wrong(node, list(weights), rates, weights)
+        own = tiers.own_banks(topology, [node])
+        if not wrong:
+            continue
+        text = f"# NUMA node {node} alone needs {wrong}: "
+        if len(own) > 1 and not (inside := _wrong(node, own, rates, weights)):
+            lines.append(
+                text + f"restrict its instances to its own tiers, --weighted-interleave={format_list(own)}"
+            )
+        elif len(own) > 1:
+            lines.append(text + f"even its own tiers need {inside}; no one vector serves all NUMA nodes")
+        else:
+            lines.append(text + f"restrict its instances to its own bank, --membind={format_list(own)}")
+    return lines
+
+
+def _wrong(node: int, among: Sequence[int], rates: Mapping[Pair, float], weights: Mapping[int, int]) -> str:
+    """Return the weights that *node* needs for the banks *among*, or an empty string if *weights* are as good."""
+    ideal = [rates[node, bank] for bank in among]
+    given = [weights[bank] for bank in among]
+    best = tiers.small_weights(ideal)
+    if tiers.weights_error(given, ideal) <= max(2 * tiers.TOLERANCE, tiers.weights_error(best, ideal)):
+        return ""
+    return f"{':'.join(map(str, best))} for banks {format_list(among)}"

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory tiers (HBM, DRAM, CXL): the banks that belong to NUMA nodes, and weights for interleaving over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from firsttouch.host.topology import Topology
+
+#: The kernel's weights are files nodeN in this folder; each is a byte (mm/mempolicy.c, since Linux 6.9).
+WEIGHTS = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
+HEAVIEST = 255
+#: Shares of pages may differ from the wanted ones by this fraction, if that makes the weights smaller.
+TOLERANCE = 0.05
+
+
+def own_banks(host: Topology, nodes: Iterable[int]) -> tuple[int, ...]:
+    """Return the banks of the NUMA nodes *nodes*, and those without PUs that lie nearest to one of these.
+
+    Of the NUMA nodes whose PUs hwloc puts beside a bank (else of all), those at the shortest distance count.
+    """
+    wanted = set(nodes)
+    own = []
+    for bank in host.memory_nodes:
+        node = host.node(bank)
+        beside = [n for n in host.cpu_nodes if not node.near or node.near & set(host.node(n).pus)]
+        nearest = min((host.distance(n, bank) for n in beside), default=0)
+        if bank in wanted if node.pus else any(n in wanted and host.distance(n, bank) == nearest for n in beside):
+            own.append(bank)
+    return tuple(own)
+
+
+def small_weights(rates: Sequence[float]) -> tuple[int, ...]:
+    """Return the smallest weights whose shares are within TOLERANCE of those of *rates*, else the closest ones.
+
+    Small weights spread neighbouring pages better: a weight is the number of pages in turn on one node.
+    """
+    most = max(rates)
+    best = (1,) * len(rates)
+    for scale in range(1, HEAVIEST + 1):
+        weights = tuple(max(1, round(rate / most * scale)) for rate in rates)
+        if weights_error(weights, rates) < weights_error(best, rates):
+            best = weights
+        if weights_error(best, rates) <= TOLERANCE:
+            break
+    return best
+
+
+def weights_error(weights: Sequence[int], rates: Sequence[float]) -> float:
+    """Return the largest relative difference between the shares of *weights* and those of *rates*."""
+    pairs = zip(weights, rates, strict=True)
+    return max(abs(w * sum(rates) / (rate * sum(weights)) - 1) for w, rate in pairs)
+
+
+def best_rates(rates: Mapping[tuple[int, int], float], banks: Iterable[int]) -> list[float]:
+    """Return the rate of each bank from the NUMA node that reaches it fastest; keys are (NUMA node, bank)."""
+    return [max(rate for (_, bank), rate in rates.items() if bank == wanted) for wanted in banks]
