@@ -39,13 +39,14 @@ double samples_median(const Samples *samples)
 }
 
 // The number of smallest samples outside of the interval: the largest number for which the median lies below the
-// interval with a probability of at most 1/32, that of five samples on one side (binomial distribution, p = 1/2).
+// interval with a probability of at most 1/64 (binomial distribution, p = 1/2). None are outside below ten
+// samples.
 static int outside(int count)
 {
     double sum = 0;
     for (int below = 0; 2 * below < count; below++) {
         sum += exp(lgamma(count + 1.0) - lgamma(below + 1.0) - lgamma(count - below + 1.0) - count * log(2));
-        if (sum > (1 + 1e-9) / 32)
+        if (sum > (1 + 1e-9) / 64)
             return below > 0 ? below - 1 : 0;
     }
     return 0;

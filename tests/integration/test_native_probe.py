@@ -3,17 +3,17 @@
 
 import contextlib
 import json
-import math
 import os
 import platform
 import re
+import runpy
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from factories.native_probe import SOURCE, build
@@ -31,6 +31,7 @@ TWO_PUS = pytest.mark.skipif(len(PUS) < 2, reason="needs two PUs")
 MEASURED = probe.ASPECTS[1:]
 CACHE = ROOT / ".cache"
 STORED = ROOT / "tests" / "golden"
+INTERVALS = runpy.run_path(str(ROOT / "bench" / "repetitions.py"))["intervals"]
 
 
 @pytest.fixture
@@ -171,11 +172,8 @@ def test_repetitions_end_at_the_limit_or_when_the_interval_is_narrow(run):
 
 
 def reach(samples):
-    """Return the largest distance of the sign test's interval from the median, relative to the median."""
-    count, ordered, median = len(samples), sorted(samples), statistics.median(samples)
-    outside = next(k for k in range(count) if sum(math.comb(count, i) for i in range(k + 1)) * 32 > 2**count) - 1
-    end = max(outside, 0)
-    return max(median - ordered[end], ordered[-1 - end] - median) / median
+    """Return the half-width of the interval as the simulation of the rule computes it, relative to the median."""
+    return float(INTERVALS(np.array([samples]))[1][0])
 
 
 def beside(before, *argv, **files):

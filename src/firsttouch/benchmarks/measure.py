@@ -21,8 +21,8 @@ from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record, software
 from firsttouch.systems import memory_modules
 
-#: The fewest and the most repetitions of each case by the probe. It stops when the mean is known to 5 %. Three
-#: repetitions cost less than the allocation of their memory.
+#: The fewest and the most repetitions of each case by the probe. It stops when the median is known to 5 %, which
+#: takes five repetitions at least. Three repetitions cost less than the allocation of their memory.
 LEAST, MOST = 3, 10
 
 
