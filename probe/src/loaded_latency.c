@@ -1,71 +1,223 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loaded latency: one PU follows the cycle while others copy arrays on the same bank.
+// Loaded latency: one PU follows a cycle while others load memory at rising rates. A curve has a chaser's NUMA
+// node and bank, a relation of the load to them, and a share of reads in the load's traffic.
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
-#include "arrays.h"
 #include "aspects.h"
 #include "fail.h"
 #include "json.h"
+#include "kernels/load.h"
 #include "report.h"
 #include "stop.h"
 #include "walk.h"
 
-enum { BLOCK = 1 << 13 }; // elements that a thread copies before it checks for the end
+const char *const load_names[LOADS] = {"local", "outgoing", "incoming"};
 
-// Bytes that one thread has copied, in a separate cache line to avoid false sharing.
+// A sample of the chase, the time that a new rate gets to settle, and the trials that find the pause of a rate. A
+// trial is the best of several looks, because other programs on the host can only slow the loaders down.
+enum { SAMPLE_NS = 12000000, SETTLE_NS = 1000000, LOOK_NS = 500000, SANITY_NS = 100000, TRIALS = 6, LOOKS = 4 };
+enum { CHUNK_STEPS = 256, TIMED_LOOPS = 1 << 20 };
+// Instead of a pause: no load until a pause is set, and the end.
+enum { IDLE = -1, DONE = -2 };
+
+// The memory of a bank: the chaser's cycle, and the array of the loaders.
 typedef struct {
-    _Alignas(128) atomic_uint_fast64_t bytes;
-} Counter;
+    int bank;
+    Memory cycle, load;
+    uint64_t bytes; // of the array
+    Order order;    // of the cycle
+    Walk walk;
+} Bank;
+
+typedef struct {
+    int node;
+    Bank *bank, *load_bank;
+    Load load;
+    ReadShare share;
+    List pus; // the chaser's, then the loaders'
+} Curve;
+
+// The part of one loader, with what it has done to it. Aligned to avoid false sharing.
+typedef struct {
+    _Alignas(128) atomic_uint_fast64_t steps;
+    double *first, *last, *at;
+    uint64_t rounds;
+    double sum;
+    bool wrong;
+} Loader;
 
 typedef struct {
     const Options *options;
-    const Walk *walk;
-    const Arrays *arrays;
-    KernelCode *copy;
-    Counter *counters;
-    int loaders;
-    atomic_bool done;
-    Samples latency, load;
+    const Curve *curve;
+    Loader *loaders; // by member, without the chaser
+    Samples *latency, *rate;
+    int64_t *pauses; // of each rate, in loops
+    void **place;    // of the chaser
+    _Alignas(128) atomic_int_fast64_t pause;
 } Run;
 
-static uint64_t moved(const Run *run)
+typedef struct {
+    double latency; // ns
+    double load;    // GB/s of the loaders
+} Point;
+
+static int loaders_of(const Curve *curve)
 {
-    uint64_t bytes = 0;
-    for (int i = 1; i <= run->loaders; i++)
-        bytes += atomic_load_explicit(&run->counters[i].bytes, memory_order_relaxed);
-    return bytes;
+    return curve->pus.count - 1;
 }
 
-static void chase(Run *run, Member *member)
+static void pause_for(int64_t loops)
 {
-    Walker walker = walker_warm(run->walk, run->options->sanity); // with the load on
-    while (!samples_enough(&run->latency, &run->options->repetitions) && !stop_signal()) {
-        const uint64_t before = moved(run);
-        const int64_t begin = team_now();
-        const double sample = walker_sample(&walker);
-        const double seconds = (double)(team_now() - begin) * 1e-9;
-        team_check(member);
-        if (stop_signal()) // the sample is incomplete
+    for (int64_t i = 0; i < loops; i++)
+        __asm__ volatile(""); // a loop in registers
+}
+
+static uint64_t steps_of(const Run *run)
+{
+    uint64_t steps = 0;
+    for (int i = 0; i < loaders_of(run->curve); i++)
+        steps += atomic_load_explicit(&run->loaders[i].steps, memory_order_relaxed);
+    return steps;
+}
+
+static Point chase(Run *run, int64_t duration)
+{
+    const uint64_t before = steps_of(run);
+    const int64_t begin = team_now();
+    int64_t now = begin;
+    uint64_t steps = 0;
+    do {
+        run->place = chase_run(run->place, CHUNK_STEPS);
+        steps += CHUNK_STEPS;
+        now = team_now();
+    } while (now - begin < (run->options->sanity ? SANITY_NS : duration) && !stop_signal());
+    const double time = (double)(now - begin);
+    const double moved = (double)(steps_of(run) - before) * (double)load_bytes(run->curve->share);
+    return (Point){.latency = time / (double)steps, .load = moved / time};
+}
+
+static void set_pause(Run *run, int64_t pause)
+{
+    atomic_store(&run->pause, pause);
+    chase(run, SETTLE_NS);
+}
+
+static double load_with(Run *run, int64_t pause)
+{
+    double best = 0;
+    set_pause(run, pause);
+    for (int look = 0; look < LOOKS; look++)
+        best = fmax(best, chase(run, LOOK_NS).load);
+    return best;
+}
+
+// Finds the pause that makes the loaders move this rate (GB/s). A pause that loads still in flight hide has no
+// effect, so the missing time of a step is added until the rate is reached.
+static int64_t pause_of(Run *run, double wanted, int64_t pause, double loops)
+{
+    const double bytes = (double)load_bytes(run->curve->share) * loaders_of(run->curve);
+    for (int trial = 0; trial < TRIALS && !stop_signal(); trial++) {
+        const double reached = load_with(run, pause);
+        if (fabs(reached - wanted) < 0.02 * wanted || reached <= 0)
             break;
-        samples_add(&run->latency, sample);
-        samples_add(&run->load, (double)(moved(run) - before) / seconds * 1e-9);
+        const double more = (bytes / wanted - bytes / reached) * loops;
+        pause = more < -(double)pause ? 0 : pause + (int64_t)more;
     }
-    atomic_store(&run->done, true);
+    return pause;
 }
 
-static void load(Run *run, Member *member)
+static void calibrate(Run *run)
 {
-    size_t first, last;
-    arrays_part(run->arrays, member->id - 1, run->loaders, &first, &last);
-    for (size_t at = first; !atomic_load_explicit(&run->done, memory_order_relaxed);) {
-        const size_t end = last - at < BLOCK ? last : at + BLOCK;
-        arrays_pass(run->arrays, COPY, run->copy, 0, at, end);
-        atomic_fetch_add_explicit(&run->counters[member->id].bytes, 2 * (end - at) * sizeof(double),
-                                  memory_order_relaxed);
-        at = end == last ? first : end;
+    const int64_t begin = team_now();
+    pause_for(TIMED_LOOPS);
+    const double loops = TIMED_LOOPS / (double)(team_now() - begin); // per ns
+    const double most = load_with(run, 0);
+    int64_t pause = 0;
+    for (int i = run->options->rates - 1; i >= 0; i--) {
+        const double rate = run->options->rate[i];
+        if (rate > 0 && rate < 1)
+            pause = pause_of(run, rate * most, pause, loops);
+        run->pauses[i] = rate > 0 ? pause : IDLE;
     }
+}
+
+static bool enough(const Run *run)
+{
+    for (int i = 0; i < run->options->rates; i++)
+        if (!samples_enough(&run->latency[i], &run->options->repetitions))
+            return false;
+    return true;
+}
+
+// The traffic on the load's bank (GB/s): the loaders', and the chaser's line per step if it is on the same bank.
+static double traffic(const Run *run, const Point *point)
+{
+    const bool shared = run->curve->bank == run->curve->load_bank;
+    return point->load + (shared ? (double)run->curve->bank->walk.host->line_bytes / point->latency : 0);
+}
+
+static void work_as_chaser(Run *run, Member *member)
+{
+    const Options *options = run->options;
+    Point points[RATES_MOST];
+    run->place = run->curve->bank->walk.head;
+    calibrate(run);
+    while (!enough(run) && !stop_signal()) {
+        for (int i = 0; i < options->rates; i++) {
+            set_pause(run, run->pauses[i]);
+            points[i] = chase(run, SAMPLE_NS);
+        }
+        team_check(member);
+        if (stop_signal()) // the curve is incomplete
+            break;
+        for (int i = 0; i < options->rates; i++) {
+            samples_add(&run->latency[i], points[i].latency);
+            samples_add(&run->rate[i], traffic(run, &points[i]));
+        }
+    }
+    atomic_store(&run->pause, DONE);
+}
+
+static void work_as_loader(Run *run, Loader *loader)
+{
+    LoadCode *code = load_code();
+    const ReadShare share = run->curve->share;
+    uint64_t steps = 0;
+    for (int64_t pause; (pause = atomic_load_explicit(&run->pause, memory_order_relaxed)) != DONE;) {
+        if (pause == IDLE) { // asleep, as in the measurement of the latency without a load
+            nanosleep(&(struct timespec){.tv_nsec = SANITY_NS}, NULL);
+            continue;
+        }
+        loader->sum += code(loader->at, share);
+        loader->at += LOAD_STEP;
+        if (loader->at == loader->last) {
+            loader->at = loader->first;
+            loader->rounds++;
+        }
+        atomic_store_explicit(&loader->steps, ++steps, memory_order_relaxed);
+        pause_for(pause);
+    }
+}
+
+// Tells whether a loader read and stored what it should have, and resets its part to 1.
+static bool right(const Loader *loader, ReadShare share)
+{
+    const size_t stored = load_stored(share), unchanged = LOAD_STEP - stored;
+    bool all = true;
+    double sum = 0;
+    for (double *step = loader->first; step < loader->last; step += LOAD_STEP) {
+        const double passes = (double)(loader->rounds + (step < loader->at));
+        sum += (double)unchanged * passes + (double)stored * passes * (passes + 1) / 2;
+        for (size_t i = 0; i < LOAD_STEP; i++) {
+            all = all && step[i] == (i < unchanged ? 1 : 1 + passes);
+            step[i] = 1;
+        }
+    }
+    return all && sum == loader->sum;
 }
 
 static void work(Member *member, void *argument)
@@ -73,100 +225,257 @@ static void work(Member *member, void *argument)
     Run *run = argument;
     team_together(member);
     if (member->id == 0)
-        chase(run, member);
+        work_as_chaser(run, member);
     else
-        load(run, member);
+        work_as_loader(run, &run->loaders[member->id - 1]);
+    team_together(member);
+    // Each part is checked by another thread than the one that loaded it.
+    if (member->id > 0) {
+        Loader *other = &run->loaders[member->id % loaders_of(run->curve)];
+        other->wrong = !right(other, run->curve->share);
+    }
 }
 
-// The walker's PU, then the loaders' PUs, nearest to the bank first.
-static List crew(const Options *options, const Host *host, int node, int bank, int loaders)
+static void print(const Run *run, const Result *common, int rate)
 {
-    const List nodes = options_near(options, host, bank), near = options_pus(options, host, &nodes);
-    List pus = {0};
-    list_add(&pus, host_node(host, node)->pus.values[0]);
-    for (int i = 0; i < near.count && pus.count <= loaders; i++)
-        if (near.values[i] != pus.values[0])
-            list_add(&pus, near.values[i]);
-    free(nodes.values);
-    free(near.values);
-    return pus;
-}
-
-static void print(const Run *run, const Result *common, const Memory *memory)
-{
+    const Curve *curve = run->curve;
     for (int i = 0; i < 2; i++) {
         Result result = *common;
         result.metric = i ? "load_bandwidth" : "loaded_latency";
         result.unit = i ? "GB/s" : "ns";
         result.better = i ? "higher" : "lower";
-        result.samples = i ? &run->load : &run->latency;
+        result.samples = i ? &run->rate[rate] : &run->latency[rate];
         report_open(&result);
-        json_integer("loaders", run->loaders);
-        json_string("kernel", "copy");
-        json_string("stores", store_names[REGULAR]);
-        json_string("instructions", instruction_names[kernel_preferred()]);
-        json_integer("array_bytes", (int64_t)run->arrays->bytes);
-        json_integer("size_bytes", (int64_t)memory->bytes);
+        json_number("rate", run->options->rate[rate]);
+        json_string("load", load_names[curve->load]);
+        json_integer("load_bank", curve->load_bank->bank);
+        json_number("read_share", read_shares[curve->share]);
+        json_integer("loaders", loaders_of(curve));
+        json_string("order", order_names[curve->bank->order]);
+        json_string("instructions", load_instructions());
+        json_integer("array_bytes", (int64_t)curve->load_bank->bytes);
+        json_integer("size_bytes", (int64_t)run->options->size[0]);
         report_close();
     }
 }
 
-static void measure(const Options *options, const Host *host, const Walk *walk, Memory *cycle,
-                    const Arrays *arrays, Memory *memory, int node, int loaders)
+static void show(const Run *run, int number, int of)
 {
-    Run run = {.options = options, .walk = walk, .arrays = arrays, .loaders = loaders};
-    run.copy = kernel_code(COPY, kernel_preferred(), REGULAR);
-    run.counters = must(aligned_alloc(128, sizeof(Counter) * ((size_t)loaders + 1)));
-    for (int i = 0; i <= loaders; i++)
-        atomic_init(&run.counters[i].bytes, 0);
-    const List nodes = {1, &node}, pus = crew(options, host, node, cycle->banks.values[0], loaders);
-    Placed placed = team_run(pus.values, pus.count, work, &run);
-    memory_look_again(cycle);
-    memory_look_again(memory);
-    const char *wrong = *walk->wrong ? walk->wrong : memory->reason;
-    if (!*wrong && !(arrays_error(arrays, 0, arrays->count, 1) < 1e-10))
-        wrong = "the arrays hold wrong values";
-    const Result common = {.pu_nodes = &nodes, .pus = &pus, .placed = &placed, .memory = cycle, .wrong = wrong};
-    if (run.latency.count) {
-        report_say("loaded latency NUMA node %d, bank %d, %d threads copy %.2f GB/s: %.1f ns", node,
-                   cycle->banks.values[0], loaders, samples_median(&run.load), samples_median(&run.latency));
-        print(&run, &common, cycle);
+    const Curve *curve = run->curve;
+    const int last = run->options->rates - 1;
+    report_say("%d/%d loaded latency NUMA node %d, bank %d: %.1f ns; %s load of bank %d by %d PUs, %s reads, "
+               "%.2f GB/s: %.1f ns",
+               number, of, curve->node, curve->bank->bank, samples_median(&run->latency[0]),
+               load_names[curve->load], curve->load_bank->bank, loaders_of(curve), read_share_names[curve->share],
+               samples_median(&run->rate[last]), samples_median(&run->latency[last]));
+}
+
+static void measure(const Options *options, const Curve *curve, int number, int of)
+{
+    const int loaders = loaders_of(curve);
+    Run run = {.options = options, .curve = curve};
+    run.loaders = must(aligned_alloc(_Alignof(Loader), sizeof(Loader) * (size_t)loaders));
+    run.latency = must_allocate((size_t)options->rates, sizeof *run.latency);
+    run.rate = must_allocate((size_t)options->rates, sizeof *run.rate);
+    run.pauses = must_allocate((size_t)options->rates, sizeof *run.pauses);
+    atomic_init(&run.pause, IDLE);
+    double *const array = (double *)(void *)curve->load_bank->load.base;
+    const size_t steps = curve->load_bank->bytes / sizeof(double) / LOAD_STEP;
+    for (int i = 0; i < loaders; i++) {
+        double *first = array + steps * (size_t)i / (size_t)loaders * LOAD_STEP;
+        double *last = array + steps * ((size_t)i + 1) / (size_t)loaders * LOAD_STEP;
+        run.loaders[i] = (Loader){.first = first, .last = last, .at = first};
     }
-    free(run.counters);
-    free(pus.values);
+    Placed placed = team_run(curve->pus.values, curve->pus.count, work, &run);
+    memory_look_again(&curve->bank->cycle);
+    memory_look_again(&curve->load_bank->load);
+    const char *wrong = *curve->bank->walk.wrong ? curve->bank->walk.wrong : curve->load_bank->load.reason;
+    for (int i = 0; i < loaders; i++)
+        if (!*wrong && run.loaders[i].wrong)
+            wrong = "the values that the loaders read or stored are wrong";
+    const List node = {1, (int[]){curve->node}};
+    const Result common = {
+        .pu_nodes = &node, .pus = &curve->pus, .placed = &placed, .memory = &curve->bank->cycle, .wrong = wrong};
+    if (run.latency[0].count) {
+        show(&run, number, of);
+        for (int i = 0; i < options->rates; i++)
+            print(&run, &common, i);
+    }
+    free(run.loaders);
+    free(run.latency);
+    free(run.rate);
+    free(run.pauses);
     placed_free(&placed);
 }
 
-static void on_bank(const Options *options, const Host *host, const List *bank, Pages pages, Order order)
+// The chaser's PU, then those of the loaders: a PU of each core other than the chaser's, or the others of its core
+// if there is no other core. The list is empty if there is no loader.
+static List crew(const Options *options, const Host *host, int node, Load load)
 {
-    const List pus = options_pus(options, host, &options->pu_nodes);
-    Memory cycle = memory_take(host, bank, pages, options->size[0], 0), memory;
-    const uint64_t bytes = arrays_bytes(options, host, bank, pages, 3, pus.count);
-    const Arrays arrays = arrays_take(&memory, host, bank, pages, bytes);
-    if (!stop_signal()) {
-        const Walk walk = walk_build(host, &cycle, options->size[0], order);
-        for (int node = 0; node < options->pu_nodes.count; node++)
-            for (int i = 0; i < options->threads.count && !stop_signal(); i++)
-                measure(options, host, &walk, &cycle, &arrays, &memory, options->pu_nodes.values[node],
-                        options->threads.values[i]);
+    const Node *here = host_node(host, node);
+    const int within = here->cores > 1 ? here->cores : here->pus.count;
+    List pus = {0};
+    list_add(&pus, here->pus.values[0]);
+    for (int i = 1; i < within && load != INCOMING; i++)
+        list_add(&pus, here->pus.values[i]);
+    for (int i = 0; i < options->pu_nodes.count && load == INCOMING; i++) {
+        const Node *there = host_node(host, options->pu_nodes.values[i]);
+        for (int j = 0; j < there->cores && there != here; j++)
+            list_add(&pus, there->pus.values[j]);
     }
-    memory_release(&memory);
-    memory_release(&cycle);
-    free(pus.values);
+    if (pus.count == 1)
+        pus.count = 0;
+    return pus;
+}
+
+// The bank that an outgoing load uses: the farthest one, of a NUMA node with PUs if there is any, or NULL.
+static Bank *other_bank(const Options *options, const Host *host, Bank *banks, int node, const Bank *but)
+{
+    Bank *best = NULL;
+    int farthest = 0;
+    for (int i = 0; i < options->banks.count; i++) {
+        const int far =
+            host_distance(host, node, banks[i].bank) + (host_node(host, banks[i].bank)->pus.count ? 1 << 16 : 0);
+        if (&banks[i] != but && far > farthest) {
+            farthest = far;
+            best = &banks[i];
+        }
+    }
+    return best;
+}
+
+typedef struct {
+    int count, omitted;
+    Curve *curves;
+    char (*reasons)[120]; // of the loads that are left out
+} Curves;
+
+static void add_curves(Curves *all, const Options *options, const Host *host, Bank *banks, int node, Bank *bank)
+{
+    for (Load load = LOCAL; load < LOADS; load++) {
+        if (!options->load[load])
+            continue;
+        const List pus = crew(options, host, node, load);
+        Bank *load_bank = load == OUTGOING ? other_bank(options, host, banks, node, bank) : bank;
+        if (!pus.count || !load_bank) {
+            const char *why = load == INCOMING ? "no other NUMA node has a PU to use"
+                              : pus.count      ? "there is no other bank"
+                                               : "the NUMA node has no second PU to use";
+            snprintf(all->reasons[all->omitted++], sizeof *all->reasons, "%s load of NUMA node %d, bank %d: %s",
+                     load_names[load], node, bank->bank, why);
+            free(pus.values);
+            continue;
+        }
+        for (ReadShare share = READ_ALL; share < READ_SHARES; share++)
+            if (options->read_share[share])
+                all->curves[all->count++] = (Curve){node, bank, load_bank, load, share, list_copy(&pus)};
+        free(pus.values);
+    }
+}
+
+// The nearest of a list of NUMA nodes.
+static int nearest(const Host *host, const List *list, int to)
+{
+    int best = list->values[0];
+    for (int i = 1; i < list->count; i++)
+        if (host_distance(host, to, list->values[i]) < host_distance(host, to, best))
+            best = list->values[i];
+    return best;
+}
+
+// Every NUMA node with its nearest bank, and each bank that is nearest to none with its nearest NUMA node.
+static Curves plan(const Options *options, const Host *host, Bank *banks)
+{
+    const List *nodes = &options->pu_nodes, *numbers = &options->banks;
+    Curves all = {0};
+    const size_t most = (size_t)(nodes->count + numbers->count) * LOADS;
+    all.curves = must_allocate(most * READ_SHARES, sizeof *all.curves);
+    all.reasons = must_allocate(most, sizeof *all.reasons);
+    for (int i = 0; i < numbers->count; i++) {
+        bool any = false;
+        for (int j = 0; j < nodes->count; j++)
+            if (nearest(host, numbers, nodes->values[j]) == numbers->values[i]) {
+                add_curves(&all, options, host, banks, nodes->values[j], &banks[i]);
+                any = true;
+            }
+        if (!any)
+            add_curves(&all, options, host, banks, nearest(host, nodes, numbers->values[i]), &banks[i]);
+    }
+    return all;
+}
+
+// The bytes of each bank's array: the option's, or well past the caches as far as memory allows.
+static uint64_t array_bytes(const Options *options, const Host *host, Pages pages, int loaders)
+{
+    const uint64_t step = LOAD_STEP * sizeof(double), count = (uint64_t)options->banks.count;
+    const uint64_t size = options->size[0];
+    uint64_t bytes = options->array_bytes;
+    if (!bytes && options->sanity)
+        bytes = (uint64_t)loaders << 18;
+    if (!bytes) {
+        const uint64_t least = 64000000, rule = 4 * host->all_caches_bytes;
+        const uint64_t each = memory_available(host, &options->banks, pages) / count;
+        const uint64_t room = each > size ? (each - size) / 2 : 0;
+        bytes = rule > least ? rule : least;
+        bytes = room < bytes ? room : bytes;
+    }
+    bytes = bytes / step * step;
+    if (bytes < (uint64_t)loaders * step)
+        fail(options->array_bytes ? EXIT_USAGE : EXIT_CANNOT,
+             "an array of %llu bytes is too small for %d threads: each needs %d", (unsigned long long)bytes,
+             loaders, (int)step);
+    memory_require(host, &options->banks, pages, count * (bytes + size));
+    return bytes;
+}
+
+static void on_pages(const Options *options, const Host *host, Bank *banks, const Curves *all, Pages pages,
+                     uint64_t bytes)
+{
+    const int count = options->banks.count;
+    for (int i = 0; i < count && !stop_signal(); i++) {
+        const List bank = {1, &banks[i].bank};
+        banks[i].bytes = bytes;
+        banks[i].cycle = memory_take(host, &bank, pages, options->size[0], 0);
+        banks[i].load = memory_take(host, &bank, pages, bytes, 1);
+    }
+    for (Order order = RANDOM; order < ORDERS; order++) {
+        for (int i = 0; i < count && options->order[order] && !stop_signal(); i++) {
+            banks[i].order = order;
+            banks[i].walk = walk_build(host, &banks[i].cycle, options->size[0], order);
+        }
+        for (int i = 0; i < all->count && options->order[order] && !stop_signal(); i++)
+            measure(options, &all->curves[i], i + 1, all->count);
+    }
+    for (int i = 0; i < count; i++) {
+        memory_release(&banks[i].cycle);
+        memory_release(&banks[i].load);
+    }
 }
 
 void loaded_latency(const Options *options, const Host *host)
 {
-    const List all = options_pus(options, host, &options->pu_nodes);
+    Bank *banks = must_allocate((size_t)options->banks.count, sizeof *banks);
+    for (int i = 0; i < options->banks.count; i++)
+        banks[i].bank = options->banks.values[i];
+    Curves all = plan(options, host, banks);
+    if (!all.count)
+        fail(EXIT_CANNOT, "no load can be made here; %s", all.reasons[0]);
+    int loaders = 0;
+    for (int i = 0; i < all.count; i++)
+        loaders = loaders_of(&all.curves[i]) > loaders ? loaders_of(&all.curves[i]) : loaders;
+    uint64_t bytes[PAGE_KINDS] = {0};
     // Impossible placements are refused before anything is measured.
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
-        for (int i = 0; i < options->banks.count && options->pages[pages]; i++)
-            arrays_bytes(options, host, &(List){1, &options->banks.values[i]}, pages, 3, all.count);
-    free(all.values);
-    report_begin(options, host, options->pu_nodes.count * options->banks.count);
+        bytes[pages] = options->pages[pages] ? array_bytes(options, host, pages, loaders) : 0;
+    report_begin(options, host, all.count);
+    for (int i = 0; i < all.omitted; i++)
+        report_say("left out: %s", all.reasons[i]);
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
-        for (Order order = RANDOM; order < ORDERS; order++)
-            for (int i = 0; i < options->banks.count && !stop_signal(); i++)
-                if (options->pages[pages] && options->order[order])
-                    on_bank(options, host, &(List){1, &options->banks.values[i]}, pages, order);
+        if (options->pages[pages] && !stop_signal())
+            on_pages(options, host, banks, &all, pages, bytes[pages]);
+    for (int i = 0; i < all.count; i++)
+        free(all.curves[i].pus.values);
+    free(all.curves);
+    free(all.reasons);
+    free(banks);
 }

@@ -41,12 +41,15 @@ static const struct {
     {"xml", T, MEMBER(XML, xml)},
     {"sanity", MEASURED, MEMBER(SET, sanity)},
     {"prune", L | B, MEMBER(SET, prune)},
-    {"one-pu-per-core", B | C | O, MEMBER(SET, cores)},
+    {"one-pu-per-core", B | C, MEMBER(SET, cores)},
     {"pu-nodes", MEASURED, MEMBER(LIST, pu_nodes)},
     {"banks", MEASURED, MEMBER(LIST, banks)},
     {"set-sizes", B, MEMBER(LIST, set_sizes)},
     {"interleave", B, MEMBER(TEXT, interleave_text)},
-    {"threads", C | O, MEMBER(LIST, threads)},
+    {"threads", C, MEMBER(LIST, threads)},
+    {"loads", O, CHOICE(load, load_names)},
+    {"read-shares", O, CHOICE(read_share, read_share_names)},
+    {"rates", O, MEMBER(TEXT, rates_text)},
     {"array-bytes", B | C | O, MEMBER(SIZE, array_bytes)},
     {"sizes", L | O, MEMBER(TEXT, sizes_text)},
     {"order", L | O, CHOICE(order, order_names)},
@@ -191,9 +194,15 @@ Options *options_read(int argc, char **argv)
     Options *options = must_allocate(1, sizeof *options);
     options->aspect = aspect_of(first);
     options->repetitions = (Repetitions){.least = 0, .most = 10, .confidence = 0.05};
-    options->order[RANDOM] = options->stores[REGULAR] = options->pages[PAGES_BASE] = true;
+    // The lines of the load need the TLB as well, so the cycle of loaded latency spares it.
+    options->order[options->aspect == LOADED_LATENCY ? PAGED : RANDOM] = true;
+    options->stores[REGULAR] = options->pages[PAGES_BASE] = true;
     for (int i = 0; i < KERNELS; i++)
         options->kernel[i] = true;
+    for (int i = 0; i < LOADS; i++)
+        options->load[i] = true;
+    for (int i = 0; i < READ_SHARES; i++)
+        options->read_share[i] = true;
     struct option table[KNOWN + 1] = {0};
     for (int i = 0; i < KNOWN; i++) {
         const Kind kind = known[i].kind;

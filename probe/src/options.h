@@ -6,25 +6,35 @@
 #include "chase.h"
 #include "host.h"
 #include "kernels/kernels.h"
+#include "kernels/load.h"
 #include "memory.h"
 #include "samples.h"
 
 typedef enum { TOPOLOGY, LATENCY, BANDWIDTH, CONTENTION, LOADED_LATENCY, ASPECTS } Aspect;
 
-enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256 };
+// Of the loaders of loaded-latency to the chaser. local: PUs of its NUMA node on its bank. outgoing: the same PUs
+// on another bank. incoming: PUs of other NUMA nodes on its bank.
+typedef enum { LOCAL, OUTGOING, INCOMING, LOADS } Load;
+
+extern const char *const load_names[LOADS];
+
+enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256, RATES_MOST = 64 };
 
 typedef struct {
     Aspect aspect;
     bool lines, xml, quiet, help, prune, sanity, cores, all_instructions;
-    List pu_nodes, banks;                     // default: all that may be used
-    List set_sizes;                           // of the PU-sets, in NUMA nodes
-    List threads;                             // empty: the aspect's own choice
-    const char *interleave_text, *sizes_text; // as given, or NULL
+    List pu_nodes, banks;                                  // default: all that may be used
+    List set_sizes;                                        // of the PU-sets, in NUMA nodes
+    List threads;                                          // empty: the aspect's own choice
+    const char *interleave_text, *sizes_text, *rates_text; // as given, or NULL
     int interleaves;
     List interleave[INTERLEAVE_MOST];
     uint64_t array_bytes; // 0: the aspect's own choice
     int sizes;
     uint64_t size[SIZES_MOST];
+    int rates;
+    double rate[RATES_MOST]; // ascending fractions, from 0 to 1
+    bool load[LOADS], read_share[READ_SHARES];
     bool kernel[KERNELS], stores[STORES], instructions[INSTRUCTION_SETS], pages[PAGE_KINDS], order[ORDERS];
     Repetitions repetitions;
 } Options;

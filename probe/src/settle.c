@@ -184,20 +184,17 @@ static int widest(const Options *options, const Host *host)
 static void settle_threads(Options *options, const Host *host)
 {
     const List pus = options_pus(options, host, &options->pu_nodes);
-    const int least = options->aspect == LOADED_LATENCY ? 0 : 1;
-    const int most = options->aspect == LOADED_LATENCY ? pus.count - 1 : pus.count;
+    const int least = 1, most = pus.count;
     free(pus.values);
     for (int i = 0; i < options->threads.count; i++)
         if (options->threads.values[i] < least || options->threads.values[i] > most)
             fail(EXIT_USAGE, "--threads: %d threads; with these PUs it can be %d to %d",
                  options->threads.values[i], least, most);
-    const bool pairs = options->aspect != CONTENTION || widest(options, host) > 1;
+    const bool pairs = widest(options, host) > 1;
     if (!pairs && list_has(&options->threads, 2))
         fail(EXIT_CANNOT, "--threads: two threads share a NUMA node, and none here has two PUs to use");
     if (!options->threads.count) {
-        if (least == 0)
-            list_add(&options->threads, 0);
-        const List more = most > 0 ? doubling(most) : (List){0};
+        const List more = doubling(most);
         for (int i = 0; i < more.count; i++)
             if (more.values[i] != 2 || pairs)
                 list_add(&options->threads, more.values[i]);
@@ -205,6 +202,35 @@ static void settle_threads(Options *options, const Host *host)
             report_say("contention of two threads is left out: no NUMA node has two PUs to use");
         free(more.values);
     }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// The rates in ascending order, once each, with 0 and 1: a curve has its idle latency and its largest load.
+static void settle_rates(Options *options)
+{
+    const char *wanted = options->rates_text ? options->rates_text : "0.1,0.25,0.4,0.55,0.7,0.8,0.9";
+    char *text = strdup(options->rates_text || !options->sanity ? wanted : "0.5"), *rest = text, *word;
+    double rates[RATES_MOST] = {0, 1};
+    int count = 2;
+    while ((word = strsep(&rest, ","))) {
+        char *end;
+        const double rate = strtod(word, &end);
+        if (*end || end == word || !(rate >= 0 && rate <= 1))
+            fail(EXIT_USAGE, "--rates: '%s' is not a fraction from 0 to 1 such as 0.25", word);
+        if (count == RATES_MOST)
+            fail(EXIT_USAGE, "--rates: more than %d rates", RATES_MOST - 2);
+        rates[count++] = rate;
+    }
+    free(text);
+    qsort(rates, (size_t)count, sizeof *rates, ascending);
+    for (int i = 0; i < count; i++)
+        if (!options->rates || rates[i] > options->rate[options->rates - 1])
+            options->rate[options->rates++] = rates[i];
 }
 
 void options_settle(Options *options, const Host *host)
@@ -243,7 +269,9 @@ void options_settle(Options *options, const Host *host)
     }
     if (options->aspect == LATENCY || options->aspect == LOADED_LATENCY)
         settle_sizes(options, host);
-    if (options->aspect == CONTENTION || options->aspect == LOADED_LATENCY)
+    if (options->aspect == LOADED_LATENCY)
+        settle_rates(options);
+    if (options->aspect == CONTENTION)
         settle_threads(options, host);
 }
 

@@ -229,7 +229,7 @@ def test_the_probe_and_python_see_the_same_host(native_probe, tmp_path, tarball)
 
 
 @TWO_PUS
-def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads(native_probe, tmp_path):
+def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads_and_no_local_load(native_probe, tmp_path):
     nodes = tmp_path / "sys/devices/system/node"
     for number in range(2):
         for name, text in (("cpulist", PUS[number]), ("cpumap", f"{1 << PUS[number]:x}"), ("distance", "10 10")):
@@ -238,6 +238,13 @@ def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads(native_probe, tm
         (nodes / f"node{number}/meminfo").write_text(f"Node {number} MemTotal: 4194304 kB\nMemFree: 4194304 kB\n")
     (nodes / "online").write_text("0-1\n")
     before = 'mount --bind "$nodes" /sys/devices/system/node\nexport HWLOC_COMPONENTS=linux,stop'
+    done = beside(before, native_probe, "loaded-latency", "--sanity", "--banks=0", nodes=nodes)
+    assert "left out: local load of NUMA node 1, bank 0: the NUMA node has no second PU to use" in done.stderr
+    results = document(done)["results"]
+    assert {(r["load"], r["pu_nodes"][0], *r["pus"]) for r in results} == {
+        ("incoming", 0, PUS[0], PUS[1]),
+        ("incoming", 1, PUS[1], PUS[0]),
+    }
     argv = [native_probe, "contention", "--banks=0", "--array-bytes=1MiB", "--max-repetitions=2"]
     done = beside(before, *argv, "--threads=2", nodes=nodes)
     assert (done.returncode, "none here has two PUs" in done.stderr) == (3, True), done
@@ -300,13 +307,45 @@ def test_huge_pages(run):
 
 
 @TWO_PUS
+def test_curves_of_loaded_latency(run):
+    """The loaders reach the rates, and a share of 50 % moves more than loads only: lines are written back."""
+    options = [
+        "--loads=local",
+        f"--pu-nodes={NODE}",
+        f"--banks={BANK}",
+        "--rates=0.5,0.5,0",
+        "--max-repetitions=2",
+    ]
+    measured = document(run("loaded-latency", *options, "--array-bytes=64MB", "--sizes=64MiB"))
+    curves = {}
+    for result in measured["results"]:
+        assert (result["status"], result["loaders"], result["load_bank"]) == (
+            "valid",
+            len(result["pus"]) - 1,
+            BANK,
+        )
+        curves.setdefault(result["read_share"], {}).setdefault(result["metric"], {})[result["rate"]] = result
+    assert list(curves) == [1, 0.75, 0.5]
+    for metrics in curves.values():
+        assert [list(points) for points in metrics.values()] == [[0, 0.5, 1]] * 2
+        idle = metrics["load_bandwidth"][0]
+        # Without a load, the traffic is the chaser's, a line per step. A busy host may wake a loader late.
+        line = measured["host"]["line_bytes"]
+        for rate, latency in zip(idle["samples"], metrics["loaded_latency"][0]["samples"], strict=True):
+            assert rate * latency == pytest.approx(line, rel=0.1)
+        loads = [point["samples"] for rate, point in metrics["load_bandwidth"].items() if rate]
+        assert all(max(samples) > 2 * idle["value"] for samples in loads)
+
+
+@TWO_PUS
 def test_under_an_affinity(run):
     shown = run("topology", "--xml", before=["taskset", "-c", str(PUS[1])])
     assert topology.parse_xml(shown.stdout).allowed_pus == {PUS[1]}
     measured = document(run("bandwidth", "--sanity", before=["taskset", "-c", str(PUS[1])]))
     assert {tuple(r["pus"]) for r in measured["results"]} == {(PUS[1],)}
-    measured = document(run("loaded-latency", "--sanity", before=["taskset", "-c", str(PUS[1])]))
-    assert {r["loaders"] for r in measured["results"]} == {0}
+    done = run("loaded-latency", "--sanity", before=["taskset", "-c", str(PUS[1])])
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "no load can be made here; local load of NUMA node" in done.stderr
 
 
 REFUSED = [
@@ -349,6 +388,12 @@ REFUSED = [
     ("contention --threads 9999", "--threads: 9999 threads"),
     ("loaded-latency --sizes 16KiB,1MiB", "--sizes: loaded-latency takes one size"),
     ("loaded-latency --sizes curve", "--sizes: loaded-latency takes one size"),
+    ("loaded-latency --threads 1", "not an option of loaded-latency"),
+    ("loaded-latency --loads remote", "is not one of local, outgoing, incoming"),
+    ("loaded-latency --read-shares 0.6", "is not one of 1, 0.75, 0.5"),
+    ("loaded-latency --rates 0.5,1.5", "'1.5' is not a fraction from 0 to 1"),
+    (f"loaded-latency --rates {','.join(['0.5'] * 63)}", "more than 62 rates"),
+    ("loaded-latency --array-bytes 1000", "too small"),
 ]
 
 
