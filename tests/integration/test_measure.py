@@ -157,6 +157,23 @@ def test_contention(measure, program):
             assert set(seen["pages"]) == {str(BANK)}
 
 
+@pytest.mark.skipif(len(HOST.usable_pus(NODE)) < 2, reason="needs two PUs of a NUMA node")
+def test_loaded_latency(measure):
+    """Each curve ends with its three figures, which have a sample for each repetition."""
+    records = checked(*measure("loaded-latency", f"--pu-nodes={NODE}", environment={"FIRSTTOUCH_EFFORT": "smoke"}))
+    assert {(r.check, r.parameters["read_share"], r.parameters["load"]) for r in records} == {
+        ("loaded_latency", 1, "local")
+    }
+    *points, unloaded, saturation, peak = records
+    figures = ["unloaded_latency", "saturation_bandwidth", "peak_bandwidth"]
+    assert [r.metric for r in (unloaded, saturation, peak)] == figures
+    assert unloaded.samples == points[0].samples
+    assert saturation.value <= peak.value
+    assert {"rate", *unloaded.parameters} == points[0].parameters.keys()
+    assert {r.repetitions for r in records} == {3}
+    assert peak.placement_found == points[0].placement_found
+
+
 @pytest.mark.parametrize(
     ("argv", "reason"),
     [

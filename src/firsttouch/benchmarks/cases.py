@@ -57,6 +57,18 @@ class Cases:
         pus = len(self.host.allowed_pus)
         return self.effort.some(self.effort.threads, sorted({1} | {max(1, pus * e // 8) for e in SCALING_EIGHTHS}))
 
+    def loads(self, node: int) -> list[str]:
+        """Return where PUs can load memory while one PU of a NUMA node measures latency.
+
+        The names are those of the probe's option --loads. On a host with one PU there are none.
+        """
+        local = len(self.host.usable_pus(node)) > 1
+        return [
+            *(["local"] if local else []),
+            *(["outgoing"] if local and len(self.host.memory_nodes) > 1 else []),
+            *(["incoming"] if len(self.host.cpu_nodes) > 1 else []),
+        ]
+
     def scenarios(self, *, single: bool) -> list[str]:
         """Return the names of the scenarios with one instance, or of those with several."""
         scenarios = [s for s in plan(self.host).scenarios if (s.instances == 1) == single]

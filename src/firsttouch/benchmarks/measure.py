@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from firsttouch.benchmarks import probe, profiles, programs
+from firsttouch.benchmarks import loaded_latency, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.programs import Nodes
 from firsttouch.errors import BadInput
@@ -36,6 +36,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "bandwidth": (probe.NAME, "likwid-bench", "stream"),
     "contention": (probe.NAME, "likwid-bench"),
     "stores": (probe.NAME,),
+    "loaded-latency": (probe.NAME,),
 }
 
 
@@ -75,14 +76,17 @@ def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator
     """Yield the records of one aspect as they come. Raises BadInput before anything is measured.
 
     The probe yields the latency curve (ns by bytes of a random cycle), STREAM's kernels (GB/s, regular stores),
-    the rates (GB/s) of threads that access one bank at once, at random (thesis section 3.5), or those of copy and
-    triad by every instruction set with regular and with streaming stores.
+    the rates (GB/s) of threads that access one bank at once, at random (thesis section 3.5), those of copy and
+    triad by every instruction set with regular and with streaming stores, or curves of latency (ns) by the load of
+    other PUs (GB/s).
     """
     by_probe = asked.by() == probe.NAME
     if asked.aspect == "topology":
         yield list(topology(host, say=say))
     elif asked.aspect == "stores":
         yield from _stores(host, asked, say)
+    elif asked.aspect == "loaded-latency":
+        yield from loaded_latency.curves(_loaded(host, asked, say))
     elif by_probe:
         yield from _by_probe(host, asked, say)
     else:
@@ -153,6 +157,22 @@ def _streaming_gain(measured: Sequence[Record], kernel: str, say: probe.Say) -> 
     yield replace(
         streaming, metric="streaming_gain", unit="1", better="neither", samples=gains, parameters=parameters
     )
+
+
+def _loaded(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure all curves in one run of the probe, which takes the memory of all banks once."""
+    cases = Cases(host, profiles.chosen())
+    nodes = list(asked.pu_nodes or cases.pu_nodes())
+    banks = list(asked.banks or host.memory_nodes)
+    if not asked.banks and not asked.pu_nodes and len(nodes) < len(host.cpu_nodes):
+        banks = sorted({programs.nearest(host, (node,)) for node in nodes})  # none of the other NUMA nodes'
+    for node in nodes:
+        programs.pus_of(host, (node,))
+    for bank in banks:
+        programs.bank_bytes(host, bank)
+    shares = ",".join(f"{share:g}" for share in profiles.chosen().read_shares)
+    where = [f"--pu-nodes={format_list(nodes)}", f"--banks={format_list(banks)}"]
+    yield from _run(asked, [*where, f"--read-shares={shares}"], say)
 
 
 def _run(asked: Asked, options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:

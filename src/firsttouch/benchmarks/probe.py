@@ -55,7 +55,7 @@ class Result:
     data: Mapping[str, Any]
 
     def record(self, version: str) -> Record:
-        """Return the record of this result (check = aspect)."""
+        """Return the record of this result; its check is the aspect."""
         data = self.data
         pages, policy = data["pages"], data["policy"]
         parameters = {k: v for k, v in data.items() if k not in _OWN}
@@ -77,7 +77,7 @@ class Result:
             "verified": pages["verified"],
         }
         return Record(
-            check=str(data["aspect"]),
+            check=str(data["aspect"]).replace("-", "_"),
             metric=self.metric,
             unit=self.unit,
             better=self.better,  # type: ignore[arg-type]

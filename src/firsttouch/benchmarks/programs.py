@@ -99,18 +99,19 @@ def rows(
 BETWEEN = 0.2
 #: Seconds of looking after which the caller checks the time limit of the program.
 AT_ONCE = 20.0
-#: Aspect -> the probe's option for small arrays: touching memory of the usual size takes minutes in an emulator,
+#: Aspect -> the probe's options for small arrays: touching memory of the usual size takes minutes in an emulator,
 #: which has no caches to exceed. A curve keeps as many sizes as a check requires.
 _SMALL = {
-    "latency": f"--sizes={','.join(f'{4 << doubled}KiB' for doubled in range(12))}",
-    "bandwidth": "--array-bytes=4MiB",
-    "contention": "--array-bytes=4MiB",
+    "latency": [f"--sizes={','.join(f'{4 << doubled}KiB' for doubled in range(12))}"],
+    "bandwidth": ["--array-bytes=4MiB"],
+    "contention": ["--array-bytes=4MiB"],
+    "loaded-latency": ["--sizes=1MiB", "--array-bytes=4MiB"],
 }
 
 
 def probe_options(aspect: str) -> list[str]:
     """Return the probe's options for an emulated host: none on a real one."""
-    return [_SMALL[aspect]] if emulation.emulator() else []
+    return _SMALL[aspect] if emulation.emulator() else []
 
 
 def watching_of_host() -> Watching:

@@ -21,13 +21,14 @@ EXAMPLES = """\
   firsttouch measure bandwidth --pu-nodes 0,1 --banks 0-7       one PU-set of two
   firsttouch measure bandwidth --program likwid-bench --set-sizes 1
   firsttouch measure contention --banks 0 --threads 1,8,64 --json
-  firsttouch measure stores                                     by instruction set and store type"""
+  firsttouch measure stores                                     by instruction set and store type
+  firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory"""
 
 #: Option -> the aspects that it applies to. With others it is an error.
 _FOR = {
-    "pu_nodes": {"latency", "bandwidth", "stores"},
+    "pu_nodes": {"latency", "bandwidth", "stores", "loaded-latency"},
     "set_sizes": {"bandwidth"},
-    "banks": {"latency", "bandwidth", "contention", "stores"},
+    "banks": {"latency", "bandwidth", "contention", "stores", "loaded-latency"},
     "interleave": {"bandwidth"},
     "threads": {"contention"},
 }

@@ -213,7 +213,10 @@ def _aspects(cases: Cases, repetitions: int, *, widest: bool) -> list[Step]:
             steps.append(Step(f"bandwidth-{size}", (*argv, "--banks", _list(cases.host.memory_nodes), *again)))
     threads, banks = _list(cases.contention_threads()), _list(cases.banks(*cases.host.cpu_nodes))
     argv = ("measure", "contention", "--threads", threads, "--banks", banks)
-    return [*steps, Step("contention", (*argv, *again)), Step("stores", ("measure", "stores", *again))]
+    steps += [Step("contention", (*argv, *again)), Step("stores", ("measure", "stores", *again))]
+    if any(cases.loads(node) for node in cases.pu_nodes()):
+        steps.append(Step("loaded-latency", ("measure", "loaded-latency", *again)))
+    return steps
 
 
 def _scenarios(cases: Cases, aligner: str, dataset: str, repetitions: int, more: tuple[str, ...]) -> list[Step]:

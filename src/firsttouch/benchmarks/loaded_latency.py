@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a curve of latency under load amounts to: its unloaded latency, where it saturates, and its peak.
+
+A curve is all points with the same parameters but the rate. Each repetition of a curve gives one sample of each of
+its points, so the k-th samples of its points are the k-th measurement of the curve. The load at which the latency
+is twice the unloaded one is called saturation, as by Esmaili-Dokht et al. (A Mess of Memory System Benchmarking,
+Simulation and Application Profiling, MICRO 2024).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from firsttouch.records.schema import Better, Record
+
+CHECK = "loaded_latency"
+#: The metrics of a point, and those of a curve with their units.
+LATENCY, LOAD = "loaded_latency", "load_bandwidth"
+UNLOADED, SATURATION, PEAK = "unloaded_latency", "saturation_bandwidth", "peak_bandwidth"
+#: A memory is saturated when its latency is this multiple of the unloaded one.
+SATURATED = 2.0
+Point = tuple[float, float]
+
+
+def saturation(points: Sequence[Point]) -> float:
+    """Return the largest load (GB/s) at which the latency is at most SATURATED times that of the first point.
+
+    *points* are (load, latency) by ascending rate, the first one without a load. Between two points the latency is
+    linear in the load. If the latency never rises that far, the result is the largest load.
+    """
+    limit = SATURATED * points[0][1]
+    loads = [load for load, latency in points if latency <= limit]
+    for (load, latency), (next_load, next_latency) in pairwise(points):
+        if (latency <= limit) != (next_latency <= limit):
+            loads.append(load + (next_load - load) * (limit - latency) / (next_latency - latency))
+    return max(loads)
+
+
+def curves(batches: Iterable[Sequence[Record]]) -> Iterator[list[Record]]:
+    """Yield each batch of points, and the records of a curve when its last point has arrived.
+
+    The probe prints the points of a curve together: a curve is complete when another one begins, or at the end. An
+    interrupted run still gives the records of the last complete curve.
+    """
+    points: list[Record] = []
+    try:
+        for batch in batches:
+            records: list[Record] = []
+            for record in batch:
+                if points and _curve(record) != _curve(points[0]):
+                    records += of_curve(points)
+                    points = []
+                points.append(record)
+                records.append(record)
+            yield records
+    except KeyboardInterrupt:
+        yield of_curve(points)
+        raise
+    yield of_curve(points)
+
+
+def of_curve(points: Sequence[Record]) -> list[Record]:
+    """Return the records of one curve of these points; none if points are missing."""
+    latency = {r.parameters["rate"]: r for r in points if r.metric == LATENCY}
+    load = {r.parameters["rate"]: r for r in points if r.metric == LOAD}
+    if latency.keys() != load.keys() or not {0, 1} <= latency.keys():
+        return []
+    rates = sorted(latency)
+    # Each repetition of the curve as its points.
+    repetitions = [
+        list(zip(loads, latencies, strict=True))
+        for loads, latencies in zip(
+            zip(*(load[rate].samples for rate in rates), strict=True),
+            zip(*(latency[rate].samples for rate in rates), strict=True),
+            strict=True,
+        )
+    ]
+    metrics: list[tuple[str, str, Better, list[float]]] = [
+        (UNLOADED, "ns", "lower", [curve[0][1] for curve in repetitions]),
+        (SATURATION, "GB/s", "higher", [saturation(curve) for curve in repetitions]),
+        (PEAK, "GB/s", "higher", [max(load for load, _ in curve) for curve in repetitions]),
+    ]
+    first = next((r for r in points if r.status != "valid"), points[0])
+    parameters = {name: value for name, value in first.parameters.items() if name != "rate"}
+    return [
+        replace(first, metric=metric, unit=unit, better=better, samples=tuple(samples), parameters=parameters)
+        for metric, unit, better, samples in metrics
+    ]
+
+
+def _curve(record: Record) -> str:
+    return json.dumps({name: value for name, value in record.parameters.items() if name != "rate"}, sort_keys=True)
