@@ -13,6 +13,7 @@ import pytest
 from documented import ROOT
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine, invalid
+from factories.memory_records import Host
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.verdict import Finding, HostVerdict
@@ -75,8 +76,16 @@ def of_a_host(out: Path) -> list[str]:
     assert throughput
     wrong = [invalid(r) for r in machine.placement("bowtie2", "GCAT") if r.parameters["instances"] == 2]
     finding = Finding("latency", "random_latency", {}, "ns", (99.0,), None, "suspect", "too slow")
+    memory = Host(like["host"], at_once=True)
+    loads = [*memory.loaded((1.0,)), *memory.pairs(2), *memory.pages(), *memory.stores()]
     build(
-        [*some, *machine.scaling("bowtie2", "GCAT"), *throughput, *wrong],
+        [
+            *some,
+            *machine.scaling("bowtie2", "GCAT"),
+            *throughput,
+            *wrong,
+            *(replace(r, **like) for r in loads),
+        ],
         out,
         topology_xml=machine.xml(),
         problems=[Problem("counters", "skipped", "perf_event_paranoid is 4", check="counters")],

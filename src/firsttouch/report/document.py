@@ -75,7 +75,8 @@ def _host(view: HostView, lines: Sequence[Headline], references: References | No
 def _metric(view: HostView, record: Record, references: References | None) -> dict[str, Any]:
     valid = record.status == "valid"
     reference = references(record) if references and valid else None
-    share = metrics.fraction(view, record) if valid and record.check == "bandwidth" else None
+    stated = record.check == "bandwidth" or (record.check == "loaded_latency" and record.unit == "GB/s")
+    share = metrics.fraction(view, record) if valid and stated else None
     return {
         "metric": record.metric,
         "parameters": dict(record.parameters),

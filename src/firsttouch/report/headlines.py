@@ -11,7 +11,7 @@ from typing import Any
 from tabulate import tabulate
 
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics, speedups
+from firsttouch.report import load_curves, metrics, speedups
 from firsttouch.report.model import HostView, Problem, banks
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
 from firsttouch.units import format_bytes
@@ -83,7 +83,8 @@ def not_measured(problems: Iterable[Problem], invalid: int) -> str:
 
 def headlines(view: HostView) -> tuple[Headline, ...]:
     """Return the headlines of a host in the order of the methodology."""
-    return (*_topology(view), *_latency(view), *_bandwidth(view), *_contention(view), *_scenarios(view))
+    memory = (*_latency(view), *_bandwidth(view), *_contention(view), *_load(view), *_cores(view), *_pages(view))
+    return (*_topology(view), *memory, *_stores(view), *_scenarios(view))
 
 
 def _topology(view: HostView) -> Iterator[Headline]:
@@ -168,6 +169,69 @@ def _of_threads(name: str, each: dict[int, Record], total: dict[int, Record]) ->
             compared.append(f"{quantity(total[threads].value, total[threads].unit)} in total")
         text = f"{quantity(record.value, record.unit)} per thread"
         yield Headline(f"{name}, {count(threads, 'thread')}", text, record, ", ".join(compared))
+
+
+def _load(view: HostView) -> Iterator[Headline]:
+    curves = load_curves.load_curves(view)
+    theory = metrics.bank_bandwidth(view)
+    for load in load_curves.LOADS:
+        curve = load_curves.weakest(curves, load)
+        if curve is None or curve.saturation is None:
+            continue
+        parts = [f"{percent(curve.saturation.value / theory)} of theory"] if theory else []
+        parts += [f"peak {quantity(curve.peak.value, curve.peak.unit)}"] if curve.peak else []
+        parts += [f"{quantity(curve.unloaded.value, curve.unloaded.unit)} without load"] if curve.unloaded else []
+        label = f"saturation, {load} load, {curve.name}"
+        text = quantity(curve.saturation.value, curve.saturation.unit)
+        yield Headline(label, text, curve.saturation, "; ".join([f"bank {curve.load_bank}", *parts]))
+
+
+def _cores(view: HostView) -> Iterator[Headline]:
+    seen: set[str] = set()
+    for record in view.of("core_to_core", metric="transfer_latency"):
+        shared, p = str(record.parameters.get("shared", "")), record.parameters
+        if shared not in seen:
+            seen.add(shared)
+            pairs = f"{p['pairs']} of {count(p['pairs_of'], 'pair')}" if {"pairs", "pairs_of"} <= p.keys() else ""
+            label = f"core to core, same {shared}"
+            yield Headline(label, quantity(record.value, record.unit), record, pairs)
+
+
+def _pages(view: HostView) -> Iterator[Headline]:
+    for record in view.of("pages", metric="random_latency"):
+        if record.parameters.get("pages") != "base":
+            continue
+        others = [
+            f"{r.parameters['pages']} {quantity(r.value, r.unit)}"
+            for r in view.of("pages", metric="random_latency")
+            if banks(r) == banks(record) and r is not record and r.parameters.get("pages")
+        ]
+        states = {r.metric: r for r in view.of("pages") if banks(r) == banks(record)}
+        if ratio := states.get("prefetch_ratio"):
+            others.append(f"sequential {times(ratio.value)} as fast")
+        if free := states.get("huge_pages_free"):
+            others.append(f"{quantity(free.value, free.unit)} free in huge pages")
+        label = f"random latency, base pages, bank {','.join(map(str, banks(record)))}"
+        yield Headline(label, quantity(record.value, record.unit), record, "; ".join(others))
+        return
+
+
+def _stores(view: HostView) -> Iterator[Headline]:
+    streaming = [
+        r for r in view.of("stores", metric="copy_bandwidth") if r.parameters.get("stores") == "streaming"
+    ]
+    if streaming:
+        best = max(streaming, key=lambda r: r.value)
+        regular = [r for r in view.of("stores", metric=best.metric) if r.parameters.get("stores") == "regular"]
+        compared = [f"{best.parameters.get('instructions')} instructions"]
+        if regular:
+            other = max(regular, key=lambda r: r.value)
+            compared.append(
+                f"regular {quantity(other.value, other.unit)} ({other.parameters.get('instructions')})"
+            )
+        yield Headline(
+            "copy, fastest streaming stores", quantity(best.value, best.unit), best, "; ".join(compared)
+        )
 
 
 def _scenarios(view: HostView) -> Iterator[Headline]:

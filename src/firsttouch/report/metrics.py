@@ -426,13 +426,21 @@ def fraction(view: HostView, record: Record) -> float | None:
 
     Formula 3.1 gives the theoretical bandwidth of a package, and all banks are assumed to be alike.
     """
+    bank = bank_bandwidth(view)
+    if bank is None or record.unit != "GB/s" or not banks(record):
+        return None
+    return record.value / (bank * len(banks(record)))
+
+
+def bank_bandwidth(view: HostView) -> float | None:
+    """Return the theoretical bandwidth of one bank (GB/s), None if it is unknown; all are assumed to be alike."""
     theory = view.metric("topology", METRIC)
-    if theory is None or record.unit != theory.unit or not banks(record):
+    if theory is None or theory.unit != "GB/s":
         return None
     packages, all_banks = theory.parameters.get("packages"), theory.parameters.get("banks")
     if not isinstance(packages, int) or not isinstance(all_banks, int) or not all_banks or theory.value <= 0:
         return None
-    return record.value / (theory.value * packages * len(banks(record)) / all_banks)
+    return theory.value * packages / all_banks
 
 
 def unknown(view: HostView) -> str:

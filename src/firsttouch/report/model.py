@@ -12,6 +12,8 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 from firsttouch.host.topology import Topology
+from firsttouch.judge import samples_table
+from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
 from firsttouch.report.text import listed
 from firsttouch.systems.definition import System
@@ -66,6 +68,25 @@ def references_of(system: System | None) -> References | None:
     return reference
 
 
+def judging_references(verdicts: Iterable[HostVerdict], otherwise: References | None) -> References:
+    """Return the references that judged the records of *verdicts*, those of a fleet, too, else *otherwise*."""
+    judged = {
+        (verdict.host, f.check, f.metric, json.dumps(dict(f.case), sort_keys=True, default=str)): f.reference
+        for verdict in verdicts
+        for f in verdict.findings
+        if f.reference is not None
+    }
+
+    def reference(record: Record) -> Reference | None:
+        case = json.dumps(samples_table.case_of(record.check, record.parameters), sort_keys=True, default=str)
+        expected = judged.get((record.host, record.check, record.metric, case))
+        if expected is None:
+            return otherwise(record) if otherwise else None
+        return Reference(expected.value, expected.minimum, expected.maximum, expected.source)
+
+    return reference
+
+
 @dataclass(frozen=True)
 class Table:
     """A table; the columns at the positions *numeric* are aligned as numbers.
@@ -112,11 +133,13 @@ class Absent:
 # ----------------------------------------------------------------------
 # The records of each host: current, superseded, invalid, and those that no figure can show.
 
-#: Check -> the parameters that place its records in a figure: numbers, NUMA nodes (one or a list), or text.
+#: Check -> the parameters that place its records in a figure: numbers from 1, shares up to 1, NUMA nodes (one or a
+#: list), or text.
 NEEDED: dict[str, dict[str, str]] = {
     "latency": {"size_bytes": "number", "pu_nodes": "nodes", "bank": "nodes"},
     "bandwidth": {"kernel": "text", "pu_nodes": "nodes", "bank": "nodes"},
     "contention": {"threads": "number"},
+    "loaded_latency": {"pu_nodes": "nodes", "load": "text", "read_share": "share"},
     "scaling": {
         "aligner": "text",
         "dataset": "text",
@@ -281,8 +304,13 @@ def _misplaced(record: Record) -> str:
     """Return why no figure can show the record, or an empty text."""
     for name, kind in NEEDED.get(record.check, {}).items():
         value = _bank(record) if name == "bank" else record.parameters.get(name)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < math.inf
-        good = {"number": is_number, "nodes": node_set(value) is not None, "text": isinstance(value, str)}
+        amount = value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+        good = {
+            "number": 1 <= amount < math.inf,
+            "share": 0 < amount <= 1,
+            "nodes": node_set(value) is not None,
+            "text": isinstance(value, str),
+        }
         if not good[kind]:
             return f"the record cannot be shown: parameter {name} is {value!r}"
     return ""

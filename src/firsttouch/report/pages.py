@@ -163,7 +163,8 @@ def build(
         invalid=sum(len(view.invalid) for view in views),
         document=document.make(lines, all_problems, references, verdicts, guided, title=title, generated=stated),
     )
-    sections = [_section(view) for view in views]
+    expected = model.judging_references(verdicts, references)
+    sections = [_section(view, expected) for view in views]
     facts = {
         "title": title,
         "generated": stated,
@@ -196,14 +197,18 @@ def build(
     return summary
 
 
-def _section(view: HostView) -> dict[str, Any]:
-    """Return the groups of figures and the tables of a host."""
+def _section(view: HostView, expected: References) -> dict[str, Any]:
+    """Return the groups of figures and the tables of a host; *expected* are the references that judge it."""
     from firsttouch.report.figures import (  # noqa: PLC0415 - imports matplotlib
         bandwidth,
         contention,
+        core_to_core,
         latency,
+        loaded_latency,
+        page_sizes,
         placement,
         scaling,
+        stores,
         summary,
         throughput,
     )
@@ -213,6 +218,9 @@ def _section(view: HostView) -> dict[str, Any]:
         ("latency", "Latency", latency.figures(view)),
         ("bandwidth", "Bandwidth", bandwidth.figures(view)),
         ("contention", "Contention", contention.figures(view)),
+        ("load", "Memory under load", loaded_latency.figures(view, expected)),
+        ("cores", "Between cores", core_to_core.figures(view)),
+        ("pages", "Page sizes and stores", [*page_sizes.figures(view), *stores.figures(view)]),
         ("scaling", "Threads and memory policies", [*scaling.figures(view), *throughput.figures(view)]),
         ("placement", "Scenarios", [*placement.figures(view), *summary.figures(view)]),
     ]

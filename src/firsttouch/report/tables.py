@@ -17,10 +17,11 @@ from firsttouch.report.text import case, count, number, percent, quantity, span
 from firsttouch.units import format_bytes
 
 #: The checks and metrics that figures or the facts of the topology show; all others go to a table.
-_WHOLLY_SHOWN = frozenset({"topology", "bandwidth"})
+_WHOLLY_SHOWN = frozenset({"topology", "bandwidth", "loaded_latency", "core_to_core", "pages"})
 _SHOWN: dict[str, set[str]] = {
     "latency": {metrics.RANDOM, metrics.SEQUENTIAL},
     "contention": {metrics.EACH, metrics.TOTAL},
+    "stores": {"copy_bandwidth", "triad_bandwidth"},
     "scaling": {speedups.METRIC},
     "placement": {speedups.METRIC},
     "weak_scaling": {"throughput"},

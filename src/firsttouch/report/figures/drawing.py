@@ -562,8 +562,9 @@ def draw_heatmap(
     name: str,
     title: str,
     description: str,
+    empty: str = "none",
 ) -> Panel:
-    """Return the matrix; colours run from 0 to *highest* (in *unit*), None is a cell without a value.
+    """Return the matrix; colours run from 0 to *highest* (in *unit*), None is an *empty* cell.
 
     *axes* label the rows and the columns. *name* prefixes the ids. *title* stands above the matrix and, with
     *description*, is its text alternative.
@@ -580,7 +581,7 @@ def draw_heatmap(
             canvas.text((left - 7, base), label, anchor="right")
             places = [(left + x * width, value) for x, value in enumerate(values)]
             for x in (x for x, value in places if value is None):
-                canvas.text((x + width / 2, base), "none", anchor="center")
+                canvas.text((x + width / 2, base), empty, anchor="center")
             with canvas.group("cells"):
                 for x, value in ((x, value) for x, value in places if value is not None):
                     part = min(max(value / highest, 0.0), 1.0) if highest > 0 else 0.0

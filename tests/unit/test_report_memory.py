@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures, headlines and exports of loaded memory, core-to-core latency, page sizes and stores."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factories.host_records import Machine, built_report, invalid
+from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
+from firsttouch.judge.judging import Undescribed, judge
+from firsttouch.records.schema import Record
+from firsttouch.report import load_curves, model
+from firsttouch.report.figures import core_to_core, loaded_latency, page_sizes, stores
+from firsttouch.report.headlines import headlines
+from firsttouch.report.model import Absent, Figure, HostView
+
+pytestmark = pytest.mark.unit
+
+
+def memory_records(**more: Any) -> list[Record]:
+    host = Host("n1", at_once=True, **more)
+    return [*host.topology(), *host.loaded(), *host.pairs(4), *host.pages(), *host.stores()]
+
+
+def counted(lines: float, seconds: float = 10.0) -> list[Record]:
+    """Return the counters of a run of bwa-mem: cache lines from memory and time."""
+    run = {"aligner": "bwa-mem", "dataset": "lambda", "scenario": "1Inst_Original", "instances": 1, "threads": 8}
+    common: dict[str, Any] = {"parameters": run, "host": "n1", "system": "amd-opteron"}
+    return [
+        Record("counters", "alignment_time", "s", "lower", (seconds,), **common),
+        Record("counters", "cache_misses", "1", "neither", (lines,), **common),
+    ]
+
+
+def view_of(records: list[Record]) -> HostView:
+    (view,) = model.split(records, (), None)
+    return view
+
+
+def no_reference(_: Record) -> None:
+    return None
+
+
+@pytest.fixture(scope="module")
+def view() -> HostView:
+    # 2 banks with 25 GB/s each: 50e9 * 10 s / 64 bytes.
+    counts = Record("topology", "numa_nodes", "1", "neither", (2.0,), host="n1", system="amd-opteron")
+    return view_of([*memory_records(), counts, *counted(50e9 * 10 / 64)])
+
+
+def texts(panel: model.Panel) -> list[str]:
+    return [e.text or "" for e in ET.fromstring(str(panel.svg)).iter() if e.tag.endswith("text")]  # noqa: S314
+
+
+def test_a_panel_for_each_load_has_curves_by_read_share_and_marks(view: HostView) -> None:
+    fleet = [r for n in range(6) for r in Host(f"f{n}").loaded((1.0,), points=False)]
+    own = [*Host("n1", fault=FAULTS["memory saturates early"][1]).loaded((1.0,), points=False)]
+    verdicts = judge([*fleet, *own], Undescribed("amd-opteron"))
+    expected = model.judging_references(verdicts, None)
+    (figure,) = loaded_latency.figures(view, expected)
+    assert isinstance(figure, Figure)
+    assert len(figure.panels) == 3
+    local = texts(figure.panels[0])
+    for label in ("reads 100 %", "reads 75 %", "reads 50 %", "saturation", "theoretical bandwidth"):
+        assert label in local
+    assert "expected saturation, reads 100 %" in local
+    assert "bwa-mem, lambda, 1Inst_Original" in local
+    assert "bwa-mem, lambda, 1Inst_Original" not in texts(figure.panels[1])
+    assert "bandwidth of the load (GB/s)" in local
+    share = 100 * SATURATION["local"] / THEORY
+    (stated, low, high) = re.findall(
+        r"saturates at [\d.]+ GB/s, ([\d.]+) %.+reference is (\d+) to (\d+) %", figure.shows[0]
+    )[0]
+    assert float(stated) == pytest.approx(share, abs=1.5)
+    assert int(low) <= share <= int(high)
+    assert figure.shows[-1].startswith(
+        "bwa-mem, lambda, 1Inst_Original moves at least 25 GB/s per bank, where latency"
+    )
+    merits = figure.tables[0]
+    assert len(merits.rows) == 2 * 3 * 3
+    assert figure.tables[-1].caption == "Programs, by hardware counters"
+
+
+def test_without_counters_or_theory_the_figure_says_so() -> None:
+    records = [
+        r for r in memory_records(nodes=1) if r.check == "loaded_latency" and r.parameters["read_share"] == 1
+    ]
+    (figure,) = loaded_latency.figures(view_of(records), no_reference)
+    assert isinstance(figure, Figure)
+    assert len(figure.panels) == 1
+    assert not {"theoretical bandwidth", "expected saturation, reads 100 %"} & set(texts(figure.panels[0]))
+    assert "saturates at 39" in figure.shows[0]
+    assert "theory" not in figure.shows[0]
+    assert figure.shows[1].startswith("No program is drawn, because no hardware counter")
+    # Counted without cache misses, as on many virtual machines.
+    (view,) = model.split([*records, *counted(1.0)[:1]], (), None)
+    assert load_curves.programs(view) == []
+
+
+def test_curves_that_cannot_be_drawn_are_absent_with_the_reason() -> None:
+    (absent,) = loaded_latency.figures(view_of(Machine().topology()), no_reference)
+    assert isinstance(absent, Absent)
+    records = [invalid(r, "9 % of the pages lie elsewhere") for r in Host("n1").loaded((1.0,))]
+    (absent,) = loaded_latency.figures(view_of(records), no_reference)
+    assert isinstance(absent, Absent)
+    assert "9 % of the pages lie elsewhere" in absent.reason
+    (wrong,) = list(
+        Host("n1", nodes=1, at_once=True).add("loaded_latency", "peak_bandwidth", "GB/s", "higher", 1.0)
+    )
+    assert [p.kind for p in view_of([wrong]).problems] == ["invalid"]
+
+
+def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostView) -> None:
+    (figure,) = core_to_core.figures(view)
+    assert isinstance(figure, Figure)
+    assert figure.shows[0].startswith("PUs that share a core: ")
+    assert figure.shows[-1].startswith("PUs that share the host only: 11")
+    numbers = [t for t in texts(figure.panels[0]) if re.fullmatch(r"\d+\.\d+|\d{3}", t)]
+    assert len(numbers) == 8 * 7
+    machine = Machine(2, 16)
+    few = [
+        replace(r, parameters={**r.parameters, "pairs": 3}) if r.metric == "transfer_latency" else r
+        for r in Host("n1", at_once=True, repetitions=1).pairs(16)
+    ]
+    (large,) = model.split(few, (), _topology(machine))
+    (figure,) = core_to_core.figures(large)
+    assert isinstance(figure, Figure)
+    assert "PU of NUMA node" in texts(figure.panels[0])
+    assert "Of the pairs that share a core, 3 of 8 were measured." in figure.shows
+
+
+def _topology(machine: Machine) -> Any:
+    from firsttouch.host import topology  # noqa: PLC0415 - one test needs it
+
+    return topology.parse_xml(machine.xml())
+
+
+def test_page_sizes_state_gains_prefetchers_and_free_huge_pages(view: HostView) -> None:
+    (figure,) = page_sizes.figures(view)
+    assert isinstance(figure, Figure)
+    shows = " ".join(figure.shows)
+    assert re.search(r"NUMA node 0: 1\d\d ns with base pages, \d+\.?\d* ns with thp \(1\d\.\d % less\)", shows)
+    assert "so prefetchers work" in shows
+    assert "could be had as huge pages" in shows
+    assert [panel_title(p) for p in figure.panels] == ["random latency", "copy bandwidth", "triad bandwidth"]
+    (off,) = page_sizes.figures(view_of(list(Host("n1", fault=FAULTS["prefetchers off"][0]).pages())))
+    assert isinstance(off, Figure)
+    assert "prefetchers seem to be off" in " ".join(off.shows)
+
+
+def panel_title(panel: model.Panel) -> str:
+    return next(e.text or "" for e in ET.fromstring(str(panel.svg)) if e.tag.endswith("title")).split(": ")[1]  # noqa: S314
+
+
+def test_stores_name_the_fastest_instruction_set(view: HostView) -> None:
+    (figure,) = stores.figures(view)
+    assert isinstance(figure, Figure)
+    assert re.match(
+        r"Copy: fastest streaming stores 4\d\.\d GB/s \(avx2\), fastest regular stores", figure.shows[0]
+    )
+    assert len(figure.tables[0].rows) == 8
+
+
+def test_headlines_state_the_new_checks(view: HostView) -> None:
+    labels = {line.label: line for line in headlines(view)}
+    assert {
+        "saturation, local load, reads 100 %",
+        "saturation, incoming load, reads 100 %",
+        "core to core, same core",
+        "random latency, base pages, bank 0",
+        "copy, fastest streaming stores",
+    } <= labels.keys()
+    assert "% of theory; peak 4" in labels["saturation, local load, reads 100 %"].compared
+    assert round(PEAK) == 43
+
+
+def test_exports_have_the_new_metrics(tmp_path: Path) -> None:
+    records = [r for r in memory_records(nodes=1) if r.parameters.get("read_share", 1) == 1]
+    _, page, summary = built_report(tmp_path, records)
+    assert page.count("<h4>Latency of memory while it is loaded</h4>") == 1
+    metrics = summary["hosts"][0]["checks"]["loaded_latency"]
+    shares = {m["metric"]: m["theoretical_percent"] for m in metrics if "rate" not in m["parameters"]}
+    assert shares["saturation_bandwidth"] == pytest.approx(100 * SATURATION["local"] / THEORY, rel=0.02)
+    assert shares["unloaded_latency"] is None
+    prom = (tmp_path / "metrics.prom").read_text(encoding="utf-8")
+    assert re.search(
+        r'^firsttouch_saturation_bandwidth_bytes_per_second\{.*load="local".*\} 3\.\d+e\+10', prom, re.M
+    )
+    assert 'rate="0.2"' in prom
+    assert "loaded_latency" in (tmp_path / "junit.xml").read_text(encoding="utf-8")
