@@ -80,7 +80,7 @@ def image() -> Image:
     """Return the cached image; build the missing parts first."""
     for name in PROGRAMS:
         program(name)
-    with _lock():
+    with locked():
         tree = _kernel_tree()
         (packed,) = (tree / "boot").glob("vmlinuz-*")
         release = packed.name.removeprefix("vmlinuz-")
@@ -90,7 +90,7 @@ def image() -> Image:
 
 
 @contextmanager
-def _lock() -> Iterator[None]:
+def locked() -> Iterator[None]:
     """Let one process at a time build. The lock ends with the process that holds it."""
     with (cache() / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -105,7 +105,7 @@ def _kernel_tree() -> Path:
     packages = sorted(cache().glob("linux-image-*.deb"))
     package = packages[-1] if packages else _download()
     tree = cache() / package.stem
-    with _scratch() as scratch:
+    with unfinished() as scratch:
         subprocess.run(["dpkg", "-x", package, scratch], check=True)
         (modules,) = (scratch / "lib" / "modules").iterdir()
         subprocess.run([program("depmod"), "-b", scratch, modules.name], check=True)
@@ -136,7 +136,7 @@ def _download() -> Path:
     if dependency is None:
         raise Missing(f"apt does not know the package {KERNEL_PACKAGE}: apt-get update")
     print(f"downloading {dependency[1]} for the emulated machines", file=sys.stderr)
-    with _scratch() as scratch:
+    with unfinished() as scratch:
         fetched = subprocess.run(
             ["apt-get", "download", "-q", dependency[1]], cwd=scratch, check=False, capture_output=True, text=True
         )
@@ -147,7 +147,7 @@ def _download() -> Path:
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def unfinished() -> Iterator[Path]:
     """Make a directory in the cache that is removed afterwards unless it has been renamed."""
     directory = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache()))
     try:
@@ -173,7 +173,7 @@ def _initramfs(tree: Path, release: str) -> Path:
     path = cache() / f"initramfs-{release}-{digest.hexdigest()[:16]}"
     if not path.exists():
         files |= {f"modules/{_plain_name(module)}": _unpacked(module) for module in modules}
-        with _scratch() as scratch:
+        with unfinished() as scratch:
             (scratch / "new").write_bytes(cpio.archive(files))
             (scratch / "new").rename(path)
     return path

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the native probe from the checkout, also with sanitizers or another compiler."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from firsttouch.host.topology import PROBE
@@ -11,18 +12,25 @@ from firsttouch.tools import run_tool
 SOURCE = ROOT / "probe"
 
 
-def build(folder: Path, *, sanitize: str = "", compiler: str = "") -> Path:
+def build(
+    folder: Path,
+    *options: str,
+    sanitize: str = "",
+    compiler: str = "",
+    env: Mapping[str, str] | None = None,
+) -> Path:
     """Build the probe in *folder* incrementally and return the program.
 
-    *sanitize* names sanitizers ("address,undefined"), *compiler* the C compiler (default: CMake's choice). Builds
-    in the same folder wait for each other.
+    *sanitize* names sanitizers ("address,undefined"), *compiler* the C compiler (default: CMake's choice).
+    *options* are more options of CMake, *env* is the whole environment. Builds in the same folder wait.
     """
     folder.mkdir(parents=True, exist_ok=True)
     configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DSANITIZE={sanitize}", "-DWERROR=ON"]
+    configure += options
     if compiler:
         configure.append(f"-DCMAKE_C_COMPILER={compiler}")
     with locked(folder / "lock"):
         for argv in (configure, ["cmake", "--build", str(folder)]):
-            done = run_tool(argv, timeout=None)
+            done = run_tool(argv, timeout=None, env=env)
             assert done.returncode == 0, done.stdout + done.stderr
     return folder / PROBE
