@@ -12,7 +12,10 @@
 #include "fail.h"
 #include "json.h"
 
-enum { NODE_NUMBERS = 1024 }; // no kernel numbers its NUMA nodes this high
+enum {
+    NODE_NUMBERS = 1024, // no kernel numbers its NUMA nodes this high
+    TIERS = 256          // nor its memory tiers
+};
 
 // hwloc's subtypes (also with CXL- before them) of device memory, which is never used for data.
 static bool of_device(const char *subtype)
@@ -117,6 +120,7 @@ static hwloc_topology_t load_topology(void)
     }
     if (hwloc_topology_init(&topology) ||
         hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE) ||
+        hwloc_topology_set_type_filter(topology, HWLOC_OBJ_MEMCACHE, HWLOC_TYPE_FILTER_KEEP_ALL) ||
         hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) ||
         hwloc_topology_load(topology))
         fail(EXIT_CANNOT, "hwloc cannot read this host's topology");
@@ -210,6 +214,7 @@ static void add_node(Host *host, hwloc_topology_t topology, int number)
     hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topology);
     hwloc_bitmap_t usable = text ? list_after(text, "") : must(hwloc_bitmap_dup(allowed)); // a kernel without NUMA
     free(text);
+    node->has_pus = !hwloc_bitmap_iszero(usable);
     hwloc_bitmap_and(usable, usable, allowed);
     add_pus(node, topology, usable);
     hwloc_bitmap_free(usable);
@@ -218,6 +223,8 @@ static void add_node(Host *host, hwloc_topology_t topology, int number)
         node->memory = object->attr->numanode.local_memory;
         if (object->subtype)
             snprintf(node->subtype, sizeof node->subtype, "%s", object->subtype);
+        for (; object->parent->type == HWLOC_OBJ_MEMCACHE; object = object->parent)
+            node->side_cache += object->parent->attr->cache.size;
     }
     node->data = node->memory && !of_device(node->subtype) &&
                  hwloc_bitmap_isset(hwloc_topology_get_allowed_nodeset(topology), (unsigned)number);
@@ -274,6 +281,23 @@ static void add_settings(hwloc_obj_t machine)
     }
 }
 
+// Adds the kernel's tier of each NUMA node (since Linux 6.1; lower is faster): hwloc has its own only since 2.10.
+static void add_tiers(hwloc_topology_t topology)
+{
+    for (int tier = 0; tier < TIERS; tier++) {
+        char *text = file_text("/sys/devices/virtual/memory_tiering/memory_tier%d/nodelist", tier);
+        List nodes = {0};
+        if (text && list_parse(text, &nodes))
+            for (int i = 0; i < nodes.count; i++) {
+                hwloc_obj_t node = hwloc_get_numanode_obj_by_os_index(topology, (unsigned)nodes.values[i]);
+                if (node)
+                    add_info(node, "KernelMemoryTier", must_print("%d", tier));
+            }
+        free(nodes.values);
+        free(text);
+    }
+}
+
 void host_print_xml(void)
 {
     hwloc_topology_t topology = load_topology();
@@ -295,6 +319,7 @@ void host_print_xml(void)
     if (limit != UINT64_MAX)
         add_info(machine, "MemoryLimit", must_print("%" PRIu64, limit));
     add_settings(machine);
+    add_tiers(topology);
     char *xml;
     int length;
     if (hwloc_topology_export_xmlbuffer(topology, &xml, &length, 0))

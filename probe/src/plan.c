@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,8 +74,10 @@ static char *signature(const Host *host, const List *set, const List *banks)
         fprintf(whole, "%s ", parts[i]);
         free(parts[i]);
     }
-    for (int j = 0; j < banks->count; j++)
-        fprintf(whole, "%s;", host_node(host, banks->values[j])->subtype);
+    for (int j = 0; j < banks->count; j++) {
+        const Node *bank = host_node(host, banks->values[j]);
+        fprintf(whole, "%s/%d/%" PRIu64 ";", bank->subtype, bank->has_pus, bank->side_cache);
+    }
     must(ferror(whole) || fclose(whole) ? NULL : text);
     free(parts);
     free(distances);

@@ -27,6 +27,7 @@ static void host_document(void)
         json_integer("memory_bytes", (int64_t)node->memory);
         json_bool("data", node->data);
         json_string("subtype", node->subtype);
+        json_integer("memory_side_cache_bytes", (int64_t)node->side_cache);
         json_end('}');
     }
     json_end(']');
@@ -118,6 +119,18 @@ static void placement_document(const Result *result)
     json_integers("pus_found", result->placed->pus, result->placed->count);
 }
 
+// A memory-side cache may be as large as a bank. Memory that fits into it is not what the result is about.
+static void side_cache_document(const Memory *memory)
+{
+    uint64_t caches = 0;
+    for (int i = 0; i < memory->banks.count; i++)
+        caches += host_node(host, memory->banks.values[i])->side_cache;
+    if (!caches)
+        return;
+    json_integer("memory_side_cache_bytes", (int64_t)caches);
+    json_string("measures", memory->bytes <= caches ? "memory-side cache" : "memory behind a memory-side cache");
+}
+
 void report_open(const Result *result)
 {
     const Samples *samples = result->samples;
@@ -150,6 +163,7 @@ void report_open(const Result *result)
     json_string("policy", memory_policy(result->memory));
     json_integers("banks", result->memory->banks.values, result->memory->banks.count);
     json_integer("memory_bytes", (int64_t)result->memory->bytes);
+    side_cache_document(result->memory);
     placement_document(result);
 }
 

@@ -3,14 +3,19 @@
 
 import json
 from collections import Counter
+from itertools import combinations
+from pathlib import Path
 
 import pytest
 
-from firsttouch.benchmarks.cases import topology_of
+from emulated import machine as emulated
+from firsttouch.benchmarks import profiles, programs
+from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.cli import main
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.cpusets import parse_list
-from firsttouch.host.topology import parse_xml
+from firsttouch.host.topology import DEVICE_MEMORY, NumaNode, Pu, Topology, parse_xml
+from firsttouch.scenarios import tiers
 from firsttouch.scenarios.placement import plan
 from firsttouch.systems.definition import load
 
@@ -108,6 +113,62 @@ def test_real_machines(machine, name):
     assert {s.instances for s in planned.scenarios} == instances
     assert [" ".join(p.numactl) for p in planned.scenario(scenario).placements] == options
     assert not planned.infeasible
+
+
+def emulated_topology(described):
+    """Return the topology of an emulated machine, whose cores have one PU each here."""
+    offline = set(described.offline_pus)
+    members = {n: tuple(p for p in described.pus_of(n) if p not in offline) for n in described.nodes}
+    allowed = frozenset(described.allowed_nodes or described.nodes)
+    order = list(described.nodes)
+    return Topology(
+        numa_nodes=tuple(NumaNode(n, members[n], described.memory[n]) for n in order),
+        pus=tuple(Pu(p, p, n, n) for n in order for p in members[n]),
+        caches=(),
+        distances={(a, b): described.distances[a][b] for a in order for b in order},
+        allowed_pus=frozenset(p for n in allowed for p in members[n]),
+        allowed_nodes=allowed,
+    )
+
+
+def stored_topologies():
+    for file in sorted(Path(__file__).parent.glob("*.xml")):
+        yield pytest.param(parse_xml(file.read_text(encoding="utf-8")), id=file.stem)
+    for name in emulated.names():
+        yield pytest.param(emulated_topology(emulated.load(name)), id=f"emulated-{name}")
+
+
+@pytest.mark.parametrize("topology", list(stored_topologies()))
+def test_every_topology_gives_a_sound_matrix(topology):
+    """Each bank that may be used is measured from each NUMA node with PUs, once, and nothing else is."""
+    effort = profiles.efforts()["full"]
+    cases = Cases(topology, effort)
+    banks = [
+        n.index
+        for n in topology.numa_nodes
+        if n.memory_bytes and n.index in topology.allowed_nodes and n.subtype not in DEVICE_MEMORY
+    ]
+    allowed = {p.numa_node for p in topology.pus if p.index in topology.allowed_pus} - {None}
+    if not banks:  # lstopo_memoryless
+        assert not topology.memory_nodes
+        return
+    for size in cases.set_sizes():
+        sets = [s for s in cases.pu_sets() if len(s) == size]
+        measured = Counter(
+            (nodes, bank)
+            for members, targets in programs.rows(topology, sets, topology.memory_nodes, effort)
+            for nodes in members
+            for bank in targets
+        )
+        assert set(measured) == {(s, b) for s in combinations(sorted(allowed), size) for b in banks}
+        assert set(measured.values()) == {1}
+    for node in allowed:
+        assert set(topology.usable_pus(node)) <= topology.allowed_pus
+        assert tiers.own_banks(topology, [node]) or len(allowed) > 1
+    # The tiers are the banks, each once; each bank without PUs belongs to the NUMA nodes nearest to it.
+    assert sorted(b for tier in tiers.tiers(topology) for b in tier.banks) == banks
+    owned = {b for n in allowed for b in tiers.own_banks(topology, [n])}
+    assert owned == {b for b in banks if not topology.node(b).pus or b in allowed}
 
 
 #: Table 1 of the article: the sizes of the indexes of the human genome, in GB.

@@ -236,6 +236,10 @@ def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads_and_no_local_loa
             (nodes / f"node{number}").mkdir(parents=True, exist_ok=True)
             (nodes / f"node{number}/{name}").write_text(f"{text}\n")
         (nodes / f"node{number}/meminfo").write_text(f"Node {number} MemTotal: 4194304 kB\nMemFree: 4194304 kB\n")
+    cache = nodes / "node0/memory_side_cache/index1"
+    cache.mkdir(parents=True)
+    for name, text in (("size", 1 << 30), ("line_size", 64), ("indexing", 0)):
+        (cache / name).write_text(f"{text}\n")
     (nodes / "online").write_text("0-1\n")
     before = 'mount --bind "$nodes" /sys/devices/system/node\nexport HWLOC_COMPONENTS=linux,stop'
     done = beside(before, native_probe, "loaded-latency", "--sanity", "--banks=0", nodes=nodes)
@@ -250,7 +254,10 @@ def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads_and_no_local_loa
     assert (done.returncode, "none here has two PUs" in done.stderr) == (3, True), done
     done = beside(before, *argv, nodes=nodes)
     assert "contention of two threads is left out: no NUMA node has two PUs to use" in done.stderr
-    assert {r["threads"] for r in json.loads(done.stdout)["results"]} == {1}
+    results = json.loads(done.stdout)["results"]
+    assert {r["threads"] for r in results} == {1}
+    # The bank has a memory-side cache that holds all of the array.
+    assert {r["measures"] for r in results} == {"memory-side cache"}
 
 
 def test_the_limit_of_a_cgroup_whose_path_is_long(native_probe, tmp_path):

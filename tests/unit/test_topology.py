@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from factories.processes import write_program
 from factories.stored_roots import stored_root
 from firsttouch.cli import main
+from firsttouch.cli.topology import describe
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.host import topology
 from firsttouch.host.topology import parse_xml
+from firsttouch.scenarios import tiers
 from firsttouch.scenarios.placement import plan
 
 pytestmark = pytest.mark.unit
@@ -156,6 +158,60 @@ def test_memory_as_a_cache_of_memory_is_no_cache_of_a_processor(golden):
     parsed = parse_xml(golden("hwloc_memorysidecaches.xml"))
     assert {(c.level, c.size_bytes) for c in parsed.caches} == {(2, 1 << 20), (3, 28160 << 10)}
     assert parsed.last_cache_bytes() == 28160 << 10
+    assert {n.side_cache_bytes for n in parsed.numa_nodes} == {96 << 30}
+    # hwloc 2.0 had them as L3 caches above all banks of a Xeon Phi's quarter.
+    memory = node(0, [0, 1], subtype="DRAM") + node(1, [0, 1], subtype="HBM")
+    quarter = (
+        '<object type="L3Cache" subtype="MemorySideCache" cpuset="0x3" depth="3" cache_size="4096" {}</object>'
+    )
+    parsed = parse_xml(machine(quarter.format('cache_type="0">' + memory) + pus([0, 1])))
+    assert parsed.caches == ()
+    assert [n.side_cache_bytes for n in parsed.numa_nodes] == [4096, 0]
+
+
+TIERED = node(0, [0, 1], subtype="DRAM") + pus([0, 1]) + node(1, [2, 3], subtype="DRAM") + pus([2, 3])
+
+
+def test_tiers_by_kind_and_by_what_the_kernel_states():
+    def layers(content):
+        return [(tier.name, tier.banks) for tier in tiers.tiers(parse_xml(machine(content)))]
+
+    assert layers(TIERED) == [("DRAM", (0, 1))]
+    assert layers(TIERED + node(2, range(4), subtype="CXL-DRAM") + node(3, [0, 1], subtype="HBM")) == [
+        *(("HBM", (3,)), ("DRAM", (0, 1)), ("CXL-DRAM", (2,)))
+    ]
+    # Without HMAT hwloc states no kind; the kernel states a tier for memory of the driver kmem.
+    unnamed = node(0, [0, 1]) + pus([0, 1]) + node(2, [])
+    assert layers(unnamed) == [("DRAM", (0,)), ("memory without PUs", (2,))]
+    slower = node(2, []).replace("/>", '><info name="KernelMemoryTier" value="22"/></object>')
+    fast = node(0, [0, 1]).replace("/>", '><info name="KernelMemoryTier" value="4"/></object>')
+    assert layers(fast + pus([0, 1]) + slower) == layers(unnamed)
+    assert parse_xml(machine(unnamed)).data_nodes == (0, 2)
+    assert parse_xml(machine(fast + pus([0, 1]) + slower)).data_nodes == (0,)
+    # Banks beside PUs that have no other memory are theirs, whatever number they have.
+    assert layers(node(0, [0, 1], memory=0) + pus([0, 1]) + node(2, [0, 1])) == [("DRAM", (2,))]
+
+
+def test_the_own_banks_of_numa_nodes(golden):
+    attached = TIERED + node(2, [0, 1], subtype="HBM") + node(3, range(4), subtype="CXL-DRAM")
+    host = parse_xml(machine(attached))
+    assert [tiers.own_banks(host, nodes) for nodes in ([0], [1], [0, 1])] == [(0, 2, 3), (1, 3), (0, 1, 2, 3)]
+    # hwloc knows no initiators of a bank: the firmware's distances decide.
+    far = parse_xml(
+        machine(node(4, [0, 1]) + pus([0, 1]) + node(2, []), after=distances("NUMANode", "10 17 17 10"))
+    )
+    assert tiers.own_banks(far, [4]) == (2, 4)
+
+
+def test_the_probe_states_side_caches_and_the_kernels_tiers(tmp_path):
+    cache = "sys/devices/system/node/node1/memory_side_cache/index1/"
+    files = {cache + "size": str(8 << 20), cache + "line_size": "64", cache + "indexing": "0"}
+    files |= {f"sys/devices/virtual/memory_tiering/memory_tier{4 + 18 * n}/nodelist": str(n) for n in range(2)}
+    host = topology.load(fsroot=stored_root(tmp_path, files))
+    assert [n.tier for n in host.numa_nodes] == [4, 22]
+    assert [n.side_cache_bytes for n in host.numa_nodes] == [0, 8 << 20]
+    assert "cached by" in describe(host)
+    assert "memory tiers, the fastest first: DRAM (0), DRAM (1)" in describe(host)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from firsttouch.errors import BadInput, RunFailed
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.emulation import host_name, short_name
 from firsttouch.host.topology import Topology
+from firsttouch.scenarios import tiers
 from firsttouch.units import format_bytes
 
 EXAMPLES = """\
@@ -110,13 +111,18 @@ def describe(topology: Topology) -> str:
     for node in topology.numa_nodes:
         usable = topology.usable_pus(node.index)
         allowed = "yes" if node.index in topology.memory_nodes else "no"
-        memory = format_bytes(node.memory_bytes)
+        memory = format_bytes(node.memory_bytes) + (f" {node.subtype}" if node.subtype else "")
+        if node.side_cache_bytes:
+            memory += f", cached by {format_bytes(node.side_cache_bytes)}"
         rows.append((node.index, format_list(node.pus), format_list(usable) or "none", memory, allowed))
     text = tabulate(rows, ("NUMA node", "PUs", "usable PUs", "memory", "data may lie there"))
     caches = ", ".join(
         f"L{lv} {format_bytes(s)}" for lv, s in sorted({(c.level, c.size_bytes) for c in topology.caches})
     )
     text += f"\n\ncaches: {caches or 'unknown'}"
+    if len(layers := tiers.tiers(topology)) > 1:
+        named = (f"{tier.name} ({format_list(tier.banks)})" for tier in layers)
+        text += f"\nmemory tiers, the fastest first: {', '.join(named)}"
     if topology.memory_limit_bytes is not None:
         text += f"\nmemory limit of the cgroup: {format_bytes(topology.memory_limit_bytes)}"
     text += "".join(f"\nnote: {remark}" for remark in topology.remarks())

@@ -15,10 +15,10 @@ import tempfile
 import xml.etree.ElementTree as ET
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
 from firsttouch.host.cpusets import TOO_HIGH, format_list, parse_hwloc, parse_list
@@ -117,8 +117,13 @@ def _stays_inside(member: tarfile.TarInfo, folder: Path) -> bool:
 #: hwloc's subtypes (also with CXL- before them) of device memory, which is never used for a program's data.
 DEVICE_MEMORY = frozenset(p + kind for kind in ("GPUMemory", "NVIDIAGPUMemory", "SPM") for p in ("", "CXL-"))
 ORDINARY_MEMORY = frozenset({"", "DRAM"})
-#: hwloc's types of processor caches. MemCache is left out: it caches a bank, and is as large as memory.
+#: hwloc's types of processor caches.
 _CACHES = frozenset(f"L{level}Cache" for level in range(1, 6))
+#: hwloc's type of memory-side caches, which cache a bank and may be as large as memory. hwloc 2.0 used L3Cache
+#: with a subtype for Xeon Phi, above all banks of a NUMA node, of which it caches the DRAM.
+_SIDE_CACHE, _OLD_SIDE_CACHE = "MemCache", "MemorySideCache"
+#: Infos of a NUMA node with its tier: hwloc's (0 is the one with the highest bandwidth), and the probe's.
+_TIERS = ("MemoryTier", "KernelMemoryTier")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 #: The probe's info attributes: of the host the smallest memory limit of its cgroups (bytes) and, each as
 #: number:bytes, the NUMA nodes that hwloc leaves out; of a NUMA node the PUs that the kernel assigns to it.
@@ -148,6 +153,8 @@ class NumaNode:
 
     *huge_bytes* of its memory are reserved as huge pages (hugetlbfs) and not available to ordinary allocations.
     *near* are the PUs that hwloc puts beside it: for a NUMA node without PUs those that reach it fastest.
+    *side_cache_bytes* is the memory-side cache in front of its memory, such as HBM in cache mode. *tier* is the
+    memory tier that hwloc or the kernel states, lower ones being faster.
     """
 
     index: int
@@ -156,6 +163,8 @@ class NumaNode:
     subtype: str = ""
     huge_bytes: int = 0
     near: frozenset[int] = frozenset()
+    side_cache_bytes: int = 0
+    tier: int | None = None
 
 
 @dataclass(frozen=True)
@@ -238,7 +247,9 @@ class Topology:
         High-bandwidth, persistent and CXL memory is left out, unless its node has PUs or there is no other memory.
         """
         memory = [self.node(n) for n in self.memory_nodes]
-        return tuple(n.index for n in memory if n.subtype in ORDINARY_MEMORY or n.pus) or self.memory_nodes
+        first = min((n.tier or 0 for n in memory if n.pus), default=0)
+        ordinary = (n.index for n in memory if n.pus or (n.subtype in ORDINARY_MEMORY and (n.tier or 0) <= first))
+        return tuple(ordinary) or self.memory_nodes
 
     def distance(self, origin: int, target: int) -> int:
         """Return the firmware's distance, or Linux's default: 10 to the node itself, 20 to others."""
@@ -274,6 +285,7 @@ class Topology:
                     "memory_bytes": n.memory_bytes,
                     "huge_bytes": n.huge_bytes,
                     "subtype": n.subtype,
+                    "memory_side_cache_bytes": n.side_cache_bytes,
                     "allowed": n.index in self.allowed_nodes,
                 }
                 for n in self.numa_nodes
@@ -308,20 +320,27 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     pus: list[Pu] = []
     nodes: list[NumaNode] = []
     caches: list[Cache] = []
-    for element, package, core in _objects(machine, itertools.count()):
+    for element, above in _objects(machine, itertools.count(), _Above(-1, -1, ())):
         kind = element.get("type", "")
         cpuset = parse_hwloc(element.get("cpuset") or "0x0")
         if kind == "PU":
             # A hypervisor may hide the Core objects: then each PU counts as a core.
             index = _number(element)
-            pus.append(Pu(index, core if core >= 0 else 1_000_000 + index, package, None))
+            pus.append(Pu(index, above.core if above.core >= 0 else 1_000_000 + index, above.package, None))
         elif kind == "NUMANode":
             near = cpuset
             if (listed := element.find(f"info[@name='{_PUS}']")) is not None:
                 cpuset = parse_list(listed.get("value", ""))
             memory, subtype = _count(element, "local_memory"), element.get("subtype", "")
-            nodes.append(NumaNode(_number(element), tuple(sorted(cpuset)), memory, subtype, _huge(element), near))
-        elif kind in _CACHES and element.get("cache_type") in {"0", "1"}:
+            node = NumaNode(_number(element), tuple(sorted(cpuset)), memory, subtype, _huge(element), near)
+            nodes.append(
+                replace(node, side_cache_bytes=_side_cache(subtype, above.side_caches), tier=_tier(element))
+            )
+        elif (
+            kind in _CACHES
+            and element.get("subtype") != _OLD_SIDE_CACHE
+            and element.get("cache_type") in {"0", "1"}
+        ):
             caches.append(Cache(_count(element, "depth"), _count(element, "cache_size"), cpuset))
     if not nodes or not pus:
         raise BadInput("it has no NUMA nodes or no PUs")
@@ -350,21 +369,45 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     )
 
 
+class _Above(NamedTuple):
+    """What an object belongs to: its package and core (-1 for none), and the memory-side caches in front of it."""
+
+    package: int
+    core: int
+    side_caches: tuple[ET.Element, ...]
+
+
 def _objects(
-    element: ET.Element, numbers: Iterator[int], package: int = -1, core: int = -1, depth: int = 0
-) -> Iterator[tuple[ET.Element, int, int]]:
-    """Yield the objects of a tree with their package and core (-1 for none), which take the next of *numbers*.
+    element: ET.Element, numbers: Iterator[int], above: _Above, depth: int = 0
+) -> Iterator[tuple[ET.Element, _Above]]:
+    """Yield the objects of a tree. Packages and cores take the next of *numbers*.
 
     The kernel's own numbers of cores repeat between packages.
     """
     if depth > _DEEPEST:
         raise BadInput(f"its objects are nested more than {_DEEPEST} deep")
     kind = element.get("type")
-    package = next(numbers) if kind == "Package" else package
-    core = next(numbers) if kind == "Core" else core
-    yield element, package, core
+    if kind == "Package":
+        above = above._replace(package=next(numbers))
+    elif kind == "Core":
+        above = above._replace(core=next(numbers))
+    elif kind == _SIDE_CACHE or element.get("subtype") == _OLD_SIDE_CACHE:
+        above = above._replace(side_caches=(*above.side_caches, element))
+    yield element, above
     for child in element.findall("object"):
-        yield from _objects(child, numbers, package, core, depth + 1)
+        yield from _objects(child, numbers, above, depth + 1)
+
+
+def _side_cache(subtype: str, caches: Iterable[ET.Element]) -> int:
+    """Return the bytes of those of *caches* that cache a bank of *subtype*."""
+    of_bank = (c for c in caches if c.get("type") == _SIDE_CACHE or subtype in ORDINARY_MEMORY)
+    return sum(_count(cache, "cache_size") for cache in of_bank)
+
+
+def _tier(element: ET.Element) -> int | None:
+    """Return the memory tier of a NUMA node, None if it is not stated."""
+    stated = (element.find(f"info[@name='{name}']") for name in _TIERS)
+    return next((_count(info, "value") for info in stated if info is not None), None)
 
 
 def _owners(nodes: Sequence[NumaNode]) -> dict[int, int]:

@@ -28,7 +28,7 @@ _WAY = ("program", "instructions", "stores", "pages", "order", "stride_bytes")
 COLUMNS = (
     *("initiator", "bank", "metric", "value", "unit", "samples", "minimum", "maximum", "spread"),
     *("program", "instructions", "stores", "pages", "threads", "bytes", "measured_initiator", "measured_bank"),
-    *("effort", "host", "system", "time"),
+    *("measures", "effort", "host", "system", "time"),
 )
 Pair = tuple[int, int]
 
@@ -145,6 +145,7 @@ def _rows(matrix: Matrix) -> list[dict[str, Any]]:
                 "bytes": p.get("size_bytes", p.get("array_bytes", "")),
                 "measured_initiator": pu_nodes(record)[0],
                 "measured_bank": banks(record)[0],
+                "measures": p.get("measures", "memory"),
                 "effort": p.get("effort", "full"),
                 **{"host": record.host, "system": record.system, "time": record.time},
             }

@@ -5,14 +5,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from firsttouch.host.topology import Topology
+from firsttouch.host.topology import NumaNode, Topology
 
 #: The kernel's weights are files nodeN in this folder; each is a byte (mm/mempolicy.c, since Linux 6.9).
 WEIGHTS = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
 HEAVIEST = 255
 #: Shares of pages may differ from the wanted ones by this fraction, if that makes the weights smaller.
 TOLERANCE = 0.05
+
+
+#: hwloc's subtypes of memory that is faster and slower than DRAM.
+_FAST, _SLOW = ("HBM", "MCDRAM"), ("CXL-DRAM", "NVM", "CXL-NVM")
+
+
+class Tier(NamedTuple):
+    """Banks of one kind and speed."""
+
+    name: str
+    banks: tuple[int, ...]
+
+
+def tiers(host: Topology) -> tuple[Tier, ...]:
+    """Return the memory tiers of a host, the fastest first, by what hwloc, the kernel and the firmware state.
+
+    A bank without PUs and of no stated kind counts as a tier beyond DRAM if the PUs beside it have other memory.
+    """
+    kinds: dict[tuple[int, int, str], list[int]] = {}
+    for node in map(host.node, host.memory_nodes):
+        name = node.subtype or "DRAM"
+        if not (node.subtype or node.pus) and any(host.node(n).memory_bytes for n in _beside(host, node)):
+            name = "memory without PUs"
+        rank = 0 if name in _FAST else 1 if name == "DRAM" else 3 if name in _SLOW else 2
+        kinds.setdefault((node.tier or 0, rank, name), []).append(node.index)
+    return tuple(Tier(name, tuple(banks)) for (_, _, name), banks in sorted(kinds.items()))
+
+
+def _beside(host: Topology, node: NumaNode) -> list[int]:
+    """Return the NUMA nodes whose PUs are beside a bank, all if hwloc does not know them."""
+    return [n for n in host.cpu_nodes if not node.near or node.near & set(host.node(n).pus)]
 
 
 def own_banks(host: Topology, nodes: Iterable[int]) -> tuple[int, ...]:
@@ -24,7 +56,7 @@ def own_banks(host: Topology, nodes: Iterable[int]) -> tuple[int, ...]:
     own = []
     for bank in host.memory_nodes:
         node = host.node(bank)
-        beside = [n for n in host.cpu_nodes if not node.near or node.near & set(host.node(n).pus)]
+        beside = _beside(host, node)
         nearest = min((host.distance(n, bank) for n in beside), default=0)
         if bank in wanted if node.pus else any(n in wanted and host.distance(n, bank) == nearest for n in beside):
             own.append(bank)
