@@ -76,17 +76,29 @@ def test_every_aspect_on_every_placement(guest: Guest, native_probe: Path) -> No
     assert [(r["pu_nodes"], r["banks"]) for r in bandwidth["results"]] == [(s, t) for t in targets for s in sets]
     assert {r["policy"] for r in bandwidth["results"] if len(r["banks"]) > 1} == {"interleave"}
 
-    for aspect in ("contention", "loaded-latency"):
-        document = run(guest, native_probe, aspect, *SHORT)
-        check(guest, document)
-        assert {r["banks"][0] for r in document["results"]} == set(data)
-        pus = sum(len(n["usable_pus"]) for n in topology["numa_nodes"])
-        assert max(r["threads"] for r in document["results"]) == pus
-        # Threads come from the nearest NUMA nodes first, as in figure 3.6.
-        for result in document["results"]:
-            if aspect == "contention" and result["threads"] > 2:
-                near = sorted(nodes, key=lambda n, b=result["banks"][0]: guest.machine.distances[n][b])
-                assert result["pu_nodes"] == near
+    contention = run(guest, native_probe, "contention", *SHORT)
+    check(guest, contention)
+    assert {r["banks"][0] for r in contention["results"]} == set(data)
+    usable = {n["number"]: n["usable_pus"] for n in topology["numa_nodes"]}
+    assert max(r["threads"] for r in contention["results"]) == sum(map(len, usable.values()))
+    # Threads come from the nearest NUMA nodes first, as in figure 3.6.
+    for result in contention["results"]:
+        if result["threads"] > 2:
+            near = sorted(nodes, key=lambda n, b=result["banks"][0]: guest.machine.distances[n][b])
+            assert result["pu_nodes"] == near
+
+    loaded = run(guest, native_probe, "loaded-latency", *SHORT)
+    check(guest, loaded)
+    assert {r["banks"][0] for r in loaded["results"]} == set(data)
+    pairs = {n: ["local", "outgoing"] if len(usable[n]) > 1 else [] for n in nodes}
+    loads = {(load, n) for n, here in pairs.items() for load in here} | {("incoming", n) for n in nodes}
+    assert {(r["load"], r["pu_nodes"][0]) for r in loaded["results"]} == loads
+    for result in loaded["results"]:
+        node, (chaser, *loaders) = result["pu_nodes"][0], result["pus_found"]
+        others = set(nodes) - {node} if result["load"] == "incoming" else {node}
+        assert chaser in usable[node]
+        assert {n for n in nodes if set(usable[n]) & set(loaders)} == others
+        assert (result["load_bank"] == result["banks"][0]) == (result["load"] != "outgoing")
 
 
 @pytest.mark.parametrize("guest", ["restricted"], indirect=True)

@@ -46,7 +46,7 @@ COVERED = {
         r"reframe -c reframe/ -r --system local -n latency": "test_what_works_passes",
     },
     "slurm/test_slurm_templates.py": {
-        r"(cd jobs && )?sbatch slurm/characterize.*": "test_characterize_measures_the_four_aspects_of_one_host",
+        r"(cd jobs && )?sbatch slurm/characterize.*": "test_characterize_measures_all_aspects_of_one_host",
         r"sbatch -N 8 slurm/validate.*": "test_validate_judges_every_host_inside_one_job",
         r"sbatch --array=1-8 slurm/strategy.*": "test_strategy_is_spread_over_hosts_and_each_scenario_runs_once",
         r"sbatch slurm/strategy\.sbatch": "test_a_strategy_without_options_skips_aligners_that_are_not_installed",
