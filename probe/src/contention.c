@@ -19,27 +19,6 @@ typedef struct {
     bool *wrong; // of each thread's part
 } Run;
 
-static uint64_t common_divisor(uint64_t a, uint64_t b)
-{
-    while (b) {
-        const uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-// Formula 3.3 accesses byte (j * 1009) % N. Here the factor is a number near N's golden section that is coprime to
-// N. Every byte is still accessed once, but two successive accesses are never in one page, within which
-// prefetchers work.
-static uint64_t step_of(uint64_t bytes)
-{
-    uint64_t step = (uint64_t)((double)bytes * 0.6180339887498949) | 1;
-    while (common_divisor(bytes, step) != 1)
-        step += 2;
-    return step;
-}
-
 static uint64_t increment(volatile unsigned char *part, uint64_t bytes, uint64_t step, uint64_t at,
                           uint64_t accesses)
 {
@@ -74,7 +53,9 @@ static void work(Member *member, void *argument)
     const uint64_t line = run->host->line_bytes, count = (uint64_t)member->team->count;
     const uint64_t bytes = run->memory->bytes / count / line * line, accesses = bytes / line;
     unsigned char *part = (unsigned char *)run->memory->base + bytes * (uint64_t)member->id;
-    const uint64_t step = step_of(bytes);
+    // Formula 3.3 accesses byte (j * 1009) % N. With this step, every byte is still accessed once, but two
+    // successive accesses are never in one page, within which prefetchers work.
+    const uint64_t step = coprime_step(bytes);
     uint64_t at = 0, all = 0;
     for (;;) {
         team_together(member);

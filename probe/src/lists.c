@@ -85,6 +85,24 @@ char *list_text(const List *list, char *text, unsigned long size)
     return text;
 }
 
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+    while (b) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+uint64_t coprime_step(uint64_t count)
+{
+    uint64_t step = (uint64_t)((double)count * 0.6180339887498949) | 1;
+    while (common_divisor(count, step) != 1)
+        step += 2;
+    return step;
+}
+
 char *file_text(const char *format, ...)
 {
     char *name, *path;

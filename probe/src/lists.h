@@ -18,6 +18,10 @@ void list_add(List *list, int value);
 List list_copy(const List *list);
 char *list_text(const List *list, char *text, unsigned long size);
 
+// A step near the golden section of `count` and coprime to it: steps modulo `count` visit all numbers below it,
+// spread from the first on.
+uint64_t coprime_step(uint64_t count);
+
 // The folder that holds the kernel's files: that of a stored host, or empty for this one.
 extern const char *file_root;
 
