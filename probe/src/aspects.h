@@ -10,5 +10,6 @@ void latency(const Options *options, const Host *host);
 void bandwidth(const Options *options, const Host *host);
 void contention(const Options *options, const Host *host);
 void loaded_latency(const Options *options, const Host *host);
+void core_to_core(const Options *options, const Host *host);
 
 #endif

@@ -6,7 +6,7 @@
 void help_print(void)
 {
     fputs(
-        "usage: firsttouch-probe topology|latency|bandwidth|contention|loaded-latency [options]\n"
+        "usage: firsttouch-probe topology|latency|bandwidth|contention|loaded-latency|core-to-core [options]\n"
         "\n"
         "Measures the memory of a NUMA host in one process: every set of NUMA nodes whose PUs work with every\n"
         "bank that holds the data. The placement of pages and threads is verified.\n"
@@ -17,19 +17,22 @@ void help_print(void)
         "bytes)\n"
         "  contention      random read-modify-write of one bank by 1 thread, 2 threads, ... all (GB/s)\n"
         "  loaded-latency  the chase while other PUs load memory at rising rates (ns, and the load in GB/s)\n"
+        "  core-to-core    two PUs change one line in turn by compare-and-swap (ns one way)\n"
         "\n"
         "placement\n"
         "  --pu-nodes LIST       NUMA nodes whose PUs work, such as 0-3,8 (all that may be used)\n"
-        "  --banks LIST          NUMA nodes that hold the data (all that may be used)\n"
+        "  --banks LIST          NUMA nodes that hold the data (all that may be used; core-to-core: the bank\n"
+        "                        nearest to the first PU of each pair)\n"
         "  --set-sizes LIST      bandwidth: NUMA nodes in a PU-set (1,2,4,... and all)\n"
         "  --interleave SETS     bandwidth: data also interleaved: none, first (the first bank with each other\n"
         "                        one, as in the thesis), all, or lists, with / between: first/all/2-3 "
         "(first/all)\n"
         "  --threads LIST        contention: numbers of threads (1,2,4,... and all)\n"
-        "  --one-pu-per-core     bandwidth, contention: use only the first PU of each core\n"
+        "  --one-pu-per-core     bandwidth, contention, core-to-core: use only the first PU of each core\n"
         "  --loads LOADS         loaded-latency: local (PUs of the chaser's NUMA node load its bank), outgoing\n"
         "                        (these PUs load the farthest bank), incoming (PUs of the other NUMA nodes load\n"
         "                        the chaser's bank) (those that this host can make)\n"
+        "  --pairs N|all         core-to-core: pairs of PUs, each kind of closeness first (2048)\n"
         "  --prune               latency, bandwidth: measure one of the placements that are alike by the\n"
         "                        firmware's distances; each result lists those it stands for\n"
         "measurement\n"
@@ -69,6 +72,7 @@ void help_print(void)
         "  firsttouch-probe bandwidth --pu-nodes 0,1 --set-sizes 2 --banks 0-7 --interleave none\n"
         "  firsttouch-probe bandwidth --stores both --kernels triad --array-bytes 320MB --jsonl\n"
         "  firsttouch-probe contention --threads 1,2,8,64 --banks 0\n"
-        "  firsttouch-probe loaded-latency --loads local --read-shares 1,0.5 --rates 0.5\n",
+        "  firsttouch-probe loaded-latency --loads local --read-shares 1,0.5 --rates 0.5\n"
+        "  firsttouch-probe core-to-core --pairs all --jsonl\n",
         stdout);
 }

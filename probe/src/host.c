@@ -72,6 +72,26 @@ const List *host_nearest_pus(const Host *host, int bank)
     return &nearest->pus;
 }
 
+const Node *host_node_of_pu(const Host *host, int pu)
+{
+    for (int i = 0; i < host->count; i++)
+        if (list_has(&host->nodes[i].pus, pu))
+            return &host->nodes[i];
+    return NULL;
+}
+
+int host_nearest_bank(const Host *host, int pu)
+{
+    const Node *of = host_node_of_pu(host, pu), *nearest = NULL;
+    for (int i = 0; i < host->count; i++) {
+        const Node *node = &host->nodes[i];
+        if (node->data && (!nearest || host_distance(host, of->number, node->number) <
+                                           host_distance(host, of->number, nearest->number)))
+            nearest = node;
+    }
+    return nearest->number;
+}
+
 // The members of the kernel's list that follows a key in a text.
 static hwloc_bitmap_t list_after(const char *text, const char *key)
 {
@@ -184,6 +204,52 @@ static void add_caches(Host *host, hwloc_topology_t topology)
     hwloc_bitmap_free(rest);
 }
 
+// Adds a level behind those with at most as many PUs. A level of one PU is shared with nobody.
+static void add_level(Place *place, int *sizes, int size, Level level)
+{
+    if (size < 2 || place->count == LEVELS_MOST)
+        return;
+    int at = place->count++;
+    for (; at > 0 && sizes[at - 1] > size; at--) {
+        place->levels[at] = place->levels[at - 1];
+        sizes[at] = sizes[at - 1];
+    }
+    place->levels[at] = level;
+    sizes[at] = size;
+}
+
+// What each usable PU shares with others. Of levels with the same PUs, the first added counts.
+static void add_places(Host *host, hwloc_topology_t topology)
+{
+    static const struct {
+        Share share;
+        hwloc_obj_type_t type;
+    } kinds[] = {{CORE, HWLOC_OBJ_CORE},      {CACHE, HWLOC_OBJ_L1CACHE}, {CACHE, HWLOC_OBJ_L2CACHE},
+                 {CACHE, HWLOC_OBJ_L3CACHE},  {CACHE, HWLOC_OBJ_L4CACHE}, {CACHE, HWLOC_OBJ_L5CACHE},
+                 {PACKAGE, HWLOC_OBJ_PACKAGE}};
+    enum { TYPES = sizeof kinds / sizeof *kinds };
+    const int count = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
+    host->places = must_allocate((size_t)count, sizeof *host->places);
+    for (int i = 0; i < count; i++) {
+        hwloc_obj_t pu = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PU, (unsigned)i);
+        const Node *node = host_node_of_pu(host, (int)pu->os_index);
+        if (!node)
+            continue;
+        Place *place = &host->places[host->place_count++];
+        place->pu = (int)pu->os_index;
+        int sizes[LEVELS_MOST] = {0};
+        for (int kind = 0; kind < TYPES; kind++) {
+            if (kinds[kind].share == PACKAGE) // hwloc lacks NUMA nodes that the kernel has
+                add_level(place, sizes, node->pus.count, (Level){-1 - node->number, NUMA_NODE, 0});
+            hwloc_obj_t object = hwloc_get_ancestor_obj_by_type(topology, kinds[kind].type, pu);
+            if (object)
+                add_level(place, sizes, hwloc_bitmap_weight(object->cpuset),
+                          (Level){(int64_t)object->gp_index, (int)kinds[kind].share,
+                                  kinds[kind].share == CACHE ? (int)object->attr->cache.depth : 0});
+        }
+    }
+}
+
 // The kernel's matrix, because hwloc's lacks memoryless NUMA nodes.
 static int *distances(const Host *host)
 {
@@ -242,6 +308,7 @@ Host *host_load(void)
     host->distances = distances(host);
     host->line_bytes = 64; // default if hwloc does not know
     add_caches(host, topology);
+    add_places(host, topology);
     hwloc_topology_destroy(topology);
     host->page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     char *text = file_text("/proc/meminfo");
@@ -336,5 +403,6 @@ void host_free(Host *host)
         free(host->nodes[i].pus.values);
     free(host->nodes);
     free(host->distances);
+    free(host->places);
     free(host);
 }

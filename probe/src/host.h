@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "lists.h"
+#include "pairs.h"
 
 typedef struct {
     int number;
@@ -22,6 +23,8 @@ typedef struct {
 typedef struct {
     int count;
     Node *nodes;
+    int place_count;
+    Place *places;  // the usable PUs, in hwloc's order
     int *distances; // count x count, from the firmware; NULL if it reports none
     uint64_t line_bytes, page_bytes, huge_bytes;
     uint64_t cache_bytes;      // the largest cache that one PU reaches
@@ -39,12 +42,18 @@ void host_free(Host *host);
 // The NUMA node of that number, or NULL.
 const Node *host_node(const Host *host, int number);
 
+// The NUMA node of a usable PU, or NULL.
+const Node *host_node_of_pu(const Host *host, int pu);
+
 // The firmware's distance, or Linux's default: 10 to the node itself, 20 to others.
 int host_distance(const Host *host, int from, int to);
 
 // NUMA nodes with usable PUs, and those that may hold data.
 List host_pu_nodes(const Host *host);
 List host_banks(const Host *host);
+
+// The bank nearest to a usable PU.
+int host_nearest_bank(const Host *host, int pu);
 
 // PUs of the nearest NUMA node that has any; they touch the bank's memory first.
 const List *host_nearest_pus(const Host *host, int bank);

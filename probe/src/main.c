@@ -27,6 +27,9 @@ int main(int argc, char **argv)
     case LOADED_LATENCY:
         loaded_latency(options, host);
         break;
+    case CORE_TO_CORE:
+        core_to_core(options, host);
+        break;
     default:
         report_begin(options, host, 0);
     }

@@ -65,11 +65,21 @@ typedef struct {
     double value;
 } Touch;
 
+static uint64_t touch_block_bytes(const Memory *memory)
+{
+    return memory->host->huge_bytes ? memory->host->huge_bytes : 1 << 21;
+}
+
+static uint64_t touch_blocks(const Memory *memory)
+{
+    const uint64_t block = touch_block_bytes(memory);
+    return (memory->bytes + block - 1) / block;
+}
+
 static void touch(Member *member, void *argument)
 {
     const Touch *task = argument;
-    const uint64_t block = task->memory->host->huge_bytes ? task->memory->host->huge_bytes : 1 << 21;
-    const uint64_t blocks = (task->memory->bytes + block - 1) / block;
+    const uint64_t block = touch_block_bytes(task->memory), blocks = touch_blocks(task->memory);
     // Blocks are dealt out in turn, so that all PUs touch memory even if there are few blocks.
     for (uint64_t i = (uint64_t)member->id; i < blocks; i += (uint64_t)member->team->count) {
         double *place = (double *)(void *)(task->memory->base + i * block);
@@ -171,7 +181,8 @@ Memory memory_take(const Host *host, const List *banks, Pages pages, uint64_t by
     bind(&memory);
     Touch task = {&memory, value};
     const List *pus = host_nearest_pus(host, banks->values[0]);
-    Placed placed = team_run(pus->values, pus->count, touch, &task);
+    const uint64_t blocks = touch_blocks(&memory);
+    Placed placed = team_run(pus->values, blocks < (uint64_t)pus->count ? (int)blocks : pus->count, touch, &task);
     placed_free(&placed);
     most_taken = memory.bytes > most_taken ? memory.bytes : most_taken;
     if (stop_signal())
@@ -182,6 +193,17 @@ Memory memory_take(const Host *host, const List *banks, Pages pages, uint64_t by
         snprintf(memory.reason, sizeof memory.reason, "only %.0f %% of the memory is in transparent huge pages",
                  100 * memory.huge_share);
     return memory;
+}
+
+Memory memory_page(const Memory *memory, uint64_t page)
+{
+    Memory part = *memory;
+    part.base += page * memory->host->page_bytes;
+    part.bytes = memory->host->page_bytes;
+    part.found = must_allocate((size_t)memory->host->count, sizeof *part.found);
+    part.reason[0] = '\0';
+    look(&part, 1, part.found);
+    return part;
 }
 
 void memory_release(Memory *memory)

@@ -37,6 +37,9 @@ uint64_t memory_require(const Host *host, const List *banks, Pages pages, uint64
 Memory memory_take(const Host *host, const List *banks, Pages pages, uint64_t bytes, double value);
 void memory_release(Memory *memory);
 
+// A page of the memory, verified again. It is released with the memory, its `found` with free().
+Memory memory_page(const Memory *memory, uint64_t page);
+
 // Checks one of every 64 pages again; sets reason if pages have moved.
 void memory_look_again(Memory *memory);
 

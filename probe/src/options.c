@@ -11,7 +11,8 @@
 #include "fail.h"
 #include "help.h"
 
-static const char *const aspects[ASPECTS] = {"topology", "latency", "bandwidth", "contention", "loaded-latency"};
+static const char *const aspects[ASPECTS] = {"topology",   "latency",        "bandwidth",
+                                             "contention", "loaded-latency", "core-to-core"};
 
 const char *aspect_name(Aspect aspect)
 {
@@ -19,9 +20,9 @@ const char *aspect_name(Aspect aspect)
 }
 
 enum { L = 1 << LATENCY, B = 1 << BANDWIDTH, C = 1 << CONTENTION, O = 1 << LOADED_LATENCY, T = 1 << TOPOLOGY };
-enum { MEASURED = L | B | C | O, EVERY = MEASURED | T };
+enum { P = 1 << CORE_TO_CORE, ARRAYS = L | B | C | O, MEASURED = ARRAYS | P, EVERY = MEASURED | T };
 
-typedef enum { CLEAR, SET, XML, LIST, TEXT, SIZE, COUNT, FRACTION, NAMES } Kind;
+typedef enum { CLEAR, SET, XML, LIST, TEXT, SIZE, COUNT, FRACTION, PAIRS, NAMES } Kind;
 
 // All options: the aspects that accept them, the kind of their value, and the member of Options that it sets.
 #define MEMBER(kind, member) kind, offsetof(Options, member), NULL, 0
@@ -41,7 +42,7 @@ static const struct {
     {"xml", T, MEMBER(XML, xml)},
     {"sanity", MEASURED, MEMBER(SET, sanity)},
     {"prune", L | B, MEMBER(SET, prune)},
-    {"one-pu-per-core", B | C, MEMBER(SET, cores)},
+    {"one-pu-per-core", B | C | P, MEMBER(SET, cores)},
     {"pu-nodes", MEASURED, MEMBER(LIST, pu_nodes)},
     {"banks", MEASURED, MEMBER(LIST, banks)},
     {"set-sizes", B, MEMBER(LIST, set_sizes)},
@@ -51,12 +52,13 @@ static const struct {
     {"read-shares", O, CHOICE(read_share, read_share_names)},
     {"rates", O, MEMBER(TEXT, rates_text)},
     {"array-bytes", B | C | O, MEMBER(SIZE, array_bytes)},
+    {"pairs", P, MEMBER(PAIRS, pairs)},
     {"sizes", L | O, MEMBER(TEXT, sizes_text)},
     {"order", L | O, CHOICE(order, order_names)},
     {"kernels", B, CHOICE(kernel, kernel_names)},
     {"stores", B, CHOICE(stores, store_names)},
     {"instructions", B, CHOICE(instructions, instruction_names)},
-    {"pages", MEASURED, CHOICE(pages, page_names)},
+    {"pages", ARRAYS, CHOICE(pages, page_names)},
     {"min-repetitions", MEASURED, MEMBER(COUNT, repetitions.least)},
     {"max-repetitions", MEASURED, MEMBER(COUNT, repetitions.most)},
     {"confidence", MEASURED, MEMBER(FRACTION, repetitions.confidence)},
@@ -102,6 +104,17 @@ static double fraction_option(const char *option, const char *text)
     const double value = strtod(text, &end);
     if (*end || end == text || !(value > 0 && value < 1))
         fail(EXIT_USAGE, "--%s: '%s' is not a fraction between 0 and 1 such as 0.05", option, text);
+    return value;
+}
+
+static int64_t pairs_option(const char *option, const char *text)
+{
+    char *end;
+    const long long value = strtoll(text, &end, 10);
+    if (!strcmp(text, "all"))
+        return INT64_MAX;
+    if (*end || end == text || value < 1)
+        fail(EXIT_USAGE, "--%s: '%s' is not a whole number from 1 on, or 'all'", option, text);
     return value;
 }
 
@@ -160,6 +173,9 @@ static void set_option(Options *options, int option, const char *text)
     case FRACTION:
         *(double *)member = fraction_option(name, text);
         break;
+    case PAIRS:
+        *(int64_t *)member = pairs_option(name, text);
+        break;
     case NAMES:
         if (known[option].names == store_names && !strcmp(text, "both"))
             text = "regular,streaming";
@@ -176,7 +192,8 @@ static Aspect aspect_of(const char *text)
     for (Aspect aspect = TOPOLOGY; aspect < ASPECTS; aspect++)
         if (text && !strcmp(text, aspects[aspect]))
             return aspect;
-    fail(EXIT_USAGE, "%s%s%s: use topology, latency, bandwidth, contention or loaded-latency (see --help)",
+    fail(EXIT_USAGE,
+         "%s%s%s: use topology, latency, bandwidth, contention, loaded-latency or core-to-core (see --help)",
          text ? "there is no aspect '" : "no aspect", text ? text : "", text ? "'" : "");
 }
 
@@ -197,6 +214,7 @@ Options *options_read(int argc, char **argv)
     // The lines of the load need the TLB as well, so the cycle of loaded latency spares it.
     options->order[options->aspect == LOADED_LATENCY ? PAGED : RANDOM] = true;
     options->stores[REGULAR] = options->pages[PAGES_BASE] = true;
+    options->pairs = PAIRS_DEFAULT;
     for (int i = 0; i < KERNELS; i++)
         options->kernel[i] = true;
     for (int i = 0; i < LOADS; i++)

@@ -10,7 +10,7 @@
 #include "memory.h"
 #include "samples.h"
 
-typedef enum { TOPOLOGY, LATENCY, BANDWIDTH, CONTENTION, LOADED_LATENCY, ASPECTS } Aspect;
+typedef enum { TOPOLOGY, LATENCY, BANDWIDTH, CONTENTION, LOADED_LATENCY, CORE_TO_CORE, ASPECTS } Aspect;
 
 // Of the loaders of loaded-latency to the chaser. local: PUs of its NUMA node on its bank. outgoing: the same PUs
 // on another bank. incoming: PUs of other NUMA nodes on its bank.
@@ -18,12 +18,12 @@ typedef enum { LOCAL, OUTGOING, INCOMING, LOADS } Load;
 
 extern const char *const load_names[LOADS];
 
-enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256, RATES_MOST = 64 };
+enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256, RATES_MOST = 64, PAIRS_DEFAULT = 2048 };
 
 typedef struct {
     Aspect aspect;
     bool lines, xml, quiet, help, prune, sanity, cores, all_instructions;
-    List pu_nodes, banks;                                  // default: all that may be used
+    List pu_nodes, banks;                                  // default: all; of core-to-core the nearest bank
     List set_sizes;                                        // of the PU-sets, in NUMA nodes
     List threads;                                          // empty: the aspect's own choice
     const char *interleave_text, *sizes_text, *rates_text; // as given, or NULL
@@ -36,6 +36,7 @@ typedef struct {
     double rate[RATES_MOST]; // ascending fractions, from 0 to 1
     bool load[LOADS], read_share[READ_SHARES];
     bool kernel[KERNELS], stores[STORES], instructions[INSTRUCTION_SETS], pages[PAGE_KINDS], order[ORDERS];
+    int64_t pairs; // of PUs, at most
     Repetitions repetitions;
 } Options;
 

@@ -240,7 +240,7 @@ void options_settle(Options *options, const Host *host)
     must_be_among("banks", &options->banks, &banks, host, "memory");
     if (!options->pu_nodes.count)
         options->pu_nodes = list_copy(&pu_nodes);
-    if (!options->banks.count)
+    if (!options->banks.count && options->aspect != CORE_TO_CORE)
         options->banks = list_copy(&banks);
     free(pu_nodes.values);
     free(banks.values);

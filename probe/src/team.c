@@ -24,7 +24,7 @@ int64_t team_now(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-static void relax(void)
+void team_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -51,7 +51,7 @@ static void barrier(Team *team)
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load(&team->barrier.round) != round)
             return;
-        relax();
+        team_relax();
     }
     while (atomic_load(&team->barrier.round) == round)
         futex(&team->barrier.round, FUTEX_WAIT, (int)round);

@@ -49,4 +49,7 @@ double team_span(const Team *team);
 
 int64_t team_now(void); // ns
 
+// Tells the processor that this thread waits for another one.
+void team_relax(void);
+
 #endif

@@ -2,6 +2,7 @@
 """The native probe: built from source, run with small sizes, refused, interrupted and misplaced."""
 
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -355,6 +356,19 @@ def test_under_an_affinity(run):
     assert "no load can be made here; local load of NUMA node" in done.stderr
 
 
+@TWO_PUS
+def test_core_to_core(run):
+    measured = document(run("core-to-core", "--sanity", "--pairs=all", f"--banks={BANK}"))
+    nodes = {pu: n["number"] for n in measured["host"]["numa_nodes"] for pu in n["usable_pus"]}
+    pairs = [tuple(sorted(r["pus"])) for r in measured["results"]]
+    assert sorted(pairs) == list(itertools.combinations(sorted(nodes), 2))
+    for result in measured["results"]:
+        assert set(result["pu_nodes"]) == {nodes[pu] for pu in result["pus"]}
+        assert (result["banks"], result["pairs"]) == ([BANK], result["pairs_of"])
+    done = run("core-to-core", before=["taskset", "-c", str(PUS[1])])
+    assert (done.returncode, "needs two PUs" in done.stderr) == (3, True), done
+
+
 REFUSED = [
     ("", "no aspect"),
     ("speed", "there is no aspect 'speed'"),
@@ -393,6 +407,9 @@ REFUSED = [
     ("bandwidth fast", "one word too many"),
     ("contention --threads 0", "--threads: 0 threads"),
     ("contention --threads 9999", "--threads: 9999 threads"),
+    ("core-to-core --pairs 0", "whole number from 1 on, or 'all'"),
+    ("core-to-core --pages thp", "not an option of core-to-core"),
+    ("core-to-core --banks 777", "there is no NUMA node 777"),
     ("loaded-latency --sizes 16KiB,1MiB", "--sizes: loaded-latency takes one size"),
     ("loaded-latency --sizes curve", "--sizes: loaded-latency takes one size"),
     ("loaded-latency --threads 1", "not an option of loaded-latency"),
@@ -588,6 +605,7 @@ def test_sanitizers_find_nothing(sanitize):
         ["bandwidth", "--sanity", "--stores=both"],
         ["contention", "--sanity"],
         ["loaded-latency", "--sanity"],
+        ["core-to-core", "--sanity", f"--banks={BANK}"],
         ["bandwidth", "--set-sizes=777"],
         ["bandwidth", "--interleave=0,777/all"],
     ):

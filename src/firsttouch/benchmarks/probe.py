@@ -22,7 +22,7 @@ from firsttouch.host.topology import PROBE, probe_program
 from firsttouch.records.schema import Record, software
 
 NAME = PROBE
-ASPECTS = ("topology", "latency", "bandwidth", "contention", "loaded-latency")
+ASPECTS = ("topology", "latency", "bandwidth", "contention", "loaded-latency", "core-to-core")
 SCHEMA = 1
 Say = Callable[[str], None]
 #: The longest time without a message (s). Every measurement of one placement is shorter.
@@ -65,6 +65,8 @@ class Result:
             parameters["bank"] = data["banks"][0]
         else:
             parameters["banks"] = data["banks"]
+        if "shared" in data:  # the figure is that of these two PUs
+            parameters["pus"] = data["pus"]
         if data.get("stands_for"):
             parameters["stands_for"] = data["stands_for"]
         asked = {"pus": data["pus"], "numa_nodes": data["banks"], "numactl": [], "policy": policy}
