@@ -136,6 +136,16 @@ def test_stores_by_instruction_set(measure):
         assert gain.samples == pytest.approx([s / r for s, r in zip(streaming, regular, strict=True)])
 
 
+@pytest.mark.skipif(len(HOST.allowed_pus) < 2, reason="needs two PUs")
+def test_core_to_core(measure):
+    *pairs, transfer = (r for r in checked(*measure("core-to-core", "--pu-pairs=1")) if r.unit == "ns")
+    (pair,) = pairs
+    assert len(set(pair.parameters["pus"])) == 2
+    assert (pair.check, pair.parameters["pairs"], pair.parameters["bank"]) == ("core_to_core", 1, BANK)
+    assert (transfer.metric, transfer.samples) == ("transfer_latency", pair.samples)
+    assert transfer.parameters["shared"] == pair.parameters["shared"]
+
+
 @pytest.mark.parametrize("program", ["firsttouch-probe", "likwid-bench"])
 def test_contention(measure, program):
     if program == "likwid-bench" and shutil.which("likwid-bench") is None:

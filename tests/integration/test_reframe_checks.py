@@ -73,14 +73,23 @@ def reframe(tmp_path, lambda_work, native_probe):
 
 
 def test_what_works_passes(reframe, tmp_path):
-    chosen = "^topology$|^bandwidth%set_size=1$|^latency%|^contention$|^stores$|^loaded_latency$"
+    chosen = "^topology$|^bandwidth%set_size=1$|^latency%|^contention$|^stores$|^loaded_latency$|^core_to_core$"
     chosen += "|^scaling%scenario=1Inst_Original%"
-    files = ("topology", "bandwidth", "latency", "contention", "stores", "loaded_latency", "scaling")
+    files = (
+        "topology",
+        "bandwidth",
+        "latency",
+        "contention",
+        "stores",
+        "loaded_latency",
+        "core_to_core",
+        "scaling",
+    )
     done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="quick", FIRSTTOUCH_PROBE=reframe.probe)
     assert len(done.results) >= len(files), done.output
     results = dict(done.results)
     if len(os.sched_getaffinity(0)) == 1:
-        assert results.pop("loaded_latency") == "skip", done.output
+        assert {results.pop("loaded_latency"), results.pop("core_to_core")} == {"skip"}, done.output
     assert set(results.values()) == {"pass"}, done.output
     assert any(name.startswith("scaling %scenario=1Inst_Original ") for name in done.results)
     assert "topology" in done.results

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from firsttouch.benchmarks import loaded_latency, probe, profiles, programs
+from firsttouch.benchmarks import core_to_core, loaded_latency, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.programs import Nodes
 from firsttouch.errors import BadInput
@@ -37,6 +37,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "contention": (probe.NAME, "likwid-bench"),
     "stores": (probe.NAME,),
     "loaded-latency": (probe.NAME,),
+    "core-to-core": (probe.NAME,),
 }
 
 
@@ -45,7 +46,8 @@ class Asked:
     """What to measure of an aspect; None means all that the effort includes.
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
-    of all *pu_nodes*, if these are given). *threads* are thread counts. *interleave* is the probe's option.
+    of all *pu_nodes*, if these are given). *threads* are thread counts. *interleave* is the probe's option,
+    and so is *pairs*.
     """
 
     aspect: str
@@ -55,6 +57,7 @@ class Asked:
     banks: Sequence[int] | None = None
     interleave: str = "first/all"
     threads: Sequence[int] | None = None
+    pairs: str | None = None
     random: bool = True
     repetitions: int = 3
 
@@ -77,8 +80,8 @@ def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator
 
     The probe yields the latency curve (ns by bytes of a random cycle), STREAM's kernels (GB/s, regular stores),
     the rates (GB/s) of threads that access one bank at once, at random (thesis section 3.5), those of copy and
-    triad by every instruction set with regular and with streaming stores, or curves of latency (ns) by the load of
-    other PUs (GB/s).
+    triad by every instruction set with regular and with streaming stores, curves of latency (ns) by the load of
+    other PUs (GB/s), or latencies (ns) between pairs of PUs.
     """
     by_probe = asked.by() == probe.NAME
     if asked.aspect == "topology":
@@ -87,6 +90,8 @@ def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator
         yield from _stores(host, asked, say)
     elif asked.aspect == "loaded-latency":
         yield from loaded_latency.curves(_loaded(host, asked, say))
+    elif asked.aspect == "core-to-core":
+        yield from _core_to_core(host, asked, say)
     elif by_probe:
         yield from _by_probe(host, asked, say)
     else:
@@ -173,6 +178,24 @@ def _loaded(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Recor
     shares = ",".join(f"{share:g}" for share in profiles.chosen().read_shares)
     where = [f"--pu-nodes={format_list(nodes)}", f"--banks={format_list(banks)}"]
     yield from _run(asked, [*where, f"--read-shares={shares}"], say)
+
+
+def _core_to_core(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure pairs of PUs, with the line on the bank nearest to the first of them unless banks are given."""
+    nodes = tuple(asked.pu_nodes or host.cpu_nodes)
+    programs.pus_of(host, nodes)
+    for bank in asked.banks or ():
+        programs.bank_bytes(host, bank)
+    options = [f"--pairs={asked.pairs or profiles.chosen().pairs}", f"--pu-nodes={format_list(nodes)}"]
+    options += [f"--banks={format_list(asked.banks)}"] if asked.banks else []
+    matrix: list[Record] = []
+    for records in _run(asked, options, say):
+        matrix.extend(records)
+        yield records
+    summary = list(core_to_core.summary(matrix, host))
+    for record in summary:
+        say(core_to_core.describe(record))
+    yield summary
 
 
 def _run(asked: Asked, options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:

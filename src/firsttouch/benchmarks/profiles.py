@@ -36,7 +36,8 @@ class Effort:
     are "all" those of the methodology or the "ends": the NUMA nodes with the lowest and the highest number, the
     nearest and the farthest bank of a PU-set, the PU-sets of one NUMA node and of all, the fewest and the most
     threads and instances. *weak_scaling*: measure throughput with a fixed number of reads per thread, too.
-    *read_shares* are those of loaded latency. *aligners*: None means all.
+    *read_shares* are those of loaded latency. *pairs* of PUs are measured core to core at most. *aligners*: None
+    means all.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Effort:
     kernels: tuple[str, ...]
     read_shares: tuple[float, ...]
     point_microseconds: int
+    pairs: int
     weak_scaling: bool
     aligners: tuple[str, ...] | None = None
 

@@ -59,7 +59,7 @@ TASKS = {
         "inside": "run a command in an Apptainer image or with the programs of a Spack view",
     },
     "look closer": {
-        "measure": "measure latency, bandwidth, contention or stores of this host",
+        "measure": "measure latency (of memory or between cores), bandwidth, contention or stores of this host",
         "record": "measure any program under a verified placement",
         "probe": "measure latency, bandwidth and contention with the native probe",
         "paper": "reproduce the papers' tables and figures, and list where their prose disagrees",

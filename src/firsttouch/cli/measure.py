@@ -22,15 +22,17 @@ EXAMPLES = """\
   firsttouch measure bandwidth --program likwid-bench --set-sizes 1
   firsttouch measure contention --banks 0 --threads 1,8,64 --json
   firsttouch measure stores                                     by instruction set and store type
+  firsttouch measure core-to-core --pu-pairs all --json         every pair of PUs
   firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory"""
 
 #: Option -> the aspects that it applies to. With others it is an error.
 _FOR = {
-    "pu_nodes": {"latency", "bandwidth", "stores", "loaded-latency"},
+    "pu_nodes": {"latency", "bandwidth", "stores", "loaded-latency", "core-to-core"},
     "set_sizes": {"bandwidth"},
-    "banks": {"latency", "bandwidth", "contention", "stores", "loaded-latency"},
+    "banks": {"latency", "bandwidth", "contention", "stores", "loaded-latency", "core-to-core"},
     "interleave": {"bandwidth"},
     "threads": {"contention"},
+    "pu_pairs": {"core-to-core"},
 }
 
 
@@ -76,6 +78,9 @@ def register(subparsers: options.Subparsers) -> None:
         help="contention: numbers of threads (default: 1 to all)",
     )
     parser.add_argument(
+        "--pu-pairs", metavar="N|all", help="core-to-core: pairs of PUs at most (default: the effort's)"
+    )
+    parser.add_argument(
         "--order", choices=("random", "sequential"), default="random", help="order of the accesses of latency"
     )
     help_repetitions = "timed runs of each case; for the probe the least number (default: 3)"
@@ -114,6 +119,7 @@ def _asked(args: argparse.Namespace) -> measure.Asked:
     return measure.Asked(
         args.aspect,
         program=args.program,
+        pairs=args.pu_pairs,
         interleave=args.interleave or "first/all",
         random=args.order == "random",
         repetitions=args.repetitions,
