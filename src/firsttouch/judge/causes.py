@@ -178,7 +178,7 @@ def _holds(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
     if "setting" in condition:
         value = signs.values.get(condition["setting"])
         low, high = condition.get("at_least", float("-inf")), condition.get("below", float("inf"))
-        return {"setting": f"{value:g}"} if value is not None and low <= value < high else None
+        return {"setting": f"{value:.3g}"} if value is not None and low <= value < high else None
     return _groups(condition, signs)
 
 

@@ -179,7 +179,10 @@ def _load(view: HostView) -> Iterator[Headline]:
         if curve is None or curve.saturation is None:
             continue
         parts = [f"{percent(curve.saturation.value / theory)} of theory"] if theory else []
-        parts += [f"peak {quantity(curve.peak.value, curve.peak.unit)}"] if curve.peak else []
+        if not curve.saturates:
+            parts.append("its peak, as latency does not double")
+        elif curve.peak:
+            parts.append(f"peak {quantity(curve.peak.value, curve.peak.unit)}")
         parts += [f"{quantity(curve.unloaded.value, curve.unloaded.unit)} without load"] if curve.unloaded else []
         label = f"saturation, {load} load, {curve.name}"
         text = quantity(curve.saturation.value, curve.saturation.unit)

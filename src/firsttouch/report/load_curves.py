@@ -55,6 +55,12 @@ class LoadCurve:
     peak: Record | None
 
     @property
+    def saturates(self) -> bool:
+        """Whether the load doubles the latency; otherwise the recorded saturation is the peak."""
+        saturation, peak = self.saturation, self.peak
+        return saturation is not None and (peak is None or saturation.value < peak.value)
+
+    @property
     def name(self) -> str:
         """``reads 75 %``, the name of the curve within its load."""
         return f"reads {round(100 * self.read_share)} %"
@@ -126,12 +132,15 @@ def _saturates_at(curve: LoadCurve) -> float:
 
 
 def stated(curve: LoadCurve, theory: float | None) -> str:
-    """Return where a curve saturates: a share of *theory* (GB/s), or GB/s if that is unknown."""
+    """Return where a curve saturates, or its end if it does not; also as a share of *theory* (GB/s) if known."""
     record = curve.saturation
     if record is None:
         return "it was not recorded where it saturates"
     share = f", {percent(record.value / theory)} of theory" if theory else ""
-    return f"saturates at {quantity(record.value, record.unit)}{share}"
+    reached = quantity(record.value, record.unit)
+    if not curve.saturates:
+        return f"latency does not double up to {reached}{share}"
+    return f"saturates at {reached}{share}"
 
 
 # ----------------------------------------------------------------------

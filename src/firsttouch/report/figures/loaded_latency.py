@@ -137,7 +137,7 @@ def _marks(
 
 
 def _panel(name: str, curves: Sequence[LoadCurve], marks: _Marks, shows: str) -> Panel:
-    entries = len(curves) + any(c.saturation for c in curves) + len(marks)
+    entries = len(curves) + any(c.saturates for c in curves) + len(marks)
     columns = 2
     top = 34.0 + 20 * -(-entries // columns)
     with drawing.settings(name):
@@ -171,14 +171,17 @@ def _draw(ax: Axes, curve: LoadCurve, position: int) -> None:
     latencies = [p.latency for p in curve.points]
     rates = [p.bandwidth.samples if p.bandwidth else (0.0,) for p in curve.points]
     x, y = [p.x for p in curve.points], [r.value for r in latencies]
+    look = drawing.series_style(position)
     ax.errorbar(
         x,
         y,
         xerr=drawing.error_bars(x, [min(s) for s in rates], [max(s) for s in rates]),
         yerr=drawing.error_bars(y, [min(r.samples) for r in latencies], [max(r.samples) for r in latencies]),
         elinewidth=1,
+        # On a busy host the bars would hide the curve.
+        ecolor=(look["color"], 0.45),
         label=curve.name,
-        **drawing.series_style(position),
+        **look,
     )
 
 
@@ -187,7 +190,7 @@ def _mark(ax: Axes, curves: Sequence[LoadCurve]) -> None:
     places = [
         (c.saturation.value, c.latency_at(c.saturation.value) or c.points[-1].latency.value)
         for c in curves
-        if c.saturation
+        if c.saturation and c.saturates
     ]
     if places:
         x, y = zip(*places, strict=True)
@@ -200,7 +203,8 @@ def _axes(ax: Axes, curves: Sequence[LoadCurve], theory: float | None) -> None:
         drawing.logarithmic_axis(ax, values)
     else:
         drawing.zero_based(ax, max(values))
-    ax.set_xlim(0, 1.05 * max([theory or 0.0, *(p.x for c in curves for p in c.points)]) or 1)
+    rates = [s for c in curves for p in c.points if p.bandwidth for s in p.bandwidth.samples]
+    ax.set_xlim(0, 1.05 * max([theory or 0.0, *rates]) or 1)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.set_xlabel("bandwidth of the load (GB/s)")
     ax.set_ylabel("latency (ns)")
