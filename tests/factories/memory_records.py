@@ -46,6 +46,15 @@ def _pages(metric: str, case: dict[str, Any]) -> float:
     )
 
 
+def _groups(metric: str, case: dict[str, Any]) -> float:
+    slow = metric == "transfer_latency" and case["shared"] == "cache"
+    return 0.0 if metric == "clusters_agree" else 2.0 if slow else 1.0
+
+
+def _packages(metric: str, case: dict[str, Any]) -> float:
+    return 1.3 if metric == "transfer_latency" and case["shared"] == "host" else 1.0
+
+
 #: Cause -> faults that show it.
 FAULTS: dict[str, tuple[Fault, ...]] = {
     "memory saturates early": (
@@ -62,6 +71,8 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     ),
     "prefetchers off": (_only(None, prefetch_ratio=0.2), _only(0, prefetch_ratio=0.5)),
     "huge pages cannot be had": (_pages,),
+    "PUs grouped unlike hwloc": (_groups,),
+    "slow transfers between packages": (_packages,),
 }
 
 
@@ -87,7 +98,7 @@ class Host:
         """Yield the records of a metric: one per repetition, or one with all samples if *at_once*."""
         mean = value * self.fault(metric, case)
         samples = [mean * (1 + self.random.gauss(0, self.noise)) for _ in range(self.repetitions)]
-        if check == "topology":
+        if check == "topology" or metric == "clusters_agree":
             samples = [mean] * len(samples)
         for number, some in enumerate([samples] if self.at_once else [[s] for s in samples]):
             yield Record(
@@ -155,18 +166,15 @@ class Host:
                 "host",
             )
             case = {"program": PROGRAM, "pus": [a, b], "shared": shared, "bank": a // per_node}
+            case |= {"cache_level": 3} if shared == "cache" else {}
             yield from self.add("core_to_core", "pair_latency", "ns", "lower", far[shared], **case)
         for shared, ns in far.items():
             if shared != "host" or self.nodes > 1:
-                case = {
-                    "program": PROGRAM,
-                    "pu_nodes": [0],
-                    "bank": 0,
-                    "shared": shared,
-                    "pairs": 8,
-                    "pairs_of": 8,
-                }
+                case = {"program": PROGRAM, "shared": shared, "line": "near", "pairs": 8, "pairs_of": 8}
+                case |= {"cache_level": 3} if shared == "cache" else {}
                 yield from self.add("core_to_core", "transfer_latency", "ns", "lower", ns, **case)
+        agree = {"program": PROGRAM, "levels": [], "contradictions": 0, "contradicting": [], "unseen": []}
+        yield from self.add("core_to_core", "clusters_agree", "1", "neither", 1.0, **agree)
 
     def pages(self) -> Iterator[Record]:
         """Yield random latency and bandwidth by page size, and what tells of prefetchers and free huge pages."""

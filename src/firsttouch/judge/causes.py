@@ -56,7 +56,7 @@ SCHEMA = {
                                 "where": {"type": "object"},
                                 "relation": {"enum": ["local", "remote"]},
                                 "size": {"enum": ["cache", "memory"]},
-                                "by": {"enum": ["bank", "pu_node", "pair"]},
+                                "by": {"enum": ["bank", "pu_node", "pair", "shared"]},
                                 "groups": {"enum": ["one", "some", "any", "all"]},
                                 "share": {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2},
                                 "channels": {"const": True},
@@ -107,7 +107,9 @@ class _Place:
         return "local" if self.nodes[0] == self.bank else "remote"
 
     def key(self, by: str) -> str:
-        """Return the group of the place: its bank, its NUMA node, or the pair of both."""
+        """Return the group of the place: its bank, its NUMA node, the pair of both, or what its PUs share."""
+        if by == "shared":
+            return f"{self.case.get('shared', '')}{self.case.get('cache_level', '')}"
         if self.relation == "?":
             return ""
         if by == "pair":  # a link has two directions

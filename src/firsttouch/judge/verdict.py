@@ -202,7 +202,7 @@ _SHOWN = frozenset(
 #: Further parameters that the lines of a check show.
 _SHOWN_OF: Mapping[str, frozenset[str]] = {
     "loaded_latency": frozenset(["load", "load_bank", "read_share"]),
-    "core_to_core": frozenset(["shared"]),
+    "core_to_core": frozenset(["shared", "cache_level", "line"]),
     "pages": frozenset(["pages"]),
     "stores": frozenset(["instructions", "stores"]),
 }

@@ -191,13 +191,12 @@ def _load(view: HostView) -> Iterator[Headline]:
 
 def _cores(view: HostView) -> Iterator[Headline]:
     seen: set[str] = set()
-    for record in view.of("core_to_core", metric="transfer_latency"):
-        shared, p = str(record.parameters.get("shared", "")), record.parameters
+    for record in sorted(view.of("core_to_core", metric="transfer_latency"), key=metrics.near_first):
+        shared, p = metrics.shared(record), record.parameters
         if shared not in seen:
             seen.add(shared)
             pairs = f"{p['pairs']} of {count(p['pairs_of'], 'pair')}" if {"pairs", "pairs_of"} <= p.keys() else ""
-            label = f"core to core, same {shared}"
-            yield Headline(label, quantity(record.value, record.unit), record, pairs)
+            yield Headline(f"core to core, same {shared}", quantity(record.value, record.unit), record, pairs)
 
 
 def _pages(view: HostView) -> Iterator[Headline]:

@@ -8,46 +8,45 @@ from collections.abc import Sequence
 
 from firsttouch.records.schema import Record
 from firsttouch.report.figures import drawing
-from firsttouch.report.model import Absent, Figure, HostView, Panel, banks
+from firsttouch.report.metrics import near_first, shared
+from firsttouch.report.model import Absent, Figure, HostView, Panel
 from firsttouch.report.tables import measured, value_table
-from firsttouch.report.text import clean, count, number, plain, quantity, span
+from firsttouch.report.text import clean, count, number, quantity, span
 
 CHECK = "core_to_core"
-PAIR, TRANSFER = "pair_latency", "transfer_latency"
+PAIR, TRANSFER, AGREE = "pair_latency", "transfer_latency", "clusters_agree"
 _TITLE = "Latency of a cache line between two PUs"
 _HOW = (
     "A cell is the time that a cache line takes from one PU to another, one way. Darker is faster. Blocks on the "
     "diagonal are PUs that share a core, a cache or a NUMA node. Pairs that were not measured are empty."
 )
-#: The closest thing that two PUs share, from near to far.
-SHARED = {
-    "core": "a core",
-    "cache": "a cache",
-    "numa-node": "a NUMA node",
-    "package": "a package",
-    "host": "the host only",
-}
-_RANKS = tuple(SHARED)
 #: With more PUs, the matrix is of NUMA nodes.
 _MOST_PUS = 24
+
+_ARTICLES = {"core": "a core", "NUMA node": "a NUMA node", "package": "a package", "host": "the host only"}
 
 _Pair = tuple[int, int]
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
     """Return the figure of the pairs, or why there is none."""
-    of_pair = {pair: r for r in view.of(CHECK, metric=PAIR) if (pair := _pair(r))}
-    judged = sorted(view.of(CHECK, metric=TRANSFER), key=_near_first)
+    of_pair: dict[_Pair, Record] = {}
+    for record in view.of(CHECK, metric=PAIR):
+        # With lines on several banks, the nearest counts.
+        if (pair := _pair(record)) and (pair not in of_pair or record.value < of_pair[pair].value):
+            of_pair[pair] = record
+    judged = sorted(view.of(CHECK, metric=TRANSFER), key=near_first)
     if not of_pair and not judged:
         return [Absent(_TITLE, view.why_absent(CHECK))]
     if not of_pair:
         return [Absent(_TITLE, "only medians were recorded, no pairs")]
-    name, shows = f"{view.key}-core-to-core", _shows(of_pair, judged)
+    name = f"{view.key}-core-to-core"
+    shows = [*_shows(of_pair, judged), *map(_groups, view.of(CHECK, metric=AGREE))]
     labels = (
-        ("line on bank", "what both share"),
-        [((plain(r.parameters.get("bank")), _shared(r)), r) for r in judged],
+        ("what both share", "line"),
+        [((shared(r), clean(str(r.parameters.get("line", "")))), r) for r in judged],
     )
-    pairs = [((f"{a} and {b}", _shared(r)), r) for (a, b), r in sorted(of_pair.items())]
+    pairs = [((f"{a} and {b}", shared(r)), r) for (a, b), r in sorted(of_pair.items())]
     unit = next(iter(of_pair.values())).unit
     return [
         Figure(
@@ -71,35 +70,33 @@ def _pair(record: Record) -> _Pair | None:
     return (min(pus), max(pus)) if whole and pus is not None else None
 
 
-def _shared(record: Record) -> str:
-    return clean(str(record.parameters.get("shared", "")))
-
-
-def _words(shared: str) -> str:
-    return SHARED.get(shared, shared)
-
-
-def _near_first(record: Record) -> tuple[int, str, str]:
-    shared = _shared(record)
-    return (_RANKS.index(shared) if shared in SHARED else len(SHARED), shared, str(banks(record)))
-
-
 def _shows(of_pair: dict[_Pair, Record], judged: Sequence[Record]) -> list[str]:
     by_shared: dict[str, list[Record]] = {}
-    for record in sorted(of_pair.values(), key=_near_first):
-        by_shared.setdefault(_shared(record), []).append(record)
+    for record in sorted(of_pair.values(), key=near_first):
+        by_shared.setdefault(shared(record), []).append(record)
     texts = []
-    for shared, records in by_shared.items():
+    for name, records in by_shared.items():
         median = quantity(statistics.median(r.value for r in records), records[0].unit)
-        texts.append(
-            f"PUs that share {_words(shared)}: {median} ({span(r.value for r in records)}) over "
-            f"{count(len(records), 'pair')}."
-        )
+        what, values = _ARTICLES.get(name, f"an {name}"), span(r.value for r in records)
+        texts.append(f"PUs that share {what}: {median} ({values}) over {count(len(records), 'pair')}.")
     for record in judged:
-        pairs, of = record.parameters.get("pairs"), record.parameters.get("pairs_of")
-        if isinstance(pairs, int) and isinstance(of, int) and pairs < of:
-            texts.append(f"Of the pairs that share {_words(_shared(record))}, {pairs} of {of} were measured.")
+        measured_pairs, of = record.parameters.get("pairs"), record.parameters.get("pairs_of")
+        if isinstance(measured_pairs, int) and isinstance(of, int) and measured_pairs < of:
+            texts.append(f"{measured_pairs} of {of} pairs with the same {shared(record)} were measured.")
     return texts
+
+
+def _groups(record: Record) -> str:
+    """Return whether the groups of PUs that latencies show are those of hwloc."""
+    if record.value >= 1:
+        return "The latencies show the groups of PUs that hwloc reports."
+    number = record.parameters.get("contradictions")
+    listed_pairs = record.parameters.get("contradicting")
+    pairs = listed_pairs if isinstance(listed_pairs, (list, tuple)) else []
+    named = ", ".join(" and ".join(map(str, p)) for p in pairs[:3] if isinstance(p, (list, tuple)))
+    where = f" at {count(number, 'pair')}" if isinstance(number, int) else ""
+    where += f", such as {named}" if named else ""
+    return f"The latencies contradict hwloc{where}: its tables are wrong, or virtual CPUs move between cores."
 
 
 def _panel(name: str, view: HostView, of_pair: dict[_Pair, Record], shows: str) -> Panel:
