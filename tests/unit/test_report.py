@@ -9,14 +9,16 @@ import re
 import statistics
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from factories.host_records import Machine, built_report, invalid
 from firsttouch.records.schema import Record
+from firsttouch.report.headlines import Summary
 from firsttouch.report.model import Reference
 from firsttouch.report.pages import FILES
 
@@ -24,19 +26,36 @@ pytestmark = pytest.mark.unit
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 
 
-def test_the_files_of_a_report(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Report:
+    """A report of a whole machine at NOON: its records, folder and summary."""
+
+    machine: Machine
+    records: list[Record]
+    folder: Path
+    summary: Summary
+    page: str
+    document: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Report:
     machine = Machine(2, 4)
-    records = machine.everything()
-    built_report(tmp_path, records, topology_xml=machine.xml())
-    names = {p.name for p in tmp_path.iterdir()}
+    records, folder = machine.everything(), tmp_path_factory.mktemp("whole")
+    return Report(
+        machine, records, folder, *built_report(folder, records, topology_xml=machine.xml(), generated=NOON)
+    )
+
+
+def test_the_files_of_a_report(whole: Report) -> None:
+    names = {p.name for p in whole.folder.iterdir()}
     assert names == FILES
-    assert (tmp_path / "topology.xml").read_text(encoding="utf-8") == machine.xml()
-    assert pl.read_parquet(tmp_path / "records.parquet").height == len(records)
+    assert (whole.folder / "topology.xml").read_text(encoding="utf-8") == whole.machine.xml()
+    assert pl.read_parquet(whole.folder / "records.parquet").height == len(whole.records)
 
 
-def test_the_numbers_of_summary_json_are_the_medians(tmp_path: Path) -> None:
-    records = Machine(2, 4, repetitions=5).everything()
-    _, _, document = built_report(tmp_path, records)
+def test_the_numbers_of_summary_json_are_the_medians(whole: Report) -> None:
+    records, document = whole.records, whole.document
     (host,) = document["hosts"]
     shown = {
         (check, m["metric"], json.dumps(m["parameters"], sort_keys=True)): m
@@ -180,37 +199,28 @@ def test_references_are_beside_what_was_measured(tmp_path: Path) -> None:
     assert "data sheet, page 3" in page
 
 
-def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
-    machine = Machine(2, 4)
-    records = machine.everything()
-    for name, given in (("a", records), ("b", records)):
-        built_report(tmp_path / name, given, topology_xml=machine.xml(), generated=NOON)
-    for file in sorted((tmp_path / "a").iterdir()):
-        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+def test_the_same_input_gives_the_same_bytes(whole: Report, tmp_path: Path) -> None:
+    built_report(tmp_path, whole.records, topology_xml=whole.machine.xml(), generated=NOON)
+    for file in sorted(whole.folder.iterdir()):
+        assert file.read_bytes() == (tmp_path / file.name).read_bytes(), file.name
 
 
-def test_pages_do_not_depend_on_the_order_of_the_records(tmp_path: Path) -> None:
-    records = Machine(2, 4).everything()
-    for name, given in (("a", records), ("b", records[::-1])):
-        built_report(tmp_path / name, given, generated=NOON)
+def test_only_the_stated_time_differs_between_reports_whatever_the_order_of_the_records(
+    whole: Report, tmp_path: Path
+) -> None:
+    later = NOON.replace(hour=13)
+    built_report(tmp_path, whole.records[::-1], topology_xml=whole.machine.xml(), generated=later)
     for name in ("index.html", "summary.md", "summary.json"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+        texts = [
+            (folder / name).read_text(encoding="utf-8").replace(when.isoformat(timespec="seconds"), "WHEN")
+            for folder, when in ((whole.folder, NOON), (tmp_path, later))
+        ]
+        assert texts[0] == texts[1], name
+        assert "WHEN" in texts[0]
 
 
-def test_only_the_stated_time_differs_between_two_reports(tmp_path: Path) -> None:
-    records = Machine().everything()
-    pages = []
-    for hour in (12, 13):
-        when = NOON.replace(hour=hour)
-        _, page, _ = built_report(tmp_path / str(hour), records, generated=when)
-        pages.append(page.replace(when.isoformat(timespec="seconds"), "WHEN"))
-    assert pages[0] == pages[1]
-
-
-def test_the_table_has_a_line_per_headline(tmp_path: Path) -> None:
-    machine = Machine(2, 4)
-    summary, _, document = built_report(tmp_path, machine.everything(), topology_xml=machine.xml())
-    table = summary.table()
+def test_the_table_has_a_line_per_headline(whole: Report) -> None:
+    document, table = whole.document, whole.summary.table()
     assert [line["label"] for line in document["hosts"][0]["headlines"]] == [
         "topology",
         "theoretical bandwidth",

@@ -95,7 +95,7 @@ def test_pus_that_may_not_be_used_are_marked() -> None:
 
 
 def test_a_host_without_a_topology_has_no_drawing(tmp_path: Path) -> None:
-    page = page_of(tmp_path, Machine(2, 4).everything())
+    page = page_of(tmp_path, Machine(2, 4).topology())
     assert "The host as hwloc sees it" not in page
     assert "No topology (hwloc XML) of this host was given." in page
 

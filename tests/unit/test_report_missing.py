@@ -109,8 +109,8 @@ def test_the_failure_of_one_check_does_not_explain_another(tmp_path: Path) -> No
 def test_a_record_that_fits_no_figure_is_listed_as_a_problem(
     tmp_path: Path, check: str, broken: dict[str, Any]
 ) -> None:
-    records = Machine(2, 4).everything()
-    whole = next(r for r in records if r.check == check)
+    records = [r for r in Machine(2, 4).everything() if r.check == check]
+    whole = records[0]
     odd = replace(whole, parameters={**whole.parameters, **broken})
     _, page, document = built_report(tmp_path, [*records, odd])
     (name,) = broken
