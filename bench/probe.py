@@ -13,6 +13,9 @@ first bank that has memory). All arrays have the same size: STREAM's, if a progr
 3. Cost: wall seconds of the probe's whole sweep of this host, with three repetitions of each kernel, over those of
    thesis algorithm 1, which runs ``numactl ... stream`` (ten repetitions) for each placement. One run of STREAM is
    timed and multiplied by the number of placements.
+4. Loaded latency: google/multichase's ``multiload`` on PATH and the probe, with the same PUs, memory, order of
+   accesses and number of loading threads, which only read. The best sample of each, and the range of the ratios.
+   Mess cannot be compared in most virtual machines, as it needs counters of the memory controllers.
 """
 
 from __future__ import annotations
@@ -182,6 +185,53 @@ def compare_latency(rounds: int) -> str:
     return tabulate(rows, heads, floatfmt=".2f", missingval="")
 
 
+def multiload(size: int, threads: int) -> dict[str, float]:
+    """Return multiload's idle and loaded latency (ns), and the load of its other threads (GB/s)."""
+    argv = ["multiload", "-m", str(size), "-s", "64", "-T", str(64 * 4096), "-n", "2"]
+    idle = output(bound(argv, PUS[:1])).splitlines()
+    loaded = output(bound([*argv, "-t", str(threads), "-c", "chaseload", "-l", "stream-sum"])).splitlines()
+    columns = [
+        dict(zip(map(str.strip, lines[-2].split(",")), map(str.strip, lines[-1].split(",")), strict=True))
+        for lines in (idle, loaded)
+    ]
+    return {
+        "idle ns": float(columns[0]["ChaseNS"]),
+        "loaded ns": float(columns[1]["ChaseNS"]),
+        "load GB/s": float(columns[1]["LdMaxMibs"]) * MIB / 1e9,
+    }
+
+
+def loaded(size: int) -> tuple[dict[str, float], int]:
+    """Return the same by the probe's curve of reads on its own bank, and its number of threads."""
+    options = [f"--sizes={size}", f"--pu-nodes={NODE}", f"--banks={BANK}", "--loads=local", "--read-shares=1"]
+    options += ["--rates=0", f"--min-repetitions={REPETITIONS}", "--quiet"]
+    results = probe.run("loaded-latency", options, say=say).results
+    samples = {(r.metric, r.data["rate"]): r.samples for r in results}
+    # The latency at the largest load: the loader may not have run while the latency was the smallest.
+    load, latency = max(zip(samples["load_bandwidth", 1], samples["loaded_latency", 1], strict=True))
+    load -= 64 / latency  # the probe counts the chaser's lines as well
+    values = {"idle ns": min(samples["loaded_latency", 0]), "loaded ns": latency, "load GB/s": load}
+    return values, results[0].data["threads"]
+
+
+def compare_loaded(rounds: int) -> str:
+    """Return the table of loaded latencies: ratios of the best samples, and the range of those of a round."""
+    size = lmbench.largest_bytes(HOST.last_cache_bytes(), HOST.node(BANK).memory_bytes)
+    values: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for number in range(rounds):
+        say(f"loaded latency, round {number + 1}/{rounds}")
+        ours, threads = loaded(size)
+        for name, other in multiload(size, threads).items():
+            values[name].append((ours[name], other))
+    rows = []
+    for name, pairs in values.items():
+        best = [(max if name == "load GB/s" else min)(column) for column in zip(*pairs, strict=True)]
+        ratios = [ours / other for ours, other in pairs]
+        rows.append((name, *best, best[0] / best[1], min(ratios), max(ratios)))
+    heads = (f"at {size // MIB} MiB", "probe", "multiload", "probe / multiload", "minimum", "maximum")
+    return tabulate(rows, heads, floatfmt=".2f")
+
+
 def sweep(array: int, repetitions: int) -> tuple[float, int]:
     """Return the wall seconds of the probe's sweep and its number of placements."""
     options = [f"--array-bytes={array}", f"--min-repetitions={repetitions}", f"--max-repetitions={repetitions}"]
@@ -218,7 +268,7 @@ def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--only", choices=("rates", "latency", "cost"))
+    options.add_argument("--only", choices=("rates", "latency", "cost", "loaded"))
     args = options.parse_args()
     array = 320_000_000
     if stream.program():
@@ -229,6 +279,11 @@ def main() -> None:
         print(compare_rates(array, args.rounds), flush=True)
     if args.only in {None, "latency"}:
         print(f"\n{compare_latency(args.rounds)}", flush=True)
+    if args.only in {None, "loaded"} and len(PUS) > 1:
+        if shutil.which("multiload"):
+            print(f"\n{compare_loaded(args.rounds)}", flush=True)
+        else:
+            say("multiload is not on PATH: loaded latency is not compared")
     if args.only in {None, "cost"} and stream.program():
         print(f"\n{cost(array, args.rounds)}", flush=True)
 
