@@ -345,6 +345,35 @@ def test_curves_of_loaded_latency(run):
         assert all(max(samples) > 2 * idle["value"] for samples in loads)
 
 
+BROKEN = {
+    "reads half of the lines": ("i < unchanged; i += 4 * WIDTH", "i < unchanged; i += 8 * WIDTH"),
+    "stores what was there": ("*place = value + one;", "*place = value;"),
+    "does not use what it reads": ("sums[j] += value;", "(void)value;"),
+}
+
+
+@TWO_PUS
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_a_load_that_does_not_do_its_work_is_invalid(native_probe, tmp_path):
+    """The probe with a broken kernel, and otherwise the objects that it was built of."""
+    kernel = SOURCE / "src/kernels/load.c"
+    objects = {f for f in (native_probe.parent / "CMakeFiles").rglob("*.o") if f.name != "load.c.o"}
+    for right, wrong in BROKEN.values():
+        text = kernel.read_text()
+        assert right in text
+        (tmp_path / "load.c").write_text(text.replace(right, wrong))
+        argv = ["gcc", "-O1", "-I", kernel.parent, tmp_path / "load.c", *objects, "-o", tmp_path / "probe"]
+        subprocess.run([*argv, "-lhwloc", "-lm", "-lpthread"], check=True)
+        done = subprocess.run(
+            [tmp_path / "probe", "loaded-latency", "--sanity", "--loads=local"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1, done.stderr
+        assert "the values that the loaders read or stored are wrong" in done.stderr
+
+
 @TWO_PUS
 def test_under_an_affinity(run):
     shown = run("topology", "--xml", before=["taskset", "-c", str(PUS[1])])
