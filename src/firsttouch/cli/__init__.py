@@ -59,9 +59,9 @@ TASKS = {
         "inside": "run a command in an Apptainer image or with the programs of a Spack view",
     },
     "look closer": {
-        "measure": "measure latency (of memory or between cores), bandwidth, contention or stores of this host",
+        "measure": "measure one aspect of this host's memory, such as latency",
         "record": "measure any program under a verified placement",
-        "probe": "measure latency, bandwidth and contention with the native probe",
+        "probe": "measure with the native probe and its own options",
         "paper": "reproduce the papers' tables and figures, and list where their prose disagrees",
     },
 }
