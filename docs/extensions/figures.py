@@ -3,7 +3,8 @@
 
 Latency, contention and throughput were measured on a small virtual machine (docs/examples). Thread scaling and
 scenarios are published times of BWA-MEM on the AMD system of the thesis. The bandwidth matrix shows the three
-rates that the thesis gives for that system (section 3.4), one for each distance.
+rates that the thesis gives for that system (section 3.4), one for each distance. The other figures are of a
+simulated host, as in their tests.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import csv
 import functools
 import itertools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,19 @@ from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import model
-from firsttouch.report.figures import bandwidth, contention, latency, placement, scaling, summary, throughput
+from firsttouch.report.figures import (
+    bandwidth,
+    contention,
+    core_to_core,
+    latency,
+    loaded_latency,
+    page_sizes,
+    placement,
+    scaling,
+    stores,
+    summary,
+    throughput,
+)
 from firsttouch.report.figures import topology as drawing
 from firsttouch.report.model import Absent, Figure
 from firsttouch.systems import definition
@@ -70,6 +84,10 @@ def draw(name: str) -> tuple[Figure, _Source]:
         "placement": (placement.figures, _PUBLISHED),
         "summary": (summary.figures, _PUBLISHED),
         "throughput": (throughput.figures, _VM),
+        "loaded_latency": (lambda view: loaded_latency.figures(view, _expected), _SIMULATED),
+        "core_to_core": (core_to_core.figures, _SIMULATED),
+        "page_sizes": (page_sizes.figures, _SIMULATED),
+        "stores": (stores.figures, _SIMULATED),
     }[name]
     host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None
     (view,) = model.split(source.records(), (), host)
@@ -132,6 +150,40 @@ def _matrix() -> list[Record]:
     ]
 
 
+@functools.cache
+def _simulated() -> list[Record]:
+    """Return the records of a host of two NUMA nodes whose memory saturates early, and of a run with counters."""
+    sys.path.insert(0, str(paths.ROOT / "tests"))
+    try:
+        from factories import memory_records  # noqa: PLC0415 - the tests are not on the path of the manual
+    finally:
+        sys.path.pop(0)
+    slow = memory_records.FAULTS["memory saturates early"][1]
+    host = memory_records.Host("simulated", at_once=True, noise=0.015, fault=slow)
+    run = {"aligner": "bwa-mem", "dataset": "NA12878", "scenario": "1Inst_Original", "instances": 1, "threads": 16}
+    return [
+        *host.topology(),
+        *host.loaded(),
+        *host.pairs(),
+        *host.pages(),
+        *host.stores(),
+        *host.add("topology", "numa_nodes", "1", "neither", host.nodes),
+        *host.add("counters", "alignment_time", "s", "lower", 60.0, **run),
+        *host.add("counters", "cache_misses", "1", "neither", 38e9, **run),
+    ]
+
+
+def _expected(record: Record) -> model.Reference | None:
+    """Return the saturation of hosts without the fault."""
+    usual = record.value / 0.8
+    return model.Reference(usual, 0.97 * usual, None, "a simulated fleet")
+
+
+_SIMULATED = _Source(
+    _simulated,
+    "A simulated host of two NUMA nodes, whose memory saturates early: the figure shows the form of such results, "
+    "not values of a processor.",
+)
 _VM = _Source(_vm, topology=_HERE / "examples" / "vm.xml")
 _OPTERON = _Source(
     _opteron,

@@ -97,10 +97,13 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
     assert not {"theoretical bandwidth", "expected saturation, reads 100 %"} & set(texts(figure.panels[0]))
     assert "saturates at 39" in figure.shows[0]
     assert "theory" not in figure.shows[0]
-    assert figure.shows[1].startswith("No program is drawn, because no hardware counter")
+    assert figure.shows[1].startswith("No program is drawn, because its memory traffic is unknown: the records")
     # Counted without cache misses, as on many virtual machines.
     (view,) = model.split([*records, *counted(1.0)[:1]], (), None)
     assert load_curves.programs(view) == []
+    (figure,) = loaded_latency.figures(view, no_reference)
+    assert isinstance(figure, Figure)
+    assert "this host counts no cache misses" in figure.shows[1]
 
 
 def test_curves_that_cannot_be_drawn_are_absent_with_the_reason() -> None:

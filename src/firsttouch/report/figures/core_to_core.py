@@ -78,7 +78,8 @@ def _shows(of_pair: dict[_Pair, Record], judged: Sequence[Record]) -> list[str]:
     for name, records in by_shared.items():
         median = quantity(statistics.median(r.value for r in records), records[0].unit)
         what, values = _ARTICLES.get(name, f"an {name}"), span(r.value for r in records)
-        texts.append(f"PUs that share {what}: {median} ({values}) over {count(len(records), 'pair')}.")
+        over = f" ({values}) over {len(records)} pairs" if len(records) > 1 else ""
+        texts.append(f"PUs that share {what}: {median}{over}.")
     for record in judged:
         measured_pairs, of = record.parameters.get("pairs"), record.parameters.get("pairs_of")
         if isinstance(measured_pairs, int) and isinstance(of, int) and measured_pairs < of:

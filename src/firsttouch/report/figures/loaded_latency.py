@@ -104,8 +104,9 @@ def _range(low: float, high: float, theory: float | None) -> str:
 def _of_programs(view: HostView, programs: Sequence[Program], curves: Sequence[LoadCurve]) -> str:
     """Return where programs are on the curve, or why none is drawn."""
     if not programs:
-        why = "" if view.of("counters") else f": {view.why_absent('counters')}"
-        return f"No program is drawn, because no hardware counter of its memory traffic was read{why}."
+        none = "this host counts no cache misses, as many virtual machines"
+        why = none if view.of("counters") else view.why_absent("counters")
+        return f"No program is drawn, because its memory traffic is unknown: {why}."
     local = load_curves.weakest(curves, "local")
     texts = []
     for program in programs[:_MOST_PROGRAMS]:
