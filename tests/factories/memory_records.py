@@ -144,6 +144,9 @@ class Host:
                 for metric, value in (("saturation_bandwidth", saturation), ("peak_bandwidth", peak)):
                     yield from self.add("loaded_latency", metric, "GB/s", "higher", value, **curve)
                 yield from self.add("loaded_latency", "unloaded_latency", "ns", "lower", IDLE, **curve)
+                # A fault moves the points, too.
+                saturation *= self.fault("saturation_bandwidth", curve)
+                peak *= self.fault("peak_bandwidth", curve)
                 for rate in (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0) if points else ():
                     used = rate * peak
                     # It has doubled at the saturation.

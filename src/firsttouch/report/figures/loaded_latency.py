@@ -31,6 +31,8 @@ _HEADINGS = {
 _HEIGHT = 300
 #: Programs in a drawing; the table has all of them.
 _MOST_PROGRAMS = 3
+#: The longest name of a program in a legend of two columns.
+_LABEL = 34
 
 
 def figures(view: HostView, expected: References) -> list[Figure | Absent]:
@@ -160,11 +162,12 @@ def _panel(name: str, curves: Sequence[LoadCurve], marks: _Marks, shows: str) ->
         _mark(ax, curves)
         for program, marker in zip(marks.programs, ("X", "P", "d"), strict=False):
             at = curves[0].latency_at(program.bandwidth) or 0.0
-            label = program.name if len(program.name) < 40 else f"{program.name[:38]}…"
+            label = program.name if len(program.name) <= _LABEL else f"{program.name[: _LABEL - 1]}…"
             ax.plot([program.bandwidth], [at], marker, color=WARN, markersize=10, label=label, zorder=5)
         _axes(ax, curves, marks.theory)
         ax.set_title(_heading(curves[0]), loc="left", fontsize=14, pad=top - 22)
-        drawing.legend(ax, columns)
+        # From the left edge of the drawing: labels are long.
+        drawing.legend(ax, columns, -56 / (drawing.WIDTH - 80))
         return drawing.panel(canvas, name=name, title=f"{_TITLE}: {_heading(curves[0])}", description=shows)
 
 
