@@ -4,6 +4,7 @@
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
+from firsttouch.benchmarks import programs
 from firsttouch.benchmarks.cases import cases
 from firsttouch.benchmarks.checks import FirstTouchCheck
 from firsttouch.host.cpusets import format_list
@@ -52,13 +53,12 @@ class latency_lmbench(LatencyCurve):  # noqa: N801
 
 @rfm.simple_test
 class latency_sequential(LatencyCurve):  # noqa: N801
-    """Accesses at a fixed stride by lmbench, as in figure 3.1. Prefetchers hide latency, so it is not judged."""
-
-    repetitions = 1
+    """Accesses line by line by the probe (figure 3.1). Prefetchers hide latency, so it is not judged."""
 
     @run_after("init")
     def set_command(self):
         node = cases().pu_nodes()[0]
-        self.descr = f"latency from NUMA node {node} to its own bank (sequential accesses)"
+        self.descr = f"latency from NUMA node {node} to its nearest bank (sequential accesses)"
         self.command = ["measure", "latency", "--order", "sequential", "--pu-nodes", str(node)]
+        self.command += ["--banks", str(programs.nearest(cases().host, [node]))]
         self.least_records = LEAST_SIZES

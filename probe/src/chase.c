@@ -5,7 +5,7 @@
 
 #include "fail.h"
 
-const char *const order_names[ORDERS] = {"random", "paged"};
+const char *const order_names[ORDERS] = {"random", "paged", "sequential"};
 
 // splitmix64 is good enough for a shuffle.
 static uint64_t random_below(uint64_t *state, uint64_t limit)
@@ -68,9 +68,18 @@ static void **build_paged(char *base, uint64_t lines, uint64_t line_bytes, uint6
     return head;
 }
 
+static void **build_sequential(char *base, uint64_t lines, uint64_t line_bytes)
+{
+    for (uint64_t i = 0; i < lines; i++)
+        *line(base, line_bytes, i) = line(base, line_bytes, (i + 1) % lines);
+    return line(base, line_bytes, 0);
+}
+
 void **chase_build(char *base, uint64_t bytes, uint64_t line_bytes, Order order, uint64_t seed)
 {
     const uint64_t lines = bytes / line_bytes;
+    if (order == SEQUENTIAL)
+        return build_sequential(base, lines, line_bytes);
     return (order == PAGED ? build_paged : build_random)(base, lines, line_bytes, seed);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pointer chasing over a random cycle of cache lines (thesis section 3.3, formula 3.2).
+// Pointer chasing over a cycle of cache lines (thesis section 3.3, formula 3.2).
 #ifndef CHASE_H
 #define CHASE_H
 
@@ -8,7 +8,8 @@
 
 // random: over all lines, so with small pages nearly every access misses the TLB as well.
 // paged: over the lines of one group of GROUP_BYTES, which the TLB covers, then of the next group in random order.
-typedef enum { RANDOM, PAGED, ORDERS } Order;
+// sequential: over all lines in ascending order, which prefetchers follow.
+typedef enum { RANDOM, PAGED, SEQUENTIAL, ORDERS } Order;
 
 enum { GROUP_BYTES = 64 * 4096 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latency (thesis section 3.3): a PU of every NUMA node follows a random cycle through every bank.
+// Latency (thesis section 3.3): a PU of every NUMA node follows a cycle through every bank.
 #include <stdlib.h>
 
 #include "aspects.h"
@@ -44,7 +44,7 @@ static void point(const Curve *curve)
         Placed placed;
         Samples samples = walk_run(&walk, curve->options, pu.values[0], &placed);
         memory_look_again(curve->memory);
-        const Result result = {.metric = "random_latency",
+        const Result result = {.metric = curve->order == SEQUENTIAL ? "sequential_latency" : "random_latency",
                                .unit = "ns",
                                .better = "lower",
                                .samples = &samples,

@@ -188,7 +188,6 @@ def test_loaded_latency(measure):
     ("argv", "reason"),
     [
         (["latency", "--program=stream"], "stream does not measure latency: firsttouch-probe and lmbench can"),
-        (["latency", "--program=firsttouch-probe", "--order=sequential"], "in sequential order: lmbench can"),
         (["bandwidth", "--set-sizes=99"], "--set-sizes: 99; there are"),
         (["bandwidth", "--threads=1"], "--threads is not an option of bandwidth, but of contention"),
         (["contention", "--threads=0,1"], "0 threads: this process may use 1 to"),

@@ -283,7 +283,7 @@ def test_latency_of_a_small_cycle_is_less_than_of_a_large_one(run):
     assert 5 * small < large
 
 
-@pytest.mark.parametrize("order", ["random", "paged"])
+@pytest.mark.parametrize("order", ["random", "paged", "sequential"])
 @pytest.mark.parametrize("size", ["1024", "4160", "266304", "1MiB"])
 def test_cycles_of_odd_sizes(run, order, size):
     (result,) = document(
@@ -300,6 +300,7 @@ def test_cycles_of_odd_sizes(run, order, size):
     )["results"]
     assert result["status"] == "valid"
     assert result["order"] == order
+    assert result["metric"] == ("sequential_latency" if order == "sequential" else "random_latency")
 
 
 def test_huge_pages(run):
@@ -413,7 +414,7 @@ REFUSED = [
     ("latency --sizes 100", "less than 16 lines"),
     ("latency --threads 2", "not an option of latency"),
     ("latency --pages 2M", "is not one of base, thp, huge"),
-    ("latency --order up", "is not one of random, paged"),
+    ("latency --order up", "is not one of random, paged, sequential"),
     ("bandwidth --array-bytes 90TB", "is not a size"),
     ("bandwidth --array-bytes 100", "too small"),
     ("bandwidth --pu-nodes 777", "there is no NUMA node 777"),
@@ -630,7 +631,7 @@ def test_sanitizers_find_nothing(sanitize):
     for argv in (
         ["topology"],
         ["topology", "--xml"],
-        ["latency", "--sanity", "--order=random,paged", "--sizes=16KiB,300000"],
+        ["latency", "--sanity", "--order=random,paged,sequential", "--sizes=16KiB,300000"],
         ["bandwidth", "--sanity", "--stores=both"],
         ["contention", "--sanity"],
         ["loaded-latency", "--sanity"],
