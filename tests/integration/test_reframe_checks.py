@@ -73,7 +73,9 @@ def reframe(tmp_path, lambda_work, native_probe):
 
 
 def test_what_works_passes(reframe, tmp_path):
-    chosen = "^topology$|^bandwidth%set_size=1$|^latency%|^contention$|^stores$|^loaded_latency$|^core_to_core$"
+    chosen = (
+        "^topology$|^bandwidth%set_size=1$|^latency%|^contention$|^stores$|^loaded_latency$|^core_to_core$|^pages$"
+    )
     chosen += "|^scaling%scenario=1Inst_Original%"
     files = (
         "topology",
@@ -83,6 +85,7 @@ def test_what_works_passes(reframe, tmp_path):
         "stores",
         "loaded_latency",
         "core_to_core",
+        "pages",
         "scaling",
     )
     done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="quick", FIRSTTOUCH_PROBE=reframe.probe)
@@ -97,6 +100,7 @@ def test_what_works_passes(reframe, tmp_path):
     assert "P: copy_from" in done.output
     assert "P: latency_from" in done.output
     assert "P: copy_plain_regular" in done.output
+    assert "P: prefetch_ratio_bank" in done.output
     kept = list((tmp_path / "out").rglob("records.jsonl"))
     assert len(kept) >= len(done.results) - 1  # HostOfRun measures nothing
     # Each read of the deprecated attribute would cost 8 ms, at two places for each check.
@@ -110,9 +114,7 @@ def assert_failed(done):
         assert result == expected, done.output
 
 
-CHECKS = (
-    "^bandwidth_others%program=likwid-bench$|^contention$|^latency_sequential$|^scaling%scenario=1Inst_Original%"
-)
+CHECKS = "^bandwidth_others%program=likwid-bench$|^contention$|^latency_lmbench$|^scaling%scenario=1Inst_Original%"
 FILES = ("bandwidth", "contention", "latency", "scaling")
 LIST = '[ "$1" = -a ] && printf "copy - x\\nstream - x\\n" && exit 0\n'
 
@@ -169,7 +171,7 @@ def test_what_is_missing_fails(reframe, tmp_path):
     for program in ("bash", "sh", "cat", "hostname", "numactl"):
         if shutil.which(program):
             (folder / program).symlink_to(shutil.which(program))
-    checks = CHECKS.replace("|^latency_sequential$", "").replace("|^contention$", "")
+    checks = CHECKS.replace("|^latency_lmbench$", "").replace("|^contention$", "")
     done = reframe(checks, *FILES, PATH=str(folder), FIRSTTOUCH_PROBE=reframe.probe)
     assert_failed(done)
     text = " ".join(done.reasons.values())

@@ -3,7 +3,7 @@
 
 import pytest
 
-from firsttouch.host.available_memory import available_bytes, available_on
+from firsttouch.host.available_memory import available_bytes, available_on, huge_pages_free
 
 pytestmark = pytest.mark.unit
 
@@ -61,3 +61,28 @@ def test_a_numa_node_has_its_free_memory_and_its_cached_files(tmp_path):
     node.write_text("".join(f"Node 1 {name}:   {kilobytes} kB\n" for name, kilobytes in names.items()))
     assert available_on(1, tmp_path) == (50 << 10, 100 << 10)
     assert available_on(0, tmp_path) == (0, 0)
+
+
+MANY = "Node {}, zone   Normal" + " {}" * 11 + "\n"
+BUDDYINFO = (
+    MANY.format(0, *[9] * 9, 3, 5)
+    + MANY.format(0, *[1] * 10, 2).replace("Normal", "DMA32 ")
+    + MANY.format(1, *[7] * 9, 0, 0)
+)
+
+
+@pytest.mark.parametrize(
+    ("buddyinfo", "size", "expected"),
+    [
+        # Blocks of 2 and 4 MiB: order 9 and 10 of 4 KiB pages.
+        (BUDDYINFO, "Hugepagesize:  2048 kB", {0: (3 * 2 + 5 * 4 + 1 * 2 + 2 * 4) << 20, 1: 0}),
+        (BUDDYINFO, "Hugepagesize:  1048576 kB", None),
+        (BUDDYINFO, "HugePages_Total:  0", None),
+        ("", "Hugepagesize:  2048 kB", None),
+    ],
+)
+def test_huge_pages_that_the_kernel_could_give(tmp_path, buddyinfo, size, expected):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text(f"MemTotal:  9000 kB\n{size}\n")
+    (tmp_path / "proc/buddyinfo").write_text(buddyinfo)
+    assert huge_pages_free(tmp_path, 4096) == expected

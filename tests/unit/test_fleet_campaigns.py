@@ -62,7 +62,7 @@ class TestPlan:
         names = [s.name for s in planned(tmp_path).steps]
         assert names[0] == "topology"
         steps = {"latency-0", "latency-7", "bandwidth-1", "bandwidth-8", "contention", "stores", "loaded-latency"}
-        steps |= {"core-to-core"}
+        steps |= {"core-to-core", "pages"}
         assert steps <= set(names)
 
     def test_validate_leaves_out_pu_sets_of_some_numa_nodes(self, tmp_path, monkeypatch):

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from firsttouch.benchmarks import core_to_core, loaded_latency, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.programs import Nodes
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, CannotHere
+from firsttouch.host import available_memory
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record, software
@@ -29,6 +30,9 @@ LEAST, MOST = 3, 10
 #: The kernels of the aspect stores: the one that gains most from streaming stores, and STREAM's headline.
 STORE_KERNELS = ("copy", "triad")
 
+#: The page sizes of the probe. Every host has the first.
+PAGES = ("base", "thp", "huge")
+
 #: Aspect -> the programs that can measure it. The first is the default.
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "topology": (),
@@ -38,6 +42,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "stores": (probe.NAME,),
     "loaded-latency": (probe.NAME,),
     "core-to-core": (probe.NAME,),
+    "pages": (probe.NAME,),
 }
 
 
@@ -78,7 +83,8 @@ def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator
     The probe yields the latency curve (ns by bytes of a random cycle), STREAM's kernels (GB/s, regular stores),
     the rates (GB/s) of threads that access one bank at once, at random (thesis section 3.5), those of copy and
     triad by every instruction set with regular and with streaming stores, curves of latency (ns) by the load of
-    other PUs (GB/s), or latencies (ns) between pairs of PUs.
+    other PUs (GB/s), latencies (ns) between pairs of PUs, or
+    latency and bandwidth by page size.
     """
     by_probe = asked.by() == probe.NAME
     if asked.aspect == "topology":
@@ -89,6 +95,8 @@ def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator
         yield from loaded_latency.curves(_loaded(host, asked, say))
     elif asked.aspect == "core-to-core":
         yield from _core_to_core(host, asked, say)
+    elif asked.aspect == "pages":
+        yield from _pages(host, asked, say)
     elif by_probe:
         yield from _by_probe(host, asked, say)
     else:
@@ -195,14 +203,85 @@ def _core_to_core(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list
     yield summary
 
 
-def _run(asked: Asked, options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
-    """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted."""
+def _pages(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure each NUMA node on its nearest bank with every page size that the host can give."""
+    for node in asked.pu_nodes or Cases(host, profiles.chosen()).pu_nodes():
+        programs.pus_of(host, (node,))
+        bank = (asked.banks or [programs.nearest(host, (node,))])[0]
+        programs.bank_bytes(host, bank)
+        yield _huge_pages_free(bank, say)
+        for pages in PAGES:
+            try:
+                records = list(_of_pages(asked, node, bank, pages, say))
+            except CannotHere as error:
+                if pages == PAGES[0]:
+                    raise
+                say(f"{pages} pages on bank {bank} are left out: {error}")
+                continue
+            # On fragmented memory the kernel gives base pages instead.
+            wrong = next((r.reason for r in records if r.status != "valid" and "huge pages" in r.reason), "")
+            if wrong:
+                say(f"{pages} pages on bank {bank} are left out: {wrong}")
+                continue
+            yield [replace(r, check="pages") for r in records]
+
+
+def _of_pages(asked: Asked, node: int, bank: int, pages: str, say: probe.Say) -> Iterator[Record]:
+    """Yield random latency, copy and triad with one page size, and with base pages the prefetch ratio."""
+    where = [f"--pu-nodes={node}", f"--banks={bank}", f"--pages={pages}"]
+    base = pages == PAGES[0]
+    options = ["--sizes=memory", f"--order={'random,paged,sequential' if base else 'random'}"]
+    small = programs.probe_options("pages")
+    of_orders: dict[str, Record] = {}
+    for records in _run(replace(asked, aspect="latency"), [*where, *options], say, small=small):
+        of_orders |= {r.parameters["order"]: r for r in records}
+    yield from (r for order, r in of_orders.items() if order == "random")
+    if {"paged", "sequential"} <= of_orders.keys():
+        yield _prefetch_ratio(of_orders["paged"], of_orders["sequential"], say)
+    kernels = [k for k in STORE_KERNELS if k in profiles.chosen().kernels]
+    options = [f"--kernels={','.join(kernels)}", "--set-sizes=1", "--interleave=none"]
+    for records in _run(replace(asked, aspect="bandwidth"), [*where, *options], say):
+        yield from records
+
+
+def _prefetch_ratio(paged: Record, sequential: Record, say: probe.Say) -> Record:
+    """Return the latency in paged order over that in sequential order of the same pages.
+
+    In both orders the TLB has the address of the next line, so that what remains is the prefetchers' part.
+    """
+    samples = tuple(p / s for p, s in zip(paged.samples, sequential.samples, strict=False))
+    say(f"sequential loads are {statistics.median(samples):.1f} times as fast as random ones in the same pages")
+    parameters = {k: v for k, v in paged.parameters.items() if k != "order"}
+    parameters |= {"paged_latency": paged.value, "sequential_latency": sequential.value}
+    return replace(
+        paged, metric="prefetch_ratio", unit="1", better="neither", samples=samples, parameters=parameters
+    )
+
+
+def _huge_pages_free(bank: int, say: probe.Say) -> list[Record]:
+    """Return the memory (GiB) of a bank that could be had as huge pages now; none if the kernel does not tell."""
+    free = (available_memory.huge_pages_free() or {}).get(bank)
+    if free is None:
+        say(f"free huge pages of bank {bank}: unknown, /proc/buddyinfo does not tell")
+        return []
+    say(f"free huge pages of bank {bank}: {free / 2**30:.2f} GiB")
+    parameters = {"bank": bank, **profiles.chosen().parameters}
+    return [Record("pages", "huge_pages_free", "GiB", "neither", (free / 2**30,), parameters, software=software())]
+
+
+def _run(
+    asked: Asked, options: Sequence[str], say: probe.Say, *, small: Sequence[str] | None = None
+) -> Iterator[list[Record]]:
+    """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted.
+
+    *small* are its options on an emulated host (default: those of the aspect).
+    """
     effort = profiles.chosen()
     least = max(LEAST, min(asked.repetitions, effort.repetitions))
     # Prefetchers hide sequential latency, so nothing judges it.
     most = max(least, min(MOST, effort.repetitions)) if asked.random else least
     counts = [f"--min-repetitions={least}", f"--max-repetitions={most}"]
-    small = programs.probe_options(asked.aspect)
+    small = programs.probe_options(asked.aspect) if small is None else small
     running = probe.follow(asked.aspect, [*options, *counts, *small], say=say)
     while True:
         try:

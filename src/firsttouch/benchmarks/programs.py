@@ -106,6 +106,7 @@ _SMALL = {
     "bandwidth": ["--array-bytes=4MiB"],
     "contention": ["--array-bytes=4MiB"],
     "loaded-latency": ["--sizes=1MiB", "--array-bytes=4MiB"],
+    "pages": ["--sizes=1MiB"],
     "core-to-core": ["--pairs=8"],  # one thread of an emulator may run all PUs in turn
 }
 

@@ -17,6 +17,7 @@ EXAMPLES = """\
   firsttouch measure latency --records records.jsonl            every NUMA node x every bank, the whole curve
   firsttouch measure latency --program lmbench --pu-nodes 0     the same by lat_mem_rd -t, on the nearest bank
   firsttouch measure latency --order sequential --pu-nodes 0 --banks 0-7
+  firsttouch measure pages                                      latency and bandwidth by page size
   firsttouch measure bandwidth --pu-nodes 0-3 --set-sizes 2     every pair of four NUMA nodes x every bank
   firsttouch measure bandwidth --pu-nodes 0,1 --banks 0-7       one PU-set of two
   firsttouch measure bandwidth --program likwid-bench --set-sizes 1
@@ -27,9 +28,9 @@ EXAMPLES = """\
 
 #: Option -> the aspects that it applies to. With others it is an error.
 _FOR = {
-    "pu_nodes": {"latency", "bandwidth", "stores", "loaded-latency", "core-to-core"},
+    "pu_nodes": {"latency", "bandwidth", "stores", "loaded-latency", "core-to-core", "pages"},
     "set_sizes": {"bandwidth"},
-    "banks": {"latency", "bandwidth", "contention", "stores", "loaded-latency", "core-to-core"},
+    "banks": {"latency", "bandwidth", "contention", "stores", "loaded-latency", "core-to-core", "pages"},
     "interleave": {"bandwidth"},
     "threads": {"contention"},
     "pu_pairs": {"core-to-core"},
@@ -46,7 +47,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--program",
         choices=tuple(programs),
-        help=f"measuring program (default: {probe.NAME}; sequential: lmbench)",
+        help=f"measuring program (default: {probe.NAME})",
     )
     parser.add_argument(
         "--pu-nodes",

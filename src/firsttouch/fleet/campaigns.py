@@ -216,6 +216,7 @@ def _aspects(cases: Cases, repetitions: int, *, widest: bool) -> list[Step]:
     steps += [Step("contention", (*argv, *again)), Step("stores", ("measure", "stores", *again))]
     if any(cases.loads(node) for node in cases.pu_nodes()):
         steps.append(Step("loaded-latency", ("measure", "loaded-latency", *again)))
+    steps.append(Step("pages", ("measure", "pages", "--pu-nodes", _list(cases.pu_nodes()), *again)))
     if len(cases.host.allowed_pus) > 1:
         steps.append(Step("core-to-core", ("measure", "core-to-core", *again)))
     return steps

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory programs can still take on this host and in the cgroups of this process."""
+"""How much memory programs can still take on this host, also as huge pages, and in the cgroups of this process."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -53,6 +54,27 @@ def available_on(node: int, root: Path = Path("/")) -> tuple[int, int]:
         for name in ("MemFree", "Active(file)", "Inactive(file)", "MemTotal")
     )
     return free + active + inactive, total
+
+
+def huge_pages_free(root: Path = Path("/"), page_bytes: int = os.sysconf("SC_PAGESIZE")) -> dict[int, int] | None:
+    """Return the bytes of each NUMA node that the kernel could give as huge pages at once; None if unknown.
+
+    These are the free blocks of the buddy allocator that are at least as large as a huge page. Compaction may
+    merge smaller ones into more. Pages reserved for hugetlbfs do not count. *page_bytes* is a base page's size.
+    """
+    if (kilobytes := _field(root / "proc/meminfo", "Hugepagesize:")) is None:
+        return None
+    least = (kilobytes << 10).bit_length() - page_bytes.bit_length()
+    free: dict[int, int] = {}
+    for node, blocks in re.findall(
+        r"^Node\s+(\d+), zone\s+\S+((?: +\d+)+)\s*$", _text(root / "proc/buddyinfo"), re.M
+    ):
+        counts = list(map(int, blocks.split()))
+        if len(counts) <= least:
+            return None  # the largest free blocks are smaller than a huge page
+        pages = sum(count << order for order, count in enumerate(counts) if order >= least)
+        free[int(node)] = free.get(int(node), 0) + pages * page_bytes
+    return free or None
 
 
 def _memory_cgroups(root: Path) -> list[tuple[Path, _Names]]:
