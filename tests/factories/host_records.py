@@ -219,6 +219,37 @@ class Machine:
         )
 
 
+def matrix_records(
+    *,
+    host: str = "n1",
+    effort: str | None = None,
+    banks: Iterable[int] = range(4),
+    remote: float = 0.5,
+    size: int = 1 << 30,
+) -> list[Record]:
+    """Return the probe's latency and copy bandwidth of lstopo_attached.xml: NUMA nodes 0 and 2, banks 0 to 3.
+
+    Banks 1 and 3, without PUs, have a third of the bandwidth; *remote* is the share that the other package gets.
+    """
+    result = []
+    for node, bank in itertools.product((0, 2), banks):
+        far = node // 2 != bank // 2
+        common: dict[str, Any] = {"program": "firsttouch-probe", "pu_nodes": [node], "bank": bank, "pages": "thp"}
+        common |= {"effort": effort} if effort else {}
+        fields: dict[str, Any] = {"host": host, "system": "example", "time": "2026-05-01T10:00:00.000+00:00"}
+        for bytes_, ns in ((1 << 14, 2.0), (size, 90.0 + 40 * far + 100 * (bank % 2))):
+            latency = {**common, "size_bytes": bytes_, "order": "random", "stride_bytes": 64}
+            result.append(
+                Record("latency", "random_latency", "ns", "lower", (ns - 1, ns, ns + 1), latency, **fields)
+            )
+        rate = (33.0 if bank % 2 else 100.0) * (remote if far else 1)
+        copy = {**common, "kernel": "copy", "stores": "regular", "threads": 8, "array_bytes": 1 << 30}
+        result.append(
+            Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (rate, rate, rate * 1.1), copy, **fields)
+        )
+    return result
+
+
 def built_report(out: Path, records: list[Record], **options: Any) -> tuple[Summary, str, dict[str, Any]]:
     """Build a report; return its summary, the text of its page and its summary.json."""
     out.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 """The measured matrix for hwloc, the kernel's interleave weights, CSV and JSON: `firsttouch topology --export`."""
 
 import csv
-import itertools
 import json
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ import subprocess
 import pytest
 
 from factories.host_records import invalid
+from factories.host_records import matrix_records as records
 from firsttouch.host.topology import load
 from firsttouch.records.schema import Record, append
 from firsttouch.scenarios import tiers
@@ -18,29 +18,6 @@ pytestmark = pytest.mark.unit
 
 #: Two packages with 8 PUs; each has two banks, of which the second one has no PUs of its own (NUMA nodes 1 and 3).
 XML = "lstopo_attached.xml"
-NEAR, FAR = (0, 1), (2, 3)
-#: The copy bandwidth (GB/s) of a package with its own banks, and with those of the other package.
-RATES = {0: 100.0, 1: 33.0}
-
-
-def records(*, host="n1", effort=None, banks=range(4), rates=RATES, remote=0.5, size=1 << 30):
-    result = []
-    for node, bank in itertools.product((0, 2), banks):
-        far = node // 2 != bank // 2
-        common = {"program": "firsttouch-probe", "pu_nodes": [node], "bank": bank, "pages": "thp"}
-        common |= {"effort": effort} if effort else {}
-        fields = {"host": host, "system": "example", "time": "2026-05-01T10:00:00.000+00:00"}
-        for bytes_, ns in ((1 << 14, 2.0), (size, 90.0 + 40 * far + 100 * (bank % 2))):
-            latency = {**common, "size_bytes": bytes_, "order": "random", "stride_bytes": 64}
-            result.append(
-                Record("latency", "random_latency", "ns", "lower", (ns - 1, ns, ns + 1), latency, **fields)
-            )
-        rate = rates[bank % 2] * (remote if far else 1)
-        copy = {**common, "kernel": "copy", "stores": "regular", "threads": 8, "array_bytes": 1 << 30}
-        result.append(
-            Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (rate, rate, rate * 1.1), copy, **fields)
-        )
-    return result
 
 
 @pytest.fixture

@@ -247,7 +247,7 @@ def _candidate(scenario: Scenario) -> Candidate:
     first = scenario.placements[0]
     users = Counter(n for p in scenario.placements for n in p.numa_nodes)
     banks, sharing = len(first.numa_nodes), statistics.mean(users.values())
-    spread, copies = policy(scenario.policy).pages[first.extent] == "even", 0
+    spread, copies = policy(scenario.policy).pages[first.extent] in {"even", "weighted"}, 0
     index = memory_options.of_kind(scenario.options, "index")
     if index and index.copies == "node":
         # The copy is interleaved over the banks of its instances.

@@ -150,7 +150,8 @@ def _planned(
     possible (empty: all are).
     """
     host = load()
-    planned = plan(host, need, threads=args.threads, policies=args.policies)
+    rates = options.measured_rates(host, args.measured)
+    planned = plan(host, need, threads=args.threads, policies=args.policies, rates=rates)
     planned = planned.with_each(sets)
     if whole:
         rest = tuple((s.name, whole) for s in planned.scenarios if s.instances > 1 and not s.options)
@@ -242,7 +243,8 @@ def _command(args: argparse.Namespace, command: UserCommand) -> int:
     host = load()
     need = command.aligner.need(command.aligner.index_bytes(command.index))
     threads = min(args.threads or command.threads, _usable_pus(host))
-    planned = plan(host, need, threads=threads, policies=args.policies)
+    rates = options.measured_rates(host, args.measured)
+    planned = plan(host, need, threads=threads, policies=args.policies, rates=rates)
     measured = aspects(host, collect(args.measured))
     choosing = auto.Auto(command, host, planned, args.budget, measured=measured, options=args.options, say=say)
     with options.holding(args), host_lock.no_process_left():

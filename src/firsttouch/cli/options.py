@@ -8,14 +8,16 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from firsttouch import paths
 from firsttouch.cli import COMMANDS, UserCommand
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import parse_list
+from firsttouch.host.emulation import host_name
 from firsttouch.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -94,6 +96,26 @@ def topology(args: argparse.Namespace) -> Topology:
     from firsttouch.host.topology import load  # noqa: PLC0415 - see the package
 
     return load(xml=args.xml, fsroot=args.fsroot)
+
+
+def measured_rates(host: Topology, given: Sequence[Path] = ()) -> dict[tuple[int, int], float]:
+    """Return the measured bandwidths (GB/s) of the NUMA nodes and banks of this *host* with several memory tiers.
+
+    They are those of the records *given*, or of the newest characterization; empty if there are none.
+    """
+    from firsttouch.scenarios import tiers  # noqa: PLC0415 - see the package
+
+    sources = [*given] or [paths.results() / "latest"]
+    if not host.here or len(tiers.tiers(host)) < 2 or not all(source.exists() for source in sources):
+        return {}
+    from firsttouch.cli import record_inputs  # noqa: PLC0415
+    from firsttouch.report import matrix  # noqa: PLC0415
+
+    try:
+        return matrix.matrix_of(record_inputs.gather(sources).records(), host, host_name()).rates()
+    except BadInput as error:
+        say(f"firsttouch: interleave weights are not compared with measured bandwidths: {error}")
+        return {}
 
 
 def checked(convert: Callable[[str], T], what: str = "", fits: Callable[[T], bool] = bool) -> Callable[[str], T]:
@@ -181,9 +203,10 @@ SHARED: dict[str, dict[str, Any]] = {
     },
     "--policies": {
         "type": checked(_policies, fits=lambda _: True),
-        "default": "thesis",
+        "default": "usual",
         "metavar": "LIST",
-        "help": "thesis (default), all, or a comma-separated list",
+        "help": "usual (default: those of the thesis, and on hosts with several memory tiers those of tiers), "
+        "thesis, all, or a comma-separated list",
     },
     "--options": {
         "type": checked(_options, fits=lambda _: True),

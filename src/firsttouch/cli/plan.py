@@ -69,7 +69,10 @@ def run(args: argparse.Namespace) -> int:
     size = _index_bytes(args, program)
     need = program.need(size or 0)
     host = options.topology(args)
-    planned = plan(host, need, threads=args.threads, policies=args.policies, all_memory=args.all_memory)
+    rates = options.measured_rates(host)
+    planned = plan(
+        host, need, threads=args.threads, policies=args.policies, all_memory=args.all_memory, rates=rates
+    )
     memory = sum(host.node(n).memory_bytes for n in (host.memory_nodes if args.all_memory else host.data_nodes))
     if args.scenario:
         scenario = planned.scenario(args.scenario)
@@ -79,7 +82,9 @@ def run(args: argparse.Namespace) -> int:
             words = "  ".join(_words(scenario, host, need, memory))
             print("\n".join(_commands(scenario, words, program)))
         return 0
-    predicted = predict(host, planned.scenarios, size or 0) if planned.scenarios else None
+    # Nothing predicts how a program fares on other memory than DRAM: `advise` measures it.
+    predictable = [s for s in planned.scenarios if not policy(s.policy).tiers]
+    predicted = predict(host, predictable, size or 0) if predictable else None
     names = memory_options.of_aligners(args.options)
     # Of a stored host nothing is known but its topology.
     refused = memory_options.combinations(names, program.program)[1] if host.here else {}

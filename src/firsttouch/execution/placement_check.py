@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from firsttouch.host.cpusets import format_list, parse_list, status_list
 from firsttouch.host.mappings import address_of, mapping_of, node_pages
-from firsttouch.scenarios import memory_options
+from firsttouch.scenarios import memory_options, tiers
 from firsttouch.scenarios.memory_options import Memory
 from firsttouch.scenarios.placement import Placement
 from firsttouch.scenarios.policies import mode_of
@@ -327,8 +327,8 @@ def _judge_pages(asked: Placement, observed: Observed) -> str:
     total = sum(observed.pages.values())
     held = sum(count for mode, count in observed.modes.items() if policy.holds(mode, asked.extent))
     if held < (1 - policy.tolerance) * total:
-        wanted = policy.mode[asked.extent]
-        return f"memory policy is {', '.join(sorted(observed.modes))}, requested was {wanted}"
+        mode = policy.mode[asked.extent]
+        return f"memory policy is {', '.join(sorted(observed.modes))}, requested was {mode}"
     rule = policy.pages[asked.extent]
     if rule == "anywhere":
         return ""
@@ -338,10 +338,13 @@ def _judge_pages(asked: Placement, observed: Observed) -> str:
             f"pages per NUMA node {_counts(observed.pages)}: more than {policy.tolerance:.0%} "
             f"outside {format_list(asked.numa_nodes)}"
         )
-    mean = sum(share.values()) / len(share)
-    slack = policy.tolerance * mean + HUGE_PAGE
-    if rule == "even" and mean >= FEW_PAGES and any(abs(c - mean) > slack for c in share.values()):
-        return f"pages per NUMA node {_counts(share)}: uneven by more than {policy.tolerance:.0%}"
+    weights = tiers.kernel_weights(share) if rule == "weighted" else (1,) * len(share) if rule == "even" else ()
+    for weight, count in zip(weights, share.values(), strict=False):
+        # The kernel puts as many pages in turn on a NUMA node as its weight.
+        wanted = sum(share.values()) * weight / sum(weights)
+        if wanted >= FEW_PAGES and abs(count - wanted) > policy.tolerance * wanted + HUGE_PAGE * weight:
+            by = f" by weights {':'.join(map(str, weights))}" if rule == "weighted" else ""
+            return f"pages per NUMA node {_counts(share)}{by}: uneven by more than {policy.tolerance:.0%}"
     return ""
 
 

@@ -270,9 +270,5 @@ def _contradictions(topology: Topology, rates: Mapping[Pair, float], weights: Ma
 
 def _wrong(node: int, among: Sequence[int], rates: Mapping[Pair, float], weights: Mapping[int, int]) -> str:
     """Return the weights that *node* needs for the banks *among*, or an empty string if *weights* are as good."""
-    ideal = [rates[node, bank] for bank in among]
-    given = [weights[bank] for bank in among]
-    best = tiers.small_weights(ideal)
-    if tiers.weights_error(given, ideal) <= max(2 * tiers.TOLERANCE, tiers.weights_error(best, ideal)):
-        return ""
-    return f"{':'.join(map(str, best))} for banks {format_list(among)}"
+    better = tiers.better_weights([weights[bank] for bank in among], [rates[node, bank] for bank in among])
+    return f"{':'.join(map(str, better))} for banks {format_list(among)}" if better else ""

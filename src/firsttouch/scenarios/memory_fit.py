@@ -114,21 +114,22 @@ def shortage(
             )
         if each > (have := sum(room[n] for n in nodes)):
             return f"{begin}its NUMA nodes {format_list(nodes)} have {format_bytes(have)} for it{beside}"
-    return _too_much(topology, len(banks), each, need, parts, copies=copies, number=len(places))
+    # Beside the banks of data by default, those that these instances use, perhaps of other memory tiers.
+    have = sum(bank_bytes(topology, n) for n in users.keys() | set(topology.data_nodes))
+    limit = topology.memory_limit_bytes
+    return _too_much(have, limit, each, need, instances=len(banks), parts=parts, copies=copies, number=len(places))
 
 
 def _too_much(
-    topology: Topology, instances: int, each: int, need: Need, parts: str, *, copies: Copies, number: int
+    have: int, limit: int | None, each: int, need: Need, *, instances: int, parts: str, copies: Copies, number: int
 ) -> str:
-    """Return why all instances and *number* copies together are too much, or an empty string."""
+    """Return why all instances and *number* copies together exceed *have* or *limit* bytes, or an empty string."""
     total = instances * each + number * need.file_bytes
     sums = f"{instances} x {format_bytes(each)} ({parts})"
     if number:
         sums += f" + {number} {'copies' if number > 1 else 'copy'} of the index of {format_bytes(need.file_bytes)}"
-    limit = topology.memory_limit_bytes
     if limit is not None and total > limit:
         return f"{sums} = {format_bytes(total)} exceed the cgroup's memory limit of {format_bytes(limit)}"
-    have = sum(bank_bytes(topology, n) for n in topology.data_nodes)
     cached = need.file_bytes if copies == "none" else need.index_bytes if copies == "own" and instances > 1 else 0
     if total + cached > have and (cached or number):
         if cached:

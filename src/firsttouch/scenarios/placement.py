@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from firsttouch.errors import BadInput, CannotHere, did_you_mean
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
-from firsttouch.scenarios import memory_options, policies
+from firsttouch.scenarios import memory_options, policies, tiers
 from firsttouch.scenarios.layout import SCALING_EIGHTHS, Layout, Share
 from firsttouch.scenarios.memory_fit import Need, shortage, unshared
 from firsttouch.scenarios.memory_options import Copies
-from firsttouch.scenarios.policies import Extent, Policy, chosen, refusal
+from firsttouch.scenarios.policies import GROUPS, Extent, Policy, chosen, refusal
 
 __all__ = ["SCALING_EIGHTHS", "Need", "Placement", "Plan", "Scenario", "ScenarioName", "distinct", "plan"]
 
@@ -267,16 +267,21 @@ def plan(
     threads: int | None = None,
     policies: str = "thesis",
     all_memory: bool = False,
+    rates: Mapping[tuple[int, int], float] | None = None,
 ) -> Plan:
     """Return the usual scenarios for *topology*: those of the thesis's study, scaled to it.
 
     *need* is the memory of one instance. *threads* limits the threads in total (default: all usable PUs).
-    *policies* is ``thesis``, ``all`` or a comma-separated list; scenarios of a policy that this host refuses are
-    infeasible. *all_memory* also puts data on high-bandwidth, persistent and CXL memory. Raises BadInput if no PU
-    or no memory may be used, *threads* is out of range, or a policy is unknown.
+    *policies* is a group (:data:`~policies.GROUPS`) or a comma-separated list; scenarios of a policy that this
+    host refuses are infeasible. *all_memory* also puts data on high-bandwidth, persistent and CXL memory. *rates*
+    are measured bandwidths of (NUMA node, bank), which the kernel's interleave weights must follow.
+
+    Raises BadInput if no PU or no memory may be used, *threads* is out of range, or a policy is unknown.
     """
-    planner = _Planner(Layout(topology, threads, all_memory=all_memory), need or Need())
+    planner = _Planner(Layout(topology, threads, all_memory=all_memory), need or Need(), rates or {})
     wanted = chosen(policies)
+    if policies in GROUPS and not planner.several_tiers:
+        wanted = tuple(policy for policy in wanted if not policy.tiers)
     scenarios: list[Scenario] = []
     infeasible: list[tuple[str, str]] = []
     for shares, per_instance in planner.layout.divisions():
@@ -296,15 +301,22 @@ class _Planner:
 
     layout: Layout
     need: Need
+    rates: Mapping[tuple[int, int], float]
     refused: dict[str, Scenario] = field(default_factory=dict)
+
+    @functools.cached_property
+    def several_tiers(self) -> bool:
+        return len(tiers.tiers(self.layout.topology)) > 1
 
     def scenario(self, shares: list[Share], threads: int, policy: Policy) -> Scenario:
         extent = extent_of(len(shares))
         if not policy.binds:
             shares, _ = self.layout.division(len(shares), threads, bound=False)
+        if policy.tiers:
+            shares = [self._on_tiers(share, policy) for share in shares]
         # Unbound instances share everything, and thus one placement.
         first = self._placement(shares[0], extent, policy)
-        placements = tuple(first if s is shares[0] else self._placement(s, extent, policy) for s in shares)
+        placements = tuple(first if s == shares[0] else self._placement(s, extent, policy) for s in shares)
         stated = None if threads * len(shares) == self.layout.total else threads
         name = str(ScenarioName(len(shares), policy, stated))
         return Scenario(name, len(shares), threads, policy.name, placements)
@@ -312,9 +324,11 @@ class _Planner:
     def reason(self, scenario: Scenario) -> str:
         """Return why *scenario* cannot be run, or an empty string."""
         topology, policy = self.layout.topology, policies.policy(scenario.policy)
+        if policy.tiers and not self.several_tiers:
+            return f"policy {policy.name} is for several memory tiers, and this host has one"
         if topology.here:
             reason = refusal(policy, format_list(self.layout.banks)) or memory_options.refusal(scenario.options)
-            if reason:
+            if reason := reason or self._wrong_weights(scenario, policy):
                 return reason
         banks = [p.numa_nodes for p in scenario.placements]
         even = policy.pages[extent_of(scenario.instances)] == "even"
@@ -338,6 +352,34 @@ class _Planner:
                 if not self.reason(other):
                     return other
         return None
+
+    def _on_tiers(self, share: Share, policy: Policy) -> Share:
+        """Return *share* with its data on the fastest or on all memory tiers of its NUMA nodes."""
+        topology = self.layout.topology
+        own = tiers.own_banks(topology, share.cpu_nodes) or share.numa_nodes
+        if policy.tiers == "fast":
+            fastest = next(t for t in tiers.tiers(topology) if set(own) & set(t.banks))
+            own = tuple(bank for bank in own if bank in fastest.banks)
+        return share._replace(numa_nodes=own)
+
+    def _wrong_weights(self, scenario: Scenario, policy: Policy) -> str:
+        """Return how the kernel's weights differ from the measured bandwidths, or an empty string."""
+        if "weighted" not in policy.pages.values() or not self.rates:
+            return ""
+        node_of = {p.index: p.numa_node for p in self.layout.topology.pus}
+        for placement in scenario.placements:
+            banks, nodes = placement.numa_nodes, {node_of[p] for p in placement.pus}
+            weights = tiers.kernel_weights(banks)
+            rates = {pair: rate for pair, rate in self.rates.items() if pair[0] in nodes and rate > 0}
+            if not weights or not {bank for _, bank in rates} >= set(banks):
+                continue
+            if better := tiers.better_weights(weights, tiers.best_rates(rates, banks)):
+                return (
+                    f"the kernel's weights of NUMA nodes {format_list(banks)} are {':'.join(map(str, weights))}, "
+                    f"their measured bandwidths need {':'.join(map(str, better))}: an administrator sets them "
+                    "with the commands that `firsttouch topology --export weights` writes"
+                )
+        return ""
 
     @functools.cached_property
     def _all(self) -> frozenset[int]:

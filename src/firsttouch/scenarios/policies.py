@@ -16,7 +16,8 @@ from firsttouch.errors import BadInput, FirstTouchError, none_such
 from firsttouch.tools import run_tool
 
 Extent = Literal["whole", "part"]
-PAGES = ("anywhere", "inside", "even")
+PAGES = ("anywhere", "inside", "even", "weighted")
+GROUPS = ("thesis", "usual", "all")
 _NAME = r"^[a-z]+(-[a-z]+)*\Z"
 _OPTIONS = {"type": "array", "items": {"type": "string"}}
 #: A policy in numa_maps: mode (two contain a space), flags, and NUMA nodes (mm/mempolicy.c, mpol_to_str).
@@ -46,6 +47,7 @@ _POLICY: dict[str, Any] = {
         "tolerance": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
         "since": {"type": "string"},
         "unlisted": {"type": "boolean"},
+        "tiers": {"enum": ["fast", "own"]},
         "setting": {**_OPTIONS, "minItems": 2, "maxItems": 2},
     },
 }
@@ -75,6 +77,7 @@ class Policy:
     since: str = ""
     setting: tuple[str, ...] = ()
     unlisted: bool = False
+    tiers: str = ""
 
     @property
     def binds(self) -> bool:
@@ -153,10 +156,13 @@ def alias_of(policy: Policy, extent: Extent) -> str:
 
 
 def chosen(text: str) -> tuple[Policy, ...]:
-    """Return the policies of ``thesis``, ``all`` or a comma-separated list of names; raises BadInput."""
-    if text in {"thesis", "all"}:
+    """Return the policies of one of GROUPS or of a comma-separated list of names; raises BadInput.
+
+    ``usual`` are those of the thesis and of memory tiers.
+    """
+    if text in GROUPS:
         listed = [p for p in policies().values() if not p.unlisted]
-        return tuple(p for p in listed if text == "all" or not p.since)
+        return tuple(p for p in listed if text == "all" or not p.since or (p.tiers and text == "usual"))
     return tuple(policy(name) for name in dict.fromkeys(text.split(",")))
 
 

@@ -79,6 +79,21 @@ def small_weights(rates: Sequence[float]) -> tuple[int, ...]:
     return best
 
 
+def kernel_weights(banks: Iterable[int]) -> tuple[int, ...]:
+    """Return the kernel's interleave weights of *banks*; none if it does not state all of them."""
+    try:
+        return tuple(int((WEIGHTS / f"node{bank}").read_text(encoding="ascii")) for bank in banks)
+    except (OSError, ValueError):
+        return ()
+
+
+def better_weights(weights: Sequence[int], rates: Sequence[float]) -> tuple[int, ...]:
+    """Return small weights for *rates*, or none if *weights* are as good."""
+    better = small_weights(rates)
+    good_enough = max(2 * TOLERANCE, weights_error(better, rates))
+    return () if weights_error(weights, rates) <= good_enough else better
+
+
 def weights_error(weights: Sequence[int], rates: Sequence[float]) -> float:
     """Return the largest relative difference between the shares of *weights* and those of *rates*."""
     pairs = zip(weights, rates, strict=True)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios on memory tiers: which banks they use, the kernel's interleave weights, and the check of the pages."""
+
+from dataclasses import replace
+
+import pytest
+
+from factories.host_records import matrix_records
+from firsttouch.cli import options
+from firsttouch.errors import CannotHere
+from firsttouch.execution.placement_check import Observed, verify
+from firsttouch.host.topology import NumaNode, Pu, Topology
+from firsttouch.records.schema import append
+from firsttouch.scenarios import placement, tiers
+from firsttouch.scenarios.placement import plan
+
+pytestmark = pytest.mark.unit
+
+GIB = 2**30
+
+
+def host(*attached):
+    """Return two packages of four PUs (NUMA nodes 0 and 1); *attached* are (NUMA node, subtype, nodes beside)."""
+    members = [tuple(range(4)), tuple(range(4, 8))]
+    banks = [NumaNode(n, pus, 64 * GIB, "DRAM", near=frozenset(pus)) for n, pus in enumerate(members)]
+    for number, subtype, beside in attached:
+        near = frozenset(pu for n in beside for pu in members[n])
+        banks.append(NumaNode(number, (), 16 * GIB, subtype, near=near))
+    return Topology(
+        numa_nodes=tuple(banks),
+        pus=tuple(Pu(p, p, n, n) for n, pus in enumerate(members) for p in pus),
+        caches=(),
+        distances={},
+        allowed_pus=frozenset(range(8)),
+        allowed_nodes=frozenset(bank.index for bank in banks),
+        info={"HostName": "n1"},
+    )
+
+
+HBM = host((2, "HBM", [0]), (3, "HBM", [1]))
+CXL = host((2, "CXL-DRAM", [0]), (3, "CXL-DRAM", [1]))
+#: The copy bandwidth (GB/s) of (NUMA node, bank) of CXL: 3:1 within a package.
+RATES = {(n, b): (90.0 if b < 2 else 30.0) / (1 + (n != b % 2)) for n in (0, 1) for b in range(4)}
+
+
+def numactl(planned, name):
+    return [" ".join(p.numactl) for p in planned.scenario(name).placements]
+
+
+def test_each_instance_has_the_tiers_of_its_own_numa_nodes():
+    planned = plan(HBM, policies="usual")
+    assert {s.policy for s in planned.scenarios} == {
+        *("original", "localalloc", "interleave", "fast-tier", "weighted-tiers")
+    }
+    assert numactl(planned, "1Inst_Fast-tier") == ["--preferred-many=2-3"]
+    assert numactl(planned, "2x4-fast") == [f"--cpunodebind={n} --preferred-many={n + 2}" for n in (0, 1)]
+    assert numactl(planned, "2x4-tiered") == [
+        f"--cpunodebind={n} --weighted-interleave={n},{n + 2}" for n in (0, 1)
+    ]
+    # On CXL the DRAM is the fast tier.
+    assert numactl(plan(CXL, policies="all"), "2x4-fast")[1] == "--cpunodebind=1 --preferred-many=1"
+    # The memory of all tiers counts.
+    need = placement.Need(70 * GIB, 0, 0)
+    assert {s.policy for s in plan(HBM, need, policies="usual").scenarios if s.instances == 2} == {
+        "weighted-tiers"
+    }
+
+
+def test_a_host_with_one_tier_lists_none():
+    assert {s.policy for s in plan(host(), policies="usual").scenarios} == {"original", "localalloc", "interleave"}
+    assert plan(host(), policies="usual") == plan(host())
+    assert plan(HBM).scenarios == plan(HBM, policies="thesis").scenarios
+    with pytest.raises(CannotHere, match="policy fast-tier is for several memory tiers, and this host has one"):
+        plan(host(), policies="all").scenario("2x4-fast")
+
+
+@pytest.fixture
+def weights(monkeypatch, tmp_path):
+    """Return a function that sets the weights of the NUMA nodes 0, 1, …."""
+    monkeypatch.setattr(tiers, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(placement, "refusal", lambda *_: "")
+
+    def set_to(*values):
+        for node, weight in enumerate(values):
+            (tmp_path / f"node{node}").write_text(f"{weight}\n")
+
+    return set_to
+
+
+def test_the_kernels_weights_must_be_those_of_the_matrix(weights):
+    here = replace(CXL, here=True)
+    weights(1, 1, 1, 1)
+    planned = plan(here, policies="usual", rates=RATES)
+    reason = dict(planned.infeasible)["2Inst_Weighted-tiers"]
+    assert reason == (
+        "the kernel's weights of NUMA nodes 0,2 are 1:1, their measured bandwidths need 3:1: an administrator "
+        "sets them with the commands that `firsttouch topology --export weights` writes"
+    )
+    assert "2Inst_Weighted-tiers" in [s.name for s in plan(here, policies="usual").scenarios]
+    # One vector is right for both packages.
+    weights(6, 6, 2, 2)
+    assert not plan(here, policies="usual", rates=RATES).infeasible
+    # Fewer PUs have the same banks.
+    assert plan(here, policies="usual", rates=RATES).scenario("2Inst_Weighted-tiers_1t")
+
+
+def test_the_shares_of_pages_follow_the_weights(weights):
+    weights(3, 3, 1, 1)
+    asked = plan(CXL, policies="usual").scenario("2x4-tiered").placements[1]
+
+    def reason(pages, mode="weighted interleave:1,3"):
+        seen = Observed(pages=pages, modes={mode: sum(pages.values())}, held=frozenset(asked.pus))
+        return verify(asked, 4, replace(seen, pus=frozenset(asked.pus), looks=5, threads=4))
+
+    assert reason({1: 30000, 3: 10000}) == ""
+    assert reason({1: 30900, 3: 9100}) == ""  # within the tolerance and one huge page in turn
+    uneven = "pages per NUMA node 1: 20000, 3: 20000 by weights 3:1: uneven by more than 5%"
+    assert reason({1: 20000, 3: 20000}) == uneven
+    assert "outside 1,3" in reason({1: 27000, 0: 3000, 3: 10000})
+    assert "requested was weighted interleave" in reason({1: 30000, 3: 10000}, "interleave:1,3")
+    # Without the weights, as before Linux 6.9, only the NUMA nodes are checked.
+    (tiers.WEIGHTS / "node3").unlink()
+    assert reason({1: 20000, 3: 20000}) == ""
+
+
+def test_measured_rates_are_those_of_this_host(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(options, "host_name", lambda: "n1")
+    file = tmp_path / "records.jsonl"
+    append(file, [r for r in matrix_records() if r.metric == "copy_bandwidth"])
+    here = replace(host((2, "CXL-DRAM", [0]), (3, "CXL-DRAM", [1])), here=True)
+    assert options.measured_rates(here, [file])[0, 0] == 100
+    assert options.measured_rates(replace(here, here=False), [file]) == {}
+    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "none"))
+    assert options.measured_rates(here) == {}
+    monkeypatch.setattr(options, "host_name", lambda: "n2")
+    assert options.measured_rates(here, [file]) == {}
+    assert "interleave weights are not compared with measured bandwidths" in capsys.readouterr().err
