@@ -678,3 +678,12 @@ def test_the_command_runs_the_real_one(firsttouch, native_probe, tmp_path):
     assert "latency NUMA node" in done.stderr
     done = firsttouch("probe", "contention", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
     assert "total_bandwidth" in done.stdout
+
+
+@TWO_PUS
+def test_the_table_of_the_command_names_the_points_of_a_curve(firsttouch, native_probe):
+    argv = ["probe", "loaded-latency", "--sanity", "--read-shares=0.75", "--loads=local"]
+    done = firsttouch(*argv, FIRSTTOUCH_PROBE=str(native_probe))
+    assert done.returncode == 0, done
+    for rate in (0, 50, 100):
+        assert f"local paged 75% reads {rate}% load" in done.stdout

@@ -97,7 +97,10 @@ def describe(document: dict[str, Any]) -> str:
         parts.append(f"theoretical bandwidth: {bandwidth}")
     rows = []
     for r in document["results"]:
-        case = " ".join(str(r[k]) for k in ("kernel", "stores", "order") if k in r)
+        words = [str(r[k]) for k in ("kernel", "stores", "load", "order") if k in r]
+        if "rate" in r:
+            words += [f"{r['read_share']:.0%} reads", f"{r['rate']:.0%} load"]
+        case = " ".join(words)
         of = r.get("size_bytes") or r.get("array_bytes") or 0
         banks = format_list(r["banks"]) + (" interleaved" if r["policy"] == "interleave" else "")
         nodes_text = format_list(r["pu_nodes"])
