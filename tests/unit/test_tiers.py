@@ -60,7 +60,7 @@ def test_each_instance_has_the_tiers_of_its_own_numa_nodes():
     # On CXL the DRAM is the fast tier.
     assert numactl(plan(CXL, policies="all"), "2x4-fast")[1] == "--cpunodebind=1 --preferred-many=1"
     # The memory of all tiers counts.
-    need = placement.Need(70 * GIB, 0, 0)
+    need = placement.Need(0, 70 * GIB, 0)
     assert {s.policy for s in plan(HBM, need, policies="usual").scenarios if s.instances == 2} == {
         "weighted-tiers"
     }
