@@ -87,7 +87,7 @@ def test_every_aspect_on_every_placement(guest: Guest, native_probe: Path) -> No
             near = sorted(nodes, key=lambda n, b=result["banks"][0]: guest.machine.distances[n][b])
             assert result["pu_nodes"] == near
 
-    loaded = run(guest, native_probe, "loaded-latency", *SHORT)
+    loaded = run(guest, native_probe, "loaded-latency", *SHORT, "--read-shares=0.75")
     check(guest, loaded)
     assert {r["banks"][0] for r in loaded["results"]} == set(data)
     pairs = {n: ["local", "outgoing"] if len(usable[n]) > 1 else [] for n in nodes}
