@@ -148,7 +148,8 @@ static void calibrate(Run *run)
 static bool enough(const Run *run)
 {
     for (int i = 0; i < run->options->rates; i++)
-        if (!samples_enough(&run->latency[i], &run->options->repetitions))
+        if (!samples_enough(&run->latency[i], &run->options->repetitions) ||
+            !samples_enough(&run->rate[i], &run->options->repetitions))
             return false;
     return true;
 }

@@ -61,7 +61,8 @@ double samples_interval(const Samples *samples)
     sort(samples, sorted);
     const double median = middle(sorted, count);
     const int end = outside(count);
-    return fmax(median - sorted[end], sorted[count - 1 - end] - median) / median;
+    const double half = fmax(median - sorted[end], sorted[count - 1 - end] - median);
+    return half > 0 ? half / median : 0; // equal samples may all be 0
 }
 
 static bool narrow(const Samples *samples, const Repetitions *wanted)

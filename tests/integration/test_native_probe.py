@@ -346,6 +346,15 @@ def test_curves_of_loaded_latency(run):
         assert all(max(samples) > 2 * idle["value"] for samples in loads)
 
 
+@TWO_PUS
+def test_all_points_of_a_curve_are_repeated_until_all_are_steady(run):
+    """With so wide an interval, all points are steady after a few repetitions; none states that it was stopped."""
+    options = ["--loads=local", "--read-shares=1", "--rates=0", "--confidence=0.999", "--max-repetitions=200"]
+    measured = document(run("loaded-latency", *options, "--array-bytes=64MB", "--sizes=64MiB"))
+    assert {r["ended"] for r in measured["results"]} == {"narrow"}
+    assert len({len(r["samples"]) for r in measured["results"]}) == 1
+
+
 BROKEN = {
     "reads half of the lines": ("i < unchanged; i += 4 * WIDTH", "i < unchanged; i += 8 * WIDTH"),
     "stores what was there": ("*place = value + one;", "*place = value;"),
