@@ -16,12 +16,15 @@ first bank that has memory). All arrays have the same size: STREAM's, if a progr
 4. Loaded latency: google/multichase's ``multiload`` on PATH and the probe, with the same PUs, memory, order of
    accesses and number of loading threads, which only read. The best sample of each, and the range of the ratios.
    Mess cannot be compared in most virtual machines, as it needs counters of the memory controllers.
+5. Core to core: ``core-to-core-latency`` on PATH and the probe, on the first two PUs, in short alternating runs:
+   the medians, and the range of the ratios of the rounds. A virtual machine may move its PUs between two runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -35,7 +38,7 @@ from tabulate import tabulate
 
 from firsttouch.benchmarks import likwid, lmbench, probe, stream
 from firsttouch.host.cpusets import format_list
-from firsttouch.host.topology import load
+from firsttouch.host.topology import load, probe_program
 
 HOST = load()
 NODE = HOST.cpu_nodes[0]
@@ -232,6 +235,45 @@ def compare_loaded(rounds: int) -> str:
     return tabulate(rows, heads, floatfmt=".2f")
 
 
+def pair_by_probe() -> float:
+    """Return the probe's one-way latency (ns) between the first two PUs of the NUMA node."""
+    argv = [str(probe_program()), "core-to-core", "--jsonl", "--quiet", f"--pu-nodes={NODE}", f"--banks={BANK}"]
+    text = output(["taskset", "-c", format_list(PUS[:2]), *argv])
+    return float(probe.parse(text).results[0].data["value"])
+
+
+def pair_by_other() -> float:
+    """Return core-to-core-latency's latency (ns) between the same PUs, which is half of a round trip as well."""
+    argv = ["core-to-core-latency", "1000", "10", "--csv", "-c", ",".join(map(str, sorted(PUS[:2])))]
+    fields = (field.strip() for line in output(argv).splitlines() for field in line.split(","))
+    return next(float(field) for field in fields if re.fullmatch(r"\d+\.\d+", field))
+
+
+def compare_pairs(rounds: int) -> str:
+    """Return the table of core-to-core latencies: medians of short alternating runs, and the ratios of the rounds.
+
+    core-to-core-latency prints a mean, which one interrupt in a run moves, so the runs are short and many.
+    """
+    values: dict[str, list[float]] = defaultdict(list)
+    ratios = []
+    for number in range(rounds):
+        say(f"core to core, round {number + 1}/{rounds}")
+        of_round: dict[str, list[float]] = defaultdict(list)
+        for turn in range(9):
+            for measure in (pair_by_probe, pair_by_other)[:: 1 if turn % 2 else -1]:
+                of_round[measure.__name__].append(measure())
+        for name, run in of_round.items():
+            values[name] += run
+        ratios.append(statistics.median(of_round["pair_by_probe"]) / statistics.median(of_round["pair_by_other"]))
+    rows = [
+        (text, min(values[name]), statistics.median(values[name]), max(values[name]))
+        for text, name in (("probe", "pair_by_probe"), ("core-to-core-latency", "pair_by_other"))
+    ]
+    table = tabulate(rows, ("ns one way", "minimum", "median", "maximum"), floatfmt=".1f")
+    ratio = f"median {statistics.median(ratios):.2f} (range {min(ratios):.2f} to {max(ratios):.2f})"
+    return f"{table}\nprobe / core-to-core-latency: {ratio}"
+
+
 def sweep(array: int, repetitions: int) -> tuple[float, int]:
     """Return the wall seconds of the probe's sweep and its number of placements."""
     options = [f"--array-bytes={array}", f"--min-repetitions={repetitions}", f"--max-repetitions={repetitions}"]
@@ -268,7 +310,7 @@ def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--only", choices=("rates", "latency", "cost", "loaded"))
+    options.add_argument("--only", choices=("rates", "latency", "cost", "loaded", "pairs"))
     args = options.parse_args()
     array = 320_000_000
     if stream.program():
@@ -284,6 +326,11 @@ def main() -> None:
             print(f"\n{compare_loaded(args.rounds)}", flush=True)
         else:
             say("multiload is not on PATH: loaded latency is not compared")
+    if args.only in {None, "pairs"} and len(PUS) > 1:
+        if shutil.which("core-to-core-latency"):
+            print(f"\n{compare_pairs(args.rounds)}", flush=True)
+        else:
+            say("core-to-core-latency is not on PATH: the latency between cores is not compared")
     if args.only in {None, "cost"} and stream.program():
         print(f"\n{cost(array, args.rounds)}", flush=True)
 
