@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories.native_probe import SOURCE
+from firsttouch.host.topology import unpacked
+from firsttouch.paths import ROOT
 
 if shutil.which("cc") is None:
     pytest.skip("there is no C compiler", allow_module_level=True)
@@ -117,3 +119,49 @@ def test_a_large_host_is_sampled_all_over(library):
         of_kind = [p for p in chosen if p[2] == share]
         assert len(of_kind) >= 128
         assert len({pu for a, b, *_ in of_kind for pu in (a, b)}) > 200
+
+
+#: Prints the kinds of closeness of a stored host: what pairs share, the cache's level, and the number of pairs.
+KINDS = """
+#include <stdio.h>
+#include "host.h"
+int main(int count, char **names)
+{
+    file_root = names[count - 1];
+    Host *host = host_load();
+    int64_t planned;
+    Pair *pairs = pairs_plan(host->places, host->place_count, INT64_MAX, &planned);
+    for (int64_t i = 0; i < planned; i++)
+        printf("%s%d %d\\n", share_names[pairs[i].share], pairs[i].cache_level, (int)pairs[i].all_of_kind);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory):
+    if not shutil.which("pkg-config") or subprocess.run(["pkg-config", "hwloc"], check=False).returncode:
+        pytest.skip("hwloc's headers are not installed")
+    folder = tmp_path_factory.mktemp("kinds")
+    (folder / "kinds.c").write_text(KINDS)
+    names = ("host.c", "available.c", "fail.c", "json.c", "lists.c", "pairs.c")
+    sources = [folder / "kinds.c", *(SOURCE / "src" / name for name in names)]
+    hwloc = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "hwloc"], capture_output=True, text=True, check=True
+    )
+    options = ["-O0", "-D_GNU_SOURCE", f"-I{SOURCE / 'src'}", "-o", folder / "kinds"]
+    subprocess.run(["cc", *options, *sources, *hwloc.stdout.split()], check=True)
+    return folder / "kinds"
+
+
+@pytest.mark.parametrize(
+    ("tarball", "expected"),
+    [
+        ("16amd64-8n2c-cpusets", {"numa-node0 4", "host0 41"}),
+        ("20em64t-hybrid-1p6c2t+2ca4co1t", {"core0 6", "cache2 12", "cache3 172"}),
+    ],
+)
+def test_what_pus_of_stored_hosts_share(kinds, tarball, expected):
+    with unpacked(ROOT / "tests" / "golden" / f"{tarball}.tar.bz2") as root:
+        shown = subprocess.run([kinds, root], capture_output=True, text=True, check=True).stdout
+    assert set(shown.splitlines()) == expected

@@ -23,6 +23,7 @@ EXAMPLES = """\
   firsttouch probe latency --sizes memory --pages 4k,thp
   firsttouch probe bandwidth --set-sizes 1,2 --prune --records records.jsonl
   firsttouch probe contention --banks 0 --json
+  firsttouch probe core-to-core --pairs all
   firsttouch probe bandwidth --help     the probe's own options"""
 
 
@@ -97,9 +98,11 @@ def describe(document: dict[str, Any]) -> str:
         parts.append(f"theoretical bandwidth: {bandwidth}")
     rows = []
     for r in document["results"]:
-        words = [str(r[k]) for k in ("kernel", "stores", "load", "order") if k in r]
+        words = [str(r[k]) for k in ("kernel", "stores", "load", "order", "shared") if k in r]
         if "rate" in r:
             words += [f"{r['read_share']:.0%} reads", f"{r['rate']:.0%} load"]
+        if "shared" in r:
+            words.append(format_list(r["pus"]))
         case = " ".join(words)
         of = r.get("size_bytes") or r.get("array_bytes") or 0
         banks = format_list(r["banks"]) + (" interleaved" if r["policy"] == "interleave" else "")
