@@ -82,6 +82,18 @@ def test_without_a_theoretical_bandwidth_a_verdict_states_gb_per_second(fleet):
     assert round(0.8 * PEAK) == 34
 
 
+def test_a_host_that_got_no_huge_pages_lacks_a_page_size(fleet):
+    without = [
+        r
+        for r in records("bad", fault=FAULTS["huge pages cannot be had"][0])
+        if r.parameters.get("pages") != "thp" or r.check != "pages"
+    ]
+    some = [r for r in [*fleet, *without] if r.check in {"pages", "latency"}]
+    bad = {v.host: v for v in judge(some, Undescribed("amd-opteron"))}["bad"]
+    assert (bad.verdict, named(bad)) == ("suspect", ["huge pages cannot be had"])
+    assert any("pages=thp: other hosts were judged by it" in missing for missing in bad.missing)
+
+
 def test_points_and_states_are_not_judged_and_states_are_the_smallest_of_all_banks():
     host = Host(
         "n1", fault=lambda metric, case: 0.5 if (metric, case.get("bank")) == ("huge_pages_free", 1) else 1.0

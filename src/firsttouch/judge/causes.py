@@ -51,6 +51,7 @@ SCHEMA = {
                                 "slow": {"type": "boolean"},
                                 "below": _NUMBER,
                                 "at_least": _NUMBER,
+                                "missing": {"type": "string"},
                                 "check": {"type": "string"},
                                 "metric": {"type": "string"},
                                 "where": {"type": "object"},
@@ -119,11 +120,15 @@ class _Place:
 
 @dataclass(frozen=True)
 class Signs:
-    """The input of the rules: findings, the host's counts and settings by metric, and its system's facts."""
+    """The input of the rules: findings, the host's counts and settings by metric, and its system's facts.
+
+    *missing* are check and parameters of the cases that other hosts were judged by and that this host lacks.
+    """
 
     findings: Sequence[Finding]
     values: Mapping[str, float]
     facts: Facts | None
+    missing: Sequence[tuple[str, Mapping[str, Any]]] = ()
 
     @functools.cached_property
     def places(self) -> Mapping[str, Sequence[_Place]]:
@@ -177,6 +182,13 @@ def _holds(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
     if "slow" in condition:
         slow = any(f.verdict != "pass" and f.unit != "1" for f in signs.findings)
         return {} if slow == condition["slow"] else None
+    if "missing" in condition:
+        where = condition.get("where", {}).items()
+        lacks = any(
+            check == condition["missing"] and all(case.get(name) == value for name, value in where)
+            for check, case in signs.missing
+        )
+        return {} if lacks else None
     if "setting" in condition:
         value = signs.values.get(condition["setting"])
         low, high = condition.get("at_least", float("-inf")), condition.get("below", float("inf"))

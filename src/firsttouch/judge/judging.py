@@ -385,23 +385,25 @@ class Judged:
         settings = self.samples.settings.get(host, {})
         metrics = list(self._findings(groups, settings.get(BANK_BANDWIDTH)))
         findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
-        signs = Signs(findings, settings, self.system.facts)
+        lost = self._lost(groups)
+        signs = Signs(findings, settings, self.system.facts, [(case.check, case.parameters) for case in lost])
         return HostVerdict(
             host,
             self.system.name,
             findings,
             len(metrics) - len(findings),
-            (*self.missing.get(host, ()), *self._not_measured(groups)),
-            tuple(causes(signs)) if any(f.verdict != "pass" for f in findings) else (),
+            (*self.missing.get(host, ()), *(f"{case.name}: other hosts were judged by it" for case in lost)),
+            tuple(causes(signs)) if lost or any(f.verdict != "pass" for f in findings) else (),
             described=self.system.facts is not None,
         )
 
-    def _not_measured(self, groups: NDArray[np.intp]) -> Iterator[str]:
-        if len(groups):
-            lost = self.judging.copy()
-            lost[self.samples.case[groups]] = False
-            for case in np.flatnonzero(lost).tolist():
-                yield f"{self.samples.cases[case].name}: other hosts were judged by it"
+    def _lost(self, groups: NDArray[np.intp]) -> list[Case]:
+        """Return the cases that judge other hosts and that a measured host lacks."""
+        if not len(groups):
+            return []
+        lost = self.judging.copy()
+        lost[self.samples.case[groups]] = False
+        return [self.samples.cases[number] for number in np.flatnonzero(lost).tolist()]
 
     def _findings(self, groups: NDArray[np.intp], theory: float | None) -> Iterator[Finding]:
         """Yield the finding of each group; its reference is None if nothing judges it.
