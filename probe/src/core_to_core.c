@@ -11,7 +11,7 @@
 #include "report.h"
 #include "stop.h"
 
-enum { LEAST_TURNS = 16, MOST_TURNS = 1 << 20, SAMPLE_NS = 400000, SANITY_NS = 20000, TRIES = 1 << 12 };
+enum { PARTS = 9, LEAST_TURNS = 2, MOST_TURNS = 1 << 16, SAMPLE_NS = 400000, SANITY_NS = 20000, TRIES = 1 << 12 };
 
 // The word that both PUs change: even while it is the first PU's turn.
 typedef _Atomic uint32_t Word;
@@ -21,7 +21,7 @@ typedef struct {
     const Host *host;
     char *page;
     Samples *samples;
-    uint32_t turns; // of each PU in a sample
+    uint32_t turns; // of each PU in a part of a sample
     bool done, wrong;
 } Run;
 
@@ -57,7 +57,14 @@ static uint32_t take_turns(Word *word, uint32_t next, uint32_t turns)
     return next;
 }
 
-// Both PUs take turns in changing a line, another one than in the sample before. Returns nanoseconds per turn.
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// Both PUs take turns in changing a line, another one than in the sample before. Returns nanoseconds per turn, the
+// median of the sample's parts: an interrupt takes longer than thousands of turns.
 static double sample(Run *run, Member *member, uint64_t line)
 {
     Word *word = word_of(run, line);
@@ -67,17 +74,21 @@ static double sample(Run *run, Member *member, uint64_t line)
     }
     team_together(member);
     const uint32_t turns = run->turns, first = (uint32_t)member->id;
+    double parts[PARTS];
     uint32_t next = take_turns(word, first, 1); // the threads have begun
-    const int64_t begin = team_now();
-    next = take_turns(word, next, turns);
-    const int64_t end = team_now();
+    for (int i = 0; i < PARTS; i++) {
+        const int64_t begin = team_now();
+        next = take_turns(word, next, turns);
+        parts[i] = (double)(team_now() - begin) / (2.0 * turns);
+    }
     team_together(member);
-    if (atomic_load(word) != 2 * (turns + 1))
+    if (member->id == 0 && atomic_load(word) != 2 * (PARTS * turns + 1))
         run->wrong = true;
-    return (double)(end - begin) / (2.0 * turns);
+    qsort(parts, PARTS, sizeof *parts, ascending);
+    return parts[PARTS / 2];
 }
 
-// Sets the turns of a sample. An interrupt makes a trial slower, never faster.
+// Sets the turns of a part. An interrupt makes a trial slower, never faster.
 static void calibrate(Run *run, Member *member)
 {
     const double wanted = run->options->sanity ? SANITY_NS : SAMPLE_NS;
@@ -85,7 +96,7 @@ static void calibrate(Run *run, Member *member)
     for (uint64_t trial = 0; trial < 3; trial++) {
         const double turn = sample(run, member, trial);
         least = trial && least < turn ? least : turn;
-        const double turns = wanted / (2 * (least > 0.1 ? least : 0.1)) / (trial < 2 ? 8 : 1);
+        const double turns = wanted / (2 * PARTS * (least > 0.1 ? least : 0.1)) / (trial < 2 ? 8 : 1);
         if (member->id == 0)
             run->turns = turns < LEAST_TURNS ? LEAST_TURNS : turns > MOST_TURNS ? MOST_TURNS : (uint32_t)turns;
         team_together(member);
@@ -162,12 +173,6 @@ static double measure(const Options *options, const Host *host, const Place *pla
     free(page.found);
     placed_free(&placed);
     return samples_median(&samples);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 // Prints a line for each kind of closeness.
