@@ -118,7 +118,8 @@ def main(order: dict) -> None:
     """Plan for this machine, run the ordered scenarios and print their results."""
     # BWA-MEM maps an index that another command has loaded.
     uses = {"align": "loaded", "copies": "mapped"}
-    planned = plan(of_this_host(), Need(index_use=next((uses[key] for key in uses if key in order), "none")))
+    need = Need(index_use=next((uses[key] for key in uses if key in order), "none"))
+    planned = plan(of_this_host(), need, policies="usual")
     names = order.get("scenarios") or telling(planned)
     ways = {"align": aligned, "cache": cached, "copies": copied}
     run = next((ways[key] for key in ways if key in order), touched)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from firsttouch.errors import BadInput
@@ -30,6 +30,8 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "offline_pus": list,
     "allowed_nodes": list,
     "base": str,
+    "bandwidth": list,
+    "latency": list,
 }
 REQUIRED = tuple(KEYS)[:5]
 
@@ -53,6 +55,10 @@ class Machine:
     offline_pus: tuple[int, ...] = ()
     #: NUMA nodes that the cpuset of every command allows; empty: no cpuset.
     allowed_nodes: tuple[int, ...] = ()
+    #: What the firmware states in its HMAT, from each NUMA node with PUs to each NUMA node: GB/s and ns. Empty: no
+    #: HMAT. A NUMA node without PUs has as its initiator the NUMA node of the highest bandwidth.
+    bandwidth: tuple[tuple[int, ...], ...] = ()
+    latency: tuple[tuple[int, ...], ...] = ()
 
     @property
     def nodes(self) -> range:
@@ -84,11 +90,24 @@ class Machine:
                 size = self.memory[node] // MIB
                 arguments += ["-object", f"memory-backend-ram,id=bank{node},size={size}M"]
                 numa += f",memdev=bank{node}"
+            if self.bandwidth:
+                numa += f",initiator={self.initiator(node)}"
             arguments += ["-numa", numa]
         for source, row in enumerate(self.distances):
             for target, distance in enumerate(row):
                 arguments += ["-numa", f"dist,src={source},dst={target},val={distance}"]
-        return arguments
+        return arguments + (["-machine", "hmat=on", *self._hmat()] if self.bandwidth else [])
+
+    def initiator(self, node: int) -> int:
+        """Return the NUMA node with PUs that reaches *node* fastest, itself if it has PUs."""
+        return node if self.pus[node] else max(range(len(self.bandwidth)), key=lambda n: self.bandwidth[n][node])
+
+    def _hmat(self) -> Iterator[str]:
+        for (kind, unit), rows in ((("bandwidth", "G"), self.bandwidth), (("latency", ""), self.latency)):
+            for source, row in enumerate(rows):
+                for target, value in enumerate(row):
+                    pair = f"hmat-lb,initiator={source},target={target},hierarchy=memory"
+                    yield from ("-numa", f"{pair},data-type=access-{kind},{kind}={value}{unit}")
 
 
 def names() -> list[str]:
@@ -132,6 +151,8 @@ def read(path: Path) -> Machine:
         threads_per_core=data.get("threads_per_core", 1),
         offline_pus=reader.integers("offline_pus", data.get("offline_pus", [])),
         allowed_nodes=reader.integers("allowed_nodes", data.get("allowed_nodes", [])),
+        bandwidth=reader.rows("bandwidth", data.get("bandwidth", [])),
+        latency=reader.rows("latency", data.get("latency", [])),
     )
     reader.check_shape(machine)
     return machine
@@ -170,8 +191,11 @@ class _Reader:
             raise self.fail(key, f"{values!r} is not a list of whole numbers")
         return numbers
 
+    def rows(self, key: str, rows: list[object]) -> tuple[tuple[int, ...], ...]:
+        return tuple(self.integers(key, row if isinstance(row, list) else [row]) for row in rows)
+
     def matrix(self, rows: list[object]) -> tuple[tuple[int, ...], ...]:
-        matrix = tuple(self.integers("distances", row if isinstance(row, list) else [row]) for row in rows)
+        matrix = self.rows("distances", rows)
         for node, row in enumerate(matrix):
             if len(row) != len(matrix):
                 raise self.fail("distances", f"row {node} has {len(row)} figures, of {len(matrix)} rows")
@@ -210,6 +234,14 @@ class _Reader:
             raise self.fail("threads_per_core", "does not divide the PUs of a NUMA node")
         if sum(1 for count in machine.pus if count) % machine.dies_per_socket:
             raise self.fail("dies_per_socket", "does not divide the number of NUMA nodes with PUs")
+        # NUMA nodes with PUs come first.
+        for key in ("bandwidth", "latency"):
+            rows = getattr(machine, key)
+            shape = [len(machine.nodes)] * sum(1 for count in machine.pus if count)
+            if bool(rows) != bool(machine.bandwidth) or (rows and [len(row) for row in rows] != shape):
+                raise self.fail(key, f"must have {len(shape)} rows of {len(machine.nodes)} figures")
+            if any(value < 1 for row in rows for value in row) or (rows and 0 in machine.pus[: len(shape)]):
+                raise self.fail(key, "must be above 0, with the NUMA nodes with PUs first")
         if not set(machine.offline_pus) <= set(range(1, sum(machine.pus))):
             raise self.fail("offline_pus", "must be PUs of this machine other than 0, which Linux keeps")
         if not set(machine.allowed_nodes) <= set(machine.nodes):

@@ -58,6 +58,8 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("pus = 2", "pus = 2\ndies_per_socket = 0", 4, "at least 1"),
         ("pus = 2", "pus = 2\noffline_pus = [0]", 4, "other than 0"),
         ("pus = 2", "pus = 2\nallowed_nodes = [2]", 4, "NUMA nodes of this machine"),
+        ("pus = 2", "pus = 2\nbandwidth = [[9, 9]]", 4, "must have 2 rows of 2 figures"),
+        ("pus = 2", "pus = 2\nlatency = [[9, 9], [9, 9]]", 4, "must have 2 rows of 2 figures"),
         ("pus = 2", 'pus = 2\nbase = "nowhere"', 4, "no nowhere.toml"),
         ("pus = 2\n", "", None, "pus: missing"),
     ],

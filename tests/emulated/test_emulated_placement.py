@@ -187,7 +187,7 @@ def test_an_index_is_cached_where_the_state_says(guest: Guest, tmp_path: Path) -
     assert "does not use the page cache: use as-is" in states["local"]["reason"]
 
 
-@pytest.mark.parametrize("guest", ["memoryless", "cpuless", "restricted", "offline", "unequal"], indirect=True)
+@pytest.mark.parametrize("guest", ["memoryless", "tiers", "restricted", "offline", "unequal"], indirect=True)
 def test_awkward_machines_carry_all_that_is_planned_for_them(guest: Guest, touch: Path) -> None:
     results = run(guest, touch=[str(touch), MEBIBYTES])
     check_where_asked(results)
@@ -198,3 +198,7 @@ def test_awkward_machines_carry_all_that_is_planned_for_them(guest: Guest, touch
             assert set(asked["numa_nodes"]) <= {n for n in allowed if described.memory[n]}, name
             assert not set(asked["pus"]) & set(described.offline_pus), name
             assert set(asked["pus"]) <= {pu for n in allowed for pu in described.pus_of(n)}, name
+    if described.name == "tiers":  # HBM is beside NUMA node 0 only
+        assert [set(pages(own)) for own in results["2Inst_Fast-tier"]["own"]] == [{2}, {1}]
+    else:
+        assert not any("tier" in name for name in results)

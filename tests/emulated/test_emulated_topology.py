@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from firsttouch.host.topology import parse_xml
+from firsttouch.scenarios import tiers
+
 from . import machine
 from .guest import Completed, Guest
 
@@ -69,6 +72,18 @@ def test_lstopo_shows_the_machine(guest: Guest) -> None:
     assert pus == {pu for node in allowed for pu in online_pus(guest, node)}
     # hwloc omits a NUMA node without memory.
     assert nodes == {node for node in allowed if guest.machine.memory[node]}
+
+
+@pytest.mark.parametrize("guest", ["tiers"], indirect=True)
+def test_the_firmwares_bandwidths_name_the_tiers(guest: Guest, native_probe: Path) -> None:
+    seen = parse_xml(guest.run([native_probe, "topology", "--xml"], check=True).text)
+    described = guest.machine
+    assert {n.index: n.bandwidth for n in seen.numa_nodes} == {
+        node: 1024 * described.bandwidth[described.initiator(node)][node] for node in described.nodes
+    }
+    names = [(tier.name, tier.banks) for tier in tiers.tiers(seen)]
+    assert names == [("high-bandwidth memory", (2,)), ("DRAM", (0, 1)), ("memory without PUs", (3,))]
+    assert [tiers.own_banks(seen, [node]) for node in (0, 1)] == [(0, 2), (1, 3)]
 
 
 @every_machine

@@ -188,6 +188,17 @@ def test_tiers_by_kind_and_by_what_the_kernel_states():
     assert layers(fast + pus([0, 1]) + slower) == layers(unnamed)
     assert parse_xml(machine(unnamed)).data_nodes == (0, 2)
     assert parse_xml(machine(fast + pus([0, 1]) + slower)).data_nodes == (0,)
+    # The firmware states bandwidths.
+    rates = "".join(
+        f'<memattr_value target_obj_type="NUMANode" target_obj_gp_index="{g}" value="{v}" initiator_cpuset="0x3"/>'
+        for g, v in ((10, 100), (12, 400), (13, 30))
+    )
+    banks = [(0, [0, 1]), (2, []), (3, [])]
+    numbered = "".join(node(n, m).replace("/>", f' gp_index="{10 + n}"/>') for n, m in banks) + pus([0, 1])
+    seen = parse_xml(machine(numbered, after=f'<memattr name="Bandwidth" flags="5">{rates}</memattr>'))
+    assert [(tier.name, tier.banks) for tier in tiers.tiers(seen)] == [
+        *(("high-bandwidth memory", (2,)), ("DRAM", (0,)), ("memory without PUs", (3,)))
+    ]
     # Banks beside PUs that have no other memory are theirs, whatever number they have.
     assert layers(node(0, [0, 1], memory=0) + pus([0, 1]) + node(2, [0, 1])) == [("DRAM", (2,))]
 

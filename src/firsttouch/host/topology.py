@@ -154,7 +154,8 @@ class NumaNode:
     *huge_bytes* of its memory are reserved as huge pages (hugetlbfs) and not available to ordinary allocations.
     *near* are the PUs that hwloc puts beside it: for a NUMA node without PUs those that reach it fastest.
     *side_cache_bytes* is the memory-side cache in front of its memory, such as HBM in cache mode. *tier* is the
-    memory tier that hwloc or the kernel states, lower ones being faster.
+    memory tier that hwloc or the kernel states, lower ones being faster, and *bandwidth* (MiB/s) the highest one
+    that the firmware states.
     """
 
     index: int
@@ -165,6 +166,7 @@ class NumaNode:
     near: frozenset[int] = frozenset()
     side_cache_bytes: int = 0
     tier: int | None = None
+    bandwidth: int | None = None
 
 
 @dataclass(frozen=True)
@@ -319,6 +321,7 @@ def parse_xml(text: str, *, file: str | Path | None = None) -> Topology:
 def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     pus: list[Pu] = []
     nodes: list[NumaNode] = []
+    bandwidths = _bandwidths(root)
     caches: list[Cache] = []
     for element, above in _objects(machine, itertools.count(), _Above(-1, -1, ())):
         kind = element.get("type", "")
@@ -333,9 +336,8 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
                 cpuset = parse_list(listed.get("value", ""))
             memory, subtype = _count(element, "local_memory"), element.get("subtype", "")
             node = NumaNode(_number(element), tuple(sorted(cpuset)), memory, subtype, _huge(element), near)
-            nodes.append(
-                replace(node, side_cache_bytes=_side_cache(subtype, above.side_caches), tier=_tier(element))
-            )
+            rate, cached = bandwidths.get(element.get("gp_index", "")), _side_cache(subtype, above.side_caches)
+            nodes.append(replace(node, side_cache_bytes=cached, tier=_tier(element), bandwidth=rate))
         elif (
             kind in _CACHES
             and element.get("subtype") != _OLD_SIDE_CACHE
@@ -402,6 +404,15 @@ def _side_cache(subtype: str, caches: Iterable[ET.Element]) -> int:
     """Return the bytes of those of *caches* that cache a bank of *subtype*."""
     of_bank = (c for c in caches if c.get("type") == _SIDE_CACHE or subtype in ORDINARY_MEMORY)
     return sum(_count(cache, "cache_size") for cache in of_bank)
+
+
+def _bandwidths(root: ET.Element) -> dict[str, int]:
+    """Return the highest bandwidth (MiB/s) of hwloc's memory attribute of each NUMA node by its gp_index."""
+    values: dict[str, int] = {}
+    for value in root.findall("memattr[@name='Bandwidth']/memattr_value[@target_obj_type='NUMANode']"):
+        target = value.get("target_obj_gp_index", "")
+        values[target] = max(values.get(target, 0), _count(value, "value"))
+    return values
 
 
 def _tier(element: ET.Element) -> int | None:

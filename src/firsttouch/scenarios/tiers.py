@@ -17,7 +17,9 @@ TOLERANCE = 0.05
 
 
 #: hwloc's subtypes of memory that is faster and slower than DRAM.
-_FAST, _SLOW = ("HBM", "MCDRAM"), ("CXL-DRAM", "NVM", "CXL-NVM")
+_FAST, _SLOW = ("HBM", "MCDRAM", "high-bandwidth memory"), ("CXL-DRAM", "NVM", "CXL-NVM")
+#: A bank without PUs with more than this multiple of the firmware's bandwidth of DRAM is faster memory.
+_MUCH = 1.5
 
 
 class Tier(NamedTuple):
@@ -30,13 +32,16 @@ class Tier(NamedTuple):
 def tiers(host: Topology) -> tuple[Tier, ...]:
     """Return the memory tiers of a host, the fastest first, by what hwloc, the kernel and the firmware state.
 
-    A bank without PUs and of no stated kind counts as a tier beyond DRAM if the PUs beside it have other memory.
+    A bank without PUs and of no stated kind counts as another tier than DRAM if the PUs beside it have other
+    memory: as a faster one if the firmware states a bandwidth well above that of the others.
     """
+    ordinary = max((n.bandwidth or 0 for n in map(host.node, host.cpu_nodes) if n.subtype not in _FAST), default=0)
     kinds: dict[tuple[int, int, str], list[int]] = {}
     for node in map(host.node, host.memory_nodes):
         name = node.subtype or "DRAM"
         if not (node.subtype or node.pus) and any(host.node(n).memory_bytes for n in _beside(host, node)):
-            name = "memory without PUs"
+            high = ordinary and (node.bandwidth or 0) > _MUCH * ordinary
+            name = _FAST[-1] if high else "memory without PUs"
         rank = 0 if name in _FAST else 1 if name == "DRAM" else 3 if name in _SLOW else 2
         kinds.setdefault((node.tier or 0, rank, name), []).append(node.index)
     return tuple(Tier(name, tuple(banks)) for (_, _, name), banks in sorted(kinds.items()))
