@@ -126,3 +126,10 @@ def test_a_baseline_learns_references_that_judge(fleet, tmp_path):
     assert "of theory; this system's reference is" in bad.evidence[1]
     (good,) = judge(records("good"), system)
     assert good.verdict == "pass"
+
+
+def test_the_ratios_of_an_emulated_host_are_not_judged():
+    emulated = [
+        dataclasses.replace(r, software={"emulator": "QEMU"}) for n in range(6) for r in Host(f"n{n}").pages()
+    ]
+    assert {v.findings for v in judge(emulated, Undescribed("amd-opteron"))} == {()}

@@ -269,7 +269,7 @@ def _reduced(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFr
         "value",
         naming=pl.concat_str(_NAMING, separator="\0").cast(pl.Categorical),
         valid=valid,
-        judged=(pl.col("unit") == "1") | ~emulated,
+        judged=((pl.col("check") == "topology") & (pl.col("unit") == "1")) | ~emulated,
         reason=pl.when(valid).then(pl.lit("")).otherwise("reason").cast(pl.Categorical),
     )
     return rows, topology, spans

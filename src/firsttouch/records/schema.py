@@ -83,11 +83,11 @@ class Record:
 
     @property
     def judged(self) -> bool:
-        """Whether references may judge it: on an emulated machine, only counts.
+        """Whether references may judge it: on an emulated machine, only the counts of its topology.
 
-        Its speed is the emulator's, its memory has no distance, and its size is as small as possible.
+        Its speed is the emulator's, also in ratios. Its memory has no distance, and is as small as possible.
         """
-        return self.unit == "1" or "emulator" not in self.software
+        return "emulator" not in self.software or (self.check == "topology" and self.unit == "1")
 
     @property
     def value(self) -> float:
