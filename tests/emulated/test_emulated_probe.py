@@ -101,6 +101,23 @@ def test_every_aspect_on_every_placement(guest: Guest, native_probe: Path) -> No
         assert (result["load_bank"] == result["banks"][0]) == (result["load"] != "outgoing")
 
 
+@pytest.mark.parametrize("guest", ["small"], indirect=True)
+def test_pairs_of_pus(guest: Guest, native_probe: Path) -> None:
+    """The line is on the bank nearest to the first PU, or on the bank that was asked for."""
+    host = run(guest, native_probe, "topology")["host"]
+    node_of = {pu: n["number"] for n in host["numa_nodes"] for pu in n["usable_pus"]}
+    nearest = {n: min(banks(guest), key=lambda b, n=n: guest.machine.distances[n][b]) for n in pu_nodes(guest)}
+    far = banks(guest)[-1]
+    for more, bank_of in (((), nearest), ((f"--banks={far}",), dict.fromkeys(nearest, far))):
+        document = run(guest, native_probe, "core-to-core", "--sanity", "--pairs=6", *more)
+        check(guest, document)
+        assert len(document["results"]) == 6
+        for result in document["results"]:
+            assert result["banks"] == [bank_of[node_of[result["pus"][0]]]]
+            inside = {"core", "cache", "numa-node"} if len(result["pu_nodes"]) == 1 else {"package", "host"}
+            assert result["shared"] in inside
+
+
 @pytest.mark.parametrize("guest", ["restricted"], indirect=True)
 def test_what_the_cpuset_forbids(guest: Guest, native_probe: Path) -> None:
     for option in ("--pu-nodes=0", "--banks=2", "--interleave=1,2"):
