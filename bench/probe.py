@@ -4,9 +4,13 @@
 Method. All programs run in turn, in several rounds, on all PUs of the first NUMA node and its own bank (or the
 first bank that has memory). All arrays have the same size: STREAM's, if a program ``stream`` is on PATH.
 
-1. Rates: the best repetition of each program, as in STREAM, and the ratio of the probe's to the best of the
-   others. Other load on the host can only slow a repetition down, so the best over all rounds is the most stable
-   figure.
+1. Rates: like with like, run by run. likwid-bench prints the rate of PASSES passes, and the run of the probe
+   beside it makes as many repetitions of the same kernel and store type, whose rate is all bytes over all the
+   time. STREAM prints the best of ten, which is compared with the best of the probe's first ten. All arrays are on
+   base pages, also on hosts with transparent huge pages: these alone made streaming copy a quarter faster when
+   measured. A ratio is that of two runs of one round; the table has its median and range. A run during which other
+   programs used the PUs is repeated, and the quietest one counts: threads that wait for each other after each
+   pass, as those of STREAM and of the probe do, lose more to other load than those of likwid-bench.
 2. Latency: a pointer chase by google/multichase (``multichase`` on PATH), by lat_mem_rd -t, and by the probe in
    the same order of accesses; the minimum of each. lat_mem_rd without -t is shown too, labelled sequential:
    prefetchers hide its latency.
@@ -23,8 +27,11 @@ first bank that has memory). All arrays have the same size: STREAM's, if a progr
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import os
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -32,7 +39,10 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from tabulate import tabulate
 
@@ -47,6 +57,12 @@ PUS = HOST.usable_pus(NODE)
 MIB = 1 << 20
 #: Repetitions in one run of the probe, as many as in one run of STREAM.
 REPETITIONS = 10
+#: prctl's option that gives a process and those that it starts no transparent huge pages.
+PR_SET_THP_DISABLE = 41
+#: A run is repeated, up to TRIES times, if other programs had more than this share of all PUs' time.
+QUIET, TRIES = 0.05, 3
+T = TypeVar("T")
+#: Kernel, program -> the rate (GB/s) of each round.
 Rates = dict[tuple[str, str], list[float]]
 
 
@@ -81,58 +97,120 @@ def stream_once() -> str:
     return output(bound([stream.program() or "stream"]), env=dict(stream.environment(len(PUS), PUS)))
 
 
-def others_rates(array: int, rates: Rates) -> None:
-    """Add the rates (GB/s) of a round of STREAM and likwid-bench."""
+@contextlib.contextmanager
+def base_pages() -> Iterator[None]:
+    """Give programs that are started here base pages, as the probe has."""
+    prctl = ctypes.CDLL(None).prctl
+    if prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0):
+        raise OSError("the kernel refuses to switch transparent huge pages off for this process")
+    try:
+        yield
+    finally:
+        prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0)
+
+
+def likwid_rate(array: int, kernel: str, suffix: str) -> float:
+    """Return likwid-bench's rate (GB/s) of PASSES passes with the instructions and stores of *suffix*."""
+    argv = likwid.argv(kernel, instructions=suffix, threads=len(PUS), array_bytes=array)
+    with tempfile.TemporaryDirectory(prefix="ft-") as folder, base_pages():
+        likwid.stage(Path(folder))
+        return likwid.parse(output(bound(argv), cwd=folder), threads=len(PUS))
+
+
+def probe_rates(array: int, kernel: str, stores: str) -> tuple[float, float]:
+    """Return the probe's rate (GB/s) of all of PASSES repetitions, and the best of as many as STREAM makes."""
+    repeated = [f"--min-repetitions={likwid.PASSES}", f"--max-repetitions={likwid.PASSES}"]
+    options = [f"--array-bytes={array}", f"--kernels={kernel}", f"--stores={stores}", *repeated]
+    options += [f"--pu-nodes={NODE}", f"--banks={BANK}", "--interleave=none", "--quiet"]
+    (result,) = probe.run("bandwidth", options, say=say).results
+    return statistics.harmonic_mean(result.samples), max(result.samples[:REPETITIONS])
+
+
+def rates_of_round(array: int, kernels: Sequence[str], number: int, rates: Rates, shares: list[float]) -> None:
+    """Add a round of STREAM, and of likwid-bench and the probe in turn for each kernel and store type.
+
+    *shares* gets the share of other programs during each of these runs.
+    """
     if stream.program():
-        for kernel, rate in stream.parse(stream_once(), threads=len(PUS))[0].items():
-            rates[kernel, "STREAM"].append(rate)
-    if shutil.which("likwid-bench") is None:
-        return
-    kernels = likwid.available()
-    widest = likwid.widest(likwid.processor_flags(), kernels)
-    for kernel, name in likwid.KERNELS.items():
+        with base_pages():
+            best = quietest(lambda: stream.parse(stream_once(), threads=len(PUS))[0], shares)
+        for kernel in kernels:
+            rates[kernel, "STREAM"].append(best[kernel])
+    available = likwid.available() if shutil.which("likwid-bench") else frozenset()
+    widest = likwid.widest(likwid.processor_flags(), available)
+    for kernel in kernels:
         for stores, suffix in (("regular", widest), ("streaming", f"mem_{widest}")):
-            if (stores == "streaming" and f"{name}_{suffix}" not in kernels) or likwid.cannot(kernel, widest):
-                continue
-            argv = likwid.argv(kernel, instructions=suffix, threads=len(PUS), array_bytes=array)
-            with tempfile.TemporaryDirectory(prefix="ft-") as folder:
-                likwid.stage(Path(folder))
-                rate = likwid.parse(output(bound(argv), cwd=folder), threads=len(PUS))
-            rates[kernel, f"likwid-bench {stores}"].append(rate)
+            name = f"{likwid.KERNELS[kernel]}_{suffix}"
+            ours = ("probe", stores)
+            theirs = ("likwid-bench", stores)
+            if not available or (stores == "streaming" and name not in available) or likwid.cannot(kernel, widest):
+                theirs = ours
+            # The order alternates, so that no program always runs after the same other one.
+            for program, _ in dict.fromkeys((ours, theirs)[:: 1 if number % 2 else -1]):
+                if program == "probe":
+                    rate, best_rate = quietest(partial(probe_rates, array, kernel, stores), shares)
+                    rates[kernel, f"best of ten, {stores}"].append(best_rate)
+                else:
+                    rate = quietest(partial(likwid_rate, array, kernel, suffix), shares)
+                rates[kernel, f"{program} {stores}"].append(rate)
 
 
-def probe_rates(array: int, rates: Rates) -> None:
-    """Add the rates (GB/s) of a round of the probe, with as many repetitions as STREAM makes."""
-    options = [
-        f"--array-bytes={array}",
-        "--stores=both",
-        f"--min-repetitions={REPETITIONS}",
-        "--interleave=none",
-        "--quiet",
-    ]
-    options += [f"--pu-nodes={NODE}", f"--banks={BANK}"]
-    for result in probe.run("bandwidth", options, say=say).results:
-        stores = result.data["stores"]
-        rates[result.data["kernel"], f"probe {stores}"].append(max(result.samples))
+def others_share(before: Sequence[float], after: Sequence[float]) -> float:
+    """Return the share of all PU time between two looks that other programs, or other virtual machines, had."""
+    (all_before, busy_before, own_before), (all_after, busy_after, own_after) = before, after
+    return (busy_after - busy_before - own_after + own_before) / (all_after - all_before)
 
 
-def compare_rates(array: int, rounds: int) -> str:
-    """Return the table of rates."""
+def pu_seconds() -> tuple[float, float, float]:
+    """Return the seconds of all PUs since boot, those in which they were busy, and those of our own programs."""
+    line = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0]
+    ticks = [int(field) / os.sysconf("SC_CLK_TCK") for field in line.split()[1:9]]  # the guests' are in the others
+    own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(ticks), sum(ticks) - ticks[3] - ticks[4], sum(u.ru_utime + u.ru_stime for u in own)
+
+
+def quietest(run: Callable[[], T], shares: list[float]) -> T:
+    """Return the result of the first quiet run, or of the quietest of TRIES; *shares* gets its share of others."""
+    results: list[tuple[float, T]] = []
+    while not results or (len(results) < TRIES and results[-1][0] > QUIET):
+        before = pu_seconds()
+        result = run()
+        results.append((others_share(before, pu_seconds()), result))
+    share, result = min(results, key=lambda entry: entry[0])
+    shares.append(share)
+    return result
+
+
+def compare_rates(array: int, rounds: int, kernels: Sequence[str]) -> str:
+    """Return the table of rates and of the probe's ratios to STREAM and to likwid-bench."""
     rates: Rates = defaultdict(list)
+    shares: list[float] = []
     for number in range(rounds):
         say(f"rates, round {number + 1}/{rounds}")
-        # The order alternates, so that no program always runs after the same other one.
-        for measure in (others_rates, probe_rates)[:: 1 if number % 2 else -1]:
-            measure(array, rates)
-    programs = list(dict.fromkeys(program for _, program in rates))
+        rates_of_round(array, kernels, number, rates, shares)
+    programs = [p for p in dict.fromkeys(program for _, program in rates) if not p.startswith("best of ten")]
+
+    def fastest(kernel: str, begin: str) -> list[float]:
+        """Return the rounds of the faster store type of a program; nothing if it did not run."""
+        runs = [values for (of, program), values in rates.items() if of == kernel and program.startswith(begin)]
+        return max(runs, key=statistics.median, default=[])
+
     rows = []
-    for kernel in stream.KERNELS:
-        best = {p: max(rates[kernel, p]) for p in programs if (kernel, p) in rates}
-        best_probe = max((r for p, r in best.items() if p.startswith("probe")), default=0)
-        best_other = max((r for p, r in best.items() if not p.startswith("probe")), default=0)
-        rows.append([kernel, *(best.get(p) for p in programs), best_probe / best_other if best_other else None])
-    heads = ["best GB/s", *programs, "best probe / best other"]
-    return tabulate(rows, heads, floatfmt=".2f", missingval="-")
+    for kernel in kernels:
+        row = [kernel, *(statistics.median(rates[kernel, p]) if (kernel, p) in rates else None for p in programs)]
+        for ours, theirs in (("best of ten", "STREAM"), ("probe", "likwid-bench")):
+            values = sorted(x / y for x, y in zip(fastest(kernel, ours), fastest(kernel, theirs), strict=False))
+            shown = f"{statistics.median(values):.2f} ({values[0]:.2f} to {values[-1]:.2f})" if values else None
+            row.append(shown)
+        rows.append(row)
+    heads = ["median GB/s", *programs, "probe / STREAM", "probe / likwid-bench"]
+    return "\n".join(
+        (
+            tabulate(rows, heads, floatfmt=".2f", missingval="-"),
+            f"other programs had {statistics.median(shares):.0%} of the PUs' time in the median of these runs, "
+            f"and at most {max(shares):.0%}",
+        )
+    )
 
 
 def chase(size: int, order: str, pages: str) -> float:
@@ -311,6 +389,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--only", choices=("rates", "latency", "cost", "loaded", "pairs"))
+    options.add_argument(
+        "--kernels", nargs="+", choices=stream.KERNELS, default=stream.KERNELS, help="of the rates"
+    )
     args = options.parse_args()
     array = 320_000_000
     if stream.program():
@@ -318,7 +399,7 @@ def main() -> None:
     else:
         say("STREAM is not on PATH: its rates and the cost of a sweep are not measured")
     if args.only in {None, "rates"}:
-        print(compare_rates(array, args.rounds), flush=True)
+        print(compare_rates(array, args.rounds, args.kernels), flush=True)
     if args.only in {None, "latency"}:
         print(f"\n{compare_latency(args.rounds)}", flush=True)
     if args.only in {None, "loaded"} and len(PUS) > 1:
