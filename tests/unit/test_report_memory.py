@@ -106,6 +106,19 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
     assert "this host counts no cache misses" in figure.shows[1]
 
 
+def test_a_load_that_seldom_doubles_the_latency_has_no_star() -> None:
+    (curve,) = load_curves.load_curves(
+        view_of([r for r in memory_records(nodes=1) if r.check == "loaded_latency"][:17])
+    )
+    assert curve.saturates
+    assert curve.saturation is not None
+    assert curve.peak is not None
+    peaks = curve.peak.samples
+    seldom = replace(curve, saturation=replace(curve.saturation, samples=(1.0, 2.0, *peaks[2:])))
+    assert not seldom.saturates
+    assert load_curves.stated(seldom, None).startswith("latency does not double up to 4")
+
+
 def test_curves_that_cannot_be_drawn_are_absent_with_the_reason() -> None:
     (absent,) = loaded_latency.figures(view_of(Machine().topology()), no_reference)
     assert isinstance(absent, Absent)

@@ -56,9 +56,11 @@ class LoadCurve:
 
     @property
     def saturates(self) -> bool:
-        """Whether the load doubles the latency; otherwise the recorded saturation is the peak."""
-        saturation, peak = self.saturation, self.peak
-        return saturation is not None and (peak is None or saturation.value < peak.value)
+        """Whether the load doubles the latency in most repetitions; in others, the saturation is the peak."""
+        if self.saturation is None or self.peak is None:
+            return self.saturation is not None
+        pairs = list(zip(self.saturation.samples, self.peak.samples, strict=False))
+        return 2 * sum(saturation < peak for saturation, peak in pairs) > len(pairs)
 
     @property
     def name(self) -> str:
