@@ -80,18 +80,18 @@ SHAPES = st.tuples(*(st.integers(1, most) for most in (2, 3, 2, 3, 2)))
 def test_plan(library, shape, wanted):
     places = host(*shape)
     count = len(places)
-    every = {(a, b): plan_of for a, b, *plan_of in plan(library, places, 10**9)}
-    assert set(every) == set(itertools.combinations(range(count), 2))
+    all_pairs = {(a, b): plan_of for a, b, *plan_of in plan(library, places, 10**9)}
+    assert set(all_pairs) == set(itertools.combinations(range(count), 2))
     chosen = plan(library, places, wanted)
     assert chosen == plan(library, places, wanted), "the choice is always the same"
     pairs = [(a, b) for a, b, *_ in chosen]
-    assert len(pairs) == len(set(pairs)) == min(wanted, len(every))
-    kinds = sorted({share for share, *_ in every.values()})
+    assert len(pairs) == len(set(pairs)) == min(wanted, len(all_pairs))
+    kinds = sorted({share for share, *_ in all_pairs.values()})
     # One pair of each kind of closeness comes first, the closest kind before the others.
     assert [share for _, _, share, *_ in chosen[: len(kinds)]] == kinds[:wanted]
     for share in kinds:
         of_kind = [p for p in chosen if p[2] == share]
-        everything = sum(1 for kind, *_ in every.values() if kind == share)
+        everything = sum(1 for kind, *_ in all_pairs.values() if kind == share)
         assert all(p[3:] == (len(of_kind), everything) for p in of_kind)
     # Neighbours follow, as far as they are wanted: they connect all places by their closest pairs.
     neighbours = {(a, a + 1) for a in range(count - 1)}
@@ -99,7 +99,7 @@ def test_plan(library, shape, wanted):
         assert neighbours <= set(pairs)
         # The others are of each kind in turn.
         rest = [share for a, b, share, *_ in chosen if (a, b) not in neighbours]
-        left = {share: sum(1 for kind, *_ in every.values() if kind == share) for share in kinds}
+        left = {share: sum(1 for kind, *_ in all_pairs.values() if kind == share) for share in kinds}
         numbers = {share: sum(1 for p in chosen if p[2] == share) for share in kinds}
         fewest = min((numbers[share] for share in kinds if numbers[share] < left[share]), default=None)
         if fewest is not None and rest:
