@@ -204,12 +204,16 @@ def _core_to_core(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list
 
 
 def _pages(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
-    """Measure each NUMA node on its nearest bank with every page size that the host can give."""
-    for node in asked.pu_nodes or Cases(host, profiles.chosen()).pu_nodes():
+    """Measure each NUMA node on its nearest bank, or on those asked for, with every page size of the host."""
+    nodes = asked.pu_nodes or Cases(host, profiles.chosen()).pu_nodes()
+    for node in nodes:
         programs.pus_of(host, (node,))
-        bank = (asked.banks or [programs.nearest(host, (node,))])[0]
+    places = [(node, bank) for node in nodes for bank in asked.banks or [programs.nearest(host, (node,))]]
+    banks = sorted({bank for _, bank in places})
+    for bank in banks:
         programs.bank_bytes(host, bank)
-        yield _huge_pages_free(bank, say)
+    yield [r for bank in banks for r in _huge_pages_free(bank, say)]
+    for node, bank in places:
         for pages in PAGES:
             try:
                 records = list(_of_pages(asked, node, bank, pages, say))
