@@ -188,6 +188,8 @@ def test_tiers_by_kind_and_by_what_the_kernel_states():
     assert layers(fast + pus([0, 1]) + slower) == layers(unnamed)
     assert parse_xml(machine(unnamed)).data_nodes == (0, 2)
     assert parse_xml(machine(fast + pus([0, 1]) + slower)).data_nodes == (0,)
+    assert parse_xml(machine(fast + pus([0, 1]) + slower.replace("22", "1"))).data_nodes == (0,)
+    assert parse_xml(machine(fast + pus([0, 1]) + slower.replace("22", "4"))).data_nodes == (0, 2)
     # The firmware states bandwidths.
     rates = "".join(
         f'<memattr_value target_obj_type="NUMANode" target_obj_gp_index="{g}" value="{v}" initiator_cpuset="0x3"/>'

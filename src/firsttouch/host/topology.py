@@ -246,12 +246,13 @@ class Topology:
     def data_nodes(self) -> tuple[int, ...]:
         """The :attr:`memory_nodes` that hold a program's data by default.
 
-        High-bandwidth, persistent and CXL memory is left out, unless its node has PUs or there is no other memory.
+        High-bandwidth, persistent and CXL memory, and that of another tier than the NUMA nodes with PUs, is left
+        out, unless its node has PUs or there is no other memory.
         """
         memory = [self.node(n) for n in self.memory_nodes]
-        first = min((n.tier or 0 for n in memory if n.pus), default=0)
-        ordinary = (n.index for n in memory if n.pus or (n.subtype in ORDINARY_MEMORY and (n.tier or 0) <= first))
-        return tuple(ordinary) or self.memory_nodes
+        working = {n.tier for n in memory if n.pus}
+        ordinary = (n for n in memory if n.subtype in ORDINARY_MEMORY and (not working or n.tier in working))
+        return tuple(sorted({n.index for n in (*ordinary, *(n for n in memory if n.pus))})) or self.memory_nodes
 
     def distance(self, origin: int, target: int) -> int:
         """Return the firmware's distance, or Linux's default: 10 to the node itself, 20 to others."""
