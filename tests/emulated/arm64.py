@@ -53,7 +53,7 @@ KERNEL_OPTIONS = (
 )
 BEGIN, STATUS = "@@begin", "@@status"
 #: Seconds for the boot and all commands: many times what a busy host needs.
-LIMIT = 200.0
+LIMIT = 100.0
 
 
 def packages() -> Path:
