@@ -132,6 +132,43 @@ def test_curves_that_cannot_be_drawn_are_absent_with_the_reason() -> None:
     assert [p.kind for p in view_of([wrong]).problems] == ["invalid"]
 
 
+WRONG = (None, "x", [], [1, "a"], {"a": 1}, -1, True, 10**30, 0.5)
+
+
+def test_parameters_of_any_kind_and_values_of_zero_make_a_page(tmp_path: Path) -> None:
+    """Records of other programs may have any parameters; a page shows the others, or says what it cannot show."""
+    host = Host("n1", nodes=1, at_once=True, repetitions=2)
+    records = [*host.loaded((1.0,)), *host.pairs(2), *host.pages(), *host.stores()]
+    zero = [replace(r, samples=(0.0, 0.0), host="zero") for r in records]
+    names = (
+        "rate",
+        "load_bank",
+        "load",
+        "read_share",
+        "pus",
+        "shared",
+        "pairs",
+        "pages",
+        "instructions",
+        "stores",
+        "bank",
+    )
+    wrong = [
+        replace(r, parameters={**r.parameters, name: value}, host="n2")
+        for r in {r.metric: r for r in records}.values()
+        for name in names
+        if name in r.parameters
+        for value in WRONG
+    ]
+    agree = [
+        replace(r, parameters={"contradictions": "x", "contradicting": 3}, samples=(0.0,), host="n3")
+        for r in records
+        if r.metric in {"clusters_agree", "pair_latency"} or r.check == "loaded_latency"
+    ]
+    for some in (zero, wrong, agree):
+        built_report(tmp_path / some[0].host, some)
+
+
 def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostView) -> None:
     (figure,) = core_to_core.figures(view)
     assert isinstance(figure, Figure)

@@ -406,7 +406,7 @@ def draw_bars(
                 ax.text(bar.high + highest * 0.02, y, bar.text, va="center", fontsize=look.text)
                 y += 1
             y += look.gap
-        ax.set(xlim=(0, max(highest * look.room, 1.2 * (line or 0))))
+        ax.set(xlim=(0, max(highest * look.room, 1.2 * (line or 0)) or 1))
         ax.set(ylim=(y - 1.2, -0.8) if thin else (y - 0.4, -0.6))
         if line is not None:
             ax.axvline(line, color=INK, linewidth=1.5, linestyle=(0, (4, 3)))

@@ -14,7 +14,7 @@ from firsttouch.report.figures.drawing import INK, MUTED, WARN
 from firsttouch.report.load_curves import LoadCurve, Program, stated
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Reference, References, Table
 from firsttouch.report.tables import measured
-from firsttouch.report.text import count, number, percent, quantity, times
+from firsttouch.report.text import count, number, percent, plain, quantity, times
 
 _TITLE = "Latency of memory while it is loaded"
 _HOW = (
@@ -237,7 +237,7 @@ def _merits(curves: Sequence[LoadCurve], theory: float | None) -> Table:
 def _points(curve: LoadCurve) -> Table:
     rows = [
         (
-            number(float(p.latency.parameters.get("rate", 0))),
+            plain(p.latency.parameters.get("rate")),
             number(p.x),
             number(p.latency.value),
             number(min(p.latency.samples)),
