@@ -17,10 +17,12 @@
 
 const char *const load_names[LOADS] = {"local", "outgoing", "incoming"};
 
-// A sample of the chase, the time that a new rate gets to settle, and the trials that find the pause of a rate. A
-// trial is the best of several looks, because other programs on the host can only slow the loaders down.
-enum { SAMPLE_NS = 12000000, SETTLE_NS = 1000000, LOOK_NS = 500000, SANITY_NS = 100000, TRIALS = 6, LOOKS = 4 };
-enum { CHUNK_STEPS = 256, TIMED_LOOPS = 1 << 20 };
+// A sample consists of looks. Those during which another program had one of the PUs are left out, unless all were
+// disturbed: on a busy host the looks go on until a sixth of their number is undisturbed, or until the time is up.
+enum { LOOK_NS = 500000, LOOKS = 24, SAMPLE_NS = 50000000, SANITY_NS = 100000 };
+// The trials that find the pause of a rate, their looks, and the time that a new pause gets to settle.
+enum { TRIALS = 5, TRIAL_LOOKS = 5, TRIAL_NS = 20000000, SETTLE_NS = 1000000 };
+enum { CHUNK_STEPS = 256, TIMED_LOOPS = 1 << 20, LONGEST_PAUSE = 100000000 };
 // Instead of a pause: no load until a pause is set, and the end.
 enum { IDLE = -1, DONE = -2 };
 
@@ -65,6 +67,11 @@ typedef struct {
     double load;    // GB/s of the loaders
 } Point;
 
+// What the chaser and the loaders did, with their times (ns): passed, and on a PU.
+typedef struct {
+    double time, chasing, loading, steps, moved;
+} Look;
+
 static int loaders_of(const Curve *curve)
 {
     return curve->pus.count - 1;
@@ -84,35 +91,84 @@ static uint64_t steps_of(const Run *run)
     return steps;
 }
 
-static Point chase(Run *run, int64_t duration)
+static double cpu_time(clockid_t clock)
 {
-    const uint64_t before = steps_of(run);
-    const int64_t begin = team_now();
-    int64_t now = begin;
+    struct timespec used;
+    clock_gettime(clock, &used);
+    return (double)used.tv_sec * 1e9 + (double)used.tv_nsec;
+}
+
+static void start(const Run *run, Look *look)
+{
+    look->loading = cpu_time(CLOCK_PROCESS_CPUTIME_ID);
+    look->chasing = cpu_time(CLOCK_THREAD_CPUTIME_ID);
+    look->time = (double)team_now();
+    look->moved = (double)steps_of(run);
+}
+
+// Follows the cycle for a time; tells whether all threads ran all the time.
+static bool chase(Run *run, int64_t duration, Look *look)
+{
+    Look before, after;
+    start(run, &before);
     uint64_t steps = 0;
     do {
         run->place = chase_run(run->place, CHUNK_STEPS);
         steps += CHUNK_STEPS;
-        now = team_now();
-    } while (now - begin < (run->options->sanity ? SANITY_NS : duration) && !stop_signal());
-    const double time = (double)(now - begin);
-    const double moved = (double)(steps_of(run) - before) * (double)load_bytes(run->curve->share);
-    return (Point){.latency = time / (double)steps, .load = moved / time};
+    } while ((double)team_now() - before.time < (double)duration && !stop_signal());
+    start(run, &after);
+    *look = (Look){.time = after.time - before.time,
+                   .chasing = after.chasing - before.chasing,
+                   .steps = (double)steps,
+                   .moved = (after.moved - before.moved) * (double)load_bytes(run->curve->share)};
+    look->loading = after.loading - before.loading - look->chasing;
+    const int loading = atomic_load(&run->pause) == IDLE ? 0 : loaders_of(run->curve);
+    return look->chasing > 0.97 * look->time && look->loading > 0.97 * look->time * loading;
 }
 
 static void set_pause(Run *run, int64_t pause)
 {
+    Look look;
     atomic_store(&run->pause, pause);
-    chase(run, SETTLE_NS);
+    chase(run, run->options->sanity ? SANITY_NS : SETTLE_NS, &look);
 }
 
+// The time off a PU is no latency, but less load.
+static Point sample(Run *run)
+{
+    const int usual = run->options->sanity ? 1 : LOOKS;
+    const int64_t end = team_now() + (run->options->sanity ? 0 : SAMPLE_NS);
+    Look sums[2] = {0}; // of disturbed and of undisturbed looks
+    int number = 0, undisturbed = 0;
+    do {
+        Look look;
+        const bool good = chase(run, run->options->sanity ? SANITY_NS : LOOK_NS, &look);
+        sums[good].time += look.time;
+        sums[good].chasing += look.chasing;
+        sums[good].steps += look.steps;
+        sums[good].moved += look.moved;
+        undisturbed += good;
+        number++;
+    } while ((number < usual || undisturbed < usual / 6) && team_now() < end && !stop_signal());
+    const Look *sum = &sums[undisturbed > 0];
+    const double chasing = sum->chasing > 0 ? sum->chasing : sum->time; // some emulators have a coarse clock
+    return (Point){.latency = chasing / sum->steps, .load = sum->moved / sum->time};
+}
+
+// What the loaders move (GB/s) while they are on their PUs: the median of looks, or 0 if they hardly were.
 static double load_with(Run *run, int64_t pause)
 {
-    double best = 0;
+    const int64_t duration = run->options->sanity ? SANITY_NS : LOOK_NS;
+    const int64_t end = team_now() + (run->options->sanity ? 10 * SANITY_NS : TRIAL_NS);
+    Samples rates = {0};
     set_pause(run, pause);
-    for (int look = 0; look < LOOKS; look++)
-        best = fmax(best, chase(run, LOOK_NS).load);
-    return best;
+    do {
+        Look look;
+        chase(run, duration, &look);
+        if (look.loading > 0.5 * (double)duration * loaders_of(run->curve))
+            samples_add(&rates, look.moved / look.loading * loaders_of(run->curve));
+    } while (rates.count < TRIAL_LOOKS && team_now() < end && !stop_signal());
+    return rates.count ? samples_median(&rates) : 0;
 }
 
 // Finds the pause that makes the loaders move this rate (GB/s). A pause that loads still in flight hide has no
@@ -122,10 +178,12 @@ static int64_t pause_of(Run *run, double wanted, int64_t pause, double loops)
     const double bytes = (double)load_bytes(run->curve->share) * loaders_of(run->curve);
     for (int trial = 0; trial < TRIALS && !stop_signal(); trial++) {
         const double reached = load_with(run, pause);
-        if (fabs(reached - wanted) < 0.02 * wanted || reached <= 0)
+        if (reached <= 0)
+            continue;
+        if (fabs(reached - wanted) < 0.02 * wanted)
             break;
         const double more = (bytes / wanted - bytes / reached) * loops;
-        pause = more < -(double)pause ? 0 : pause + (int64_t)more;
+        pause = (int64_t)fmax(0, fmin(LONGEST_PAUSE, (double)pause + more));
     }
     return pause;
 }
@@ -170,7 +228,7 @@ static void work_as_chaser(Run *run, Member *member)
     while (!enough(run) && !stop_signal()) {
         for (int i = 0; i < options->rates; i++) {
             set_pause(run, run->pauses[i]);
-            points[i] = chase(run, SAMPLE_NS);
+            points[i] = sample(run);
         }
         team_check(member);
         if (stop_signal()) // the curve is incomplete
