@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from factories import native_probe
-from firsttouch.errors import Missing, RunFailed
+from firsttouch.errors import Missing, RunFailed, TimedOut
 from firsttouch.execution.process_runner import child
+from firsttouch.tools import run_tool
 
 from . import cpio
 from .image import cache, locked, unfinished
@@ -92,9 +93,10 @@ def _download(folder: Path) -> list[Path]:
     options = [word for name, value in own.items() for word in ("-o", f"{name}={value}")]
 
     def apt(program: str, *argv: str) -> str:
-        done = subprocess.run(
-            [program, *options, *argv], cwd=downloaded, check=False, capture_output=True, text=True, timeout=240
-        )
+        try:
+            done = run_tool([program, *options, *argv], cwd=downloaded, timeout=240)
+        except TimedOut as error:
+            raise Missing(f"Debian's packages for arm64: {error}") from error
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no reason"])[-1]
             raise Missing(f"Debian's packages for arm64: {program} {argv[0]}: {last}")
