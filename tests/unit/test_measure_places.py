@@ -3,12 +3,13 @@
 
 from dataclasses import replace
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch.benchmarks import measure, profiles, programs
+from firsttouch.benchmarks import measure, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.errors import BadInput
 from firsttouch.systems.definition import load
@@ -92,3 +93,17 @@ def test_the_program_that_measures(asked, program):
 def test_a_program_that_cannot(asked, reason):
     with pytest.raises(BadInput, match=reason):
         asked.by()
+
+
+def test_stores_are_measured_on_all_banks_that_were_asked_for(monkeypatch):
+    runs = []
+
+    def follow(aspect, options, *, say):
+        runs.append([word for word in options if word.startswith(("--pu-nodes", "--banks"))])
+        yield from ()
+        return SimpleNamespace(status="complete")
+
+    monkeypatch.setattr(probe, "follow", follow)
+    asked = measure.Asked("stores", pu_nodes=[1], banks=[0, 7])
+    assert list(measure.measure(OPTERON, asked, say=str)) == [[], []]
+    assert runs == [["--pu-nodes=1", "--banks=0"], ["--pu-nodes=1", "--banks=7"]]

@@ -132,15 +132,17 @@ def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Rec
 def _stores(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
     """Measure every instruction set x store type on one NUMA node (default: the first) and its nearest bank."""
     nodes = tuple(asked.pu_nodes or host.cpu_nodes[:1])
+    banks = list(asked.banks or [programs.nearest(host, nodes)])
     programs.pus_of(host, nodes)
-    bank = (asked.banks or [programs.nearest(host, nodes)])[0]
-    programs.bank_bytes(host, bank)
+    for bank in banks:
+        programs.bank_bytes(host, bank)
     kernels = [k for k in STORE_KERNELS if k in profiles.chosen().kernels]
     options = ["--instructions=all", "--stores=both", f"--kernels={','.join(kernels)}", "--interleave=none"]
-    where = [f"--pu-nodes={format_list(nodes)}", f"--set-sizes={len(nodes)}", f"--banks={bank}"]
-    running = _run(replace(asked, aspect="bandwidth"), [*where, *options], say)
-    measured = [replace(r, check="stores") for records in running for r in records]
-    yield [*measured, *(gain for kernel in kernels for gain in _streaming_gain(measured, kernel, say))]
+    for bank in banks:
+        where = [f"--pu-nodes={format_list(nodes)}", f"--set-sizes={len(nodes)}", f"--banks={bank}"]
+        running = _run(replace(asked, aspect="bandwidth"), [*where, *options], say)
+        measured = [replace(r, check="stores") for records in running for r in records]
+        yield [*measured, *(gain for kernel in kernels for gain in _streaming_gain(measured, kernel, say))]
 
 
 def _streaming_gain(measured: Sequence[Record], kernel: str, say: probe.Say) -> Iterator[Record]:
