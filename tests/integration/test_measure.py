@@ -190,7 +190,7 @@ def test_loaded_latency(measure):
         (["latency", "--program=stream"], "stream does not measure latency: firsttouch-probe and lmbench can"),
         (["bandwidth", "--set-sizes=99"], "--set-sizes: 99; there are"),
         (["pages", "--pu-nodes=99"], "there is no NUMA node 99"),
-        (["core-to-core", "--pu-pairs=none"], "--pairs: 'none' is not a whole number from 1 on, or 'all'"),
+        (["core-to-core", "--pu-pairs=none"], "--pu-pairs: 'none' is not a whole number of at least 1, or 'all'"),
         (["bandwidth", "--threads=1"], "--threads is not an option of bandwidth, but of contention"),
         (["contention", "--threads=0,1"], "0 threads: this process may use 1 to"),
     ],

@@ -79,7 +79,10 @@ def register(subparsers: options.Subparsers) -> None:
         help="contention: numbers of threads (default: 1 to all)",
     )
     parser.add_argument(
-        "--pu-pairs", metavar="N|all", help="core-to-core: pairs of PUs at most (default: the effort's)"
+        "--pu-pairs",
+        type=_pairs,
+        metavar="N|all",
+        help="core-to-core: pairs of PUs at most (default: the effort's)",
     )
     parser.add_argument(
         "--order", choices=("random", "sequential"), default="random", help="order of the accesses of latency"
@@ -88,6 +91,13 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--repetitions", default=3, help=help_repetitions)
     options.add(parser, "--records", "--share-host")
     parser.set_defaults(run=run)
+
+
+def _pairs(text: str) -> str:
+    try:
+        return text if text == "all" else str(options.positive(text))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or 'all'") from None
 
 
 def run(args: argparse.Namespace) -> int:
