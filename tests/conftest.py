@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from factories import native_probe as probe
@@ -40,6 +41,10 @@ os.environ["FIRSTTOUCH_ADVICE"] = str(ADVICE)
 INSTALLED = Path(sys.executable).with_name(PROBE)
 if not INSTALLED.exists() or INSTALLED.stat().st_mtime < max(f.stat().st_mtime for f in probe.SOURCE.rglob("*")):
     os.environ.setdefault("FIRSTTOUCH_PROBE", str(probe.build(paths.ROOT / ".cache" / "probe")))
+
+# How long an example takes says more about the other load of a shared host than about the test.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 STORED = Path(__file__).with_name("golden")
 
