@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "available.h"
@@ -272,6 +273,25 @@ static int *distances(const Host *host)
     return matrix;
 }
 
+// The PUs of a NUMA node that are offline: the kernel keeps links to them, but leaves them out of the node's list.
+static List offline_pus(int number)
+{
+    List offline = {0}, of_node = {0};
+    char *text = file_text("/sys/devices/system/cpu/offline");
+    if (text)
+        list_parse(text, &offline);
+    for (int i = 0; i < offline.count; i++) {
+        char *path = must_print("%s/sys/devices/system/node/node%d/cpu%d", file_root, number, offline.values[i]);
+        struct stat link;
+        if (!lstat(path, &link))
+            list_add(&of_node, offline.values[i]);
+        free(path);
+    }
+    free(offline.values);
+    free(text);
+    return of_node;
+}
+
 static void add_node(Host *host, hwloc_topology_t topology, int number)
 {
     Node *node = &host->nodes[host->count++];
@@ -280,7 +300,9 @@ static void add_node(Host *host, hwloc_topology_t topology, int number)
     hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topology);
     hwloc_bitmap_t usable = text ? list_after(text, "") : must(hwloc_bitmap_dup(allowed)); // a kernel without NUMA
     free(text);
-    node->has_pus = !hwloc_bitmap_iszero(usable);
+    const List offline = offline_pus(number);
+    node->has_pus = !hwloc_bitmap_iszero(usable) || offline.count > 0;
+    free(offline.values);
     hwloc_bitmap_and(usable, usable, allowed);
     add_pus(node, topology, usable);
     hwloc_bitmap_free(usable);
@@ -380,6 +402,11 @@ void host_print_xml(void)
         else if (kib > 0)
             add_info(machine, "LeftOutNUMANode", must_print("%d:%" PRId64, number, kib << 10));
         free(text);
+        const List offline = offline_pus(number);
+        char pus[4096];
+        if (node && offline.count)
+            add_info(node, "OfflinePUs", must_print("%s", list_text(&offline, pus, sizeof pus)));
+        free(offline.values);
     }
     free(online.values);
     const uint64_t limit = cgroup_memory().limit;

@@ -14,7 +14,7 @@ typedef struct {
     List pus;        // usable PUs: the first of each core, then the second ones
     int cores;       // the number of first PUs among them
     uint64_t memory; // bytes, 0 for a memoryless one
-    bool has_pus;    // the kernel lists PUs, usable or not: a bank without any is often a slower one
+    bool has_pus;    // the kernel knows PUs, usable, online or not: a bank without any is often a slower one
     bool data;       // data may be placed there: it has memory, is allowed, and is not device memory
     char subtype[32];
     uint64_t side_cache; // bytes of the memory-side caches in front of the memory, such as HBM in cache mode

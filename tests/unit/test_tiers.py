@@ -74,6 +74,14 @@ def test_a_host_with_one_tier_lists_none():
         plan(host(), policies="all").scenario("2x4-fast")
 
 
+def test_a_bank_whose_pus_are_offline_is_no_other_tier():
+    without_pus = host((2, "", [0]))
+    assert [t.name for t in tiers.tiers(without_pus)] == ["DRAM", "memory without PUs"]
+    *others, bank = without_pus.numa_nodes
+    offline = replace(without_pus, numa_nodes=(*others, replace(bank, offline=(8, 9))))
+    assert [t.banks for t in tiers.tiers(offline)] == [(0, 1, 2)]
+
+
 @pytest.fixture
 def weights(monkeypatch, tmp_path):
     """Return a function that sets the weights of the NUMA nodes 0, 1, …."""

@@ -126,8 +126,9 @@ _SIDE_CACHE, _OLD_SIDE_CACHE = "MemCache", "MemorySideCache"
 _TIERS = ("MemoryTier", "KernelMemoryTier")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 #: The probe's info attributes: of the host the smallest memory limit of its cgroups (bytes) and, each as
-#: number:bytes, the NUMA nodes that hwloc leaves out; of a NUMA node the PUs that the kernel assigns to it.
-_LIMIT, _LEFT_OUT, _PUS = "MemoryLimit", "LeftOutNUMANode", "cpulist"
+#: number:bytes, the NUMA nodes that hwloc leaves out; of a NUMA node the PUs that the kernel assigns to it, and
+#: those that are offline.
+_LIMIT, _LEFT_OUT, _PUS, _OFFLINE = "MemoryLimit", "LeftOutNUMANode", "cpulist", "OfflinePUs"
 #: hwloc's trees are about 20 deep; deeper ones than this are damaged or hostile.
 _DEEPEST = 100
 #: The firmware's distances are bytes (ACPI's SLIT); anything above this is damaged.
@@ -155,7 +156,7 @@ class NumaNode:
     *near* are the PUs that hwloc puts beside it: for a NUMA node without PUs those that reach it fastest.
     *side_cache_bytes* is the memory-side cache in front of its memory, such as HBM in cache mode. *tier* is the
     memory tier that hwloc or the kernel states, lower ones being faster, and *bandwidth* (MiB/s) the highest one
-    that the firmware states.
+    that the firmware states. *offline* are its PUs that the kernel does not use now.
     """
 
     index: int
@@ -167,6 +168,7 @@ class NumaNode:
     side_cache_bytes: int = 0
     tier: int | None = None
     bandwidth: int | None = None
+    offline: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -335,10 +337,14 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
             near = cpuset
             if (listed := element.find(f"info[@name='{_PUS}']")) is not None:
                 cpuset = parse_list(listed.get("value", ""))
+            absent = element.find(f"info[@name='{_OFFLINE}']")
+            offline = () if absent is None else tuple(sorted(parse_list(absent.get("value", ""))))
             memory, subtype = _count(element, "local_memory"), element.get("subtype", "")
             node = NumaNode(_number(element), tuple(sorted(cpuset)), memory, subtype, _huge(element), near)
             rate, cached = bandwidths.get(element.get("gp_index", "")), _side_cache(subtype, above.side_caches)
-            nodes.append(replace(node, side_cache_bytes=cached, tier=_tier(element), bandwidth=rate))
+            nodes.append(
+                replace(node, side_cache_bytes=cached, tier=_tier(element), bandwidth=rate, offline=offline)
+            )
         elif (
             kind in _CACHES
             and element.get("subtype") != _OLD_SIDE_CACHE

@@ -39,7 +39,9 @@ def tiers(host: Topology) -> tuple[Tier, ...]:
     kinds: dict[tuple[int, int, str], list[int]] = {}
     for node in map(host.node, host.memory_nodes):
         name = node.subtype or "DRAM"
-        if not (node.subtype or node.pus) and any(host.node(n).memory_bytes for n in _beside(host, node)):
+        if not (node.subtype or node.pus or node.offline) and any(
+            host.node(n).memory_bytes for n in _beside(host, node)
+        ):
             high = ordinary and (node.bandwidth or 0) > _MUCH * ordinary
             name = _FAST[-1] if high else "memory without PUs"
         rank = 0 if name in _FAST else 1 if name == "DRAM" else 3 if name in _SLOW else 2
