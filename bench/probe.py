@@ -8,7 +8,8 @@ first bank that has memory). All arrays have the same size: STREAM's, if a progr
    beside it makes as many repetitions of the same kernel and store type, whose rate is all bytes over all the
    time. STREAM prints the best of ten, which is compared with the best of the probe's first ten. All arrays are on
    base pages, also on hosts with transparent huge pages: these alone made streaming copy a quarter faster when
-   measured. A ratio is that of two runs of one round; the table has its median and range. A run during which other
+   measured. The columns "huge pages" are the probe's with --pages thp, which the others do not ask the kernel for.
+   A ratio is that of two runs of one round; the table has its median and range. A run during which other
    programs used the PUs is repeated, and the quietest one counts: threads that wait for each other after each
    pass, as those of STREAM and of the probe do, lose more to other load than those of likwid-bench.
 2. Latency: a pointer chase by google/multichase (``multichase`` on PATH), by lat_mem_rd -t, and by the probe in
@@ -117,11 +118,11 @@ def likwid_rate(array: int, kernel: str, suffix: str) -> float:
         return likwid.parse(output(bound(argv), cwd=folder), threads=len(PUS))
 
 
-def probe_rates(array: int, kernel: str, stores: str) -> tuple[float, float]:
+def probe_rates(array: int, kernel: str, stores: str, pages: str = "base") -> tuple[float, float]:
     """Return the probe's rate (GB/s) of all of PASSES repetitions, and the best of as many as STREAM makes."""
     repeated = [f"--min-repetitions={likwid.PASSES}", f"--max-repetitions={likwid.PASSES}"]
-    options = [f"--array-bytes={array}", f"--kernels={kernel}", f"--stores={stores}", *repeated]
-    options += [f"--pu-nodes={NODE}", f"--banks={BANK}", "--interleave=none", "--quiet"]
+    options = [f"--array-bytes={array}", f"--kernels={kernel}", f"--stores={stores}", f"--pages={pages}"]
+    options += [f"--pu-nodes={NODE}", f"--banks={BANK}", "--interleave=none", "--quiet", *repeated]
     (result,) = probe.run("bandwidth", options, say=say).results
     return statistics.harmonic_mean(result.samples), max(result.samples[:REPETITIONS])
 
@@ -149,10 +150,19 @@ def rates_of_round(array: int, kernels: Sequence[str], number: int, rates: Rates
             for program, _ in dict.fromkeys((ours, theirs)[:: 1 if number % 2 else -1]):
                 if program == "probe":
                     rate, best_rate = quietest(partial(probe_rates, array, kernel, stores), shares)
-                    rates[kernel, f"best of ten, {stores}"].append(best_rate)
+                    rates[kernel, f"best of ten on base pages, {stores}"].append(best_rate)
                 else:
                     rate = quietest(partial(likwid_rate, array, kernel, suffix), shares)
                 rates[kernel, f"{program} {stores}"].append(rate)
+            if huge_pages():
+                rate, best_rate = quietest(partial(probe_rates, array, kernel, stores, "thp"), shares)
+                rates[kernel, f"huge pages {stores}"].append(rate)
+                rates[kernel, f"best of ten on huge pages, {stores}"].append(best_rate)
+
+
+def huge_pages() -> bool:
+    """Return whether this host has transparent huge pages for programs that ask for them."""
+    return "[never]" not in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text(encoding="ascii")
 
 
 def others_share(before: Sequence[float], after: Sequence[float]) -> float:
@@ -181,6 +191,11 @@ def quietest(run: Callable[[], T], shares: list[float]) -> T:
     return result
 
 
+def spread(values: Sequence[float]) -> str | None:
+    """Return the median and the range of *values*; None if there are none."""
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})" if values else None
+
+
 def compare_rates(array: int, rounds: int, kernels: Sequence[str]) -> str:
     """Return the table of rates and of the probe's ratios to STREAM and to likwid-bench."""
     rates: Rates = defaultdict(list)
@@ -198,12 +213,13 @@ def compare_rates(array: int, rounds: int, kernels: Sequence[str]) -> str:
     rows = []
     for kernel in kernels:
         row = [kernel, *(statistics.median(rates[kernel, p]) if (kernel, p) in rates else None for p in programs)]
-        for ours, theirs in (("best of ten", "STREAM"), ("probe", "likwid-bench")):
-            values = sorted(x / y for x, y in zip(fastest(kernel, ours), fastest(kernel, theirs), strict=False))
-            shown = f"{statistics.median(values):.2f} ({values[0]:.2f} to {values[-1]:.2f})" if values else None
-            row.append(shown)
+        for best, mean in (("best of ten on base pages", "probe"), ("best of ten on huge pages", "huge pages")):
+            for ours, theirs in ((best, "STREAM"), (mean, "likwid-bench")):
+                pairs = zip(fastest(kernel, ours), fastest(kernel, theirs), strict=False)
+                row.append(spread([x / y for x, y in pairs]))
         rows.append(row)
-    heads = ["median GB/s", *programs, "probe / STREAM", "probe / likwid-bench"]
+    ratios = [f"{ours} / {theirs}" for ours in ("probe", "huge pages") for theirs in ("STREAM", "likwid-bench")]
+    heads = ["median GB/s", *programs, *ratios]
     return "\n".join(
         (
             tabulate(rows, heads, floatfmt=".2f", missingval="-"),
@@ -240,7 +256,7 @@ def compare_latency(rounds: int) -> str:
         "probe random": lambda: chase(size, "random", "base"),
         "probe paged": lambda: chase(size, "paged", "base"),
     }
-    thp = "[never]" not in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    thp = huge_pages()
     if thp:
         cases["probe random, huge pages"] = lambda: chase(size, "random", "thp")
     if shutil.which("multichase"):
