@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -367,6 +367,38 @@ class _Look:
 _WIDE_BARS = _Look(34, 0.62, cap=4, line=1.5, text=13, gap=0, room=1.16, widest_label=220)
 # Room to the right for the long texts at the ends of the bars, and a bar's gap between two groups.
 _THIN_BARS = _Look(18, 0.86, cap=3, line=1.2, text=11, gap=1, room=1.75, widest_label=200)
+
+
+def draw_records(
+    records: Sequence[Record],
+    *,
+    label: Callable[[Record], str],
+    kind: str,
+    kinds: Sequence[str],
+    what: str,
+    name: str,
+    title: str,
+    description: str,
+) -> Panel:
+    """Return thin bars of the *records* of one metric, which is named *what*.
+
+    *label* returns the name of a record's group, and the parameter *kind* is one of *kinds*.
+    """
+    bars = []
+    for record in records:
+        look = str(record.parameters[kind])
+        ends = (record.value, min(record.samples), max(record.samples))
+        bars.append(Bar(label(record), *ends, f"{look} {number(record.value)}", look))
+    return draw_bars(
+        bars,
+        kinds=kinds,
+        axis=f"{what} ({records[0].unit})",
+        name=name,
+        title=f"{title}: {what}",
+        description=description,
+        heading=what.capitalize(),
+        thin=True,
+    )
 
 
 def draw_bars(

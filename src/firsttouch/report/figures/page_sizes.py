@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from firsttouch.records.schema import Record
 from firsttouch.report.figures import drawing
-from firsttouch.report.figures.drawing import Bar
-from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, banks
+from firsttouch.report.model import Absent, Figure, HostView, Table, banks
 from firsttouch.report.tables import measured, value_table
-from firsttouch.report.text import clean, nodes, number, percent, quantity, times
+from firsttouch.report.text import clean, nodes, percent, quantity, times
 
 CHECK = "pages"
 LATENCY, PREFETCH, FREE = "random_latency", "prefetch_ratio", "huge_pages_free"
@@ -45,7 +44,16 @@ def figures(view: HostView) -> list[Figure | Absent]:
             shows=tuple(shows),
             measured=measured(sized, "the bars show all of them"),
             panels=tuple(
-                _panel(f"{name}-{i}", metric, records, " ".join(shows))
+                drawing.draw_records(
+                    records,
+                    label=lambda r: f"NUMA node {_bank(r)}",
+                    kind="pages",
+                    kinds=_PAGES,
+                    what=metric.replace("_", " "),
+                    name=f"{name}-{i}",
+                    title=_TITLE,
+                    description=" ".join(shows),
+                )
                 for i, (metric, records) in enumerate(by_metric.items(), start=1)
             ),
             tables=(
@@ -107,27 +115,3 @@ def _state(record: Record) -> str:
 def _states(states: Sequence[Record]) -> Table:
     rows = [((_bank(r), r.metric.replace("_", " "), clean(r.unit)), r) for r in states]
     return value_table("Prefetchers and free huge pages", ("bank", "metric", "unit"), rows)
-
-
-def _panel(name: str, metric: str, records: Sequence[Record], shows: str) -> Panel:
-    unit, what = records[0].unit, metric.replace("_", " ")
-    return drawing.draw_bars(
-        [
-            Bar(
-                f"NUMA node {_bank(r)}",
-                r.value,
-                min(r.samples),
-                max(r.samples),
-                f"{r.parameters['pages']} {number(r.value)}",
-                str(r.parameters["pages"]),
-            )
-            for r in records
-        ],
-        kinds=_PAGES,
-        axis=f"{what} ({unit})",
-        name=name,
-        title=f"{_TITLE}: {what}",
-        description=shows,
-        heading=what.capitalize(),
-        thin=True,
-    )

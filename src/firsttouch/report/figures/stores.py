@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from firsttouch.records.schema import Record
 from firsttouch.report.figures import drawing
-from firsttouch.report.figures.drawing import Bar
-from firsttouch.report.model import Absent, Figure, HostView, Panel
+from firsttouch.report.model import Absent, Figure, HostView
 from firsttouch.report.tables import measured, value_table
-from firsttouch.report.text import clean, number, quantity, times
+from firsttouch.report.text import clean, quantity, times
 
 CHECK = "stores"
 _TITLE = "Bandwidth by instruction set and kind of stores"
@@ -45,7 +44,16 @@ def figures(view: HostView) -> list[Figure | Absent]:
             shows=tuple(shows),
             measured=measured(records, "the bars show all of them"),
             panels=tuple(
-                _panel(f"{name}-{i}", metric, some, " ".join(shows))
+                drawing.draw_records(
+                    some,
+                    label=lambda r: clean(str(r.parameters["instructions"])),
+                    kind="stores",
+                    kinds=_STORES,
+                    what=metric.removesuffix("_bandwidth"),
+                    name=f"{name}-{i}",
+                    title=_TITLE,
+                    description=" ".join(shows),
+                )
                 for i, (metric, some) in enumerate(by_metric.items(), start=1)
             ),
             tables=tuple(
@@ -79,27 +87,3 @@ def _shows(metric: str, records: Sequence[Record]) -> str:
     if regular is not None and streaming is not None and regular.value > 0:
         texts.append(f"streaming {times(streaming.value / regular.value)}")
     return f"{metric.removesuffix('_bandwidth').capitalize()}: {', '.join(texts)}."
-
-
-def _panel(name: str, metric: str, records: Sequence[Record], shows: str) -> Panel:
-    kernel = metric.removesuffix("_bandwidth")
-    return drawing.draw_bars(
-        [
-            Bar(
-                clean(str(r.parameters["instructions"])),
-                r.value,
-                min(r.samples),
-                max(r.samples),
-                f"{r.parameters['stores']} {number(r.value)}",
-                str(r.parameters["stores"]),
-            )
-            for r in records
-        ],
-        kinds=_STORES,
-        axis=f"{kernel} ({records[0].unit})",
-        name=name,
-        title=f"{_TITLE}: {kernel}",
-        description=shows,
-        heading=kernel.capitalize(),
-        thin=True,
-    )
