@@ -57,6 +57,18 @@ def gone(marker, seconds=15):
     return not with_marker(marker)
 
 
+def are_running(marker, count, seconds=30):
+    """Wait until at least *count* processes have *marker* in their argv, and return whether they came.
+
+    They are counted once per look: in the middle of execve(2) a process has no argv for a moment, and a second
+    look may miss it.
+    """
+    deadline = time.monotonic() + seconds
+    while not (enough := len(with_marker(marker)) >= count) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return enough
+
+
 @pytest.fixture
 def marker():
     mark = f"mark-{uuid.uuid4().hex}"
@@ -384,12 +396,10 @@ SLEEPER = f"{sys.executable} -c 'import time; time.sleep(300)' $1"
 def test_an_interrupted_launcher_leaves_none(tmp_path, marker, number, script, processes):
     argv = [sys.executable, "-c", LAUNCHER, str(tmp_path), script, marker]
     with subprocess.Popen(argv, start_new_session=True) as launcher:
-        deadline = time.monotonic() + 30
-        while len(with_marker(marker)) < processes and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert len(with_marker(marker)) == processes
+        complete = are_running(marker, processes)
         launcher.send_signal(number)
         status = launcher.wait(30)
+    assert complete
     assert status == (-9 if number == signal.SIGKILL else 128 + number)
     assert gone(marker)
 
@@ -401,9 +411,7 @@ def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, n
     argv = [sys.executable, "-c", launcher, str(tmp_path), f"{SLEEPER}; :", marker]
     for running in (3, 9, 20):
         with subprocess.Popen(argv, start_new_session=True) as process:
-            deadline = time.monotonic() + 30
-            while len(with_marker(marker)) < running and time.monotonic() < deadline:
-                time.sleep(0.005)
+            assert are_running(marker, running)
             process.send_signal(number)
             assert process.wait(60) == 128 + number
         assert gone(marker)
@@ -420,9 +428,7 @@ def test_a_program_whose_launcher_died_before_it_was_guarded_does_not_start(tmp_
 
 def test_a_child_and_its_group_are_stopped_when_the_block_ends(marker):
     with process_runner.child(["sh", "-c", f"{SLEEPER} & {SLEEPER}; :", "sh", marker]):
-        deadline = time.monotonic() + 30
-        while len(with_marker(marker)) < 3 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        assert are_running(marker, 3)
     assert gone(marker)
 
 
