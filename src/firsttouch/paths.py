@@ -139,8 +139,9 @@ def data_files(kind: str, suffix: str) -> dict[str, Path]:
 
 
 def tables_of(name: str) -> tuple[Path, ...]:
-    """Return the existing files *name*, such as policies.toml: the built-in, the site's and the user's."""
-    return tuple(f for f in (_BUILT_IN[name] / name, site() / name, config() / name) if _exists(f))
+    """Return the existing files *name*, such as policies.toml: the built-in, if any, the site's and the user's."""
+    built_in = [_BUILT_IN[name] / name] if name in _BUILT_IN else []
+    return tuple(f for f in (*built_in, site() / name, config() / name) if _exists(f))
 
 
 def for_jobs() -> dict[str, str]:

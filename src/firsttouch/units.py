@@ -22,6 +22,7 @@ UNITS: dict[str, tuple[str, float]] = {
     "s": ("seconds", 1.0),
     "min": ("seconds", 60.0),
     "h": ("seconds", 3600.0),
+    "d": ("seconds", 86400.0),
     "MT/s": ("transfers per second", 1e6),
     "GT/s": ("transfers per second", 1e9),
     "MHz": ("hertz", 1e6),

@@ -16,6 +16,7 @@ import pytest
 from documented import ROOT
 from firsttouch.benchmarks import site_checks
 from firsttouch.datasets import manifest
+from firsttouch.fleet import site_settings
 from firsttouch.genomics import aligners
 from firsttouch.judge import causes
 from firsttouch.records.schema import Record
@@ -68,6 +69,7 @@ SYSTEM = json.loads((ROOT / "src" / "firsttouch" / "systems" / "schema.json").re
         ("Memory options", memory_options.SCHEMA),
         ("Causes", causes.SCHEMA),
         ("Site checks", site_checks.SCHEMA),
+        ("Fleet settings", site_settings.SCHEMA),
     ],
 )
 def test_every_key_of_a_data_file_is_described(heading: str, schema: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ TASKS = {
         "campaign": "measure many hosts through Slurm, continue, and collect the results",
         "validate": "judge hosts by their system's references and the fleet",
         "baseline": "learn a system's references of a fleet's records",
+        "fleet": "hold bad hosts back, test them again, release or drain them",
     },
     "report": {
         "report": "write index.html, summary.md and summary.json of measured records",

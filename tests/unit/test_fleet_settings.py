@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of fleet.yaml: defaults, merging of the site's and the user's file, and errors with their line."""
+
+import json
+
+import pytest
+
+from firsttouch import cli
+from firsttouch.errors import BadInput
+from firsttouch.fleet import site_settings
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The paths of the site's and of the user's file, which do not exist yet."""
+    monkeypatch.delenv("FIRSTTOUCH_HOME", raising=False)
+    monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for folder in ("site", "firsttouch"):
+        (tmp_path / folder).mkdir()
+    return tmp_path / "site" / "fleet.yaml", tmp_path / "firsttouch" / "fleet.yaml"
+
+
+def test_defaults_only_observe_and_notify_nobody(files):
+    assert site_settings.load() == site_settings.SiteSettings()
+    files[0].write_text("# hold:\n#   act: true\n")
+    settings = site_settings.load()
+    assert settings == site_settings.SiteSettings()
+    assert not settings.hold.act
+    assert settings.notify.command == ()
+
+
+def test_the_users_file_changes_single_keys_of_the_sites(files):
+    site, user = files
+    site.write_text("mail: ops\nhold: {act: true, cool_down: 2d}\nnotify: {command: [logger, -t, fleet]}\n")
+    user.write_text("hold: {passes: 3}\nscreening: {max_age: 36h, qos: scavenger}\n")
+    settings = site_settings.load()
+    assert settings.mail == "ops"
+    assert (settings.hold.act, settings.hold.cool_down, settings.hold.passes) == (True, 2 * 86400.0, 3)
+    assert settings.notify.command == ("logger", "-t", "fleet")
+    assert (settings.screening.max_age, settings.screening.qos) == (36 * 3600.0, "scavenger")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("hold:\n  actt: true\n", 2, "unknown key 'actt' in hold.*did you mean 'act'"),
+        ("hold:\n  act: 1\n", 2, "hold.act: '1' is not true or false"),
+        ("hold:\n  passes: 0\n", 2, "hold.passes: '0' is not a whole number of at least 1"),
+        ("hold:\n  verdicts: [pass]\n", 2, r"hold.verdicts\[0\]: 'pass' is not one of suspect, fail"),
+        ("mail: ops\nhold:\n  cool_down: 24\n", 3, 'hold.cool_down: .24. is not a time such as "24h"'),
+        ("hold: {cool_down: 24x}\n", 1, "hold.cool_down: '24x' is not a quantity of seconds"),
+        ("hold: {reservation: a-b}\n", 1, "hold.reservation: 'a-b' is not a letter, then"),
+        ("notify:\n  command: mail\n", 2, "notify.command: 'mail' is not a list of arguments"),
+        ("notify:\n  command: []\n", 2, "notify.command is empty"),
+        ("mail: --uid=0\n", 1, "mail: '--uid=0' is not one word"),
+        ("- a\n", 1, "the file: a list is not a mapping"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_line(files, text, line, words):
+    files[0].write_text(text)
+    with pytest.raises(BadInput, match=rf"site/fleet.yaml:{line}: {words}"):
+        site_settings.load()
+
+
+def test_settings_are_shown_with_their_files(files, capsys):
+    files[0].write_text("hold: {passes: 4}\n")
+    assert cli.main(["fleet", "settings", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["files"] == [str(files[0])]
+    assert document["hold"]["passes"] == 4
+    assert cli.main(["fleet", "settings"]) == 0
+    out = capsys.readouterr().out
+    assert str(files[0]) in out
+    assert "hold.passes          4" in out
