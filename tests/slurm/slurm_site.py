@@ -73,7 +73,8 @@ class Site:
 
     def verdicts(self) -> dict[str, str]:
         """Return the verdict in the file of each host."""
-        return {f.name: f.read_text().split()[0] for f in sorted((self.folder / "verdicts").iterdir())}
+        files = sorted(f for f in (self.folder / "verdicts").iterdir() if f.is_file())
+        return {f.name: f.read_text().split()[0] for f in files}
 
     def submitted(self, *argv: object, status: int = 0) -> dict[str, Any]:
         """Submit a campaign with ``campaign submit``, wait for all its jobs, and return the output."""

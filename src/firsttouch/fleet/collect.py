@@ -14,7 +14,7 @@ from firsttouch.execution.progress import say
 from firsttouch.fleet.campaigns import DEFAULT_SCENARIO, Campaign
 from firsttouch.fleet.journal import full_disk_as_missing
 from firsttouch.fleet.state import Gap, State, dumps, merged, missing_of, overview, state
-from firsttouch.judge import samples_table, verdict_file
+from firsttouch.judge import samples_table, verdict_file, verdict_log
 from firsttouch.judge.judging import Judged, judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
@@ -62,12 +62,12 @@ def collect(campaign: Campaign, *, draw: bool = True) -> Collected:
 
 
 def _write_verdicts(campaign_state: State, verdicts: Sequence[HostVerdict]) -> None:
-    """Replace the hosts' own verdict files by the fleet's verdicts."""
+    """Replace the hosts' own verdicts by the fleet's, in their verdict files and in the log of verdicts."""
     measured_at = {journal.host: journal.measured_at() for journal in campaign_state.journals}
     for verdict in verdicts:
         if when := measured_at.get(verdict.host):
             try:
-                verdict_file.write(verdict, when, verdict_file.folder() / verdict.host)
+                verdict_log.publish(verdict, when, campaign_state.campaign.name)
             except OSError as error:
                 say(f"firsttouch: {verdict_file.folder()}: {error.strerror}: the verdicts are only in the report")
                 return

@@ -25,7 +25,7 @@ from firsttouch.fleet.journal import FINISHED, Entry, Journal, State, full_disk_
 from firsttouch.fleet.leases import Holder, Lease, Leases
 from firsttouch.fleet.state import missing_of
 from firsttouch.host.emulation import host_name
-from firsttouch.judge import samples_table, verdict_file
+from firsttouch.judge import samples_table, verdict_log
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
 from firsttouch.judge.judging import MOST_REPETITIONS, judge, judged, undecided, undecided_cases
 from firsttouch.judge.samples_table import case_of
@@ -318,8 +318,8 @@ class _Runner:
                     self.step(step, lease.beat_if_due)
         missing = {self.host: missing_of(self.campaign, self.journal)}
         (self.outcome.verdict,) = judge(self.journal.all_records(), system, missing=missing)
-        files = (self.journal.folder / "verdict", verdict_file.folder() / self.host)
-        verdict_file.write(self.outcome.verdict, self.journal.measured_at(), *files)
+        own = self.journal.folder / "verdict"
+        verdict_log.publish(self.outcome.verdict, self.journal.measured_at(), self.campaign.name, own)
 
     def _suspect(self, system: System, most: int) -> list[Step]:
         """Return the steps with suspect or disturbed metrics that another repetition may decide."""

@@ -4,7 +4,7 @@
 In: records of hosts and the references of a system. Out: the verdict of each host.
 
 - ``judging``: :func:`~judging.judge` and :func:`~judging.judged`, and what to measure again
-- ``verdict``, ``verdict_file``: findings and verdicts of hosts, and the last verdict in a file
+- ``verdict``, ``verdict_file``, ``verdict_log``: findings and verdicts of hosts, the last and all verdicts
 - ``baseline``: references learnt from a fleet
 - ``fleet_level``: the level that good hosts reach, outliers, and divided fleets
 - ``samples_table``: the measurements of many hosts as one table

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of verdicts: ``log/HOST.jsonl`` in the folder of the last verdicts, a JSON line for each measurement.
+
+A host's file has one writer at a time: the host's own job, or the job that collects. A lock keeps two of them
+apart where the file system has locks. Others may have written to the folder, so a line counts only if it has all
+values in their types, and the name of the file's host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from firsttouch.errors import BadInput
+from firsttouch.host.emulation import HOST
+from firsttouch.judge import verdict_file
+from firsttouch.judge.verdict import ORDER, HostVerdict, Word
+from firsttouch.records import atomic_files, file_lock
+
+if TYPE_CHECKING:
+    import polars as pl
+
+#: Most characters of a reason or a source.
+_LONGEST = 400
+#: The end of a host's log that is read (bytes): some thousands of verdicts.
+_MOST_BYTES = 1 << 20
+#: Seconds by which the clocks of two hosts may differ: verdicts of a later time are not believed.
+_CLOCKS = 3600.0
+#: Logs that are read as one table: a torn line delays only the others of its table.
+_AT_ONCE = 500
+
+
+class Logged(NamedTuple):
+    """A verdict of a *host* of a *system*: the *time* of the measurement (seconds since 1970), why, and by what.
+
+    *source* is a campaign or the files that were judged. *reason* is "" for a host that passes.
+    """
+
+    time: float
+    host: str
+    system: str
+    verdict: Word
+    reason: str
+    source: str
+
+
+def folder() -> Path:
+    """Return the folder of the logs."""
+    return verdict_file.folder() / "log"
+
+
+def publish(verdict: HostVerdict, measured: float, source: str, *files: Path) -> None:
+    """Write the verdict of a measurement to the host's verdict file and to *files*, and append it to the log.
+
+    *measured* is the time of the measurement (seconds since 1970), *source* its campaign or files. Raises OSError.
+    """
+    verdict_file.write(verdict, measured, *files, verdict_file.folder() / verdict.host)
+    append(verdict, measured, source)
+
+
+def append(verdict: HostVerdict, measured: float, source: str, to: Path | None = None) -> None:
+    """Append the verdict of a measurement to its host's log in the folder *to* (default: :func:`folder`).
+
+    A line that the log has already is not appended again, nor is the verdict of a host that was not measured
+    (*measured* is 0). Raises BadInput if *verdict* has no name of a host, OSError if the log cannot be written.
+    """
+    if not HOST.fullmatch(verdict.host):
+        raise BadInput(f"{verdict.host!r} is not the name of a host: its verdict is not logged")
+    if measured <= 0:
+        return
+    reason = "" if verdict.verdict == "pass" else verdict.reason() or next(iter(verdict.evidence), "")
+    texts = (verdict.host, verdict.system, verdict.verdict, reason[:_LONGEST], source[:_LONGEST])
+    logged = Logged(round(measured, 3), *texts)
+    file = (to or folder()) / f"{verdict.host}.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a file system without locks
+            stack.enter_context(file_lock.locked(file))
+        if logged not in _lines(_end_of(file), verdict.host, time.time()):
+            atomic_files.append_lines(file, json.dumps(logged._asdict()) + "\n", is_whole=_is_whole)
+
+
+def read(of: Path | None = None) -> dict[str, list[Logged]]:
+    """Return the verdicts of each host in the folder *of* (default: :func:`folder`), sorted by time.
+
+    A measurement counts once: of several verdicts of one time and source, the one that was appended last counts,
+    such as the fleet's after that of the host's own job. Foreign files and lines are left out. The result is empty
+    if there is no such folder.
+    """
+    now = time.time()
+    with _without_collector():
+        logs: dict[str, list[Logged]] = {}
+        texts = _texts(of or folder())
+        while batch := list(itertools.islice(texts, _AT_ONCE)):
+            logs |= _logs(batch, now)
+    return logs
+
+
+def _texts(of: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield each host with a log in the folder *of*, in order, and the lines at the end of its log."""
+    try:
+        entries = sorted(os.scandir(of), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        host, _, suffix = entry.name.rpartition(".")
+        if suffix == "jsonl" and HOST.fullmatch(host) and entry.is_file():
+            with contextlib.suppress(OSError):  # of another user
+                yield host, _end_of(Path(entry.path))
+
+
+def _end_of(file: Path) -> bytes:
+    """Return the lines at the end of a log; the last one may be torn."""
+    with file.open("rb", buffering=0) as log:
+        begin = max(0, os.fstat(log.fileno()).st_size - _MOST_BYTES)
+        log.seek(begin)
+        text = log.read(2 * _MOST_BYTES)
+    return text.partition(b"\n")[2] if begin else text
+
+
+def _logs(texts: Sequence[tuple[str, bytes]], now: float) -> dict[str, list[Logged]]:
+    """Return the verdicts of some hosts by the texts of their logs.
+
+    All lines are read as one table, which takes a third of the time. It is refused if any line is torn or foreign;
+    then each line is read by itself.
+    """
+    logs: dict[str, list[Logged]] = {}
+    table = _table(texts, now)
+    if table is None:
+        return {host: _once(lines) for host, text in texts if (lines := _lines(text, host, now))}
+    rows = map(Logged._make, zip(*(table[name].to_list() for name in Logged._fields), strict=True))
+    for host, count in table["host"].rle().struct.unnest().select("value", "len").iter_rows():
+        logs[host] = list(itertools.islice(rows, count))
+    return logs
+
+
+def _table(texts: Sequence[tuple[str, bytes]], now: float) -> pl.DataFrame | None:
+    """Return the lines of *texts* as a table, by host and time, each measurement once; None if a line is wrong."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    schema = {name: pl.Float64 if name == "time" else pl.String for name in Logged._fields}
+    whole = [text if text.endswith(b"\n") else text + b"\n" for _, text in texts]
+    hosts = [host for (host, _), text in zip(texts, whole, strict=True) for _ in range(text.count(b"\n"))]
+    try:
+        table = pl.read_ndjson(io.BytesIO(b"".join(whole)), schema=schema)
+    except pl.exceptions.PolarsError:
+        return None
+    column = pl.col
+    right = (column("host") == pl.Series(hosts, dtype=pl.String)) & column("verdict").is_in(ORDER)
+    right &= column("time").is_between(0, now + _CLOCKS, closed="right")
+    right &= pl.all_horizontal(column("system", "reason", "source").is_not_null())
+    if table.height != len(hosts) or not table.select(right.fill_null(value=False).all()).item():
+        return None
+    keys = ("host", "time", "source")
+    return table.unique(keys, keep="last", maintain_order=True).sort("host", "time", maintain_order=True)
+
+
+def _once(lines: Sequence[Logged]) -> list[Logged]:
+    """Return the last line of each time and source, sorted by time."""
+    last: dict[tuple[float, str], Logged] = {}
+    for line in lines:
+        last.pop((line.time, line.source), None)
+        last[line.time, line.source] = line
+    return sorted(last.values(), key=lambda line: line.time)
+
+
+def _lines(text: bytes, host: str, now: float) -> list[Logged]:
+    """Return the lines of a *host* in *text*, in their order."""
+    values = (value for row in text.split(b"\n") for value in _value(row))
+    return [logged for value in values if (logged := _logged(value, host, now)) is not None]
+
+
+def _value(row: bytes) -> Iterator[Any]:
+    with contextlib.suppress(ValueError, RecursionError):
+        yield json.loads(row)
+
+
+def _logged(value: Any, host: str, now: float) -> Logged | None:
+    """Return the verdict in *value*, a line of the log of *host*; None if it is none."""
+    try:
+        line = Logged(*(value[name] for name in Logged._fields))
+        if line.host == host and line.verdict in ORDER and 0 < line.time <= now + _CLOCKS:
+            texts = (line.system, line.reason, line.source)
+            return line if all(isinstance(text, str) for text in texts) else None
+    except (TypeError, KeyError):
+        pass
+    return None
+
+
+def _is_whole(line: bytes) -> bool:
+    """Return whether a last line without its newline, left by a writer that was killed, is complete."""
+    return any(isinstance(value, Mapping) for value in _value(line))
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Pause the search for garbage in cycles: it would look at each of a million lines several times."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

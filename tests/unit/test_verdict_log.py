@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of verdicts: a line per measurement, whoever appends, and whatever else is in the folder."""
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from firsttouch.errors import BadInput
+from firsttouch.judge import verdict_log
+from firsttouch.judge.verdict import HostVerdict
+
+pytestmark = pytest.mark.unit
+
+LINE = {"time": 5.0, "host": "n1", "system": "s", "verdict": "pass", "reason": "", "source": "c"}
+
+
+def verdict(host="n1", *missing):
+    return HostVerdict(host, "s", (), 0, missing)
+
+
+def write(folder, *lines, host="n1", end="\n"):
+    folder.mkdir(exist_ok=True)
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    (folder / f"{host}.jsonl").write_bytes("\n".join(texts).encode("utf-8", "surrogateescape") + end.encode())
+
+
+def test_what_is_appended_is_read_once(tmp_path):
+    for when, source in ((20.0, "b"), (10.0, "a"), (10.0, "a"), (0.0, "never measured")):
+        verdict_log.append(verdict("n1", "latency-0: its job died"), when, source, tmp_path)
+    verdict_log.append(verdict("n2.site"), 10.0, "a", tmp_path)
+    logs = verdict_log.read(tmp_path)
+    assert list(logs) == ["n1", "n2.site"]
+    assert [(line.time, line.source) for line in logs["n1"]] == [(10.0, "a"), (20.0, "b")]
+    assert logs["n1"][0].reason == "missing: latency-0: its job died"
+    assert (tmp_path / "n1.jsonl").read_bytes().count(b"\n") == 2
+    with pytest.raises(BadInput, match="not the name of a host"):
+        verdict_log.append(verdict("../n1"), 10.0, "a", tmp_path)
+    assert verdict_log.read(tmp_path / "nosuch") == {}
+
+
+def test_the_verdict_by_the_fleet_replaces_the_host_s_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(tmp_path))
+    verdict_log.publish(verdict(), 10.0, "c", tmp_path / "own")
+    write(tmp_path / "log", {**LINE, "time": 10.0, "verdict": "fail"}, {**LINE, "time": 10.0, "verdict": "pass"})
+    assert [line.verdict for line in verdict_log.read()["n1"]] == ["pass"]
+    assert {p.name for p in tmp_path.iterdir()} == {"own", "n1", "log"}
+
+
+def test_a_torn_last_line_is_left_out_and_removed_by_the_next_writer(tmp_path):
+    write(tmp_path, LINE, json.dumps({**LINE, "time": 6.0})[:-9], end="")
+    assert [line.time for line in verdict_log.read(tmp_path)["n1"]] == [5.0]
+    verdict_log.append(verdict(), 7.0, "c", tmp_path)
+    assert [line.time for line in verdict_log.read(tmp_path)["n1"]] == [5.0, 7.0]
+    # A line that only lacks its newline is complete.
+    write(tmp_path, LINE, end="")
+    verdict_log.append(verdict(), 7.0, "c", tmp_path)
+    assert [line.time for line in verdict_log.read(tmp_path)["n1"]] == [5.0, 7.0]
+
+
+HOSTILE = [
+    *({**LINE, **change} for change in ({"host": "n2"}, {"verdict": "good"}, {"verdict": None}, {"verdict": []})),
+    *(
+        {**LINE, "time": when}
+        for when in ("x", None, -1, 0, time.time() + 1e6, float("nan"), float("inf"), [], {})
+    ),
+    *({**LINE, name: 3} for name in ("system", "reason")),
+    {"time": 1.0},
+    *("5", "[]", "null", '"text"', "{", "[" * 100_000, "\udcff", "\0", "{}", ""),
+]
+
+
+@pytest.mark.parametrize("line", HOSTILE, ids=lambda line: str(line)[:40])
+def test_foreign_lines_are_left_out(tmp_path, line):
+    write(tmp_path, {**LINE, "time": 4.0}, line, LINE)
+    write(tmp_path, {**LINE, "host": "n3"}, host="n3")
+    logs = verdict_log.read(tmp_path)
+    assert {host: [line.time for line in lines] for host, lines in logs.items()} == {"n1": [4.0, 5.0], "n3": [5.0]}
+
+
+def test_foreign_files_are_left_out_and_of_a_huge_log_the_end_is_read(tmp_path):
+    os.mkfifo(tmp_path / "n2.jsonl")
+    (tmp_path / "n4.jsonl").mkdir()
+    write(tmp_path, LINE, host="-n5")
+    write(tmp_path, *({**LINE, "time": float(n + 1), "reason": "x" * 400} for n in range(3000)))
+    logs = verdict_log.read(tmp_path)
+    assert list(logs) == ["n1"]
+    assert 1500 < len(logs["n1"]) < 3000
+    assert logs["n1"][-1].time == 3000.0
+
+
+def test_of_concurrent_writers_no_line_is_lost(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: verdict_log.append(verdict(), 1.0 + n, f"c{n % 3}", tmp_path), range(40)))
+    assert [line.time for line in verdict_log.read(tmp_path)["n1"]] == [1.0 + n for n in range(40)]
