@@ -131,7 +131,7 @@ def test_drawings_say_what_they_show(page: Page) -> None:
     signs = page.ask("[...document.querySelectorAll('b[role=img]')].map(e => e.ariaLabel)")
     assert len(names) >= drawn + len(signs)
     # A sign in a cell of a map has one word as its name.
-    assert set(signs) <= {"fail", "invalid", "suspect", "not measured"}
+    assert set(signs) <= {"fail", "invalid", "suspect", "undecided", "not measured"}
     assert all(len(name) > 8 for name in names if name not in signs)
     bare = (
         "[...document.querySelectorAll('svg[aria-hidden=true]')]"

@@ -23,6 +23,7 @@ from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records import schema, store
 from firsttouch.report.fleet import comparison, figures, fleet_pages
 from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.report.text import SIGNS
 
 pytestmark = pytest.mark.unit
 
@@ -86,15 +87,25 @@ class TestPage:
         assert sum(h["verdict"] == "pass" for h in system["hosts"]) == 57
         assert "75." in system["hosts"][0]["evidence"][0]
 
-    def test_missing_results_come_first_then_the_hosts_with_their_evidence(self, reported):
+    def test_the_map_comes_first_then_the_hosts_with_their_evidence_and_what_is_missing(self, reported):
         page = page_of(reported[0])
         headings = ["".join(h.itertext()) for h in page.iter("h2")]
-        assert headings == ["What is missing", "System s: 60 hosts"]
-        text = ["".join(t.itertext()) for t in page.iter("table")]
-        assert "n005" in text[0]
-        assert "copy_bandwidth pu_nodes=3 bank=3" in text[0]
-        assert text[1].index("n007") < text[1].index("n011") < text[1].index("n005")
-        assert "9 % of the pages lie elsewhere" in text[1]
+        assert headings == ["System s: 60 hosts", "What is missing"]
+        assert ["".join(h.itertext()) for h in page.iter("h3")][:2] == [
+            "Hosts x metrics",
+            "Hosts that do not pass",
+        ]
+        lost = ["".join(t.itertext()) for t in page.iter("table")][-1]
+        assert "n005" in lost
+        assert "copy_bandwidth pu_nodes=3 bank=3" in lost
+        (hosts,) = [e for e in page.iter("div") if e.get("class") == "hosts"]
+        folded = ["".join(e.find("summary").itertext()) for e in hosts.iter("details") if e.get("open") is None]
+        assert [text.split()[:3] for text in folded] == [
+            ["\N{MULTIPLICATION X}", "fail", "n007"],
+            ["\N{CIRCLED DIVISION SLASH}", "invalid", "n011"],
+            ["!", "suspect", "n005"],
+        ]
+        assert "9 % of the pages lie elsewhere" in folded[1]
 
     def test_the_map_has_a_row_per_host_and_a_column_per_metric(self, reported):
         page = page_of(reported[0])
@@ -104,10 +115,15 @@ class TestPage:
         assert {len(list(row)) for row in rows} == {13}
         worst = rows[0]
         cells = [("".join(c.itertext()), c.get("class")) for c in worst]
-        assert cells[0][0] == "n007"
-        (bad,) = [c for c in cells if c[0].endswith("x")]
+        assert cells[0][0].split() == [SIGNS["fail"], "n007"]
+        # The sign stands before the number, where nobody takes it for "times".
+        (bad,) = [c for c in cells[1:] if c[0].startswith(SIGNS["fail"])]
         assert bad[1] == "b5"
-        assert -26 < float(bad[0].rstrip("x").replace("\N{MINUS SIGN}", "-")) < -24
+        assert -26 < float(bad[0].split()[1].replace("\N{MINUS SIGN}", "-")) < -24
+        (tip,) = [c.get("title") for c in worst if c.get("class") == "b5"]
+        assert re.fullmatch(r"n007: 7[45]\.\d GB/s, expected (100|99\.\d), limit 9\d\.\d, n 6", tip)
+        heads = [("".join(c.itertext()), c.get("colspan")) for c in heat.iter("th") if c.get("colspan")]
+        assert heads == [("latency", "4"), ("bandwidth", "4"), ("contention", "4")]
 
     def test_outliers_are_named_beside_their_distribution(self, reported):
         text = "".join(page_of(reported[0]).itertext())
@@ -128,7 +144,10 @@ class TestPage:
         (key,) = [e for e in page.iter("ol") if e.get("class") == "key"]
         names = ["".join(e.itertext()) for e in key]
         assert len({*names}) == len(names) == 12
-        assert names[0] == "bandwidth copy_bandwidth pu_nodes=1 bank=1"
+        assert names[:5:4] == [
+            "latency random_latency pu_nodes=0 bank=0",
+            "bandwidth copy_bandwidth pu_nodes=0 bank=0",
+        ]
         assert "bandwidth copy_bandwidth kernel=copy" in "".join(page.itertext())
 
     def test_every_drawing_has_a_text_and_every_link_a_target(self, reported):
@@ -178,7 +197,7 @@ class TestPage:
         assert done.returncode == 0, done.stderr
         page = page_of(tmp_path / "out")
         assert not list(page.iter("script"))
-        (link,) = [a for a in page.iter("a") if "".join(a.itertext()) == evil]
+        (link,) = [a for a in page.iter("a") if "".join(a.itertext()) == f"All results of {evil}"]
         assert len(list((tmp_path / "out" / "hosts").iterdir())) == 1
         from urllib.parse import unquote  # noqa: PLC0415
 
@@ -216,7 +235,7 @@ class TestPage:
         assert {name.split()[0] for name in shown.metrics} == {"bandwidth", "latency", "contention"}
         for host, word, cells in shown.rows:
             if word == "fail":
-                assert "x" in {cell.mark for cell in cells}, host
+                assert SIGNS["fail"] in {cell.mark for cell in cells}, host
 
     def test_a_change_that_has_no_better_direction_is_never_shown_as_good(self, monkeypatch):
         monkeypatch.setattr(figures, "MOST_METRICS", 1)

@@ -140,7 +140,7 @@ def test_text_contrast_is_aa(large: str, scheme: int) -> None:
         low, high = sorted((luminance(name), luminance(behind)))
         return (high + 0.05) / (low + 0.05)
 
-    for name in ("ink", "muted", "link", "warn", "good"):
+    for name in ("ink", "muted", "link", "warn", "good", "fail", "suspect", "invalid"):
         assert contrast(name, "paper") >= 4.5, name
     for name in ("ink", "muted", "warn"):
         assert contrast(name, "warn-paper") >= 4.5, name

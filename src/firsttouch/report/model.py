@@ -151,6 +151,12 @@ NEEDED: dict[str, dict[str, str]] = {
 NEEDED["placement"] = NEEDED["scaling"]
 NEEDED["weak_scaling"] = {**NEEDED["scaling"], "reads_per_thread": "number"}
 
+#: The checks in the order of a report; others follow by name.
+_CHECKS = (
+    *("topology", "configuration", "health", "latency", "bandwidth", "contention", "loaded_latency"),
+    *("core_to_core", "pages", "stores", "scaling", "weak_scaling", "placement"),
+)
+
 #: The parameters that identify a run of an aligner; others are results (a checksum, CPU seconds).
 _RUN = (*NEEDED["weak_scaling"], "scenario", "reads", "batch_bases", "index_cache")
 
@@ -190,6 +196,11 @@ class HostView:
         if reasons:
             return f"all its records are invalid: {listed(reasons, most=3)}"
         return "the records of this report contain none of this check"
+
+
+def check_order(check: str) -> tuple[int, str]:
+    """Return a key that sorts checks as a report shows them."""
+    return (_CHECKS.index(check) if check in _CHECKS else len(_CHECKS), check)
 
 
 def case_of(record: Record) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from firsttouch.records.schema import Record, write_table
 from firsttouch.report import document, guidelines, junit, model, openmetrics, tables
 from firsttouch.report.headlines import HEADER, Summary, headlines, not_measured
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
-from firsttouch.report.text import clean, count, markdown
+from firsttouch.report.text import SIGNS, clean, count, markdown
 from firsttouch.units import UNITS
 
 # ----------------------------------------------------------------------
@@ -59,6 +59,7 @@ def _environment(*, html: bool) -> Environment:
         count=count,
         not_measured=not_measured,
         header=HEADER,
+        verdict_signs=SIGNS,
         sentence=guidelines.sentence,
         alternatives=guidelines.table,
         dropped=guidelines.dropped,

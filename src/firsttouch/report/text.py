@@ -9,6 +9,17 @@ from typing import Any
 
 from firsttouch.host.cpusets import format_list
 
+#: Verdict -> the sign that stands beside its colour, for readers who do not see colours, and on paper.
+SIGNS: Mapping[str, str] = {
+    "pass": "\N{CHECK MARK}",
+    "undecided": "?",
+    "suspect": "!",
+    "invalid": "\N{CIRCLED DIVISION SLASH}",
+    "fail": "\N{MULTIPLICATION X}",
+}
+#: The sign of what was not measured.
+NOT_MEASURED = "-"
+
 # Characters that are invalid in XML or unsafe on a terminal: control characters (tabs and newlines become spaces),
 # lone surrogates (from names that are not UTF-8) and the two non-characters of XML 1.0.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")

@@ -7,6 +7,7 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from markupsafe import Markup
 
 from firsttouch.judge import sprt
 from firsttouch.judge.sprt import Floats
-from firsttouch.judge.verdict import ORDER
+from firsttouch.judge.verdict import ORDER, natural
 from firsttouch.report.fleet.ranks import Ranks, worse
-from firsttouch.report.text import count, listed, number, percent, quantity
+from firsttouch.report.model import check_order
+from firsttouch.report.text import NOT_MEASURED, SIGNS, count, listed, number, percent, quantity
 from firsttouch.systems.references import Reference
 
 # ----------------------------------------------------------------------
@@ -32,29 +34,34 @@ STEPS = (0.01, 0.025, 0.05, 0.1, 0.2)
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: *text* is the change in percent, *mark* the sign of the verdict, *tone* the class of its colour."""
+    """A cell: *text* is the change in percent, *mark* the sign of the verdict, *tone* the class of its colour.
+
+    *tip* is its tooltip: what was measured, what is expected, the limit, and the number of repetitions.
+    """
 
     text: str
     mark: str = ""
     tone: str = ""
+    tip: str = ""
 
 
 @dataclass(frozen=True)
 class Heat:
-    """The map: *rows* of host, verdict and cells, with the *metrics* as columns.
+    """The map: *rows* of host, verdict and cells, with the *metrics* as columns in the order of the *checks*.
 
-    The last column is the median of the *left_out* metrics, the last row that of the *others* (hosts).
+    *checks* are the headings above the columns, each with its number of columns. The last column is the median of
+    the *left_out* metrics, the last row that of the *others* (hosts).
     """
 
     metrics: Sequence[str]
+    checks: Sequence[tuple[str, int]]
     rows: Sequence[tuple[str, str, Sequence[Cell]]]
     others: int
     left_out: int
 
 
-_SIGNS = {"pass": "", "suspect": "?", "invalid": "!", "fail": "x"}
-#: Sign in a cell -> what it means.
-MARKS = {sign: word for word, sign in _SIGNS.items() if sign} | {"-": "not measured"}
+#: Sign in a cell -> what it means. A pass has none, so that the others stand out.
+MARKS = {sign: word for word, sign in SIGNS.items() if word != "pass"} | {NOT_MEASURED: "not measured"}
 
 
 def legend() -> dict[str, Any]:
@@ -76,13 +83,15 @@ def heat(ranks: Ranks) -> Heat | None:
     column = {c: i for i, c in enumerate(cases)}
     map_rows: list[tuple[str, str, Sequence[Cell]]] = []
     for host in hosts:
-        cells = [Cell("", "-")] * len(cases)
+        cells = [Cell("", NOT_MEASURED)] * len(cases)
         rest = []
         for group in judged.groups(host):
             case = int(samples.case[group])
             change, word = float(judged.change[group]), ORDER[judged.words[group]]
             if case in column:
-                cells[column[case]] = _cell(change, better[column[case]], _SIGNS[word])
+                sign = "" if word == "pass" else SIGNS[word]
+                tip = _tip(ranks, host, int(group))
+                cells[column[case]] = _cell(change, better[column[case]], sign, tip)
             elif np.isfinite(change):
                 rest.append(-worse(change, samples.cases[case].better))
         cells.append(_summed(rest) if len(ranks.cases) > len(cases) else Cell(""))
@@ -90,11 +99,30 @@ def heat(ranks: Ranks) -> Heat | None:
     others = len(samples.hosts) - len(hosts)
     if others:
         map_rows.append((count(others, "other"), "", _others(ranks, hosts, cases)))
-    return Heat([ranks.names.of[c] for c in cases], map_rows, others, len(ranks.cases) - len(cases))
+    checks = [(check, len(list(some))) for check, some in groupby(samples.cases[c].check for c in cases)]
+    return Heat([ranks.names.of[c] for c in cases], checks, map_rows, others, len(ranks.cases) - len(cases))
+
+
+def _tip(ranks: Ranks, host: str, group: int) -> str:
+    """Return the tooltip of a cell; the header of its column names the metric."""
+    judged = ranks.judged
+    case = int(judged.samples.case[group])
+    reference = ranks.reference(case)
+    if reference is None or not np.isfinite(judged.change[group]):
+        return host
+    value = quantity(reference.value * (1 + float(judged.change[group])), judged.samples.cases[case].unit)
+    ends = {"higher": (reference.minimum,), "lower": (reference.maximum,)}
+    limits = ends.get(judged.samples.cases[case].better, (reference.minimum, reference.maximum))
+    limit = " to ".join(number(end) for end in limits if end is not None)
+    limit = f", limit {limit}" if limit else ""
+    return f"{host}: {value}, expected {number(reference.value)}{limit}, n {judged.samples.counts[group]}"
 
 
 def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
-    """Return the cases with a column: one or more reasons of each host, then the cases with the worst hosts."""
+    """Return the cases with a column: one or more reasons of each host, then the cases with the worst hosts.
+
+    They are in the order of their checks, so that a fault of one kind is a block of the map.
+    """
     chosen: set[int] = set()
     for host in hosts:
         reasons = ranks.reason(host)
@@ -104,7 +132,8 @@ def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
         if len(chosen) == MOST_METRICS:
             break
         chosen.add(case)
-    return [case for case in ranks.cases if case in chosen]
+    cases = ranks.judged.samples.cases
+    return sorted(chosen, key=lambda case: (check_order(cases[case].check), natural(cases[case].name)))
 
 
 def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Cell]:
@@ -129,15 +158,15 @@ def _summed(changes: Sequence[float]) -> Cell:
     return _cell(float(np.median(changes)), "higher", "") if changes else Cell("")
 
 
-def _cell(change: float, better: str, mark: str) -> Cell:
+def _cell(change: float, better: str, mark: str, tip: str = "") -> Cell:
     if not np.isfinite(change):
-        return Cell("", mark or "-")
+        return Cell("", mark or NOT_MEASURED, tip=tip)
     step = sum(abs(change) >= s for s in STEPS)
     good = change > 0 if better == "higher" else change < 0
     tone = f"{'g' if good and better != 'neither' else 'b'}{step}" if step else ""
     shown = f"{100 * change:+.1f}"
     text = "0.0" if float(shown) == 0 else shown.replace("-", "\N{MINUS SIGN}")
-    return Cell(text, mark, tone)
+    return Cell(text, mark, tone, tip)
 
 
 # ----------------------------------------------------------------------
