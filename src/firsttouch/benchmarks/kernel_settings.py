@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from firsttouch.host import topology
+from firsttouch.host import kernel_files, topology
 from firsttouch.records.schema import Record, software
 
 #: The kernel's mode of transparent huge pages -> the value of the record.
@@ -22,7 +22,7 @@ def records(root: Path = Path("/")) -> Iterator[Record]:
     """Yield this host's settings. A setting that the kernel does not show is left out; busy_pus is then 0."""
     settings = {
         "huge_pages": _huge_pages(root),
-        "numa_balancing": _number(root / "proc/sys/kernel/numa_balancing"),
+        "numa_balancing": kernel_files.number(root / "proc/sys/kernel/numa_balancing"),
         "frequency_share": _frequency(root),
         "usable_share": _usable(root),
         "busy_pus": _busy(root),
@@ -32,29 +32,19 @@ def records(root: Path = Path("/")) -> Iterator[Record]:
             yield Record("topology", metric, "1", "neither", (value,), software=software())
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
-def _number(file: Path) -> float | None:
-    text = _text(file)
-    return float(text) if text.isdecimal() else None
-
-
 def _huge_pages(root: Path) -> float | None:
     """Return 0 if transparent huge pages are never used, 1 if programs ask for them, 2 if always."""
-    text = _text(root / "sys/kernel/mm/transparent_hugepage/enabled")
-    return next((value for word, value in _HUGE.items() if f"[{word}]" in text), None)
+    return _HUGE.get(kernel_files.chosen(root / "sys/kernel/mm/transparent_hugepage/enabled"))
 
 
 def _frequency(root: Path) -> float | None:
     """Return the lowest ratio of the allowed to the maximum frequency among all PUs."""
     shares = []
     for folder in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
-        allowed, designed = _number(folder / "scaling_max_freq"), _number(folder / "cpuinfo_max_freq")
+        allowed, designed = (
+            kernel_files.number(folder / "scaling_max_freq"),
+            kernel_files.number(folder / "cpuinfo_max_freq"),
+        )
         if allowed and designed:
             shares.append(allowed / designed)
     return min(shares, default=None)
@@ -83,7 +73,7 @@ def _busy(root: Path) -> float:
 
 def _spent(root: Path) -> tuple[float, float, int] | None:
     """Return (busy ticks, all ticks, PUs) so far."""
-    lines = [line.split() for line in _text(root / "proc/stat").splitlines() if line.startswith("cpu")]
+    lines = [line.split() for line in kernel_files.text(root / "proc/stat").splitlines() if line.startswith("cpu")]
     if not lines:
         return None
     ticks = [float(t) for t in lines[0][1:9]]

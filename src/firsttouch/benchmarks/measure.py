@@ -20,7 +20,7 @@ from firsttouch.host import available_memory
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record, software
-from firsttouch.systems import memory_modules
+from firsttouch.systems import theoretical_bandwidth
 
 #: The fewest and the most repetitions of each case by the probe. It stops when the median is known to 5 %, which
 #: takes five repetitions at least. Three repetitions cost less than the allocation of their memory.
@@ -338,7 +338,7 @@ def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
     counts = {"numa_nodes": len(host.numa_nodes), "pus": len(host.allowed_pus)}
     for metric, unit, value in (*((m, "1", n) for m, n in counts.items()), ("memory", "GiB", memory)):
         yield Record("topology", metric, unit, "neither", (float(value),), software=software())
-    theoretical = memory_modules.of_this_host(os.environ.get("FIRSTTOUCH_SYSTEM"))
+    theoretical = theoretical_bandwidth.of_this_host(os.environ.get("FIRSTTOUCH_SYSTEM"))
     rate = theoretical.bytes_per_second
     source = {"source": theoretical.source} if rate else {"reason": theoretical.reason}
     yield Record(

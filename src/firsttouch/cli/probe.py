@@ -16,7 +16,7 @@ from firsttouch.cli import options
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import format_list
 from firsttouch.records.schema import append, check_appendable
-from firsttouch.systems import memory_modules
+from firsttouch.systems import theoretical_bandwidth
 
 EXAMPLES = """\
   firsttouch probe topology
@@ -52,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
         return probe.helped()
     if given.records:
         check_appendable(given.records)
-    theoretical = memory_modules.of_this_host(given.system) if args.aspect in {"topology", "bandwidth"} else None
+    theoretical = (
+        theoretical_bandwidth.of_this_host(given.system) if args.aspect in {"topology", "bandwidth"} else None
+    )
     with options.holding(given) if args.aspect != "topology" else contextlib.nullcontext():
         report = probe.run(args.aspect, rest, say=say)
     if given.records:
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     return {"complete": 0, "partial": 130}.get(report.status, 1)
 
 
-def _add_percent(document: dict[str, Any], theoretical: memory_modules.Theoretical) -> None:
+def _add_percent(document: dict[str, Any], theoretical: theoretical_bandwidth.Theoretical) -> None:
     """Add the theoretical bandwidth of the host, and to each rate its percentage of that of its banks."""
     document["theoretical"] = theoretical.to_dict()
     banks = sum(1 for node in document["host"]["numa_nodes"] if node["memory_bytes"])

@@ -8,5 +8,5 @@ In: the YAML file of a system, or the topology of this host. Out: a :class:`~def
 - ``metrics``: the metrics and parameters of all checks, from metrics.toml
 - ``references``: the expected values, from the file or from published tables
 - ``draft``: the YAML of a system drafted from a topology
-- ``memory_modules``: the theoretical bandwidth of a host's memory
+- ``theoretical_bandwidth``: the theoretical bandwidth of a host's memory
 """

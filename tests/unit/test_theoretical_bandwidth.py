@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firsttouch.errors import BadInput
-from firsttouch.systems import memory_modules
+from firsttouch.host import memory_modules
+from firsttouch.host.memory_modules import Module
+from firsttouch.systems import theoretical_bandwidth
 from firsttouch.systems.definition import load
-from firsttouch.systems.memory_modules import Module, Theoretical
+from firsttouch.systems.theoretical_bandwidth import Theoretical
 
 pytestmark = pytest.mark.unit
 
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.unit
 def test_stored_output(golden):
     modules = memory_modules.parse(golden("dmidecode_type_17.txt"))
     assert [m.locator for m in modules] == [f"P{p}-DIMM{c}1" for p in "12" for c in "ABCD"]
-    theoretical = memory_modules.of_modules(modules)
+    theoretical = theoretical_bandwidth.of_modules(modules)
     assert (theoretical.bytes_per_second, theoretical.channels, theoretical.transfer_rate) == (
         2 * 51.2e9,
         8,
@@ -48,13 +50,13 @@ def test_any_text_is_read_or_refused(text):
             modules = memory_modules.parse(given_text)
         except BadInput:
             continue
-        theoretical = memory_modules.of_modules(modules)
+        theoretical = theoretical_bandwidth.of_modules(modules)
         assert (theoretical.bytes_per_second is None) == bool(theoretical.reason)
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from([1.6e9, 2.4e9, 3.2e9])), min_size=1))
 def test_each_channel_counts_once_at_its_slowest(modules):
-    theoretical = memory_modules.of_modules([Module("", f"p0 channel {c}", r, 64) for c, r in modules])
+    theoretical = theoretical_bandwidth.of_modules([Module("", f"p0 channel {c}", r, 64) for c, r in modules])
     slowest = {c: min(r for d, r in modules if d == c) for c, _ in modules}
     assert theoretical.bytes_per_second == pytest.approx(8 * sum(slowest.values()))
     assert theoretical.channels == len(slowest)
@@ -63,7 +65,7 @@ def test_each_channel_counts_once_at_its_slowest(modules):
 def test_the_thesis_systems():
     """Section 3.2: 51.2 and 42.6 GB/s per package, 204.8 and 170.4 GB/s of all four packages."""
     for name, package in (("amd-opteron", 51.2e9), ("intel-xeon", 42.6e9)):
-        theoretical = memory_modules.of_facts(load(name).facts, name)
+        theoretical = theoretical_bandwidth.of_facts(load(name).facts, name)
         assert theoretical.bytes_per_second == pytest.approx(4 * package, rel=0.002)
         assert theoretical.channels == 16
 
@@ -72,15 +74,15 @@ def test_facts_replace_an_unreadable_smbios_table(stand_in):
     stand_in(
         "dmidecode", "echo '# dmidecode 3.4'; echo '/sys/firmware/dmi/tables/DMI: Permission denied' >&2; exit 1"
     )
-    assert "Permission denied" in memory_modules.of_this_host().reason
-    theoretical = memory_modules.of_this_host("amd-opteron")
+    assert "Permission denied" in theoretical_bandwidth.of_this_host().reason
+    theoretical = theoretical_bandwidth.of_this_host("amd-opteron")
     assert (theoretical.bytes_per_second, theoretical.source) == (204.8e9, "facts of the system 'amd-opteron'")
 
 
 def test_smbios_comes_first(stand_in, tmp_path, golden):
     (tmp_path / "table").write_text(golden("dmidecode_type_17.txt"))
     stand_in("dmidecode", f'test "$*" = "--type 17" && cat {tmp_path / "table"}')
-    theoretical = memory_modules.of_this_host("amd-opteron")
+    theoretical = theoretical_bandwidth.of_this_host("amd-opteron")
     assert (theoretical.bytes_per_second, theoretical.source) == (102.4e9, "SMBIOS")
 
 

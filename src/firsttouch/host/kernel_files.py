@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads small files of the kernel below /proc and /sys. What cannot be read is an empty text or None."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+
+def text(file: Path) -> str:
+    """Return the text of *file* without white space at its ends, "" if it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def number(file: Path) -> float | None:
+    """Return the whole number in *file*, None if it cannot be read or has none."""
+    content = text(file)
+    return float(content) if content.isdecimal() else None
+
+
+def chosen(file: Path) -> str:
+    """Return the word in brackets of a file such as ``always [madvise] never``, "" if it has none."""
+    match = re.search(r"\[([^\]]+)\]", text(file))
+    return match[1] if match else ""
+
+
+def numbered(folder: Path, prefix: str) -> list[Path]:
+    """Return the entries of *folder* that are named *prefix* and a number, by number."""
+    try:
+        names = [entry for entry in folder.iterdir() if entry.name.startswith(prefix)]
+    except OSError:
+        return []
+    entries = [entry for entry in names if entry.name[len(prefix) :].isdecimal()]
+    return sorted(entries, key=lambda entry: int(entry.name[len(prefix) :]))

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The theoretical bandwidth of a host's memory (thesis section 3.2, formula 3.1).
+
+It is transfers per second x populated channels x word size, from the SMBIOS tables if they can be read (by
+dmidecode as root, or from udev), or else from the facts of the system's file. If neither has it, it is unknown
+with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from firsttouch.host import memory_modules
+from firsttouch.host.memory_modules import Installed, Module
+from firsttouch.systems.definition import load as load_system
+from firsttouch.systems.facts import Facts
+
+
+@dataclass(frozen=True)
+class Theoretical:
+    """The theoretical bandwidth of all memory of a host (bytes/s), None if it is unknown because of *reason*."""
+
+    bytes_per_second: float | None
+    channels: int | None = None
+    transfer_rate: float | None = None
+    source: str = ""
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form of ``firsttouch probe --json``."""
+        return asdict(self)
+
+    def percent(self, bytes_per_second: float, banks: int, all_banks: int) -> float | None:
+        """Return a rate on *banks* of *all_banks* equal banks in percent of their share, None if it is unknown."""
+        if not self.bytes_per_second or not all_banks:
+            return None
+        return 100 * bytes_per_second / (self.bytes_per_second * banks / all_banks)
+
+
+def of_modules(modules: Sequence[Module]) -> Theoretical:
+    """Return the bandwidth of these modules: each channel is as fast as its slowest module."""
+    source = "SMBIOS"
+    if not modules:
+        return Theoretical(None, source=source, reason="the firmware reports no populated memory module")
+    for attribute, name in (("transfer_rate", "speed"), ("data_bits", "width")):
+        if not all(getattr(module, attribute) for module in modules):
+            return Theoretical(None, source=source, reason=f"the firmware does not report the modules' {name}")
+    if any(not m.channel for m in modules):
+        names = ", ".join(dict.fromkeys(m.locator for m in modules if not m.channel))
+        return Theoretical(
+            None, source=source, reason=f"the modules' names do not contain their channels: {names}"
+        )
+    channels: dict[str, float] = {}
+    for module in modules:
+        rate = module.transfer_rate * module.data_bits / 8
+        channels[module.channel] = min(rate, channels.get(module.channel, rate))
+    return Theoretical(sum(channels.values()), len(channels), min(m.transfer_rate for m in modules), source=source)
+
+
+def of_facts(facts: Facts, source: str) -> Theoretical:
+    """Return the bandwidth from a system's facts: that of one package times the number of packages."""
+    per_package = facts.theoretical_bandwidth()
+    if per_package is None or facts.channels_per_package is None:
+        reason = "the facts lack the memory's channels or transfer rate"
+        return Theoretical(None, source=source, reason=reason)
+    channels = facts.channels_per_package * facts.packages
+    return Theoretical(per_package * facts.packages, channels, facts.transfer_rate, source=source)
+
+
+def of_this_host(system: str | None = None, installed: Installed | None = None) -> Theoretical:
+    """Return the bandwidth from SMBIOS, or else from the file of *system*, or else both reasons.
+
+    *installed* are the host's modules (None: they are read).
+    """
+    installed = installed or memory_modules.installed()
+    # EDAC shows no speed: the reason is why SMBIOS could not be read.
+    no_smbios = Theoretical(None, source="SMBIOS", reason=installed.reason)
+    smbios = no_smbios if installed.reason else of_modules(installed.modules)
+    if smbios.bytes_per_second or system is None:
+        return smbios
+    fallback = of_facts(load_system(system).facts, f"facts of the system '{system}'")
+    if fallback.bytes_per_second:
+        return fallback
+    return Theoretical(None, source=fallback.source, reason=f"{smbios.reason}; {fallback.reason}")
