@@ -24,6 +24,9 @@ from firsttouch.errors import CANNOT_HERE
 from firsttouch.execution import backends
 from firsttouch.records.schema import Record, read
 
+#: The checks of records that commands write beside their measurements: these have no performance variables.
+_BESIDE = frozenset({"configuration", "health"})
+
 
 class OneHost(RunOnlyRegressionTest):
     """Runs ``firsttouch`` on one exclusive host. The base of the checks and of the choice of their host.
@@ -214,8 +217,8 @@ def _say_once(text: str) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _read(file: Path, _written: int) -> Sequence[Record]:
-    """Return the records of a check; the file is read again only if it has changed."""
-    return tuple(read(file))
+    """Return a check's measurements; the file is read again only if it has changed."""
+    return tuple(record for record in read(file) if record.check not in _BESIDE)
 
 
 class ReferenceRun(FirstTouchCheck):

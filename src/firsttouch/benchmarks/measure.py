@@ -16,7 +16,7 @@ from firsttouch.benchmarks import core_to_core, loaded_latency, probe, profiles,
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.programs import Nodes
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.host import available_memory
+from firsttouch.host import available_memory, configuration, memory_modules
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record, software
@@ -328,7 +328,7 @@ def _threads(host: Topology, asked: Asked) -> list[int]:
 
 
 def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
-    """Yield the numbers of NUMA nodes and usable PUs, the memory (GiB), and the theoretical bandwidth of the host.
+    """Yield NUMA nodes, usable PUs, memory (GiB), configuration and theoretical bandwidth of the host.
 
     The bandwidth (GB/s) is that of one package by formula 3.1 of the thesis, from the SMBIOS tables or else from
     the facts of the system that FIRSTTOUCH_SYSTEM names. If it is unknown, theoretical_bandwidth_known has the
@@ -338,7 +338,9 @@ def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
     counts = {"numa_nodes": len(host.numa_nodes), "pus": len(host.allowed_pus)}
     for metric, unit, value in (*((m, "1", n) for m, n in counts.items()), ("memory", "GiB", memory)):
         yield Record("topology", metric, unit, "neither", (float(value),), software=software())
-    theoretical = theoretical_bandwidth.of_this_host(os.environ.get("FIRSTTOUCH_SYSTEM"))
+    installed = memory_modules.installed()
+    yield from _configuration(host, installed)
+    theoretical = theoretical_bandwidth.of_this_host(os.environ.get("FIRSTTOUCH_SYSTEM"), installed)
     rate = theoretical.bytes_per_second
     source = {"source": theoretical.source} if rate else {"reason": theoretical.reason}
     yield Record(
@@ -362,3 +364,14 @@ def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
         parameters=source | modules,
         software=software(),
     )
+
+
+def _configuration(host: Topology, installed: memory_modules.Installed) -> Iterator[Record]:
+    """Yield the settings of the host as one record, whose value is their number."""
+    now = configuration.read(host, installed=installed)
+    if now.settings:
+        yield Record(
+            *("configuration", "settings", "1", "neither", (float(len(now.settings)),)),
+            parameters={"settings": now.settings, "provenance": now.provenance},
+            software=software(),
+        )

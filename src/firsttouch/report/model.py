@@ -206,6 +206,8 @@ def check_order(check: str) -> tuple[int, str]:
 def case_of(record: Record) -> dict[str, Any]:
     """Return the parameters that identify the record's case; only records of the same case are comparable."""
     parameters = record.parameters
+    if record.check == "configuration":
+        return {}  # the settings are its result
     # The counters of an aligner's run have a scenario, those of the probe have none.
     if record.check in {"scaling", "placement", "weak_scaling"} or "scenario" in parameters:
         return {name: parameters[name] for name in _RUN if name in parameters}

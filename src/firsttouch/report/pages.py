@@ -245,6 +245,7 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         "no_topology": view.why_absent("topology"),
         "drawing": drawing.figures(view),
         "topology": [table for table in topological if table is not None],
+        "configuration": tables.configuration(view),
         "others": tables.others(view),
         "placements": tables.placements(view),
         "software": tables.software(view),

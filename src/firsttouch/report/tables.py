@@ -13,11 +13,11 @@ from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics, speedups
 from firsttouch.report.model import HostView, Problem, References, Table, case_of, common
-from firsttouch.report.text import case, count, number, percent, quantity, span
+from firsttouch.report.text import case, clean, count, number, percent, quantity, span
 from firsttouch.units import format_bytes
 
 #: The checks and metrics that figures or the facts of the topology show; all others go to a table.
-_WHOLLY_SHOWN = frozenset({"topology", "bandwidth", "loaded_latency", "core_to_core", "pages"})
+_WHOLLY_SHOWN = frozenset({"topology", "configuration", "bandwidth", "loaded_latency", "core_to_core", "pages"})
 _SHOWN: dict[str, set[str]] = {
     "latency": {metrics.RANDOM, metrics.SEQUENTIAL},
     "contention": {metrics.EACH, metrics.TOTAL},
@@ -117,6 +117,16 @@ def software(view: HostView) -> Table | None:
             users.setdefault((str(name), str(version)), set()).add(record.check)
     rows = [(name, version, ", ".join(sorted(checks))) for (name, version), checks in sorted(users.items())]
     return Table("Software", ("program", "version", "used by"), rows) if rows else None
+
+
+def configuration(view: HostView) -> Table | None:
+    """Return the settings of the host."""
+    record = view.metric("configuration", "settings")
+    settings = record.parameters.get("settings") if record else None
+    if not isinstance(settings, Mapping):
+        return None
+    rows = [(str(name), clean(str(value))) for name, value in sorted(settings.items())]
+    return Table("Configuration", ("setting", "value"), rows)
 
 
 def placements(view: HostView) -> Table | None:

@@ -24,7 +24,6 @@ SCHEMA: dict[str, Any] = {
         "properties": {
             "metrics": {
                 "type": "object",
-                "minProperties": 1,
                 "additionalProperties": _UNITS,
             },
             "data": {"type": "object", "additionalProperties": _UNITS},

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration and the firmware of this host, as one flat mapping of names to texts.
+
+:func:`read` reads files of the kernel and the memory modules. A setting that cannot be read is absent, and never
+empty or zero. All values are those of the whole host; where its PUs differ, the text says how many have which.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from firsttouch.host import kernel_files, memory_modules
+from firsttouch.host.memory_modules import Installed
+from firsttouch.host.topology import Topology
+
+#: The settings of memory modules begin with this; the rest is the module's slot.
+MODULE = "memory.modules."
+_CPU = "sys/devices/system/cpu"
+_HUGE = "sys/kernel/mm/transparent_hugepage"
+#: Setting -> the file that has it as its text.
+_FILES = {
+    "firmware.vendor": "sys/class/dmi/id/bios_vendor",
+    "firmware.version": "sys/class/dmi/id/bios_version",
+    "firmware.date": "sys/class/dmi/id/bios_date",
+    "board.vendor": "sys/class/dmi/id/board_vendor",
+    "board.name": "sys/class/dmi/id/board_name",
+    "board.product": "sys/class/dmi/id/product_name",
+    "kernel.release": "proc/sys/kernel/osrelease",
+    "kernel.command_line": "proc/cmdline",
+    "cpu.smt": f"{_CPU}/smt/control",
+    "cpu.idle_driver": f"{_CPU}/cpuidle/current_driver",
+    "memory.numa_balancing": "proc/sys/kernel/numa_balancing",
+    "memory.zone_reclaim": "proc/sys/vm/zone_reclaim_mode",
+}
+#: Setting -> the file that has it as the word in brackets.
+_CHOICES = {
+    "memory.huge_pages": f"{_HUGE}/enabled",
+    "memory.huge_pages_defrag": f"{_HUGE}/defrag",
+    "memory.huge_pages_shmem": f"{_HUGE}/shmem_enabled",
+}
+#: Setting -> the file of each PU that has it.
+_OF_PUS = {
+    "cpu.governor": "cpufreq/scaling_governor",
+    "cpu.frequency_driver": "cpufreq/scaling_driver",
+    "cpu.energy_preference": "cpufreq/energy_performance_preference",
+}
+#: Texts of firmware that stand for nothing.
+_NOTHING = frozenset({"", "Not Specified", "To Be Filled By O.E.M.", "Default string", "None", "<unsupported>"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The *settings* of a host; *provenance* is the source of those that several have (dmidecode, udev, edac)."""
+
+    settings: Mapping[str, str]
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+
+def read(host: Topology, root: Path = Path("/"), installed: Installed | None = None) -> Settings:
+    """Return the settings of this *host*; *root* is that of a stored one, *installed* its modules if known."""
+    installed = installed or memory_modules.installed(root)
+    settings = {name: kernel_files.text(root / file) for name, file in _FILES.items()}
+    settings |= {name: kernel_files.chosen(root / file) for name, file in _CHOICES.items()}
+    settings |= _processor(root) | _frequencies(root) | _mitigations(root)
+    settings["cpu.idle_states"] = _idle_states(root)
+    settings["memory.huge_pages_reserved"] = _reserved(root)
+    settings["numa.nodes_per_package"] = _nodes_per_package(host)
+    settings |= {f"{MODULE}{slot}": module.text() for slot, module in installed.by_slot().items()}
+    readable = {name: value for name, value in sorted(settings.items()) if value not in _NOTHING}
+    return Settings(readable, {"memory.modules": installed.source} if installed.source else {})
+
+
+def _processor(root: Path) -> dict[str, str]:
+    """Return model and microcode of the processors. Arm's kernel shows a number instead of a model's name."""
+    values: dict[str, list[str]] = {"model name": [], "microcode": []}
+    for line in kernel_files.text(root / "proc/cpuinfo").splitlines():
+        name, colon, value = line.partition(":")
+        if colon and name.strip() in values:
+            values[name.strip()].append(value.strip())
+    if not values["model name"]:
+        number = kernel_files.text(root / f"{_CPU}/cpu0/regs/identification/midr_el1")
+        values["model name"] = [f"MIDR {number}"] if number else []
+    return {"cpu.model": _counted(values["model name"]), "cpu.microcode": _counted(values["microcode"])}
+
+
+def _frequencies(root: Path) -> dict[str, str]:
+    """Return governors and allowed frequencies, and whether processors may go beyond their base frequency."""
+    pus = kernel_files.numbered(root / _CPU, "cpu")
+    settings = {name: _counted(kernel_files.text(pu / file) for pu in pus) for name, file in _OF_PUS.items()}
+    settings["cpu.frequency_range"] = _counted(
+        _range(pu / "cpufreq/scaling_min_freq", pu / "cpufreq/scaling_max_freq") for pu in pus
+    )
+    # The clock of caches and memory controllers of Intel's processors.
+    uncore = sorted((root / _CPU / "intel_uncore_frequency").glob("package_*"))
+    settings["cpu.uncore_frequency_range"] = _counted(
+        _range(package / "min_freq_khz", package / "max_freq_khz") for package in uncore
+    )
+    no_turbo = kernel_files.number(root / f"{_CPU}/intel_pstate/no_turbo")
+    boost = kernel_files.number(root / f"{_CPU}/cpufreq/boost")
+    turbo = not no_turbo if no_turbo is not None else boost
+    settings["cpu.turbo"] = "" if turbo is None else "on" if turbo else "off"
+    return settings
+
+
+def _range(low: Path, high: Path) -> str:
+    lowest, highest = kernel_files.number(low), kernel_files.number(high)
+    return "" if lowest is None or highest is None else f"{lowest / 1e3:g} to {highest / 1e3:g} MHz"
+
+
+def _counted(values: Iterable[str]) -> str:
+    """Return the common value of all PUs, or each value with the number of PUs that have it."""
+    counts = Counter(value for value in values if value not in _NOTHING)
+    if len(counts) < 2:
+        return next(iter(counts), "")
+    return ", ".join(f"{value} ({count} of {counts.total()})" for value, count in sorted(counts.items()))
+
+
+def _mitigations(root: Path) -> dict[str, str]:
+    try:
+        files = sorted((root / _CPU / "vulnerabilities").iterdir())
+    except OSError:
+        return {}
+    return {f"kernel.mitigations.{file.name}": kernel_files.text(file) for file in files}
+
+
+def _idle_states(root: Path) -> str:
+    """Return the idle states with their latencies, and where PUs may not enter them."""
+    pus = [pu / "cpuidle" for pu in kernel_files.numbered(root / _CPU, "cpu")]
+    states = []
+    for state in kernel_files.numbered(pus[0], "state") if pus else []:
+        latency = kernel_files.number(state / "latency")
+        text = (kernel_files.text(state / "name") or state.name) + (f" {latency:g} us" if latency else "")
+        disabled = [kernel_files.number(pu / state.name / "disable") for pu in pus]
+        count = sum(bool(value) for value in disabled)
+        where = "" if count == len(pus) else f" on {count} of {len(pus)} PUs"
+        states.append(text + (f" (disabled{where})" if count else ""))
+    return ", ".join(states)
+
+
+def _reserved(root: Path) -> str:
+    """Return the reserved huge pages of each size: ``2048 kB: 512, 1048576 kB: 0``."""
+    folder = root / "sys/kernel/mm/hugepages"
+    try:
+        sizes = sorted(int(f.name[10:-2]) for f in folder.glob("hugepages-*kB") if f.name[10:-2].isdecimal())
+    except OSError:
+        return ""
+    counts = [(size, kernel_files.number(folder / f"hugepages-{size}kB/nr_hugepages")) for size in sizes]
+    return ", ".join(f"{size} kB: {count:g}" for size, count in counts if count is not None)
+
+
+def _nodes_per_package(host: Topology) -> str:
+    """Return the NUMA nodes with PUs per package (NPS or SNC, as the firmware set it)."""
+    nodes: dict[int, set[int]] = {}
+    for pu in host.pus:
+        if pu.numa_node is not None:
+            nodes.setdefault(pu.package, set()).add(pu.numa_node)
+    counts = sorted({len(its) for its in nodes.values()})
+    return " or ".join(map(str, counts))
