@@ -94,8 +94,10 @@ def offer(file, data, how):
         try:
             yield name
         finally:
-            if writer.is_alive() and how == "fifo":
+            # Without a reader, the writer of a FIFO waits in open(2), or will when it gets there.
+            while how == "fifo" and writer.is_alive():
                 os.close(os.open(file, os.O_RDONLY | os.O_NONBLOCK))
+                writer.join(0.01)
             stack.close()
             writer.join()
 
