@@ -252,7 +252,7 @@ def _reduced(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFr
     """
     import polars as pl  # noqa: PLC0415 - a large import
 
-    frame = frame.with_columns(_milliseconds(frame["time"]), pl.col("host").cast(pl.Categorical))
+    frame = frame.with_columns(milliseconds(frame["time"]), pl.col("host").cast(pl.Categorical))
     # Spans of an hour at most: consecutive ones make sessions.
     hours = frame.group_by("host", pl.col("time").floordiv(GAP).alias("hour"))
     spans = hours.agg(time=pl.col("time").min(), end=pl.col("time").max()).drop("hour")
@@ -359,7 +359,7 @@ def _keys(rows: pl.DataFrame) -> pl.Series:
     return rows.select(key=key).to_series()
 
 
-def _milliseconds(texts: pl.Series) -> pl.Series:
+def milliseconds(texts: pl.Series) -> pl.Series:
     """Return times in ms since 1970: UTC if a text has no offset, 0 if it is not a time."""
     times = texts.str.to_datetime("%+", time_zone="UTC", strict=False)
     if times.null_count():

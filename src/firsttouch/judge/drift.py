@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the configurations of hosts differ from each other, and how a host's configuration changed.
+
+The majority's value of each setting is the golden configuration. What differs on every host by its nature (the
+UUID of a root file system, addresses, the host's own name) is left out before values are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from firsttouch.errors import BadInput, did_you_mean
+from firsttouch.host.configuration import MODULE
+from firsttouch.judge.samples_table import milliseconds
+from firsttouch.judge.verdict import natural
+from firsttouch.records.schema import Record, columns, to_frame
+
+if TYPE_CHECKING:
+    import polars as pl
+
+CHECK, METRIC = "configuration", "settings"
+#: The columns of a table of records that are read.
+READ = ("check", "metric", "status", "host", "time", "parameters")
+#: The value of a memory module that a host has not.
+ABSENT = "absent"
+#: Memory modules that are named.
+_NAMED = 3
+#: Parameters of the kernel's command line that are of one host only, or repeat the kernel's release.
+_OF_HOST = re.compile(
+    r"(root|resume|rd\.(lvm|luks|md|iscsi)\.[a-z.]+|ip|BOOTIF|hostname|systemd\.(hostname|machine_id)|nfsroot|netroot"
+    r"|BOOT_IMAGE|initrd|ds)=.*"
+)
+_WORD = re.compile(r"[\w-]+(\.[\w-]+)*")
+_UUID = re.compile(r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_MAC = re.compile(r"\b([0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}\b")
+_ADDRESS = re.compile(r"\b(\d{1,3}\.){3}\d{1,3}\b")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The *settings* of a host at a *time* (ms since 1970), with the *provenance* of some of them."""
+
+    time: int
+    settings: Mapping[str, str]
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A *setting* whose *value* on some *hosts* differs from the *golden* one, which most of *of* hosts have."""
+
+    setting: str
+    value: str
+    golden: str
+    hosts: tuple[str, ...]
+    of: int
+
+    def text(self) -> str:
+        """Return the setting with both values; of a command line only the words that differ."""
+        if self.setting == "kernel.command_line":
+            return f"{self.setting}: {words_apart(self.value, self.golden)}"
+        return f"{self.setting} {self.value} (most: {self.golden})"
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The *golden* configuration of some *hosts*, the *deviations* from it, and what differs *everywhere*."""
+
+    hosts: int
+    golden: Mapping[str, str]
+    deviations: Sequence[Deviation]
+    everywhere: Sequence[str]
+
+    def by_hosts(self) -> dict[tuple[str, ...], list[Deviation]]:
+        """Return the deviations by the hosts that share them, the fewest hosts first.
+
+        Nothing tells apart the effects of settings that deviate on the same hosts.
+        """
+        shared: dict[tuple[str, ...], list[Deviation]] = defaultdict(list)
+        for deviation in self.deviations:
+            shared[deviation.hosts].append(deviation)
+        return dict(sorted(shared.items(), key=lambda item: (len(item[0]), [natural(host) for host in item[0]])))
+
+
+# ----------------------------------------------------------------------
+# From records to configurations
+
+
+def changes(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
+    """Return the rows of configurations that differ from the host's row before, with the host's last row.
+
+    *source* are records, or tables of them, or results of this function. The columns are host, time (ms since
+    1970) and parameters (JSON).
+    """
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    if not isinstance(source, pl.DataFrame):
+        source = to_frame(record for record in source if record.check == CHECK)
+    if "check" in source.columns:
+        source = source.filter(check=CHECK, metric=METRIC, status="valid")
+        source = source.select("host", milliseconds(source["time"]), "parameters")
+    ordered = source.sort("host", "time", "parameters")
+    new = (pl.col("parameters") != pl.col("parameters").shift().over("host")).fill_null(value=True)
+    last = pl.col("host") != pl.col("host").shift(-1)
+    return ordered.filter(new | last.fill_null(value=True))
+
+
+def nothing() -> pl.DataFrame:
+    """Return the table of :func:`changes` without a row."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    return changes(pl.DataFrame(schema=columns()).select(READ))
+
+
+def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
+    """Return the newest configuration of each host of some records, or of a table of them."""
+    newest = changes(source).group_by("host", maintain_order=True).last()
+    return {host: _parsed(time, text) for host, time, text in newest.iter_rows()}
+
+
+def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configuration]]:
+    """Return the configurations of each host, oldest first, each from the time when it was new.
+
+    Changes of what :func:`comparable` leaves out are no changes.
+    """
+    seen: dict[str, list[Configuration]] = {}
+    for host, time, text in changes(source).iter_rows():
+        now, its = _parsed(time, text), seen.setdefault(host, [])
+        if not its or differences(host, its[-1], host, now):
+            its.append(now)
+    return seen
+
+
+def sequence(source: pl.DataFrame | Iterable[Record], host: str) -> list[Configuration]:
+    """Return the configurations of one *host* as :func:`sequences` does; raises BadInput if it has none."""
+    of_hosts = sequences(source)
+    if host not in of_hosts:
+        raise BadInput(f"no configuration of host '{host}' in these records{did_you_mean(host, of_hosts)}")
+    return of_hosts[host]
+
+
+def _parsed(time: int, text: str) -> Configuration:
+    return Configuration(time, *_read(text))
+
+
+@lru_cache(maxsize=1 << 14)
+def _read(text: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return settings and provenance of a record's parameters. Values that are no texts are left out."""
+    parameters = json.loads(text)
+    return _texts(parameters.get("settings")), _texts(parameters.get("provenance"))
+
+
+def _texts(value: Any) -> Mapping[str, str]:
+    items = value.items() if isinstance(value, Mapping) else ()
+    return {name: text for name, text in items if isinstance(text, str) and text}
+
+
+# ----------------------------------------------------------------------
+# What differs
+
+
+def comparable(host: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the *settings* of a *host* without what differs on every host by its nature."""
+    short = host.partition(".")[0] or host
+    return {
+        name: _shared(name, _without_host(text, host, short) if short in text else text)
+        for name, text in settings.items()
+    }
+
+
+def _without_host(text: str, *names: str) -> str:
+    return _WORD.sub(lambda word: "HOST" if word[0] in names else word[0], text)
+
+
+@lru_cache(maxsize=1 << 14)
+def _shared(name: str, text: str) -> str:
+    if name == "kernel.command_line":
+        text = " ".join(word for word in text.split() if not _OF_HOST.fullmatch(word))
+    elif name.startswith(MODULE):
+        return text
+    for pattern, instead in ((_UUID, "UUID"), (_MAC, "MAC"), (_ADDRESS, "ADDRESS")):
+        text = pattern.sub(instead, text)
+    return text
+
+
+def differences(
+    one_host: str, one: Configuration, other_host: str, other: Configuration
+) -> dict[str, tuple[str, str]]:
+    """Return the settings in which two hosts differ, with both values.
+
+    A setting that cannot be read on one of them differs in nothing. A memory module may be absent, if both hosts
+    know their modules from the same source.
+    """
+    a, b = comparable(one_host, one.settings), comparable(other_host, other.settings)
+    alike = _source(one) == _source(other)
+    apart = {}
+    for name in sorted(a.keys() | b.keys()):
+        if name.startswith(MODULE):
+            if not alike:
+                continue
+            values = a.get(name, ABSENT), b.get(name, ABSENT)
+        elif name in a and name in b:
+            values = a[name], b[name]
+        else:
+            continue
+        if values[0] != values[1]:
+            apart[name] = values
+    return apart
+
+
+def _source(configuration: Configuration) -> str:
+    return configuration.provenance.get("memory.modules", "")
+
+
+def words_apart(value: str, golden: str) -> str:
+    """Return the words that a text has beside or lacks of another: ``with nosmt, without quiet``."""
+    has, most = Counter(value.split()), Counter(golden.split())
+    parts = [
+        f"{which} {' '.join(words.elements())}"
+        for which, words in (("with", has - most), ("without", most - has))
+        if words
+    ]
+    return ", ".join(parts) or "the same words in another order"
+
+
+def golden(configurations: Mapping[str, Configuration]) -> dict[str, str]:
+    """Return the value of each setting that most hosts have; settings that differ everywhere have none."""
+    return dict(drift(configurations).golden)
+
+
+def deviations(configurations: Mapping[str, Configuration]) -> list[Deviation]:
+    """Return how hosts deviate from :func:`golden`."""
+    return list(drift(configurations).deviations)
+
+
+def drift(configurations: Mapping[str, Configuration]) -> Drift:
+    """Return the golden configuration of hosts and all deviations from it.
+
+    The most frequent value of a setting is golden, of equally frequent ones the first. A setting without a
+    majority and with more values than half of the hosts differs everywhere. Hosts that cannot read a setting do
+    not count, except for memory modules: of the hosts that know theirs from the most frequent source, those that
+    lack one have the value :data:`ABSENT`.
+    """
+    values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    sources = Counter(_source(c) for c in configurations.values() if _source(c))
+    source = max(sorted(sources), key=sources.__getitem__, default="")
+    with_modules = [host for host, c in configurations.items() if source and _source(c) == source]
+    for host, configuration in configurations.items():
+        for name, text in comparable(host, configuration.settings).items():
+            if not name.startswith(MODULE) or _source(configuration) == source:
+                values[name][text].append(host)
+    most: dict[str, str] = {}
+    apart: list[Deviation] = []
+    everywhere = []
+    for name, by_value in sorted(values.items()):
+        if name.startswith(MODULE):
+            have = {host for hosts in by_value.values() for host in hosts}
+            if lacking := [host for host in with_modules if host not in have]:
+                by_value[ABSENT] = lacking
+        count = sum(map(len, by_value.values()))
+        value = max(sorted(by_value), key=lambda text: len(by_value[text]))
+        if 2 * len(by_value[value]) <= count and 2 * len(by_value) > count:
+            everywhere.append(name)
+            continue
+        most[name] = value
+        apart += [
+            Deviation(name, text, value, tuple(sorted(hosts, key=natural)), count)
+            for text, hosts in sorted(by_value.items())
+            if text != value
+        ]
+    return Drift(len(configurations), most, apart, everywhere)
+
+
+def described(apart: Sequence[Deviation]) -> list[str]:
+    """Return deviations of the same hosts as texts; equal ones of several memory modules are one text."""
+    texts = [d.text() for d in apart if not d.setting.startswith(MODULE)]
+    modules: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for d in apart:
+        if d.setting.startswith(MODULE):
+            modules[d.value, d.golden].append(d.setting.removeprefix(MODULE))
+    for (value, most), slots in modules.items():
+        slots.sort(key=natural)
+        more = f" and {len(slots) - _NAMED} more" if len(slots) > _NAMED else ""
+        texts.append(f"memory module {', '.join(slots[:_NAMED])}{more}: {value} (most: {most})")
+    return texts
