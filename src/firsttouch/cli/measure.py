@@ -106,7 +106,11 @@ def run(args: argparse.Namespace) -> int:
     if args.records:
         check_appendable(args.records)
     measured = []
-    with options.holding(args) if args.aspect != "topology" else contextlib.nullcontext():
+    watched = args.aspect != "topology"
+    with (
+        options.holding(args) if watched else contextlib.nullcontext(),
+        options.watching_health(args.records if watched else None),
+    ):
         for records in measure.measure(load(), asked, say=say):
             measured.extend(records)
             if args.records:

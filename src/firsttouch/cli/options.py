@@ -271,6 +271,26 @@ def holding(args: argparse.Namespace, *, shared: bool = False) -> contextlib.Abs
 
 
 @contextlib.contextmanager
+def watching_health(records: Path | None) -> Iterator[None]:
+    """Append what this host's error counters counted meanwhile to the file *records*, if there is one.
+
+    An error leaves the file as it is: a step without a result has no health either.
+    """
+    if records is None:
+        yield
+        return
+    from firsttouch.benchmarks import health  # noqa: PLC0415 - see the package
+    from firsttouch.records.schema import append  # noqa: PLC0415
+
+    watch = health.Watch()
+    yield
+    if measured := watch.records():
+        append(records, measured)
+    for text in watch.noted():
+        say(f"firsttouch: {text}")
+
+
+@contextlib.contextmanager
 def scratch(where: InMemory | Path | None, numa_nodes: Iterable[int], disk: Path) -> Iterator[RamScratch | None]:
     """Hold the scratch in memory that --scratch asks for, which spills to *disk*; None if it asks for a folder.
 

@@ -55,7 +55,11 @@ def run(args: argparse.Namespace) -> int:
     theoretical = (
         theoretical_bandwidth.of_this_host(given.system) if args.aspect in {"topology", "bandwidth"} else None
     )
-    with options.holding(given) if args.aspect != "topology" else contextlib.nullcontext():
+    watched = args.aspect != "topology"
+    with (
+        options.holding(given) if watched else contextlib.nullcontext(),
+        options.watching_health(given.records if watched else None),
+    ):
         report = probe.run(args.aspect, rest, say=say)
     if given.records:
         append(given.records, report.records())

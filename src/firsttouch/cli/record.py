@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     spec = site_checks.load(args.source) if args.source else Spec(**given)
     if args.records:
         check_appendable(args.records)
-    with options.holding(args):
+    with options.holding(args), options.watching_health(args.records):
         record = site_checks.measure(spec, repetitions=args.repetitions, timeout=args.timeout)
     if args.records:
         append(args.records, [record])

@@ -102,7 +102,8 @@ def run(args: argparse.Namespace) -> int:
     results = []
     work = work.with_copies()
     assert work.copies is not None  # noqa: S101 - for mypy
-    with options.holding(args, shared=production), work.copies, Steps() as steps:
+    watching = options.watching_health(args.records)
+    with options.holding(args, shared=production), watching, work.copies, Steps() as steps:
         for number in range(args.repetitions):
             steps.begin(scenario.name, args.repetitions - number)
             result = launch.run(work, scenario, output, timeout=args.timeout)
