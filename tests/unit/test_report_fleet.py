@@ -90,7 +90,7 @@ class TestPage:
     def test_the_map_comes_first_then_the_hosts_with_their_evidence_and_what_is_missing(self, reported):
         page = page_of(reported[0])
         headings = ["".join(h.itertext()) for h in page.iter("h2")]
-        assert headings == ["System s: 60 hosts", "What is missing"]
+        assert headings == ["Verdict of the fleet: fail", "System s: 60 hosts", "What is missing"]
         assert ["".join(h.itertext()) for h in page.iter("h3")][:2] == [
             "Hosts x metrics",
             "Hosts that do not pass",
@@ -106,6 +106,16 @@ class TestPage:
             ["!", "suspect", "n005"],
         ]
         assert "9 % of the pages lie elsewhere" in folded[1]
+
+    def test_the_card_has_the_hosts_by_verdict_and_the_worst_loss(self, reported):
+        page = page_of(reported[0])
+        (card,) = [e for e in page.iter("section") if e.get("class") == "card is-fail"]
+        tiles = ["".join(e.itertext()) for e in card.find("dl")]
+        assert "1 fail, 1 invalid, 1 suspect, 57 pass" in tiles[0]
+        assert re.search(r"2[45]\.\d %n007, bandwidth copy_bandwidth pu_nodes=1 bank=1", tiles[1])
+        assert re.search(r"59 of 60have all results, \d+ days old", tiles[2])
+        assert "none seen" in tiles[3]
+        assert "1 host with missing results" in "".join(card.find("ul").itertext())
 
     def test_the_map_has_a_row_per_host_and_a_column_per_metric(self, reported):
         page = page_of(reported[0])
@@ -159,7 +169,7 @@ class TestPage:
         for svg in svgs:
             assert {*svg.get("aria-labelledby").split()} <= {*names}
         for link in page.iter("a"):
-            assert link.get("href").removeprefix("#") in names
+            assert link.get("href").removeprefix("#") in names or (reported[0] / link.get("href")).is_file()
         for box in (e for e in page.iter() if e.get("class", "").startswith("scroll")):
             assert (box.get("role"), box.get("tabindex")) == ("region", "0")
             assert box.get("aria-label")

@@ -44,8 +44,8 @@ def test_only_invalid_records_make_a_report_without_figures(tmp_path: Path) -> N
     records = [invalid(r) for r in Machine(2, 4).everything()]
     summary, page, document = built_report(tmp_path, records)
     assert "<svg" not in page
-    # Five figures, each listed first and at its place, and the facts of the topology.
-    assert page.count("all its records are invalid: 11 % of the pages lie on NUMA node 3") == 5 * 2 + 1
+    # Four tiles; five figures, each listed first and at its place; and the facts of the topology.
+    assert page.count("all its records are invalid: 11 % of the pages lie on NUMA node 3") == 4 + 5 * 2 + 1
     assert document["records"] == {"valid": 0, "invalid": len(records), "superseded": 0}
     assert "This host has no valid result." in page
     assert f"Invalid records: {len(records)}." in summary.table()
@@ -76,6 +76,8 @@ def test_problems_are_listed_first_and_say_why_a_figure_is_missing(tmp_path: Pat
     machine = Machine(1, 4)
     _, page, document = built_report(tmp_path, machine.topology() + machine.latency(), problems=problems)
     first, rest = page.split("Results of n1")
+    assert "1 check failed: contention_check %threads=4." in first
+    first = first.split("What was not measured")[1]
     assert first.index("the probe was killed by signal 9") < first.index("no stream program on PATH")
     assert "Not shown:</b> Bandwidth from PU-set to memory bank: skipped: no stream program on PATH." in rest
     assert "Not shown:</b> Contention for one memory bank: failed: the probe was killed by signal 9." in rest
@@ -125,6 +127,14 @@ def test_values_of_zero_make_a_report_without_ratios(tmp_path: Path) -> None:
     summary, _, _ = built_report(tmp_path, records)
     assert "0 GB/s per thread" in summary.table()
     assert "% of 1 thread" not in summary.table()
+
+
+def test_a_missing_tool_is_a_detail_and_no_headline(tmp_path: Path) -> None:
+    problems = [
+        Problem("bandwidth_others", "skipped", "no stream program on PATH", "n1", check="bandwidth_others")
+    ]
+    _, page, _ = built_report(tmp_path, Machine(2, 4).everything(), problems=problems)
+    assert page.index("Results of n1") < page.index("What was not measured") < page.index("no stream program")
 
 
 def test_the_latest_record_of_a_case_is_shown_and_older_ones_are_counted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 """Verdicts in a report: the worst host first, with its cause; all text is escaped."""
 
 import json
+import re
 
 import pytest
 from test_verdict import LIMITS, rates, system_of
@@ -28,10 +29,12 @@ def report(tmp_path):
 def test_the_worst_host_is_first_on_the_page(report):
     page = (report / "index.html").read_text()
     begin = page.index("Verdicts")
-    table = page[begin : page.index("What was not measured")]
+    table = page[begin : page.index("In short")]
     assert "Verdicts: 1 fail, 1 suspect, 1 pass" in table
-    order = [table.index(f'<th scope="row">{host}</th>') for host in ("slow", "late", "good")]
+    order = [table.index(f"<b>{host}</b>") for host in ("slow", "late", "good")]
     assert order == sorted(order)
+    cards = re.findall(r'<section class="card is-(\w+)".*?>Verdict of (\w+): ', page, re.DOTALL)
+    assert cards == [("fail", "slow"), ("suspect", "late"), ("pass", "good")]
     assert "a &lt;b&gt; order" in table
 
 
@@ -50,5 +53,7 @@ def test_the_ticket_and_the_document_have_the_verdicts(report):
 
 def test_without_verdicts_there_is_no_such_table(tmp_path):
     pages.build(rates(1.0), tmp_path)
-    assert "verdict" not in (tmp_path / "index.html").read_text().lower()
+    page = (tmp_path / "index.html").read_text()
+    assert "Verdicts" not in page
+    assert re.search("Verdict of [^<]+: not judged", page)
     assert "Verdict" not in (tmp_path / "summary.md").read_text()

@@ -156,6 +156,7 @@ def _details(
             references=model.references_of(described),
             verdicts=verdicts,
             title=f"NUMA report {host}",
+            fleet_page="../../index.html",
         )
         pages[host] = f"hosts/{quote(name)}/index.html"
     return pages

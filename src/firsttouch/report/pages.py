@@ -18,8 +18,8 @@ from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record, write_table
-from firsttouch.report import document, guidelines, junit, model, openmetrics, tables
-from firsttouch.report.headlines import HEADER, Summary, headlines, not_measured
+from firsttouch.report import card, document, guidelines, junit, model, openmetrics, tables
+from firsttouch.report.headlines import HEADER, Headline, Summary, headlines, not_measured
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
 from firsttouch.report.text import SIGNS, clean, count, markdown
 from firsttouch.units import UNITS
@@ -60,6 +60,8 @@ def _environment(*, html: bool) -> Environment:
         not_measured=not_measured,
         header=HEADER,
         verdict_signs=SIGNS,
+        spread_tone=tables.spread_tone,
+        purposes=PURPOSES,
         sentence=guidelines.sentence,
         alternatives=guidelines.table,
         dropped=guidelines.dropped,
@@ -80,24 +82,41 @@ def _in_markdown(value: Any) -> Any:
 # ----------------------------------------------------------------------
 # Verdicts: a row per host, the worst first, with cause and evidence.
 
-#: Lines of evidence in a row; summary.json has all of them.
-_SHOWN = 3
+#: Lines of evidence in a row of a ticket, and in the folded part of a page; summary.json has all of them.
+_SHOWN, _FOLDED = 3, 20
 
 
 def verdict_table(verdicts: Sequence[HostVerdict]) -> Table | None:
     """Return the table of *verdicts*, None if there are none."""
     if not verdicts:
         return None
-    worst_first = sorted(verdicts, key=lambda v: (-ORDER.index(v.verdict), v.host))
     counts = [f"{sum(v.verdict == w for v in verdicts)} {w}" for w in reversed(ORDER)]
     return Table(
         caption=f"Verdicts: {', '.join(c for c in counts if not c.startswith('0 '))}",
         header=("host", "verdict", "judged", "cause", "evidence"),
         rows=[
             (v.host, v.verdict, f"{_passed(v)} of {len(v.findings)} pass", "; ".join(v.causes), _evidence(v))
-            for v in worst_first
+            for v in _worst_first(verdicts)
         ],
     )
+
+
+def evidence_row(verdict: HostVerdict, page: str = "") -> dict[str, Any]:
+    """Return what a page shows of a verdict (the macro *evidence*); *page* is the address of the host's page."""
+    lines = verdict.evidence[len(verdict.causes) :]
+    return {
+        "host": verdict.host,
+        "page": page,
+        "verdict": verdict.verdict,
+        "judged": f"{_passed(verdict)} of {len(verdict.findings)} pass",
+        "cause": "; ".join(verdict.causes),
+        "evidence": lines[:_FOLDED],
+        "more": max(0, len(lines) - _FOLDED),
+    }
+
+
+def _worst_first(verdicts: Sequence[HostVerdict]) -> list[HostVerdict]:
+    return sorted(verdicts, key=lambda v: (-ORDER.index(v.verdict), v.host))
 
 
 def _passed(verdict: HostVerdict) -> int:
@@ -127,6 +146,18 @@ FILES = frozenset(
 )
 
 
+#: What the files are for.
+PURPOSES = {
+    "summary.md": "for a ticket",
+    "summary.json": "for programs",
+    "records.parquet": "with each repetition",
+    "findings.parquet": "with a row per host and metric",
+    "metrics.prom": "for Prometheus",
+    "junit.xml": "for continuous integration",
+    "topology.xml": "of hwloc",
+}
+
+
 def build(
     records: Sequence[Record],
     out: Path,
@@ -138,14 +169,16 @@ def build(
     verdicts: Sequence[HostVerdict] = (),
     advice: Sequence[Mapping[str, Any]] = (),
     drawn: Collection[str] | None = None,
+    fleet_page: str = "",
     generated: datetime.datetime | None = None,
 ) -> Summary:
     """Write the report of *records* into the existing folder *out*; return its summary.
 
     *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *advice* is the result of
     :func:`firsttouch.advice.advice_text.find`. *drawn* are the hosts with figures (default: all); guidelines use
-    the records of all hosts. *generated* is the time that the pages state (default: now); the same arguments give
-    the same files, byte for byte. Raises BadInput if there is nothing to report or the XML is not a topology.
+    the records of all hosts. *fleet_page* is the address of the fleet's page, if this one belongs to it.
+    *generated* is the time that the pages state (default: now); the same arguments give the same files, byte for
+    byte. Raises BadInput if there is nothing to report or the XML is not a topology.
     """
     if not records and not problems and not advice:
         raise BadInput("there is no record to report: give files or folders with the records of a run")
@@ -171,8 +204,14 @@ def build(
         "generated": stated,
         "version": firsttouch.__version__,
         "verdicts": verdict_table(verdicts),
+        "cards": _cards(lines, verdicts, all_problems),
+        "fleet_page": fleet_page,
+        "files": [name for name in PURPOSES if name in FILES and (name != "topology.xml" or topology_xml)],
+        "evidence_rows": [evidence_row(v) for v in _worst_first(verdicts)],
         "problems": tables.problem_table(all_problems),
         "all_problems": all_problems,
+        # Failed and invalid results come before all others; skipped checks are a detail, at the end.
+        "grave": any(p.kind != "skipped" for p in all_problems) or any(view.invalid for view in views),
         "invalid": tables.invalid_records(views),
         "missing": [
             (s["view"].host, g["id"], figure) for s in sections for g in s["groups"] for figure in g["absent"]
@@ -196,6 +235,17 @@ def build(
         (out / name).write_text(text, encoding="utf-8")
     write_table(records, out / "records.parquet")
     return summary
+
+
+def _cards(
+    lines: Sequence[tuple[HostView, tuple[Headline, ...]]],
+    verdicts: Sequence[HostVerdict],
+    problems: Sequence[Problem],
+) -> list[card.Card]:
+    """Return the cards of the hosts, the worst first."""
+    by_host = {v.host: v for v in verdicts}
+    cards = [card.of_host(view, some, by_host.get(view.host), problems) for view, some in lines]
+    return sorted(cards, key=lambda c: -ORDER.index(c.word) if c.word else 1)
 
 
 def _section(view: HostView, expected: References) -> dict[str, Any]:

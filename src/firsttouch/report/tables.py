@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
@@ -27,7 +28,9 @@ _SHOWN: dict[str, set[str]] = {
     "weak_scaling": {"throughput"},
 }
 #: The spread (a fraction) from which a figure has a warning. Exclusive hosts stay well below it.
-_WIDE = 0.25
+WIDE = 0.25
+#: The spread from which a cell is coloured.
+_LOOSE = 0.1
 _NO_PLACEMENT: Mapping[str, Any] = {}
 #: Header of the cells of a value.
 VALUE_HEADER = ("median", "fastest", "slowest", "spread", "n")
@@ -65,7 +68,7 @@ def measured(records: Iterable[Record], marks: str) -> str:
         f"Median of {span(counts)} repetitions; {marks}, from the smallest to the largest repetition. "
         f"The widest spread, (largest - smallest) / median, is {percent(widest)}"
     )
-    if widest > _WIDE:
+    if widest > WIDE:
         return f"{text}, too wide for a comparison. Make sure that the host is idle, then measure again."
     return f"{text}."
 
@@ -222,16 +225,24 @@ def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
     ]
 
 
-def topology_facts(view: HostView) -> list[tuple[str, str]]:
-    """Return the metrics of the topology check as (name, value)."""
+def topology_facts(view: HostView) -> list[tuple[str, str, str]]:
+    """Return the metrics of the topology check as (name, value, note)."""
     names = {"numa_nodes": "NUMA nodes", "pus": "PUs", "memory": "memory"}
     records = {r.metric: r for r in view.of("topology")}
-    unknown = [("theoretical bandwidth", f"unknown: {why}")] if (why := metrics.unknown(view)) else []
+    unknown = [("theoretical bandwidth", "unknown", why)] if (why := metrics.unknown(view)) else []
     facts = [
         (
             names.get(metric, metric.replace("_", " ")),
             quantity(records[metric].value, "" if metric in {"numa_nodes", "pus"} else records[metric].unit),
+            "",
         )
         for metric in sorted(records.keys() - {metrics.KNOWN}, key=lambda m: ([*names, m].index(m), m))
     ]
     return facts + unknown
+
+
+def spread_tone(header: str, cell: str) -> str:
+    """Return the class of a cell's colour: empty, " loose" or " wide"; only cells of spreads have one."""
+    number_of = re.match(r"[\d.]+", cell) if "spread" in header else None
+    share = float(number_of[0]) / 100 if number_of else 0.0
+    return " wide" if share > WIDE else " loose" if share > _LOOSE else ""

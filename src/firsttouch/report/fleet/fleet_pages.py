@@ -17,7 +17,7 @@ from tabulate import tabulate
 import firsttouch
 from firsttouch.judge.judging import Judged, Undescribed
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word, natural
-from firsttouch.report import junit, openmetrics, pages
+from firsttouch.report import card, junit, openmetrics, pages
 from firsttouch.report.document import DOCUMENT, SCHEMA
 from firsttouch.report.fleet import figures, ranks
 from firsttouch.report.fleet.ranks import Names, Ranks, names
@@ -91,8 +91,8 @@ FILES = frozenset(
 MOST_RESULTS = 50_000
 #: Hosts that are listed with cause and evidence.
 MOST_DETAILED = 50
-#: Lines of evidence per host on the page and in summary.json.
-_SHOWN, _KEPT = 3, 20
+#: Lines of evidence per host in summary.json.
+_KEPT = 20
 #: Lines on a terminal.
 _SHORT = 20
 
@@ -175,7 +175,22 @@ def _pages(
             "systems": [_system(r, verdicts) for r, verdicts in zip(ranks, worst, strict=True)],
             "guidelines": [guide.to_dict() for guide in guided],
         },
-        {"lost": lost.rows, "sections": sections, "guidelines": guided, "each": each, **figures.legend()},
+        {
+            "card": card.of_fleet(
+                ranks,
+                counts,
+                _line(counts, unjudged, sum(len(fleet.divided) for fleet in judged), lost),
+                partial=lost.hosts - lost.whole,
+                without=lost.whole,
+                generated=generated,
+            ),
+            "lost": lost.rows,
+            "sections": sections,
+            "guidelines": guided,
+            "each": each,
+            "files": [name for name in pages.PURPOSES if name in FILES],
+            **figures.legend(),
+        },
     )
     if each:
         verdicts = [fleet.of(host) for fleet in judged for host in fleet.hosts]
@@ -231,18 +246,7 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
         "passes": len(ranks.judged.samples.value),
         "causes": any(v.causes for v in worst),
         "failing": sum(ranks.words[h] > 0 for h in ranks.judged.number),
-        "worst": [
-            {
-                "host": v.host,
-                "page": pages_of.get(v.host, ""),
-                "verdict": v.verdict,
-                "judged": f"{sum(f.verdict == 'pass' for f in v.findings)} of {len(v.findings)} pass",
-                "cause": _cause(v),
-                "evidence": _evidence(v)[:_SHOWN],
-                "more": max(0, len(_evidence(v)) - _SHOWN),
-            }
-            for v in worst
-        ],
+        "worst": [pages.evidence_row(v, pages_of.get(v.host, "")) for v in worst],
         "rest": [(w, hosts) for w, hosts in reversed(by_word.items()) if hosts],
         "heat": figures.heat(ranks),
         "spreads": figures.spreads(ranks),

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The card at the top of a page: the verdict of a host or of a fleet, four results, and warnings."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firsttouch.judge.verdict import ORDER, HostVerdict, Word
+from firsttouch.report import metrics, speedups
+from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.report.headlines import Headline
+from firsttouch.report.model import HostView, Problem
+from firsttouch.report.tables import WIDE
+from firsttouch.report.text import SIGNS, count, listed, nodes, percent, plain, quantity, times
+
+_KERNELS = ("triad", "copy", "add", "scale")
+_NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One result in large letters: its *name*, *value* and a *note*."""
+
+    name: str
+    value: str
+    note: str = ""
+
+    @property
+    def absent(self) -> bool:
+        """Whether there is no such result."""
+        return self.value == _NOT_MEASURED
+
+
+@dataclass(frozen=True)
+class Card:
+    """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged), *tiles* and *warnings*.
+
+    *key* is unique in the page. *facts* state what was measured, and when.
+    """
+
+    key: str
+    title: str
+    word: Word | None
+    sentence: str
+    tiles: Sequence[Tile]
+    warnings: Sequence[str] = ()
+    facts: Sequence[str] = ()
+
+
+# ----------------------------------------------------------------------
+# A host.
+
+
+def of_host(
+    view: HostView, lines: Sequence[Headline], verdict: HostVerdict | None, problems: Sequence[Problem]
+) -> Card:
+    """Return the card of a host; *lines* are its headlines, *problems* its checks without a result."""
+    if verdict is None:
+        sentence = "No references judge it: name its system (--system), or report five hosts or more together."
+    else:
+        passed = sum(f.verdict == "pass" for f in verdict.findings)
+        sentence = f"{passed} of {count(len(verdict.findings), 'judged metric')} pass."
+        if reason := verdict.reason() or (f"missing: {verdict.missing[0]}" if verdict.missing else ""):
+            sentence += f" {reason}."
+    return Card(
+        key=f"{view.key}-card",
+        title=view.host,
+        word=verdict.verdict if verdict else None,
+        sentence=sentence,
+        tiles=(_latency(view), _bandwidth(view), _contention(view), _scenario(view)),
+        warnings=_warnings(view, lines, problems),
+        facts=_facts(view),
+    )
+
+
+def _latency(view: HostView) -> Tile:
+    curves = metrics.curves(view, metrics.RANDOM)
+    local = next((c for c in curves if c.local), None)
+    if local is None:
+        return Tile("Latency, local", _NOT_MEASURED, view.why_absent("latency"))
+    record = local.largest[1]
+    note = "only local memory was measured"
+    if remote := metrics.worst_remote_latency(curves, local):
+        far = remote.largest[1]
+        ratio = f", {times(far.value / record.value)} as long" if record.value > 0 else ""
+        note = f"remote at most {quantity(far.value, far.unit)}{ratio}"
+    return Tile("Latency, local", quantity(record.value, record.unit), note)
+
+
+def _bandwidth(view: HostView) -> Tile:
+    ways = metrics.variants(view)
+    best = next(filter(None, (metrics.best_local(ways, kernel) for kernel in _KERNELS)), None)
+    if best is None:
+        return Tile("Bandwidth, local", _NOT_MEASURED, view.why_absent("bandwidth"))
+    _, matrix, ((place, _), record) = best
+    notes = [f"{matrix.kernel}, {nodes(place)}"]
+    share = metrics.fraction(view, record)
+    notes += [f"{percent(share)} of theory"] if share is not None else []
+    whole = [(pus, r) for (pus, banks), r in matrix.cells.items() if pus == banks and len(pus) > len(place)]
+    if whole:
+        pus, total = max(whole, key=lambda cell: (len(cell[0]), cell[1].value))
+        notes.append(f"{quantity(total.value, total.unit)} in total with {nodes(pus)}")
+    return Tile("Bandwidth, local", quantity(record.value, record.unit), "; ".join(notes))
+
+
+def _contention(view: HostView) -> Tile:
+    name = "Left to each thread under contention"
+    way = next(iter(metrics.ways(view)), None)
+    each = next(iter(way.each.values()), {}) if way else {}
+    if len(each) < 2 or each[min(each)].value <= 0:
+        return Tile(
+            name, _NOT_MEASURED, view.why_absent("contention") if not each else "one number of threads only"
+        )
+    few, many = min(each), max(each)
+    share = percent(each[many].value / each[few].value)
+    note = f"{count(many, 'thread')}, {quantity(each[many].value, each[many].unit)} each"
+    total = next(iter(way.total.values()), {}).get(many) if way else None
+    note += f", {quantity(total.value, total.unit)} in total" if total else ""
+    return Tile(name, share, note)
+
+
+def _scenario(view: HostView) -> Tile:
+    name = "Best scenario"
+    runs = [(s.name, s.best, s.default) for s in speedups.studies(view)]
+    pairs = [(study, best, default) for study, best, default in runs if best is not None and default is not None]
+    gains = [(g.value, study, b, d) for study, b, d in pairs if (g := speedups.speedup(b, d)) is not None]
+    if not gains:
+        return Tile(name, _NOT_MEASURED, view.why_absent("placement", "scaling"))
+    gain, study, best, default = max(gains, key=lambda item: item[0])
+    if best is default:
+        return Tile(name, "the default", f"{study}: no scenario is faster")
+    return Tile(name, times(gain), f"{speedups.scenario(best)}, {study}, against the default run")
+
+
+def _warnings(view: HostView, lines: Sequence[Headline], problems: Sequence[Problem]) -> list[str]:
+    """Return what a reader must know before using any number of the page."""
+    warnings = []
+    repeated = list({id(h.record): h.record for h in lines if h.record and h.record.repetitions > 1}.values())
+    wide = [r for r in repeated if r.spread > WIDE]
+    if wide:
+        warnings.append(
+            f"This host was not idle: {len(wide)} of {count(len(repeated), 'metric')} "
+            f"{'varies' if len(wide) == 1 else 'vary'} by more than {100 * WIDE:.0f} %. "
+            "Measure again when it is idle."
+        )
+    if view.invalid:
+        warnings.append(
+            f"{count(len(view.invalid), 'record')} {'is' if len(view.invalid) == 1 else 'are'} invalid: "
+            "a placement did not hold, or the output was wrong. No figure shows them."
+        )
+    if failed := [p for p in problems if p.kind == "failed" and p.host in {"", view.host}]:
+        warnings.append(f"{count(len(failed), 'check')} failed: {listed((p.name for p in failed), most=4)}.")
+    return warnings
+
+
+def _facts(view: HostView) -> list[str]:
+    """Return what the host is and when it was measured, each in a few words."""
+    configuration = view.metric("configuration", "settings")
+    settings = configuration.parameters.get("settings") if configuration else None
+    names: Mapping[str, object] = settings if isinstance(settings, Mapping) else {}
+    model = names.get("cpu.model") or (view.topology.info.get("CPUModel") if view.topology else None)
+    facts = [plain(model)] if model else []
+    counts = {r.metric: r for r in view.of("topology")}
+    for metric, noun in (("numa_nodes", "NUMA node"), ("pus", "PU")):
+        facts += [count(round(counts[metric].value), noun)] if metric in counts else []
+    if memory := counts.get("memory"):
+        facts.append(quantity(memory.value, memory.unit))
+    firmware = " ".join(plain(names[k]) for k in ("firmware.vendor", "firmware.version") if k in names)
+    facts += [f"firmware {firmware}"] if firmware else []
+    days = sorted({r.time[:10] for r in (*view.valid, *view.invalid) if r.time})
+    if days:
+        facts.append(f"measured {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else ""))
+    return facts
+
+
+# ----------------------------------------------------------------------
+# A fleet.
+
+
+def of_fleet(
+    ranks: Sequence[Ranks],
+    counts: Mapping[Word, int],
+    sentence: str,
+    *,
+    partial: int,
+    without: int,
+    generated: datetime.datetime,
+) -> Card:
+    """Return the card of the hosts of all systems.
+
+    *counts* are the hosts by verdict; *partial* of them lack some results, *without* lack all. *generated* is the
+    time of the report.
+    """
+    total = sum(counts.values())
+    worst = next((word for word in reversed(ORDER) if counts.get(word)), None)
+    hosts = "  ".join(f"{SIGNS[w]} {counts[w]}" for w in reversed(ORDER) if counts.get(w))
+    words = ", ".join(f"{counts[w]} {w}" for w in reversed(ORDER) if counts.get(w))
+    return Card(
+        key="fleet-card",
+        title="the fleet",
+        word=worst,
+        sentence=sentence,
+        tiles=(
+            Tile("Hosts", hosts or _NOT_MEASURED, words),
+            _worst_loss(ranks),
+            Tile(
+                "Complete",
+                f"{total - partial - without} of {total}" if total else _NOT_MEASURED,
+                _age(ranks, generated),
+            ),
+            _drift(ranks),
+        ),
+        warnings=_missing(partial, without),
+    )
+
+
+def _worst_loss(ranks: Sequence[Ranks]) -> Tile:
+    name, worst = "Worst loss", (0, 0.0, "")
+    for of_system in ranks:
+        judged = of_system.judged
+        if not len(judged.words):
+            continue
+        bad = np.flatnonzero(
+            (judged.words == judged.words.max()) & (judged.words > 0) & np.isfinite(judged.change)
+        )
+        if len(bad):
+            group = int(bad[np.argmax(judged.losses[bad])])
+            host = judged.samples.hosts[judged.samples.host[group]]
+            note = f"{host}, {of_system.names.of[int(judged.samples.case[group])]}"
+            worst = max(worst, (int(judged.words[group]), float(judged.losses[group]), note))
+    return Tile(name, percent(worst[1]) if worst[0] else "none", worst[2])
+
+
+def _age(ranks: Sequence[Ranks], generated: datetime.datetime) -> str:
+    """Return how old the newest results of the hosts are, in days before the report."""
+    newest = []
+    for of_system in ranks:
+        samples = of_system.judged.samples
+        if len(samples.counts):
+            last = np.zeros(len(samples.hosts), dtype=np.int64)
+            np.maximum.at(last, samples.host, samples.time[samples.begins + samples.counts - 1])
+            newest.append(last[last > 0])
+    times_of = np.concatenate(newest) if newest else np.array([], dtype=np.int64)
+    if not len(times_of):
+        return "no time was recorded"
+    oldest, youngest = (
+        (generated.timestamp() * 1000 - int(t)) / 86_400_000 for t in (times_of.min(), times_of.max())
+    )
+    if oldest < 0:
+        return "measured after the time of this report"
+    days = f"{max(0, int(youngest))} to {int(oldest)}" if int(oldest) > int(youngest) else f"{int(oldest)}"
+    return f"have all results, {days} {'day' if days == '1' else 'days'} old"
+
+
+def _drift(ranks: Sequence[Ranks]) -> Tile:
+    divided = sum(len(of_system.judged.divided) for of_system in ranks)
+    if not divided:
+        return Tile("Drift", "none seen", "no metric divides the hosts into two groups")
+    note = f"{count(divided, 'metric')} in which the hosts form two groups"
+    return Tile("Drift", "two groups", note)
+
+
+def _missing(partial: int, without: int) -> list[str]:
+    parts = [f"{count(without, 'host')} without any result"] if without else []
+    parts += [f"{count(partial, 'host')} with missing results"] if partial else []
+    return [f"{' and '.join(parts)}: see What is missing, below."] if parts else []
