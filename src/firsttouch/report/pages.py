@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,11 @@ from firsttouch.units import UNITS
 _BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:%|{'|'.join(map(re.escape, UNITS))})(?![\w/]))")
 
 
+def _script() -> Markup:
+    """Return the script of every page, which the page's policy allows by its hash."""
+    return Markup(resources.files("firsttouch.report").joinpath("templates", "page.js").read_text())  # noqa: S704
+
+
 def html(facts: Mapping[str, Any], template: str = "report.html.j2") -> str:
     """Return a page, or a part of one, which needs the style sheets that the page includes."""
     return _environment(html=True).get_template(template).render(**facts)
@@ -46,6 +54,7 @@ def _environment(*, html: bool) -> Environment:
     It escapes each value and removes unprintable characters. On a page, no line breaks between a number and its
     unit.
     """
+    script = _script()
     templates = Environment(
         loader=PackageLoader("firsttouch.report"),
         autoescape=html,  # noqa: S701 - _in_markdown escapes Markdown
@@ -62,6 +71,8 @@ def _environment(*, html: bool) -> Environment:
         verdict_signs=SIGNS,
         spread_tone=tables.spread_tone,
         purposes=PURPOSES,
+        script=script,
+        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
         sentence=guidelines.sentence,
         alternatives=guidelines.table,
         dropped=guidelines.dropped,
