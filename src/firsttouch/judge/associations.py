@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which deviations of hosts' configurations go with a loss of performance, and what divides a fleet.
+
+The hosts that share deviations are compared with all others of their system, metric by metric, by ranks (H. B.
+Mann and D. R. Whitney, On a test of whether one of two random variables is stochastically larger than the other,
+1947), with Holm's correction for the number of comparisons (S. Holm, A simple sequentially rejective multiple test
+procedure, 1979). An association does not prove a cause.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firsttouch.judge.drift import Configuration, Deviation, Drift, comparable, described
+from firsttouch.judge.judging import Judged
+from firsttouch.judge.sprt import Floats
+from firsttouch.records.schema import Better
+
+#: Checks whose metrics are no performance.
+_NO_SPEED = frozenset({"topology", "health", "configuration"})
+#: Probabilities of a chance difference, after correction, below which an association is certain, or likely.
+_CERTAIN, _LIKELY = 1e-3, 0.05
+#: The least difference that is shown, and the least one that is shown though it may be chance.
+_LEAST, _LEAST_OF_CHANCE = 0.01, 0.05
+#: Groups of hosts that are compared, the largest first, and losses that are shown of each.
+_MOST_GROUPS, _MOST_LOSSES = 200, 3
+#: From this number of hosts on, both sides, sums of ranks are normally distributed.
+_NORMAL = 8
+#: Up to this number of hosts all ways to choose some of them are counted.
+_COUNTED = 100
+#: The least share of either group of a divided fleet that a setting must tell apart.
+_TELLS = 0.8
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How much worse the hosts of a group are in a *metric* than the others: *share*, above 0, of the value.
+
+    *chance* is the probability of such a difference between hosts that are all alike, after correction for the
+    number of comparisons.
+    """
+
+    metric: str
+    better: Better
+    share: float
+    chance: float
+
+    @property
+    def certainty(self) -> str:
+        """How sure it is that this is no chance."""
+        return "certain" if self.chance < _CERTAIN else "likely" if self.chance < _LIKELY else "may be chance"
+
+    def text(self) -> str:
+        """Return the loss in words: ``8.1 % less copy bandwidth (certain)``."""
+        direction = "less" if self.better == "higher" else "more"
+        return f"{100 * self.share:.1f} % {direction} {self.metric.replace('_', ' ')} ({self.certainty})"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Hosts that share *deviations*, and the *losses* that go with them, the largest sure one first."""
+
+    hosts: tuple[str, ...]
+    deviations: Sequence[Deviation]
+    losses: Sequence[Loss]
+
+    def settings(self) -> list[str]:
+        """Return the deviations as texts."""
+        return described(self.deviations)
+
+
+@dataclass(frozen=True)
+class Division:
+    """Two groups of hosts that are apart in some *metrics*, and the *settings* that differ between them."""
+
+    better: Sequence[str]
+    worse: Sequence[str]
+    metrics: int
+    settings: Sequence[str]
+
+
+def groups(drift: Drift, judged: Judged) -> list[Group]:
+    """Return the hosts that share deviations: first those with a sure loss, then others by their losses."""
+    by_hosts = drift.by_hosts()
+    losses = _losses(list(by_hosts), judged)
+    listed = [Group(hosts, apart, losses.get(hosts, ())) for hosts, apart in by_hosts.items()]
+
+    def rank(group: Group) -> tuple[bool, float]:
+        first = next(iter(group.losses), None)
+        return (first is None or first.chance >= _LIKELY, -first.share if first else 0.0)
+
+    return sorted(listed, key=rank)
+
+
+def _losses(all_hosts: Sequence[tuple[str, ...]], judged: Judged) -> dict[tuple[str, ...], list[Loss]]:
+    names, levels = _levels(judged)
+    compared = sorted(all_hosts, key=len, reverse=True)[:_MOST_GROUPS]
+    numbers = [[judged.number[host] for host in hosts if host in judged.number] for hosts in compared]
+    shares = np.full((len(compared), len(names)), np.nan)
+    chances = np.ones_like(shares)
+    for column, values in enumerate(levels.T):
+        valid = ~np.isnan(values)
+        ranks = np.zeros(len(values))
+        ranks[valid] = _ranks(values[valid])
+        for row, members in enumerate(numbers):
+            member = np.zeros(len(values), dtype=np.bool_)
+            member[members] = True
+            ours, others = values[member & valid], values[~member & valid]
+            if len(ours) and len(others):
+                shares[row, column] = np.median(others) - np.median(ours)
+                chances[row, column] = _chance(ranks[valid], member[valid])
+    tested = ~np.isnan(shares)
+    chances[tested] = _corrected(chances[tested])
+    losses: dict[tuple[str, ...], list[Loss]] = {}
+    for row, hosts in enumerate(compared):
+        of_hosts = [
+            Loss(*names[column], float(shares[row, column]), float(chances[row, column]))
+            for column in np.flatnonzero(tested[row]).tolist()
+        ]
+        shown = [
+            loss for loss in of_hosts if loss.share >= (_LEAST if loss.chance < _LIKELY else _LEAST_OF_CHANCE)
+        ]
+        shown.sort(key=lambda loss: (loss.chance >= _LIKELY, -loss.share))
+        sure = [loss for loss in shown if loss.chance < _LIKELY]
+        # One that may be chance is shown only if there is nothing better.
+        losses[hosts] = sure[:_MOST_LOSSES] or shown[:1]
+    return losses
+
+
+def _levels(judged: Judged) -> tuple[list[tuple[str, Better]], Floats]:
+    """Return the metrics, and how good each host is in each: its median difference from what is expected.
+
+    Higher is better, as a share of the expected value, and NaN is unknown.
+    """
+    metrics: dict[tuple[str, str], int] = {}
+    columns = np.full(len(judged.samples.cases), -1)
+    signs = np.ones(len(columns))
+    names: list[tuple[str, Better]] = []
+    for number, case in enumerate(judged.samples.cases):
+        if case.better != "neither" and case.check not in _NO_SPEED:
+            if (case.check, case.metric) not in metrics:
+                metrics[case.check, case.metric] = len(names)
+                plain = case.metric if case.check in case.metric else f"{case.check} {case.metric}"
+                names.append((plain, case.better))
+            columns[number] = metrics[case.check, case.metric]
+            signs[number] = 1 if case.better == "higher" else -1
+    levels = np.full((len(judged.samples.hosts), len(names)), np.nan)
+    column = columns[judged.samples.case]
+    kept = (column >= 0) & ~np.isnan(judged.change)
+    key = judged.samples.host[kept].astype(np.int64) * max(1, len(names)) + column[kept]
+    values = (judged.change * signs[judged.samples.case])[kept]
+    order = np.lexsort((values, key))
+    key, values = key[order], values[order]
+    keys, begins, counts = np.unique(key, return_index=True, return_counts=True)
+    if len(keys):
+        # The median of each run of sorted values.
+        low, high = values[begins + (counts - 1) // 2], values[begins + counts // 2]
+        levels[keys // len(names), keys % len(names)] = (low + high) / 2
+    return names, levels
+
+
+def _ranks(values: Floats) -> Floats:
+    """Return the rank of each value, from 1; equal values have the mean of their ranks."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks: Floats = (ends - (counts - 1) / 2)[inverse]
+    return ranks
+
+
+def _chance(ranks: Floats, member: NDArray[np.bool_]) -> float:
+    """Return the probability that hosts chosen by lot have a rank sum as far from its mean, on either side."""
+    if 2 * np.count_nonzero(member) > len(ranks):
+        member = ~member
+    chosen, total = int(np.count_nonzero(member)), len(ranks)
+    rank_sum = float(ranks[member].sum())
+    mirrored = chosen * (total + 1) - rank_sum
+    smaller = min(rank_sum, mirrored)
+    if chosen >= _NORMAL:
+        variance = float(ranks.var(ddof=1)) * chosen * (total - chosen) / total
+        far = abs(rank_sum - mirrored) / 2 - 0.5
+        return math.erfc(max(0.0, far) / math.sqrt(2 * variance)) if variance else 1.0
+    tail = _counted(ranks, chosen, smaller) if total <= _COUNTED else _uniform(chosen, smaller / total)
+    return min(1.0, 2 * tail)
+
+
+def _counted(ranks: Floats, chosen: int, most: float) -> float:
+    """Return the share of the ways to choose *chosen* ranks whose sum is at most *most*."""
+    limit = round(2 * most)
+    ways = np.zeros((chosen + 1, limit + 1))
+    ways[0, 0] = 1
+    for rank in np.rint(2 * ranks).astype(int).tolist():
+        if rank <= limit:
+            ways[1:, rank:] += ways[:-1, : limit + 1 - rank].copy()
+    return float(ways[chosen].sum()) / math.comb(len(ranks), chosen)
+
+
+def _uniform(count: int, most: float) -> float:
+    """Return the probability that the sum of *count* uniform variables is at most *most* (Irwin, Hall: 1927)."""
+    total = 0.0
+    for k in range(math.floor(most) + 1):
+        total += (-1) ** k * math.comb(count, k) * (most - k) ** count
+    return min(1.0, max(0.0, total / math.factorial(count)))
+
+
+def _corrected(chances: Floats) -> Floats:
+    """Return probabilities after Holm's correction for their number."""
+    order = np.argsort(chances)
+    grown = np.maximum.accumulate(chances[order] * np.arange(len(chances), 0, -1)).clip(max=1.0)
+    corrected = np.empty_like(chances)
+    corrected[order] = grown
+    return corrected
+
+
+# ----------------------------------------------------------------------
+# Fleets of two groups
+
+
+def divisions(configurations: Mapping[str, Configuration], judged: Judged) -> list[Division]:
+    """Return the pairs of groups that hosts form in some metrics, those of most metrics first."""
+    pairs: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = Counter(
+        (tuple(two.better), tuple(two.worse)) for two in judged.divided.values()
+    )
+    texts = {
+        host: comparable(host, configurations[host].settings)
+        for host in {h for pair in pairs for group in pair for h in group} & configurations.keys()
+    }
+    return [
+        Division(better, worse, metrics, _telling(texts, better, worse))
+        for (better, worse), metrics in sorted(pairs.items(), key=lambda item: -item[1])
+    ]
+
+
+def _telling(texts: Mapping[str, Mapping[str, str]], better: Sequence[str], worse: Sequence[str]) -> list[str]:
+    """Return the settings that tell two groups of hosts apart, those without an exception first."""
+    values: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
+    for side, hosts in enumerate((better, worse)):
+        for host in hosts:
+            for name, text in texts.get(host, {}).items():
+                values[name][side][text] += 1
+    telling = []
+    for name, (of_better, of_worse) in values.items():
+        if not of_better or not of_worse:
+            continue
+        good, bad = (max(sorted(count), key=count.__getitem__) for count in (of_better, of_worse))
+        shares = (of_better[good] / of_better.total(), of_worse[bad] / of_worse.total())
+        if good != bad and min(shares) >= _TELLS:
+            text = (
+                f"{name}: {bad} on {of_worse[bad]} of {of_worse.total()} of the worse hosts, "
+                f"{good} on {of_better[good]} of {of_better.total()} of the better ones"
+            )
+            telling.append((-min(shares), name, text))
+    return [text for *_, text in sorted(telling)]
