@@ -89,8 +89,8 @@ def test_checks_pass_with_their_placement_verified(guest: Guest, inside: Mapping
     assert all(case["scheduler"] == "slurm" and case["job_exitcode"] == 0 for case in cases)
 
     records = collect([guest.shared / "reports" / "reframe" / "output"])
-    assert {record.check for record in records} == set(STEPS)
-    for record in records:
+    assert {record.check for record in records} - {"health"} == {*STEPS, "configuration"}
+    for record in (record for record in records if record.check in STEPS):
         assert record.status == "valid", record.reason
         assert (record.host, record.system, record.partition) == (SYSTEM, SYSTEM, "default")
         assert record.software["emulator"].startswith("QEMU with")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from firsttouch.records.schema import Record
+from firsttouch.records.schema import Record, read
 from firsttouch.report.headlines import Summary
 from firsttouch.report.pages import build
 
@@ -21,6 +21,11 @@ SOFTWARE = {
     "scaling": {"bwa": "0.7.17", "numactl": "2.0.16"},
 }
 KIB, MIB = 1024, 1024**2
+
+
+def measured(file: Path) -> list[Record]:
+    """Return the records of *file* without the health of this host, which only some hosts show."""
+    return [record for record in read(file) if record.check != "health"]
 
 
 class Machine:

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.factories.host_records import measured
 
 from factories.processes import write_program
 from firsttouch.benchmarks import likwid, lmbench, stream
 from firsttouch.host.topology import load
-from firsttouch.records import schema
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +41,7 @@ def measure(firsttouch, tmp_path, native_probe):
 def checked(done, file):
     """Return the records of a successful run: all are valid, and the output has as many as the file."""
     assert done.returncode == 0, done
-    records = schema.read(file)
+    records = measured(file)
     assert [json.loads(json.dumps(r.to_dict())) for r in records] == json.loads(done.stdout)
     for record in records:
         assert (record.status, record.reason) == ("valid", "")
@@ -63,7 +63,7 @@ def test_topology(measure):
 
 def checked_topology(done, file):
     assert done.returncode == 0, done
-    records = schema.read(file)
+    records = measured(file)
     assert [json.loads(json.dumps(r.to_dict())) for r in records] == json.loads(done.stdout)
     return records
 
@@ -256,7 +256,7 @@ def test_an_interrupted_probe_leaves_what_it_measured(native_probe, tmp_path):
         _, messages = process.communicate(timeout=60)
     assert process.returncode == 143, messages
     assert messages.splitlines()[-1] == "firsttouch: interrupted"
-    records = schema.read(file)
+    records = measured(file)
     assert 0 < len(records) < 31
     assert {r.status for r in records} == {"valid"}
 
@@ -352,7 +352,7 @@ def test_a_benchmark_that_moves_itself_is_invalid(measure, stand_in):
     # Only the first PU was requested: a thread on the other one is misplaced.
     done, file = measure("contention", "--program=likwid-bench", "--threads=1")
     assert done.returncode == 1, done
-    assert {r.status for r in schema.read(file)} == {"invalid"}
+    assert {r.status for r in measured(file)} == {"invalid"}
     assert f"threads may run on PUs {other}, requested were {pu}" in done.stderr.splitlines()[-1]
 
 

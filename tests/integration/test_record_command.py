@@ -5,10 +5,10 @@ import json
 import sys
 
 import pytest
+from tests.factories.host_records import measured
 
 from firsttouch.benchmarks import site_checks
 from firsttouch.errors import BadInput
-from firsttouch.records import schema
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +47,7 @@ def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(firstto
     )
     done = firsttouch(*argv, "--", *program)
     assert done.returncode == 0, done
-    (record,) = schema.read(tmp_path / "r.jsonl")
+    (record,) = measured(tmp_path / "r.jsonl")
     assert json.loads(json.dumps(record.to_dict())) == json.loads(done.stdout)
     assert (record.check, record.metric, record.samples, record.better) == ("ours", "rate", (12.5, 12.5), "higher")
     assert (record.status, record.parameters["scenario"]) == ("valid", "1Inst_Interleave")

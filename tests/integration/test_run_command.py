@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.factories.host_records import measured
 
 from firsttouch import cli
 from firsttouch.execution.process_runner import Watching, run_together
 from firsttouch.genomics import launch
 from firsttouch.host import page_cache
 from firsttouch.host.topology import load
-from firsttouch.records import schema
 from firsttouch.scenarios.placement import plan
 
 pytestmark = pytest.mark.integration
@@ -92,7 +92,7 @@ def test_throughput(align, tmp_path):
     given = {"output": None, "reads_per_thread": 2000, "repetitions": 2, "records": tmp_path / "r.jsonl"}
     done = align("1Inst_Unbound", "--json", **given)
     assert done.returncode == 0, done.stderr
-    (record,) = schema.read(tmp_path / "r.jsonl")
+    (record,) = measured(tmp_path / "r.jsonl")
     assert (record.check, record.metric, record.unit, record.better) == (
         *("weak_scaling", "throughput"),
         *("kreads/s", "higher"),
@@ -143,7 +143,7 @@ def test_a_scenario(align, whole, tmp_path, name):
     if not name.startswith("1Inst"):
         described(text.splitlines(), name)
     document = json.loads(done.stdout)
-    (record,) = schema.read(tmp_path / "records.jsonl")
+    (record,) = measured(tmp_path / "records.jsonl")
     assert json.loads(json.dumps(record.to_dict())) == document
     p = record.parameters
     assert (record.status, record.reason, record.unit) == ("valid", "", "s")
@@ -398,7 +398,7 @@ def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, script):
     assert record["status"] == "invalid"
     assert "threads are held on PUs" in record["reason"]
     assert "INVALID" in done.stderr
-    assert schema.read(tmp_path / "records.jsonl")[0].status == "invalid"
+    assert measured(tmp_path / "records.jsonl")[0].status == "invalid"
 
 
 def test_another_memory_policy_is_seen(align, stand_in, tmp_path):
@@ -496,4 +496,4 @@ def test_a_measurement_is_invalid_where_nothing_is_known_of_the_placement(unseen
     assert "INVALID: instance 0: the placement cannot be verified" in messages
     assert messages.splitlines()[-1].startswith("firsttouch: invalid: ")
     if option == "--records=r.jsonl":
-        assert [r.status for r in schema.read(tmp_path / "r.jsonl")] == ["invalid"]
+        assert [r.status for r in measured(tmp_path / "r.jsonl")] == ["invalid"]

@@ -151,7 +151,7 @@ def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(shimmed: S
     done = site.call("campaign", "collect", folder)
     assert "latency-0: failed on" in done.stdout
     assert "the file system of the results is full" in done.stdout
-    assert {r.check for r in schema.collect([folder / "hosts"])} == {"topology"}
+    assert {r.check for r in schema.collect([folder / "hosts"])} == {"topology", "configuration"}
     again = site.sbatch("slurm/characterize.sbatch", "--campaign", folder)
     assert site.slurm.ends(again) == {again: ("COMPLETED", "0:0")}, site.slurm.output(again)
 

@@ -7,6 +7,7 @@ import os
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.factories.host_records import measured
 
 from firsttouch.benchmarks import probe
 from firsttouch.errors import BadInput, CannotHere, Missing, RunFailed
@@ -248,7 +249,7 @@ def test_invalid_results_are_status_1_and_records(fake, firsttouch, tmp_path, li
     assert done.returncode == 1
     assert "firsttouch: invalid: 3 of 4 pages" in done.stderr
     assert json.loads(done.stdout)["results"][0]["status"] == "invalid"
-    assert [r.status for r in schema.read(tmp_path / "r.jsonl")] == ["invalid", "valid"]
+    assert [r.status for r in measured(tmp_path / "r.jsonl")] == ["invalid", "valid"]
 
 
 def test_command_shows_percent_of_theoretical(fake, firsttouch, stand_in, tmp_path, golden):
