@@ -3,7 +3,6 @@
 
 import json
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -62,10 +61,7 @@ def test_a_torn_last_line_is_left_out_and_removed_by_the_next_writer(tmp_path):
 
 HOSTILE = [
     *({**LINE, **change} for change in ({"host": "n2"}, {"verdict": "good"}, {"verdict": None}, {"verdict": []})),
-    *(
-        {**LINE, "time": when}
-        for when in ("x", None, -1, 0, time.time() + 1e6, float("nan"), float("inf"), [], {})
-    ),
+    *({**LINE, "time": when} for when in ("x", None, -1, 0, 1e12, float("nan"), float("inf"), [], {})),
     *({**LINE, name: 3} for name in ("system", "reason")),
     {"time": 1.0},
     *("5", "[]", "null", '"text"', "{", "[" * 100_000, "\udcff", "\0", "{}", ""),

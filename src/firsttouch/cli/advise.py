@@ -59,7 +59,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--budget",
         type=options.checked(float, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1),
-        metavar="PART",
+        metavar="BUDGET",
         default=auto.BUDGET,
         help=f"part of the whole run that trials may cost (default: {auto.BUDGET})",
     )

@@ -103,7 +103,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--budget",
         type=options.checked(float, "a part of the whole run: 0 to 1", lambda part: 0 <= part <= 1),
-        metavar="PART",
+        metavar="BUDGET",
         default=BUDGET,
         help=f"part of the whole run that trials of auto may cost; 0: no trials (default: {BUDGET})",
     )

@@ -7,7 +7,7 @@ import argparse
 from dataclasses import asdict
 
 from firsttouch import paths
-from firsttouch.cli import options
+from firsttouch.cli import fleet_due, options
 from firsttouch.fleet import site_settings
 
 EXAMPLES = """\
@@ -18,6 +18,7 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
     parser = options.command(subparsers, "fleet", EXAMPLES)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    fleet_due.register(actions)
     settings = options.action(actions, "settings", "print the site's settings of fleet.yaml", EXAMPLES)
     settings.set_defaults(run=show_settings)
 

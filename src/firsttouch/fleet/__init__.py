@@ -10,5 +10,6 @@ that host writes: ``records.jsonl``, ``steps.jsonl`` (a line when a step begins 
 files and writes ``reports/``.
 
 Public: :mod:`campaigns` (``plan``, ``create``, ``read``), :func:`run.run` on a host, :func:`submit.submit`,
-:func:`state.state`, :func:`collect.collect`, :mod:`drain`, and :mod:`slurm` for Slurm's commands.
+:func:`state.state`, :func:`collect.collect`, :mod:`screening` (which hosts are due), :mod:`drain`, and
+:mod:`slurm` for the commands of Slurm.
 """

@@ -59,14 +59,18 @@ class Hold:
 class Screening:
     """Which hosts are due for validation: older than *max_age* (s), within *budget* (s of one host's time).
 
-    *qos*, *partition* and *nice* are Slurm's options of their jobs.
+    The budget is that of a *period* (s). Jobs that wait longer than *patience* (s) are reported. *qos*,
+    *partition* and *nice* are Slurm's options of the jobs, *sbatch* further ones.
     """
 
     max_age: float = 7 * 86400.0
     budget: float = 40 * 3600.0
+    period: float = 7 * 86400.0
+    patience: float = 2 * 86400.0
     qos: str = ""
     partition: str = ""
     nice: int = 10_000
+    sbatch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,9 +147,12 @@ SCHEMA: dict[str, Any] = _object(
             {
                 "max_age": _DURATION,
                 "budget": _DURATION,
+                "period": _DURATION,
+                "patience": _DURATION,
                 "qos": _WORD,
                 "partition": _WORD,
                 "nice": {"type": "integer", "minimum": 0, "description": "a whole number of at least 0"},
+                "sbatch": _texts("options for sbatch"),
             }
         ),
     }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import re
 import secrets
@@ -71,6 +72,17 @@ def _number(variable: str, default: int) -> int:
     if not text.isdecimal():
         raise BadInput(f"{variable} is {text!r}, not a number: only Slurm should set it")
     return int(text)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A job for *hosts* that waits or runs, *submitted* at a time (seconds since 1970), and Slurm's *reason*."""
+
+    job: str
+    state: str
+    submitted: float
+    hosts: tuple[str, ...]
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -195,6 +207,24 @@ def unavailable(hosts: Sequence[str]) -> Mapping[str, str]:
         for host, state, reason in rows
         if host in hosts and re.match("down|drain|fail|error|future|inval", state)
     }
+
+
+def states(partition: str = "") -> Mapping[str, str]:
+    """Return the whole state of each host (of a *partition*), such as ``idle+drain``; raises RunFailed."""
+    only = ["-p", partition] if partition else []
+    return dict(_rows(["sinfo", "-h", "-N", *only, "-O", "NodeList:256,StateComplete:256"], None, 2))
+
+
+def named(name: str) -> list[Waiting]:
+    """Return all users' jobs of a *name* that wait or run, on hosts that they name; raises RunFailed."""
+    jobs = []
+    for job, state, begin, asked, allocated, reason in _rows(
+        ["squeue", "-h", "-r", "-n", name, "-o", "%A|%T|%V|%n|%N|%r"], "|", 6
+    ):
+        with contextlib.suppress(ValueError, BadInput):  # a job without hosts, or a time such as N/A
+            submitted = datetime.datetime.fromisoformat(begin).timestamp()
+            jobs.append(Waiting(job, state, submitted, tuple(unfolded(allocated or asked)), reason))
+    return jobs
 
 
 def node(name: str) -> Mapping[str, str]:

@@ -20,6 +20,8 @@ from firsttouch.fleet.journal import create_exclusive, note, note_without_job
 #: Concurrent sbatch processes; more would burden the controller.
 _AT_ONCE = 8
 TEMPLATES = paths.TEMPLATES
+#: The problem of hosts until their job is submitted.
+NOT_YET = "its job was not submitted"
 #: sbatch's options that the collecting job needs, too, to be allowed to run.
 _COLLECTOR_OPTIONS = (
     ("--partition", "-p"),
@@ -88,7 +90,7 @@ def submit(
     given = [*argv, "--campaign", str(campaign.folder), "--no-collect"]
     jobs: list[str] = []
     refused: dict[str, str] = {}
-    note_without_job(campaign.folder, hosts, "its job was not submitted")
+    note_without_job(campaign.folder, hosts, NOT_YET)
 
     def refuse(host: str, why: str) -> None:
         refused[host] = why
