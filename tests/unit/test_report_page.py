@@ -109,6 +109,24 @@ def test_every_figure_is_complete(large: str) -> None:
             assert all(texts[name] for name in ("title", "desc"))
 
 
+def test_every_point_bar_and_cell_has_a_tooltip(large: str) -> None:
+    drawings = [e for e in tree(large).iter() if local(e) == "svg"]
+    shapes = [
+        [e for e in svg.iter() if local(e) in {"path", "use", "g"} and any(local(c) == "title" for c in e)]
+        for svg in drawings
+    ]
+    assert all(shapes)
+    for svg, tipped in zip(drawings, shapes, strict=True):
+        assert len([e for e in svg.iter() if local(e) == "title"]) == 1 + len(tipped)
+        # The caps of error bars are markers, too; they have none.
+        lines = [[len(e) for e in g if local(e) == "use"] for g in svg.iter() if g.get("clip-path")]
+        assert all(set(titles) in ({0}, {1}) for titles in lines if titles)
+        for group in (g for g in svg.iter() if g.get("class") == "cells"):
+            texts = [e.text or "?" for e in group if local(e) == "text"]
+            tips = [title.text or "" for e in group if local(e) == "path" for title in e]
+            assert [text in tip for text, tip in zip(texts, tips, strict=True)] == [True] * len(texts)
+
+
 def test_axes_have_units(large: str) -> None:
     texts = [e.text or "" for e in tree(large).iter() if local(e) == "text"]
     for label in (

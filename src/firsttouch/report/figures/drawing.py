@@ -29,7 +29,7 @@ from matplotlib.transforms import IdentityTransform
 
 from firsttouch.records.schema import Record
 from firsttouch.report.model import Panel
-from firsttouch.report.text import clean, number
+from firsttouch.report.text import clean, count, number
 
 # ----------------------------------------------------------------------
 # A drawing as inline SVG: colours from the page's style sheet, unique ids, a title and a description.
@@ -61,6 +61,8 @@ _VARIABLES = {
 _COLOUR = re.compile("|".join(_VARIABLES))
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _FONT_FAMILY = re.compile(r"\s*font-family:[^;]*;?")
+#: A group whose id begins with this has tooltips: one for each of its markers, or a single one for its shape.
+_TIPS, _NEXT_TIP = "tips:", "\N{SYMBOL FOR UNIT SEPARATOR}"
 _LONG_NUMBER = re.compile(r"(-?\d+\.\d{2})\d+")
 #: Prefix of the ids that become classes.
 _CLASS = "class-"
@@ -85,8 +87,10 @@ def inline(document: str, *, name: str, title: str, description: str, kind: str 
         element.tag = element.tag.removeprefix(_SVG)
         _rewrite(element, name, used)
         element.tail = None
-        if element.tag not in {"text", "tspan"}:
+        if element.tag not in {"text", "tspan", "title"}:
             element.text = None
+    for element in list(root.iter()):
+        _place_tips(element)
     _, _, width, height = root.attrib["viewBox"].split()
     attributes = {"class": kind} if kind else {}
     attributes |= (
@@ -107,6 +111,30 @@ def inline(document: str, *, name: str, title: str, description: str, kind: str 
     return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704
 
 
+def _place_tips(element: ET.Element) -> None:
+    """Put the tooltips of a group into its shapes: browsers show the title of the shape under the pointer."""
+    if texts := element.attrib.pop("tips", ""):
+        tips = texts.split(_NEXT_TIP)
+        shapes = list(element.iter("use")) if len(tips) > 1 or element.find(".//use") is not None else [element]
+        # matplotlib leaves out markers beyond the drawing, after which the others cannot be told apart.
+        for shape, tip in zip(shapes, tips, strict=True) if len(shapes) == len(tips) else ():
+            title = ET.Element("title")
+            title.text = tip
+            shape.insert(0, title)
+    before: ET.Element | None = None
+    for child in list(element):
+        if child.tag == "title" and before is not None:
+            element.remove(child)
+            before.append(child)
+        else:
+            before = child
+
+
+def tips(texts: Iterable[str]) -> str:
+    """Return the id that gives the markers of a matplotlib line, or a bar, these tooltips (``set_gid``)."""
+    return _TIPS + _NEXT_TIP.join(map(clean, texts))
+
+
 def _variables(style: str) -> str:
     return _COLOUR.sub(lambda match: _VARIABLES[match[0]], style)
 
@@ -120,7 +148,9 @@ def _rewrite(element: ET.Element, name: str, used: set[str]) -> None:
     if link is not None:
         element.set("href", f"#{name}-{link.removeprefix('#')}")
     identity = element.attrib.pop("id", "")
-    if identity.startswith(_CLASS):
+    if identity.startswith(_TIPS):
+        element.set("tips", identity.removeprefix(_TIPS))
+    elif identity.startswith(_CLASS):
         element.set("class", identity.removeprefix(_CLASS))
     elif identity and identity in used:
         element.set("id", f"{name}-{identity}")
@@ -283,6 +313,16 @@ def wide(points: Iterable[Point]) -> bool:
     return low > 0 and high / low > 8
 
 
+def _tip(line: str, point: Point) -> str:
+    name = f"{line}, " if line else ""
+    return f"{name}{count(point.threads, 'thread')}: {ends(point.value, point.low, point.high)}"
+
+
+def ends(value: float, low: float, high: float) -> str:
+    """Return a value with the smallest and the largest repetition, for a tooltip: ``3.1 (3 to 3.2)``."""
+    return number(value) if low == high else f"{number(value)} ({number(low)} to {number(high)})"
+
+
 def draw_lines(
     lines: Mapping[str, Sequence[Point]],
     *,
@@ -309,7 +349,7 @@ def draw_lines(
         drawing, ax = axes(width, height + top - 34 * (not heading), (64, 12, 50, top))
         for position, (key, points) in enumerate(lines.items()):
             values = [p.value for p in points]
-            ax.errorbar(
+            line, *_ = ax.errorbar(
                 [p.threads for p in points],
                 values,
                 yerr=error_bars(values, [p.low for p in points], [p.high for p in points]),
@@ -317,6 +357,7 @@ def draw_lines(
                 label=clean(key),
                 **series_style(position),
             )
+            line.set_gid(tips(_tip(key, p) for p in points))
         threads_axis(ax, [p.threads for p in all_points])
         if logarithmic:
             logarithmic_axis(ax, (end for p in all_points for end in (p.low, p.value, p.high)))
@@ -432,9 +473,13 @@ def draw_bars(
         for group in groups:
             ticks[y + (len(group) - 1) / 2] = "\n".join(map(clean, group[0].label.split("\n")))
             for bar in group:
-                ax.barh(y, bar.value, height=look.height, edgecolor=PAPER, **_bar_style(kinds, bar.kind))
-                ends = [[bar.value - bar.low], [bar.high - bar.value]]
-                ax.errorbar(bar.value, y, xerr=ends, color=INK, capsize=look.cap, linewidth=look.line)
+                (shape,) = ax.barh(
+                    y, bar.value, height=look.height, edgecolor=PAPER, **_bar_style(kinds, bar.kind)
+                )
+                named = ", ".join(dict.fromkeys((*bar.label.split("\n"), bar.kind)))
+                shape.set_gid(tips([f"{named}: {ends(bar.value, bar.low, bar.high)}"]))
+                errors = [[bar.value - bar.low], [bar.high - bar.value]]
+                ax.errorbar(bar.value, y, xerr=errors, color=INK, capsize=look.cap, linewidth=look.line)
                 ax.text(bar.high + highest * 0.02, y, bar.text, va="center", fontsize=look.text)
                 y += 1
             y += look.gap
@@ -497,11 +542,13 @@ class Canvas:
         line: str = "",
         dashed: bool = False,
         radius: float = 0,
+        tip: str = "",
     ) -> None:
-        """Draw a rectangle with its upper left *corner*; *fill* and *line* are colours."""
+        """Draw a rectangle with its upper left *corner*; *fill* and *line* are colours, *tip* is a tooltip."""
         x, y = corner[0], self.height - corner[1] - size[1]
         shape = BoxStyle.Round(pad=0, rounding_size=radius) if radius else BoxStyle.Square(pad=0)
         self._path(shape(x, y, *size, 1), fill=fill, line=line, dashes=(3, 2) if dashed else None)
+        self._tip(tip)
 
     def line(
         self, points: Sequence[tuple[float, float]], color: str, *, width: float = 1, dashes: Any = None
@@ -509,9 +556,14 @@ class Canvas:
         """Draw a line through *points*; *dashes* are the lengths (px) of dashes and gaps."""
         self._path(Path([(x, self.height - y) for x, y in points]), line=color, width=width, dashes=dashes)
 
-    def dot(self, centre: tuple[float, float], radius: float, color: str) -> None:
-        """Draw a filled circle."""
+    def dot(self, centre: tuple[float, float], radius: float, color: str, *, tip: str = "") -> None:
+        """Draw a filled circle; *tip* is a tooltip."""
         self._path(Path.circle((centre[0], self.height - centre[1]), radius), fill=color)
+        self._tip(tip)
+
+    def _tip(self, text: str) -> None:
+        if text:
+            self._renderer.writer.element("title", clean(text))  # inline() moves it into the shape before it
 
     def _path(self, path: Path, *, fill: str = "", line: str = "", width: float = 1, dashes: Any = None) -> None:
         context = self._renderer.new_gc()
@@ -618,7 +670,9 @@ def draw_heatmap(
                 for x, value in ((x, value) for x, value in places if value is not None):
                     part = min(max(value / highest, 0.0), 1.0) if highest > 0 else 0.0
                     colour, ink = _scale()[round(part * (_STEPS - 1))]
-                    canvas.rectangle((x, _TOP + y * height), (width - 1, height - 1), fill=colour)
+                    to = columns[round((x - left) / width)]
+                    tip = f"{label} to {to}: {number(value)} {unit}".rstrip()
+                    canvas.rectangle((x, _TOP + y * height), (width - 1, height - 1), fill=colour, tip=tip)
                     canvas.text((x + width / 2, base), number(value), color=ink, anchor="center")
         for x, label in enumerate(columns):
             canvas.text((left + (x + 0.5) * width, bottom + 17), label, anchor="center")

@@ -130,9 +130,15 @@ def _panel(name: str, drawn: Sequence[Curve], caches: Sequence[tuple[str, int]],
         for position, curve in enumerate(drawn):
             sizes = [s for s, _ in curve.points]
             look = {**style.series_style(position), "linewidth": 1.8, "markersize": 3.5}
-            ax.plot(sizes, [r.value for _, r in curve.points], label=_label(curve), **look)
+            (line,) = ax.plot(sizes, [r.value for _, r in curve.points], label=_label(curve), **look)
             low = [min(r.samples) for _, r in curve.points]
             high = [max(r.samples) for _, r in curve.points]
+            line.set_gid(
+                style.tips(
+                    f"{format_bytes(size)}: {style.ends(r.value, a, b)} {r.unit}"
+                    for (size, r), a, b in zip(curve.points, low, high, strict=True)
+                )
+            )
             ax.fill_between(sizes, low, high, color=SERIES[position], alpha=0.22, linewidth=0)
         _axes(ax, drawn)
         _mark(ax, caches)

@@ -163,7 +163,8 @@ def _panel(name: str, curves: Sequence[LoadCurve], marks: _Marks, shows: str) ->
         for program, marker in zip(marks.programs, ("X", "P", "d"), strict=False):
             at = curves[0].latency_at(program.bandwidth) or 0.0
             label = program.name if len(program.name) <= _LABEL else f"{program.name[: _LABEL - 1]}…"
-            ax.plot([program.bandwidth], [at], marker, color=WARN, markersize=10, label=label, zorder=5)
+            (mark,) = ax.plot([program.bandwidth], [at], marker, color=WARN, markersize=10, label=label, zorder=5)
+            mark.set_gid(drawing.tips([f"{program.name}: {number(program.bandwidth)} GB/s"]))
         _axes(ax, curves, marks.theory)
         ax.set_title(_heading(curves[0]), loc="left", fontsize=14, pad=top - 22)
         # From the left edge of the drawing: labels are long.
@@ -176,7 +177,7 @@ def _draw(ax: Axes, curve: LoadCurve, position: int) -> None:
     rates = [p.bandwidth.samples if p.bandwidth else (0.0,) for p in curve.points]
     x, y = [p.x for p in curve.points], [r.value for r in latencies]
     look = drawing.series_style(position)
-    ax.errorbar(
+    line, *_ = ax.errorbar(
         x,
         y,
         xerr=drawing.error_bars(x, [min(s) for s in rates], [max(s) for s in rates]),
@@ -186,6 +187,9 @@ def _draw(ax: Axes, curve: LoadCurve, position: int) -> None:
         ecolor=(look["color"], 0.45),
         label=curve.name,
         **look,
+    )
+    line.set_gid(
+        drawing.tips(f"{curve.name}: {number(a)} GB/s, {number(b)} ns" for a, b in zip(x, y, strict=True))
     )
 
 
@@ -198,7 +202,8 @@ def _mark(ax: Axes, curves: Sequence[LoadCurve]) -> None:
     ]
     if places:
         x, y = zip(*places, strict=True)
-        ax.plot(x, y, "*", color=INK, markersize=12, label="saturation", zorder=4, linestyle="none")
+        (stars,) = ax.plot(x, y, "*", color=INK, markersize=12, label="saturation", zorder=4, linestyle="none")
+        stars.set_gid(drawing.tips(f"saturation: {number(a)} GB/s, {number(b)} ns" for a, b in places))
 
 
 def _axes(ax: Axes, curves: Sequence[LoadCurve], theory: float | None) -> None:

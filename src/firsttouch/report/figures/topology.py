@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import NumaNode, Topology
@@ -180,19 +181,25 @@ def _draw_node(
             label = _cache_name(level, sizes.pop()) if len(sizes) == 1 else _level_name(level)
             canvas.text((left, y + _CACHE / 2 + 4.5), label, color=MUTED)
             with canvas.group("cache"):
-                for start, pus, _ in caches:
+                for start, pus, bytes_ in caches:
                     place, size = (left + _NAMES + start * _PU + 1, y), (pus * _PU - 2, _CACHE)
-                    canvas.rectangle(place, size, fill=RAISED, line=MUTED, radius=3)
+                    canvas.rectangle(
+                        place, size, fill=RAISED, line=MUTED, radius=3, tip=_shared_by(level, bytes_, pus)
+                    )
             y += _CACHE + 3
         y += 5
+
+
+def _shared_by(level: int, size: int, pus: int) -> str:
+    return f"{_cache_name(level, size)} of {count(pus, 'PU')}"
 
 
 def _draw_pu(canvas: Canvas, pu: int, corner: tuple[float, float], *, usable: bool) -> None:
     x, y = corner
     with canvas.group("pu" if usable else "pu barred"):
-        canvas.rectangle(
-            (x + 1, y), (_PU - 2, _PU), fill=PAPER, line=INK if usable else MUTED, dashed=not usable, radius=3
-        )
+        look: dict[str, Any] = {"fill": PAPER, "line": INK if usable else MUTED, "dashed": not usable, "radius": 3}
+        tip = f"PU {pu}" if usable else f"PU {pu}, may not be used"
+        canvas.rectangle((x + 1, y), (_PU - 2, _PU), **look, tip=tip)
     middle = (x + _PU / 2, y + _PU / 2 + 4)
     canvas.text(middle, str(pu), color=INK if usable else MUTED, anchor="center", size=12)
 

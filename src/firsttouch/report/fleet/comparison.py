@@ -353,7 +353,7 @@ def _bar(change: Change, reach: float) -> Markup:
         with canvas.group("interval"):
             canvas.rectangle((min(low, high), 4), (max(1.0, abs(high - low)), 8), fill=colour)
         with canvas.group("size"):
-            canvas.dot((at, height), 4, colour)
+            canvas.dot((at, height), 4, colour, tip=percent(change.size))
         return canvas.panel("change").svg
 
 

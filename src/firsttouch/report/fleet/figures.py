@@ -279,6 +279,7 @@ def _histogram(changes: Floats, limit: float, better: str, *, name: str, texts: 
                     (i * width, floor - heights[i]),
                     (width - 1, heights[i]),
                     fill=drawing.WARN if outside else drawing.SERIES[0],
+                    tip=f"{count(int(counts[i]), 'host')}, {100 * edges[i]:+.1f} to {100 * edges[i + 1]:+.1f} %",
                 )
         canvas.line([(_WIDTH / 2, 0), (_WIDTH / 2, floor)], drawing.MUTED)
         for at in {"higher": (-limit,), "lower": (limit,), "neither": (-limit, limit)}[better]:
@@ -396,8 +397,8 @@ def _history(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
             points = list(zip(x.tolist(), y.tolist(), strict=True))
             look, dashes = _LOOKS[i]
             canvas.line(points, drawing.SERIES[i], width=1.5, dashes=dashes)
-            for point in points:
-                canvas.dot(point, 2.5, drawing.SERIES[i])
+            for point, moment, lost in zip(points, when.tolist(), loss.tolist(), strict=True):
+                canvas.dot(point, 2.5, drawing.SERIES[i], tip=f"{_date(moment)}: {-100 * lost:+.1f} %")
             if limit <= reach and i == 0:
                 level = middle + limit / reach * (half - 3)
                 canvas.line([(0, level), (_HISTORY_WIDTH, level)], drawing.WARN, dashes=(4, 3))
