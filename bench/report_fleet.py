@@ -233,7 +233,9 @@ def show(result: dict[str, object]) -> None:
         print(f"  {'first view':34}{statistics.median(views):8.2f} s ({spread}, {len(views)} loads)")
     else:
         print(f"  {'first view':34}not measured: Chromium is not installed")
-    print(f"  verdicts: {', '.join(f'{staged[w]} {w}' for w in ('fail', 'invalid', 'suspect', 'pass'))}")
+    print(
+        f"  verdicts: {', '.join(f'{staged[w]} {w}' for w in ('fail', 'invalid', 'suspect', 'undecided', 'pass'))}"
+    )
 
 
 def main() -> None:

@@ -147,7 +147,7 @@ def test_a_busy_host_is_neither_failed_nor_drained(shimmed: Site) -> None:
     # Once idle, it is measured again, and is as slow.
     job = site.sbatch(*argv, "--campaign", "busy")
     assert site.slurm.ends(job)[job] == ("FAILED", "1:0"), site.slurm.output(job)
-    assert "measuring suspect steps again: bandwidth-1" in site.slurm.output(job)
+    assert "measuring undecided steps again: bandwidth-1" in site.slurm.output(job)
     assert site.verdicts()["n2"] == "fail"
     assert "DRAIN" in site.slurm.node("n2")["State"]
 

@@ -27,6 +27,9 @@ from firsttouch.systems.references import Reference
 FAIL_AT, PASS_AT = math.log((1 - 2e-3) / 1e-7), -math.log((1 - 1e-7) / 2e-3)
 MOST = FAIL_AT / 5 * (1 + 1e-9)
 CHANGED = -PASS_AT / 2
+# The largest share of good hosts with a suspect metric, and the middles of 32 equal shares of normal values.
+CHANCE = 0.01
+NORMALS = [statistics.NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32)]
 LEAST_ERROR, VALUES = 0.05, 96
 # Learning from a fleet: the loss to detect, the fewest hosts, the fewest hosts with repetitions, and factors
 # of deviations.
@@ -242,9 +245,10 @@ def judge(records, system, *, missing=None):
     names = {}
     for host, cases in by_host.items():
         findings = {
-            key: _finding(repetitions, system, seen[host], *expected.get(key, (None, None)))
+            key: _finding(host, repetitions, system, seen[host], expected.get(key, (None, None, ())))
             for key, repetitions in cases.items()
         }
+        findings = _with_suspects(findings)
         judged[host] = [f for f in findings.values() if f.reference or f.verdict != "pass"]
         unjudged[host] = len(findings) - len(judged[host])
         names[host] = {key: f.name for key, f in findings.items() if f.reference}
@@ -263,6 +267,20 @@ def judge(records, system, *, missing=None):
         )
         for host in sorted(by_host)
     ]
+
+
+def _with_suspects(findings):
+    """Return the findings of a host; undecided ones are suspect if chance does not explain them."""
+    weights = sorted((f.evidence for f in findings.values() if f.evidence is not None), reverse=True)
+    least = min(
+        (w for k, w in enumerate(weights, start=1) if w >= math.log(len(weights) / (k * CHANCE))), default=math.inf
+    )
+    return {
+        key: replace(f, verdict="suspect")
+        if f.verdict == "undecided" and f.evidence is not None and f.evidence >= least
+        else f
+        for key, f in findings.items()
+    }
 
 
 class _Seen:
@@ -343,7 +361,7 @@ def _fleet(by_host, system, seen):  # noqa: PLR0912
                 (value, hosts), *_ = Counter(last).most_common(1)
                 if hosts > len(last) / 2:
                     source = f"{hosts} of {len(last)} hosts of this fleet"
-                    expected[key] = (_learnt(example, value, 0.0, source, None), None)
+                    expected[key] = (_learnt(example, value, 0.0, source, None), None, ())
             continue
         if (groups := _divided(now, example.better)) is not None:
             references = []
@@ -355,13 +373,13 @@ def _fleet(by_host, system, seen):  # noqa: PLR0912
                     _learnt(example, level.value, level.limit, source, level.error) if fine else None
                 )
             if None not in references:
-                expected[key] = tuple(references)
+                expected[key] = (*references, groups[1])
             continue
         for chosen in (now, {host: [v for v, _ in values] for host, values in values_by_host.items()}):
             level = learn(chosen, example.better)
             if level is not None and level.doubt <= level.limit / 4:
                 source = f"{level.hosts} of {len(chosen)} hosts of this fleet"
-                expected[key] = (_learnt(example, level.value, level.limit, source, level.error), None)
+                expected[key] = (_learnt(example, level.value, level.limit, source, level.error), None, ())
                 break
     return expected
 
@@ -395,8 +413,9 @@ def _learnt(example, value, limit, source, error):
     )
 
 
-def _finding(repetitions, system, seen, fleet=None, other=None):
+def _finding(host, repetitions, system, seen, learnt):
     """Return the finding of one case; its reference is None if nothing judges it."""
+    fleet, other, worse = learnt
     ordered = sorted(repetitions, key=lambda r: (_instant(r), r.value))
     last = ordered[-1]
     now = seen.session(_instant(last))
@@ -413,12 +432,19 @@ def _finding(repetitions, system, seen, fleet=None, other=None):
     for reference in judging:
         values, word, why, weighed, more = _by_reference(valid, reference, seen, now)
         # A host as good as the worse group does not fail for not being in the better one.
-        grouped = reference is fleet and other is not None and word == "fail"
+        grouped = (
+            reference is fleet
+            and other is not None
+            and (word == "fail" or (word == "undecided" and host in worse))
+        )
         if grouped and _by_reference(valid, other, seen, now)[1] != "fail":
-            word = "suspect"
-            why += "; the host is in the worse of two groups of hosts"
+            word, more = "suspect", 0
+            why = why.split("; needs about")[0] + "; the host is in the worse of two groups of hosts"
         findings.append(replace(make(values, reference, word, why, weighed), more=more))
-    return max(findings, key=lambda f: ORDER.index(f.verdict))
+    return max(
+        findings,
+        key=lambda f: (ORDER.index(f.verdict), f.verdict == "undecided" and f.evidence is not None),
+    )
 
 
 def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
@@ -456,12 +482,16 @@ def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
     if exact:
         word = "fail" if outside else "pass"
     elif weighed is not None:
-        word = "fail" if weighed >= FAIL_AT else "suspect" if weighed > 0 else "pass"
-        if word == "suspect":
-            more = min(999, max(1, math.ceil(count * (FAIL_AT - weighed) / max(weighed, 1e-9))))
+        word = "fail" if weighed >= FAIL_AT else "undecided" if weighed > 0 else "pass"
+        if word == "undecided":
+            limit = max(abs(end) for end in (reference.lower, reference.upper) if end)
+            losses = [2 * limit + reference.error * n for n in NORMALS]
+            each = weight(losses, limit, reference.error) / len(losses)
+            most = math.ceil(count * (FAIL_AT - weighed) / max(weighed, 1e-9))
+            more = min(999, max(1, min(most, math.ceil((FAIL_AT - weighed) / each))))
     else:
-        word = "fail" if outside == count > 1 else "suspect" if 2 * outside >= count else "pass"
-        if word == "suspect":
+        word = "fail" if outside == count > 1 else "undecided" if 2 * outside >= count else "pass"
+        if word == "undecided":
             more = 1 if count == 1 else 2 * outside - count + 1
     limits = [f"at least {minimum:.4g}"] if minimum is not None else []
     limits += [f"at most {maximum:.4g}"] if maximum is not None else []
@@ -474,14 +504,14 @@ def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
     why += f" ({' and '.join(limits) or 'any value'}; {reference.source}), {count} repetition{'s' * (count > 1)}"
     if weighed is not None:
         why += f"; {_certainty(weighed)}"
-    elif word == "suspect":
+    elif word == "undecided":
         why += f"; outside in {outside} of {count} repetitions"
     if word == "pass" and 2 * sum(good[i] for i in kept) >= count and reference.line:
         word = "suspect"
         why += "; better than it can be: a wrong measurement or reference"
     if more:
         shown = "over 998" if more == 999 else str(more)
-        why += f"; {shown} more repetition{' decides' if more == 1 else 's decide'}"
+        why += f"; needs about {shown} more repetition{'s' * (more != 1)}"
     return (values, word, why, weighed, more)
 
 

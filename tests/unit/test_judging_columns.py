@@ -138,7 +138,7 @@ def test_columns_judge_as_the_rules_do(tmp_path_factory, seed):
         assert {h: ORDER[columns.word(h)] for h in columns.hosts} == {v.host: v.verdict for v in verdicts}
         for verdict in verdicts:
             number = columns.number.get(verdict.host)
-            counted = columns.counts[number] if number is not None else np.zeros(5)
+            counted = columns.counts[number] if number is not None else np.zeros(len(ORDER) + 1)
             words = [f.verdict for f in verdict.findings]
             assert [*counted] == [*(words.count(w) for w in ORDER), verdict.unjudged]
 

@@ -47,7 +47,7 @@ def write(folder, word, *, age=0, why="it is slow"):
     (folder / verdict.host).write_text(line + "\n")
 
 
-@pytest.mark.parametrize("word", ["pass", "suspect", "invalid"])
+@pytest.mark.parametrize("word", ["pass", "undecided", "suspect", "invalid"])
 def test_only_a_fail_is_a_proof_against_a_host(check, tmp_path, word):
     write(tmp_path, word)
     assert check() == (0, "")

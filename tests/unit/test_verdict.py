@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from firsttouch.documents import parse_yaml
 from firsttouch.judge import verdict_file
 from firsttouch.judge.judging import judge, undecided
-from firsttouch.judge.verdict import exit_status, worst
+from firsttouch.judge.verdict import exit_status, status, worst
 from firsttouch.records.schema import Record, append
 from firsttouch.systems import definition
 
 pytestmark = pytest.mark.unit
 
-WORDS = ("pass", "suspect", "invalid", "fail")
+WORDS = ("pass", "undecided", "suspect", "invalid", "fail")
 LIMITS = {"higher": {"lower": "-10 %"}, "lower": {"upper": "10 %"}}
 
 
@@ -72,11 +72,11 @@ def word(records, system):
     [
         ((10.0,), "pass"),
         ((9.0,), "pass"),
-        ((8.9,), "suspect"),
-        ((8.9, 10.0), "suspect"),
+        ((8.9,), "undecided"),
+        ((8.9, 10.0), "undecided"),
         ((8.9, 8.9), "fail"),
         ((8.9, 10.0, 10.0), "pass"),
-        ((8.9, 10.0, 8.9), "suspect"),
+        ((8.9, 10.0, 8.9), "undecided"),
         ((8.9, 8.9, 8.9), "fail"),
         ((20.0,), "pass"),
     ],
@@ -113,13 +113,13 @@ def test_invalid_is_never_slow(bandwidth):
 def test_nothing_judged_is_no_pass(bandwidth):
     other = rates(1.0, check="contention", metric="total_bandwidth")
     (verdict,) = judge(other, bandwidth)
-    assert (verdict.verdict, verdict.unjudged) == ("suspect", 1)
+    assert (verdict.verdict, verdict.unjudged) == ("undecided", 1)
     assert "no reference for any of the 1 metrics" in verdict.line()
 
 
 def test_an_emulated_host_is_not_judged_by_its_speed(bandwidth):
     (verdict,) = judge(rates(1.0, 1.0, software={"emulator": "QEMU"}), bandwidth)
-    assert (verdict.verdict, verdict.findings) == ("suspect", ())
+    assert (verdict.verdict, verdict.findings) == ("undecided", ())
 
 
 def test_missing_results_are_named_and_keep_a_host_from_passing(bandwidth):
@@ -167,7 +167,7 @@ def test_disturbed_repetitions_do_not_count(bandwidth):
     assert list(undecided(disturbed, bandwidth).values()) == [0]
     quiet = rates(0.0, **LOOK, day="2026-01-02")
     once = [*disturbed, *quiet, *rates(5.0, day="2026-01-02")]
-    assert "1 more repetition decides" in judge(once, bandwidth)[0].line()
+    assert "needs about 1 more repetition" in judge(once, bandwidth)[0].line()
     assert list(undecided(once, bandwidth).values()) == [1]
     twice = [*disturbed, *quiet, *rates(5.0, 5.0, day="2026-01-02")]
     assert word(twice, bandwidth) == "fail"
@@ -176,7 +176,7 @@ def test_disturbed_repetitions_do_not_count(bandwidth):
 
 def test_repetitions_before_a_change_of_the_host_do_not_count(bandwidth):
     changed = [*rates(10.0, 10.0, 10.0), *rates(5.0, day="2026-01-02")]
-    assert word(changed, bandwidth) == "suspect"
+    assert word(changed, bandwidth) == "undecided"
     assert list(undecided(changed, bandwidth).values()) == [1]
 
 
@@ -197,15 +197,17 @@ def test_the_order_of_records_does_not_matter(tmp_path_factory, values, random):
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(WORDS)))
 def test_the_worst_word_counts(words):
-    assert worst(words) == (max(words, key=WORDS.index) if words else "suspect")
+    assert worst(words) == (max(words, key=WORDS.index) if words else "undecided")
+    assert status(words, strict=True) == (3 if worst(words) == "undecided" else status(words))
 
 
 def test_exit_status(bandwidth):
-    expected = {"pass": 0, "suspect": 3, "invalid": 1, "fail": 1}
-    of = {"pass": rates(10.0), "suspect": rates(1.0), "fail": rates(1.0, 1.0)}
+    expected = {"pass": 0, "undecided": 0, "suspect": 3, "invalid": 1, "fail": 1}
+    of = {"pass": rates(10.0), "undecided": rates(1.0), "fail": rates(1.0, 1.0)}
     of["invalid"] = rates(1.0, status="invalid")
     for name, records in of.items():
         assert exit_status(judge(records, bandwidth)) == expected[name]
+    assert exit_status(judge(rates(10.0), bandwidth, missing={"n1": ["x: y"]})) == expected["suspect"]
     both = [*rates(1.0, 1.0, host="n2"), *rates(10.0)]
     assert exit_status(judge(both, bandwidth)) == 1
 

@@ -30,7 +30,7 @@ from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import unfolded
 from firsttouch.judge.judging import MOST_REPETITIONS
-from firsttouch.judge.verdict import STATUS, HostVerdict, exit_status
+from firsttouch.judge.verdict import HostVerdict, exit_status
 from firsttouch.systems.definition import load, mismatch
 
 #: Further jobs of a host with undecided metrics: each doubles the repetitions, from 1 beyond MOST_REPETITIONS.
@@ -61,6 +61,7 @@ def register(subparsers: options.Subparsers) -> None:
     running = options.action(actions, "run", "run the missing steps of a campaign on this host", EXAMPLES)
     _add_plan(running)
     options.add(running, "--drain", help="validate: drain this host in Slurm if it fails")
+    options.add(running, "--strict", help="validate: exit status 3 also if this host is undecided")
     options.add(running, "--reservation", "--image")
     options.add(running, "--backend", choices=backends.NAMES)
     running.add_argument(
@@ -100,6 +101,7 @@ def register(subparsers: options.Subparsers) -> None:
     _add_name(collecting)
     collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
     options.add(collecting, "--drain", help="validate: drain the hosts that fail in Slurm")
+    options.add(collecting, "--strict", help="validate: exit status 3 also if a host is undecided")
     options.add(collecting, "--reservation")
     collecting.add_argument(
         "--step", action="append", metavar="PATTERN", help="with --max-repetitions: only steps whose names match"
@@ -179,7 +181,7 @@ def run_here(args: argparse.Namespace) -> int:
         print(coloured(outcome.verdict.line()))
     if outcome.verdict is None:
         return 0 if outcome.good else 1
-    status = STATUS[outcome.verdict.verdict]
+    status = exit_status([outcome.verdict], strict=args.strict)
     if args.drain:
         status = max(status, _drain([outcome.verdict], campaign, args))
     return status
@@ -422,6 +424,6 @@ def collect_campaign(args: argparse.Namespace) -> int:
     if campaign.judged:
         if args.max_repetitions:
             _again(campaign, collected, args)
-        status = exit_status(collected.verdicts)
+        status = exit_status(collected.verdicts, strict=args.strict)
         return max(status, _drain(collected.verdicts, campaign, args)) if args.drain else status
     return 0 if collected.state.whole else 1

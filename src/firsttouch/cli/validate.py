@@ -12,11 +12,13 @@ from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import coloured
 from firsttouch.fleet import drain
 from firsttouch.judge.judging import Judged, judged
-from firsttouch.judge.verdict import ORDER, STATUS, worst
+from firsttouch.judge.verdict import ORDER, worst
+from firsttouch.judge.verdict import status as status_of
 from firsttouch.systems.definition import load
 
 #: With more results than these, only hosts that fail or are invalid are shown in detail.
 MOST_RESULTS = 200_000
+_DETAILED = frozenset(["fail", "invalid"])
 EXAMPLES = """\
   firsttouch validate --system amd-opteron results/               all records.jsonl below a folder
   firsttouch validate --system amd-opteron reports/out/campaigns/validate-77
@@ -27,15 +29,15 @@ EXAMPLES = """\
 
 Records of other systems are left out. Files with unreadable records are named, and hosts to which such records may
 belong do not pass.
-Exit status: 0 all hosts pass, 1 a host fails or is invalid, 2 something cannot be read, 3 a host is suspect,
-because the measurements that would decide are missing."""
+Exit status: 0 no host is worse than undecided, 1 a host fails or is invalid, 2 something cannot be read, 3 a host
+is suspect. With --strict, 3 also if a host is undecided: its measurements cannot tell yet."""
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "validate", EXAMPLES)
     options.add(parser, "--system", required=True, help="the system whose references judge")
-    options.add(parser, "records", "--drain", "--reservation")
+    options.add(parser, "records", "--strict", "--drain", "--reservation")
     parser.add_argument("--dry-run", action="store_true", help="with --drain: show the commands, run none")
     parser.set_defaults(run=run)
 
@@ -60,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
     fleet = judged(samples, system, missing=missing)
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity()}
     brief = len(samples.counts) > MOST_RESULTS
-    hosts = [fleet.of(host) for host, word in words.items() if not brief or word in {"fail", "invalid"}]
-    status = BadInput.exit_status if gathered.unread else STATUS[worst(words.values())]
+    hosts = [fleet.of(host) for host, word in words.items() if not brief or word in _DETAILED]
+    status = BadInput.exit_status if gathered.unread else status_of(words.values(), strict=args.strict)
     if args.json:
         options.print_json(
             {
@@ -71,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
                 "hosts": [h.to_dict() for h in hosts],
                 **({"divided": _divided(fleet)} if fleet.divided else {}),
                 **({"unread": list(gathered.unread)} if gathered.unread else {}),
-                **({"others": {h: w for h, w in words.items() if w in {"pass", "suspect"}}} if brief else {}),
+                **({"others": {h: w for h, w in words.items() if w not in _DETAILED}} if brief else {}),
             }
         )
     else:
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
             for line in host.evidence if len(hosts) == 1 else ():
                 print(one_line(f"  {line}"))
         for name, word in words.items() if brief else ():
-            if word in {"pass", "suspect"}:
+            if word not in _DETAILED:
                 print(coloured(one_line(fleet.line(name))))
     if args.drain:
         source = " ".join(path.absolute().name for path in args.records)

@@ -16,7 +16,7 @@ from firsttouch.errors import one_line
 #: The environment variable that names a file for a copy of the messages: ReFrame shows a job's output at its end.
 FOLLOWER = "FIRSTTOUCH_PROGRESS"
 _ERASE = "\r\x1b[K"
-_COLOURS = {"pass": 32, "suspect": 33, "invalid": 35, "fail": 31}
+_COLOURS = {"pass": 32, "undecided": 90, "suspect": 33, "invalid": 35, "fail": 31}
 _VERDICT = re.compile(rf"^((?:- )?verdict \S+ )({'|'.join(_COLOURS)})\b", re.MULTILINE)
 #: The text of the live line, "" without one.
 _live = ""

@@ -34,7 +34,7 @@ class Kind:
     *spread* ``each``: every host does every step. ``shared``: any host does a step, once; bridges
     (:meth:`Campaign.bridge`) are done by every host that takes part. *aspects*: the four aspects are measured.
     *widest*: of the PU-sets with several NUMA nodes, only that with all is measured. *aligners*: all aligners by
-    default, not none. *judged*: hosts get a verdict, and suspect metrics are measured again.
+    default, not none. *judged*: hosts get a verdict, and undecided and suspect metrics are measured again.
     """
 
     title: str

@@ -74,13 +74,13 @@ def _write_verdicts(campaign_state: State, verdicts: Sequence[HostVerdict]) -> N
 
 
 def undecided_hosts(collected: Collected, most: int) -> list[str]:
-    """Return the suspect hosts that more repetitions, at most *most* in all, may decide."""
+    """Return the undecided and suspect hosts that more repetitions, at most *most* in all, may decide."""
     if collected.judged is None:
         return []
     return [
         v.host
         for v in collected.verdicts
-        if v.verdict == "suspect"
+        if v.verdict in {"undecided", "suspect"}
         and v.host in collected.state.hosts
         and undecided_cases(collected.judged, v.host, most)
     ]

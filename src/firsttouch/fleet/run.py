@@ -295,34 +295,34 @@ class _Runner:
         return False
 
     def judge(self, most: int) -> None:
-        """Write this host's verdict; first measure what is suspect again, while the host is not busy."""
+        """Write this host's verdict; first measure what is not decided again, while the host is not busy."""
         system = load(self.campaign.system)
         goal = 0
         for _ in range(most - 1):
-            suspect = self._suspect(system, most)
+            again = self._open_steps(system, most)
             if self.is_again:
                 # What the fleet leaves undecided gets twice as many repetitions as the earlier jobs made.
                 counts = self._undecided_by_fleet(system, most)
                 goal = goal or 2 * min(counts.values(), default=0)
-                suspect += [s for s in self.steps if counts.get(s.name, goal) < goal and s not in suspect]
-            if not suspect:
+                again += [s for s in self.steps if counts.get(s.name, goal) < goal and s not in again]
+            if not again:
                 break
-            if any(s.name != "topology" for s in suspect) and not self.is_quiet():
-                self.say(f"{self.host}: other programs keep it busy: suspect metrics are not measured again")
+            if any(s.name != "topology" for s in again) and not self.is_quiet():
+                self.say(f"{self.host}: other programs keep it busy: undecided metrics are not measured again")
                 break
-            self.say(f"{self.host}: measuring suspect steps again: {', '.join(s.name for s in suspect)}")
+            self.say(f"{self.host}: measuring undecided steps again: {', '.join(s.name for s in again)}")
             if (lease := self.leases.take(self.host)) is None:
                 break
             with lease:
-                for step in suspect:
+                for step in again:
                     self.step(step, lease.beat_if_due)
         missing = {self.host: missing_of(self.campaign, self.journal)}
         (self.outcome.verdict,) = judge(self.journal.all_records(), system, missing=missing)
         own = self.journal.folder / "verdict"
         verdict_log.publish(self.outcome.verdict, self.journal.measured_at(), self.campaign.name, own)
 
-    def _suspect(self, system: System, most: int) -> list[Step]:
-        """Return the steps with suspect or disturbed metrics that another repetition may decide."""
+    def _open_steps(self, system: System, most: int) -> list[Step]:
+        """Return the steps with undecided, suspect or disturbed metrics that another repetition may decide."""
         names = self._steps_of(undecided(self.journal.all_records(), system, most))
         return [s for s in self.steps if s.name in names]
 

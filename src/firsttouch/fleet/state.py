@@ -242,8 +242,10 @@ def overview(campaign_state: State, verdicts: Sequence[HostVerdict]) -> str:
         text = ", ".join(f"{counts[w]} {w}" for w in reversed(ORDER) if counts[w])
         lines = [v.line() for v in sorted(verdicts, key=lambda v: (v.verdict == "pass", v.host))]
         parts.append(f"## Verdicts: {text}\n" + _listed(lines))
-        if any(v.verdict == "suspect" and not v.missing for v in verdicts):
-            parts.append("## Undecided hosts\n" + _NEXT.format(system=campaign.system, folder=campaign.folder))
+        if any(v.verdict in {"undecided", "suspect"} and not v.missing for v in verdicts):
+            parts.append(
+                "## Undecided and suspect hosts\n" + _NEXT.format(system=campaign.system, folder=campaign.folder)
+            )
     return "\n\n".join(parts)
 
 

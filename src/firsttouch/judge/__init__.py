@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdict: pass, fail, suspect or invalid per host and metric, with the evidence.
+"""The verdict: pass, undecided, suspect, invalid or fail per host and metric, with the evidence.
 
 In: records of hosts and the references of a system. Out: the verdict of each host.
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from firsttouch.systems.definition import System
 
 #: The verdicts as numbers, from good to bad.
-PASS, SUSPECT, INVALID, FAIL = range(len(ORDER))
+PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
 #: The number of the reference that decided: the system's, the fleet's, or none.
 _SYSTEM, _FLEET, _NONE = range(3)
 #: The largest number of further repetitions that is counted.
@@ -71,7 +71,8 @@ def _test(
     *new* marks repetitions that begin a session, *by* is the number of the reference. The last of *exact* values
     decides: they are read and not measured. Otherwise the repetitions since the last change decide, by their
     evidence if the error of a repetition is known. If not, they are counted: outside in all of at least two is a
-    fail, outside in less than half of them a pass, and anything between is suspect.
+    fail, outside in less than half of them a pass, and anything between is undecided. Which undecided groups are
+    suspect depends on all metrics of a host (:func:`firsttouch.judge.sprt.beyond_chance`).
     """
     bad, good = _outside(samples.values, better, reference)
     verdicts = _verdicts(len(samples), PASS, by)
@@ -90,15 +91,18 @@ def _test(
         words[outside > 0] = FAIL
     elif sides:
         verdicts["evidence"] = evidence
-        words[evidence > 0] = SUSPECT
+        words[evidence > 0] = UNDECIDED
         words[evidence >= sprt.FAIL_AT] = FAIL
+        # As many as at the present rate, or as decide about the loss that must be detected.
         to_fail = np.ceil(counted * (sprt.FAIL_AT - evidence) / np.maximum(evidence, 1e-9))
-        more[:] = np.clip(to_fail, 1, _MANY)
+        limit = max(abs(end) for end in (reference.lower, reference.upper) if end)
+        at_least = sprt.repetitions_to_fail(evidence, limit, reference.error or 0.0)
+        more[:] = np.clip(np.minimum(to_fail, at_least), 1, _MANY)
     else:
-        words[2 * outside >= counted] = SUSPECT
+        words[2 * outside >= counted] = UNDECIDED
         words[(outside == counted) & (outside > 1)] = FAIL
         more[:] = np.where(counted == 1, 1, 2 * outside - counted + 1)
-    more[words != SUSPECT] = 0
+    more[words != UNDECIDED] = 0
     if reference.line and good.any():
         mostly = 2 * samples.sums(good[recent].astype(np.int64)) >= counted
         words[mostly & (words == PASS)] = SUSPECT
@@ -203,13 +207,13 @@ def _reason(
     else:
         outside = int(np.count_nonzero(_outside(np.array(values), better, reference)[0]))
         fine = 2 * outside < len(values)
-        if not fine and word == "suspect":
+        if not fine and word == "undecided":
             text += f"; outside in {outside} of {len(values)} repetitions"
     if fine and word == "suspect":
         text += "; better than it can be: a wrong measurement or reference"
     if more:
         count = f"over {_MANY - 1}" if more >= _MANY else str(more)
-        text += f"; {count} more {'repetition decides' if more == 1 else 'repetitions decide'}"
+        text += f"; needs about {count} more {'repetition' if more == 1 else 'repetitions'}"
     return text
 
 
@@ -251,11 +255,11 @@ class Judged:
     *expected* are the references that judge each case: the system's and the fleet's. Of each group of *samples*
     there are the *words* as numbers (see :data:`PASS`), which of the two references decided (*by*; 2: none), the
     *evidence* (NaN: no error is known), the *change*: the median of the repetitions that count, as a relative
-    difference from the expected value (NaN: there is none), and how many *more* repetitions would decide a suspect
-    group (0: none would). *counts_now* marks the rows that count: valid, and newer than the host's last change.
-    *missing* names, by host, what should have been measured and was not, with the reason. *divided* has, by the
-    number of its case, each metric in which the hosts form two groups. Hosts of the worse group are suspect, as
-    nothing shows which group is right.
+    difference from the expected value (NaN: there is none), and about how many *more* repetitions would decide an
+    undecided or suspect group (0: none would). *counts_now* marks the rows that count: valid, and newer than the
+    host's last change. *missing* names, by host, what should have been measured and was not, with the reason.
+    *divided* has, by the number of its case, each metric in which the hosts form two groups. Hosts of the worse
+    group are suspect, as nothing shows which group is right.
 
     Reasons are composed only for the hosts that are asked for (:meth:`of`), so that a large fleet stays cheap.
     """
@@ -304,9 +308,9 @@ class Judged:
 
     @cached_property
     def unsure(self) -> Bools:
-        """Which groups are suspect, or have too little evidence for either verdict."""
-        suspect: Bools = self.words == SUSPECT
-        return suspect | ((self.evidence > sprt.PASS_AT) & (self.evidence < sprt.FAIL_AT))
+        """Which groups are undecided or suspect, or have too little evidence for either verdict."""
+        open_: Bools = (self.words == UNDECIDED) | (self.words == SUSPECT)
+        return open_ | ((self.evidence > sprt.PASS_AT) & (self.evidence < sprt.FAIL_AT))
 
     @cached_property
     def disturbed(self) -> Bools:
@@ -321,7 +325,7 @@ class Judged:
         if number is None:
             return SUSPECT
         some = np.flatnonzero(self.counts[number, : len(ORDER)])
-        worst = int(some[-1]) if len(some) else SUSPECT
+        worst = int(some[-1]) if len(some) else UNDECIDED
         return max(worst, SUSPECT) if self.missing.get(host) or self.absent[number] else worst
 
     @cached_property
@@ -472,13 +476,15 @@ def judged(
         expected.append((own, judge.fleet))
         if judge.divided is not None:
             divisions[number] = judge.divided
+    words, evidence = verdicts["words"], verdicts["evidence"]
+    words[(words == UNDECIDED) & sprt.beyond_chance(evidence, samples.host)] = SUSPECT
     return Judged(
         samples,
         system,
         expected,
-        words=verdicts["words"],
+        words=words,
         by=verdicts["by"],
-        evidence=verdicts["evidence"],
+        evidence=evidence,
         change=verdicts["change"],
         more=verdicts["more"],
         counts_now=now,
@@ -571,8 +577,10 @@ class _CaseJudge:
         for number, reference in ((_SYSTEM, self.own), (_FLEET, self.fleet)):
             if reference is not None:
                 others, others_now = self._judge_by(number, reference)
-                # Of equal verdicts the system's counts.
+                # Of equal verdicts the system's counts, unless only the fleet's has evidence.
                 counts = (others["words"] > verdicts["words"]) | (verdicts["by"] == number)
+                unknown = np.isnan(verdicts["evidence"]) & ~np.isnan(others["evidence"])
+                counts |= (others["words"] == UNDECIDED) & (verdicts["words"] == UNDECIDED) & unknown
                 if number == _SYSTEM:
                     counts &= self.may_judge
                 verdicts[counts] = others[counts]
@@ -605,7 +613,9 @@ class _CaseJudge:
             judged, recent = test(reference)
             if number == _FLEET and self.worse is not None:
                 # A host as good as the worse group does not fail for not being in the better one.
-                alike = (judged["words"] == FAIL) & (test(self.worse)[0]["words"] != FAIL)
+                in_worse = np.isin(self.hosts, self.divided.worse if self.divided else ())[some]
+                bad = (judged["words"] == FAIL) | ((judged["words"] == UNDECIDED) & in_worse)
+                alike = bad & (test(self.worse)[0]["words"] != FAIL)
                 judged["words"][alike], judged["more"][alike] = SUSPECT, 0
             verdicts[some] = judged
             now[now] = recent
@@ -621,9 +631,9 @@ def undecided(
 ) -> dict[str, int]:
     """Return the cases of one host that its references leave undecided and that one more repetition may decide.
 
-    These are suspect or unsure cases with fewer than *most* repetitions, and those that were only measured while
-    other processes used the host. Each has the number of its repetitions that count: disturbed ones and those from
-    before the host's last change do not.
+    These are undecided, suspect or unsure cases with fewer than *most* repetitions, and those that were only
+    measured while other processes used the host. Each has the number of its repetitions that count: disturbed
+    ones and those from before the host's last change do not.
     """
     verdicts = judged(samples_table.of_records(host_records, system.name), system, fleet=False)
     table = verdicts.samples
@@ -637,8 +647,8 @@ def undecided(
 def undecided_cases(verdicts: Judged, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:
     """Return the cases of a *host* that one more repetition may decide, with their repetitions so far.
 
-    These have fewer than *most* repetitions and are suspect or unsure, were only measured while other processes
-    used the host, or cannot be compared with the fleet yet.
+    These have fewer than *most* repetitions and are undecided, suspect or unsure, were only measured while other
+    processes used the host, or cannot be compared with the fleet yet.
     """
     table, groups = verdicts.samples, verdicts.groups(host)
     is_count = np.array([table.cases[number].unit == "1" for number in table.case[groups]], dtype=np.bool_)

@@ -14,18 +14,25 @@ from firsttouch.judge import sprt
 from firsttouch.records.schema import Better
 from firsttouch.systems.references import Reference
 
-Word = Literal["pass", "suspect", "invalid", "fail"]
-#: Verdict -> exit status of a command and of a job. Suspect: more measurements would decide.
-STATUS: Mapping[Word, int] = {"pass": 0, "suspect": 3, "invalid": 1, "fail": 1}
-#: From good to bad.
-ORDER: Sequence[Word] = ("pass", "suspect", "invalid", "fail")
+Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
+#: From good to bad. Undecided: the measurements cannot tell yet. Suspect: evidence beyond chance (see
+#: :data:`firsttouch.judge.sprt.CHANCE`), but too little for a fail; something is missing; the worse of two groups.
+ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
+#: Verdict -> exit status of a command and of a job.
+STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": 3, "invalid": 1, "fail": 1}
 #: How many findings the line of a host shows.
 _NAMED = 2
 
 
 def worst(words: Iterable[Word]) -> Word:
-    """Return the worst of some verdicts; suspect if there is none, as nothing was judged."""
-    return max(words, key=ORDER.index, default="suspect")
+    """Return the worst of some verdicts; undecided if there is none, as nothing was judged."""
+    return max(words, key=ORDER.index, default="undecided")
+
+
+def status(words: Iterable[Word], *, strict: bool = False) -> int:
+    """Return the exit status of the worst of some verdicts; with *strict*, undecided is no success either."""
+    word = worst(words)
+    return STATUS["suspect"] if strict and word == "undecided" else STATUS[word]
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Finding:
 
     *values* are those of the repetitions that count, oldest first, in *unit*. *case* are the parameters that name
     the case. *evidence* is against the host (see :mod:`firsttouch.judge.sprt`), None if the error of a repetition
-    is unknown. *more* repetitions decide a suspect or invalid finding (0: none would).
+    is unknown. *more* repetitions, about, decide a finding that is neither a pass nor a fail (0: none would).
     """
 
     check: str
@@ -122,7 +129,7 @@ class HostVerdict:
 
     @property
     def more(self) -> int:
-        """Return how many more repetitions decide all suspect and invalid findings (0: none would)."""
+        """Return about how many more repetitions decide all findings (0: none would)."""
         return max((f.more for f in self.findings), default=0)
 
     def reason(self) -> str:
@@ -171,9 +178,9 @@ class HostVerdict:
         }
 
 
-def exit_status(hosts: Sequence[HostVerdict]) -> int:
-    """Return the exit status of the worst of some verdicts."""
-    return STATUS[worst(h.verdict for h in hosts)]
+def exit_status(hosts: Sequence[HostVerdict], *, strict: bool = False) -> int:
+    """Return the exit status of the worst of some verdicts; *strict* as for :func:`status`."""
+    return status((h.verdict for h in hosts), strict=strict)
 
 
 _DIGITS = re.compile(r"(\d+)")

@@ -2,8 +2,8 @@
 """junit.xml: a report for continuous integration, a test suite per host and a test case per judged metric.
 
 The form is what Jenkins and GitLab read. A pass is a test case without a child, a fail has a ``failure``, an
-invalid metric or a check without a result an ``error``, a suspect or skipped one a ``skipped``; each with its
-reason.
+invalid metric or a check without a result an ``error``, an undecided, suspect or skipped one a ``skipped``; each
+with its reason.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 #: Verdict, or kind of problem -> the child of its test case.
 _CHILDREN = {
     "pass": "",
+    "undecided": "skipped",
     "suspect": "skipped",
     "missing": "skipped",
     "skipped": "skipped",
@@ -90,7 +91,7 @@ def _findings(verdict: HostVerdict) -> Iterator[TestCase]:
     for missing in verdict.missing:
         yield _case("verdict", f"missing: {missing}", "missing", missing)
     if not verdict.findings:
-        yield _case("verdict", "nothing was judged", "suspect", "; ".join(verdict.evidence))
+        yield _case("verdict", "nothing was judged", "undecided", "; ".join(verdict.evidence))
 
 
 def _records(view: HostView) -> Iterator[TestCase]:

@@ -55,7 +55,9 @@ def names(cases: Sequence[Case]) -> Names:
 #: The most that a single group adds to a rank, so that many bad groups outweigh a single very bad one.
 _MOST = 20.0
 #: What a group adds if the error of a sample is unknown, by its verdict.
-_PLAIN = np.array([0.0, 1.0, 5.0, _MOST])
+_PLAIN = np.array(
+    [{"pass": 0.0, "undecided": 0.5, "suspect": 1.0, "invalid": 5.0, "fail": _MOST}[w] for w in ORDER]
+)
 
 
 @dataclass(frozen=True)
