@@ -7,7 +7,7 @@ import argparse
 from dataclasses import asdict
 
 from firsttouch import paths
-from firsttouch.cli import fleet_due, options
+from firsttouch.cli import fleet_due, fleet_history, options
 from firsttouch.fleet import site_settings
 
 EXAMPLES = """\
@@ -21,6 +21,7 @@ def register(subparsers: options.Subparsers) -> None:
     fleet_due.register(actions)
     settings = options.action(actions, "settings", "print the site's settings of fleet.yaml", EXAMPLES)
     settings.set_defaults(run=show_settings)
+    fleet_history.register(actions)
 
 
 def show_settings(args: argparse.Namespace) -> int:

@@ -19,7 +19,8 @@ from firsttouch.fleet import campaigns as model
 from firsttouch.fleet import collect
 from firsttouch.fleet.state import State, state
 from firsttouch.host.emulation import name_among
-from firsttouch.judge import samples_table
+from firsttouch.judge import drift, samples_table
+from firsttouch.judge.drift import Configuration
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import schema
 from firsttouch.records.schema import Record, Unread
@@ -40,8 +41,9 @@ _MOST_PRINTED = 20
 class Gathered:
     """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
 
-    *unread* are unreadable files, folders and records, and *systems* the number of records of each system. Both
-    are complete once the records have been read.
+    *unread* are unreadable files, folders and records, *systems* the number of records of each system, and
+    *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`). They are complete once the
+    samples have been read.
     """
 
     paths: Sequence[Path]
@@ -50,6 +52,7 @@ class Gathered:
     troubles: Sequence[Trouble]
     unread: dict[str, Unread] = field(default_factory=dict)
     systems: Counter[str] = field(default_factory=Counter)
+    configured: list[pl.DataFrame] = field(default_factory=list)
 
     @cached_property
     def missing(self) -> dict[str, list[str]]:
@@ -73,6 +76,7 @@ class Gathered:
     def samples(self, system: str | None = None) -> SamplesTable:
         """Return the samples of all records, or only those of *system*."""
         self.systems.clear()
+        self.configured.clear()
         return samples_table.of_frames(self._counted(self._frames(samples_table.READ)), system)
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
@@ -103,7 +107,14 @@ class Gathered:
     def _counted(self, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         for frame in frames:
             self.systems.update(dict(frame["system"].value_counts().iter_rows()))
+            self.configured.append(drift.changes(frame))
             yield frame
+
+    def configurations(self) -> dict[str, list[Configuration]]:
+        """Return the configurations of each host, oldest first, of the samples that have been read."""
+        import polars as pl  # noqa: PLC0415 - see firsttouch.records
+
+        return drift.sequences(pl.concat([drift.nothing(), *self.configured]))
 
     def _keep_unread(self, unread: Unread) -> None:
         # A second reading gives the same text.

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch fleet history``: when metrics of hosts changed, and which hosts fail again and again."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from firsttouch.cli import options, record_inputs
+from firsttouch.errors import BadInput, did_you_mean
+
+if TYPE_CHECKING:
+    from firsttouch.judge.history import Change, Offender
+    from firsttouch.judge.samples_table import SamplesTable
+
+#: Rows of a table; --json has all.
+_SHOWN = 40
+EXAMPLES = """\
+  firsttouch fleet history shared/store                          all changes, and hosts that fail again and again
+  firsttouch fleet history shared/store --host n17 --metric copy_bandwidth
+  firsttouch fleet history shared/store --json
+  firsttouch fleet history                                       only the hosts that fail again and again"""
+
+
+def register(actions: options.Subparsers) -> None:
+    """Add the action."""
+    parser = options.action(
+        actions, "history", "list when metrics of hosts changed, and which hosts fail again and again", EXAMPLES
+    )
+    options.add(parser, "records", nargs="*")
+    parser.add_argument("--host", metavar="HOST", help="only changes of this host, and of the fleet with it")
+    parser.add_argument("--metric", metavar="NAME", help="only changes of this metric, such as copy_bandwidth")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the tables, or the document."""
+    from firsttouch.judge import history, verdict_log  # noqa: PLC0415 - import numpy
+
+    changes: list[Change] = []
+    gathered = record_inputs.gather(args.records) if args.records else None
+    if gathered is not None:
+        samples = gathered.samples()
+        if not samples.hosts:
+            raise gathered.nothing()
+        _check_names(args, samples)
+        configurations = gathered.configurations()
+        parts = samples.by_system().values()
+        changes = [c for part in parts for c in history.changes(part, configurations)]
+    elif args.metric:
+        raise BadInput("--metric chooses changes of records: give the records, or a store of them")
+    offenders = history.repeat_offenders(verdict_log.read())
+    changes = [c for c in changes if args.host in {None, *c.hosts} and _has_metric(c, args.metric)]
+    offenders = [o for o in offenders if args.host in {None, o.host}]
+    if args.json:
+        repeat = [
+            {
+                **dataclasses.asdict(o),
+                "first": history.iso(int(o.first * 1000)),
+                "last": history.iso(int(o.last * 1000)),
+            }
+            for o in offenders
+        ]
+        options.print_json({"changes": [c.to_dict() for c in changes], "repeat_offenders": repeat})
+    else:
+        print("\n\n".join(_texts(changes if gathered is not None else None, offenders)))
+    if gathered is not None:
+        gathered.print_unread()
+    return 0
+
+
+def _check_names(args: argparse.Namespace, samples: SamplesTable) -> None:
+    metrics = sorted({case.metric for case in samples.cases})
+    if args.host and args.host not in samples.hosts:
+        raise BadInput(f"no record of host '{args.host}'{did_you_mean(args.host, samples.hosts)}")
+    if args.metric and args.metric not in metrics:
+        raise BadInput(f"no record of metric '{args.metric}'{did_you_mean(args.metric, metrics)}")
+
+
+def _has_metric(change: Change, metric: str | None) -> bool:
+    return metric is None or metric == change.case.metric or any(f"{metric} " in f"{a} " for a in change.alike)
+
+
+def _texts(changes: Sequence[Change] | None, offenders: Sequence[Offender]) -> Iterator[str]:
+    from tabulate import tabulate  # noqa: PLC0415 - only for people
+
+    from firsttouch.judge import history  # noqa: PLC0415 - imports numpy
+
+    if changes:
+        rows = [
+            (
+                c.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
+                c.who,
+                c.case.name + (f" and {len(c.alike)} more" if c.alike else ""),
+                f"{100 * c.change:+.1f} %",
+                f"{c.levels[0]:.4g} -> {c.levels[1]:.4g} {c.case.unit}",
+                c.certainty,
+                "; ".join(c.causes),
+            )
+            for c in changes[:_SHOWN]
+        ]
+        header = ("when", "hosts", "metric", "change", "values", "certainty", "configuration")
+        widths = [24, 24, 44, 10, 28, 12, 40]
+        yield tabulate(rows, header, "simple", maxcolwidths=widths)
+        if len(changes) > _SHOWN:
+            yield f"and {len(changes) - _SHOWN} more changes: --json has all"
+    elif changes is not None:
+        yield f"No change of any host: it takes {history.FEWEST_SESSIONS} sessions before it and after it."
+    if offenders:
+        offending = [
+            (o.host, f"{o.fails} times", history.day(int(o.last * 1000)), o.verdict, o.reason)
+            for o in offenders[:_SHOWN]
+        ]
+        yield tabulate(
+            offending, ("host", "failed", "last", "now", "reason"), "simple", maxcolwidths=[24, 10, 10, 10, 60]
+        )
+        if len(offenders) > _SHOWN:
+            yield f"and {len(offenders) - _SHOWN} more hosts: --json has all"
+    else:
+        yield "No host failed again after it had passed."
