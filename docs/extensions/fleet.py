@@ -8,10 +8,11 @@ from typing import Any
 
 import simulated
 
+from firsttouch.judge import history as judge_history
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.report import pages
-from firsttouch.report.fleet import comparison, figures
+from firsttouch.report.fleet import comparison, figures, history
 from firsttouch.report.fleet.ranks import Ranks
 
 #: How many drawings of a kind are shown.
@@ -20,7 +21,13 @@ _SHOWN = 3
 
 def html(name: str) -> str:
     """Return a part of a fleet report."""
-    template, values = {"map": _map, "spread": _spread, "history": _history, "changes": _changes}[name]()
+    template, values = {
+        "map": _map,
+        "spread": _spread,
+        "history": _history,
+        "timeline": _timeline,
+        "changes": _changes,
+    }[name]()
     return f'<div class="drawn fleet">{pages.html(values, template)}</div>'.replace("\n", " ")
 
 
@@ -47,6 +54,14 @@ def _history() -> tuple[str, dict[str, Any]]:
     lines = [line for line in figures.lines(ranks()) if line.word != "invalid"][:_SHOWN]
     days = figures.days(ranks())
     return "history.html.j2", {"section": {"days": days, "lines": lines, "failing": len(days.rows)}}
+
+
+def _timeline() -> tuple[str, dict[str, Any]]:
+    records = [*simulated.records(), *simulated.records(simulated.AFTER, updated=True)]
+    table = samples_table.of_records(records)
+    changes = judge_history.changes(table)
+    section = history.of_fleet(table, history.History(changes[:_SHOWN]), "example-change")
+    return "timeline.html.j2", {"timeline": section}
 
 
 def _changes() -> tuple[str, dict[str, Any]]:

@@ -62,6 +62,9 @@ COVERED = {
         r"firsttouch report reports/out/campaigns/.*": "test_hosts_that_a_campaign_lost_are_listed_first",
         r"firsttouch report --compare before/ after/ .*": "test_slower_memory_is_found_and_nothing_else",
     },
+    "unit/test_history.py": {
+        r"firsttouch fleet history .*": "test_the_command_lists_changes_and_offenders",
+    },
     "unit/test_judging_fleet.py": {
         rf"firsttouch baseline {SITE} .*": "test_json_has_all",
     },

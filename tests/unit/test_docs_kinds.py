@@ -15,10 +15,12 @@ from factories.fleet_records import records_by_host
 from factories.host_records import Machine, invalid
 from factories.memory_records import Host
 from firsttouch.judge import samples_table
+from firsttouch.judge.history import Change
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records import schema
 from firsttouch.report.fleet import comparison, fleet_pages
+from firsttouch.report.fleet.history import History
 from firsttouch.report.model import Problem, Reference
 from firsttouch.report.pages import build
 
@@ -99,7 +101,10 @@ def of_a_fleet(out: Path) -> list[str]:
     both = [
         r for day in ("2026-01-01", "2026-01-02") for m in records_by_host(hosts=20, day=day).values() for r in m
     ]
-    fleet_pages.build([judged(samples_table.of_records(both), Undescribed("s"))], out)
+    table = samples_table.of_records(both)
+    days = int(table.time.min()), int(table.time.max())
+    change = Change(table.cases[0], ("n003",), 1, *days, -0.08, (31.0, 28.5), 1e-9)
+    fleet_pages.build([judged(table, Undescribed("s"))], out, histories={"s": History([change])})
     return kinds((out / "index.html").read_text(encoding="utf-8"), "23")  # below are metrics and hosts
 
 

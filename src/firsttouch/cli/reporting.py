@@ -14,6 +14,7 @@ from firsttouch.cli import record_inputs as given
 from firsttouch.cli.record_inputs import Gathered
 from firsttouch.errors import BadInput
 from firsttouch.fleet import collect
+from firsttouch.judge.history import changes
 from firsttouch.judge.judging import Judged, Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.report import guidelines, model
@@ -22,6 +23,7 @@ from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.fleet.fleet_pages import Fleet
+from firsttouch.report.fleet.history import History
 from firsttouch.report.headlines import Summary
 from firsttouch.report.model import Problem
 from firsttouch.systems.definition import System, available, from_file, load
@@ -48,13 +50,19 @@ def report_of(
     if len({*samples.hosts, *samples.settings, *gathered.missing}) <= few:
         return _of_few(gathered, samples, described, advice, topology_xml), gathered.print_unread
     fleets = _judged(samples, described, gathered)
+    configurations = gathered.configurations()
+    histories = {
+        fleet.system.name: History(changes(fleet.samples, configurations), configurations) for fleet in fleets
+    }
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None), advice)
 
     def write(out: Path) -> Fleet:
         pages = _details(gathered, fleets, described, out, details) if details else {}
         # The verdicts already list unfinished steps of campaigns as missing.
         problems = [p for p in _problems(gathered) if not (p.host and p.kind == "failed")]
-        return fleet_pages.build(fleets, out, problems=problems, pages_of=pages, guided=guided)
+        return fleet_pages.build(
+            fleets, out, problems=problems, pages_of=pages, guided=guided, histories=histories
+        )
 
     return write, gathered.print_unread
 

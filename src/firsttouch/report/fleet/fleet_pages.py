@@ -19,7 +19,8 @@ from firsttouch.judge.judging import Judged, Undescribed
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word, natural
 from firsttouch.report import card, junit, openmetrics, pages
 from firsttouch.report.document import DOCUMENT, SCHEMA
-from firsttouch.report.fleet import figures, ranks
+from firsttouch.report.fleet import figures, history, ranks
+from firsttouch.report.fleet.history import History, Timeline
 from firsttouch.report.fleet.ranks import Names, Ranks, names
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Problem
@@ -128,17 +129,26 @@ def build(
     pages_of: Mapping[str, str] | None = None,
     guided: Sequence[Guideline] = (),
     generated: datetime.datetime | None = None,
+    histories: Mapping[str, History] | None = None,
 ) -> Fleet:
     """Write the report of fleets (one per system) into the existing folder *out*; return its summary.
 
     *problems* are checks without a result, *pages_of* the pages of single hosts by host, *guided* the guidelines
-    of aligners. *generated* is the time that the page states (default: now).
+    of aligners. *generated* is the time that the page states (default: now), *histories* are those of the systems
+    by name.
     """
     with ThreadPoolExecutor(1) as beside:
         # The table takes as long as the page, so they are written at the same time.
         written = beside.submit(ranks.write, judged, out / "findings.parquet")
         now = generated or datetime.datetime.now(datetime.UTC)
-        summary = _pages(judged, out, problems, pages_of or {}, guided, title=title, generated=now)
+        over_time = [
+            history.of_fleet(fleet.samples, (histories or {}).get(fleet.system.name), f"change{number}-")
+            for number, fleet in enumerate(judged)
+            if _is_judged(fleet)
+        ]
+        summary = _pages(
+            judged, out, problems, pages_of or {}, guided, over_time=over_time, title=title, generated=now
+        )
         written.result()
     return summary
 
@@ -150,6 +160,7 @@ def _pages(
     pages_of: Mapping[str, str],
     guided: Sequence[Guideline],
     *,
+    over_time: Sequence[Timeline],
     title: str,
     generated: datetime.datetime,
 ) -> Fleet:
@@ -161,7 +172,10 @@ def _pages(
     lost = table(judged, problems)
     counts = {word: sum(int(r.counts[i]) for r in ranks) for i, word in enumerate(ORDER)}
     each = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
-    sections = [_section(r, verdicts, pages_of) for r, verdicts in zip(ranks, worst, strict=True)]
+    sections = [
+        {**_section(r, verdicts, pages_of), "timeline": timeline}
+        for r, verdicts, timeline in zip(ranks, worst, over_time, strict=True)
+    ]
     document = write(
         out,
         {
@@ -172,7 +186,10 @@ def _pages(
             "counts": counts,
             "missing": [{"what": what, "reason": reason} for what, reason in lost.rows],
             "problems": [{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
-            "systems": [_system(r, verdicts) for r, verdicts in zip(ranks, worst, strict=True)],
+            "systems": [
+                {**_system(r, verdicts), "changes": timeline.documents}
+                for r, verdicts, timeline in zip(ranks, worst, over_time, strict=True)
+            ],
             "guidelines": [guide.to_dict() for guide in guided],
         },
         {

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The section about history: a table of what changed when, and a drawing over time of each change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from firsttouch.judge.drift import Configuration
+from firsttouch.judge.history import Change, day, settings_changed
+from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.sprt import Floats, Groups, Ints
+from firsttouch.report.fleet.ranks import names
+from firsttouch.report.text import count
+
+#: Changes that the table has, and those that are drawn; summary.json has more.
+MOST_ROWS, MOST_DRAWN, MOST_KEPT = 60, 12, 1000
+_HEADER = ("when", "hosts", "metric", "change", "before", "after", "certainty", "configuration")
+_WIDTH, _HEIGHT = 330, 132
+#: Room (px) above the drawing for the meaning of its top, below it for that of its bottom and for the days.
+_TOP, _BOTTOM = 16, 32
+_SMALL = 11.0
+#: Points of a drawing: sessions of many hosts are put together by time.
+_POINTS = 60
+#: Characters of a mark of the configuration.
+_LONGEST = 30
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A change as a drawing, with its *title* and *text*, and whether the hosts are *worse* since then."""
+
+    title: str
+    text: str
+    worse: bool | None
+    svg: Markup
+
+
+@dataclass(frozen=True)
+class History:
+    """The *changes* of a system's hosts, and their *configurations*, oldest first."""
+
+    changes: Sequence[Change] = ()
+    configurations: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The section: the *rows* of the table, the *drawings*, a *line* about all changes, and their *documents*.
+
+    *total* is the number of changes.
+    """
+
+    rows: Sequence[tuple[str, ...]]
+    drawings: Sequence[Drawn]
+    total: int
+    line: str
+    documents: Sequence[dict[str, Any]]
+    header: Sequence[str] = _HEADER
+
+
+def of_fleet(samples: SamplesTable, history: History | None, key: str = "change") -> Timeline:
+    """Return the section of the *history* of *samples*; *key* begins the names of its drawings."""
+    history = history or History()
+    changes = history.changes
+    short = dict(zip((case.name for case in samples.cases), names(samples.cases).of, strict=True))
+    rows = [
+        (
+            c.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
+            c.who,
+            short[c.case.name] + (f" and {len(c.alike)} more" if c.alike else ""),
+            f"{100 * c.change:+.1f} %",
+            f"{c.levels[0]:.4g} {c.case.unit}",
+            f"{c.levels[1]:.4g} {c.case.unit}",
+            c.certainty,
+            "; ".join(c.causes),
+        )
+        for c in changes[:MOST_ROWS]
+    ]
+    drawings = [
+        _drawn(samples, change, short[change.case.name], history.configurations, f"{key}{number}")
+        for number, change in enumerate(changes[:MOST_DRAWN])
+    ]
+    documents = [change.to_dict() for change in changes[:MOST_KEPT]]
+    return Timeline(rows, drawings, len(changes), _line(changes), documents)
+
+
+def _line(changes: Sequence[Change]) -> str:
+    of_fleet = sum(len(c.hosts) > 1 for c in changes)
+    worse_hosts = len({host for c in changes if len(c.hosts) == 1 and c.worse for host in c.hosts})
+    parts = [f"{count(of_fleet, 'change')} of many hosts at once"] if of_fleet else []
+    parts += [f"{count(len(changes) - of_fleet, 'change')} of single hosts"] if len(changes) > of_fleet else []
+    parts += [f"{count(worse_hosts, 'host')} became worse alone"] if worse_hosts else []
+    return "; ".join(parts)
+
+
+def _drawn(
+    samples: SamplesTable,
+    change: Change,
+    name: str,
+    configurations: Mapping[str, Sequence[Configuration]],
+    key: str,
+) -> Drawn:
+    """Return the drawing of a change: up is better, 0 is the level before."""
+    from firsttouch.report.figures import drawing  # noqa: PLC0415 - imports matplotlib
+
+    when, median, low, high = _points(samples, change)
+    better = change.case.better
+    sign = -1 if better == "lower" else 1
+    value, lower, upper, after = (
+        sign * (values / change.levels[0] - 1) for values in (median, low, high, np.array(change.levels[1:]))
+    )
+    first, last = int(when[0]), int(when[-1])
+    reach = max(0.02, 1.05 * float(np.abs(np.concatenate([value, after])).max()))
+    half = (_HEIGHT - _TOP - _BOTTOM) / 2
+    middle = _TOP + half
+
+    def x(time: float) -> float:
+        return 6 + (time - first) / max(1, last - first) * (_WIDTH - 12)
+
+    def y(share: float) -> float:
+        return middle - float(np.clip(share / reach, -1, 1)) * (half - 3)
+
+    begin = x((change.after + change.before) / 2)
+    with drawing.settings(key):
+        canvas = drawing.Canvas(_WIDTH, _HEIGHT)
+        canvas.line([(0, middle), (_WIDTH, middle)], drawing.MUTED)
+        canvas.line([(begin, _TOP), (begin, _HEIGHT - _BOTTOM)], drawing.WARN, dashes=(4, 3))
+        canvas.line([(begin, y(float(after[0]))), (_WIDTH, y(float(after[0])))], drawing.SERIES[0], width=1.5)
+        marks = _marks(change, configurations, first, last)
+        for time, _ in marks:
+            canvas.line([(x(time), _TOP), (x(time), _HEIGHT - _BOTTOM)], drawing.MUTED, dashes=(2, 3))
+        for time, v, a, b in zip(when.tolist(), value.tolist(), lower.tolist(), upper.tolist(), strict=True):
+            if a != b:
+                canvas.line([(x(time), y(a)), (x(time), y(b))], drawing.SERIES[0])
+            canvas.dot((x(time), y(v)), 2.5, drawing.SERIES[0])
+        small = partial(canvas.text, color=drawing.MUTED, size=_SMALL)
+        small((0, _HEIGHT - 4), day(first))
+        small((_WIDTH, _HEIGHT - 4), day(last), anchor="right")
+        sides = ("higher", "lower") if better == "neither" else ("better", "worse")
+        small((0, 10), f"+{100 * reach:.3g} % {sides[0]}")
+        small((0, _HEIGHT - 18), f"{-100 * reach:.3g} % {sides[1]}")
+        if marks:
+            time, text = marks[-1]
+            right = x(time) > _WIDTH / 2
+            small((x(time), 10), text[:_LONGEST], anchor="right" if right else "left")
+        text = change.text(name)
+        noted = [f"{day(time)}: {text}" for time, text in marks]
+        description = ". ".join([text, *noted])
+        panel = canvas.panel("line", name=key, title=f"{change.who}: {name}", description=description)
+    return Drawn(change.who, text, change.worse, panel.svg)
+
+
+def _points(samples: SamplesTable, change: Change) -> tuple[Ints, Floats, Floats, Floats]:
+    """Return times (ms) with the median of the hosts of a change, and the quartiles if these are several."""
+    number = next(n for n, case in enumerate(samples.cases) if case.name == change.case.name)
+    groups = samples.groups(number)
+    rows = samples.rows_of(groups)
+    wanted = np.isin(np.array(samples.hosts)[samples.host[groups]], change.hosts)
+    good = np.repeat(wanted, samples.counts[groups]) & samples.valid[rows]
+    time, value, session = samples.time[rows][good], samples.value[rows][good], samples.session(groups)[good]
+    if len(change.hosts) == 1:
+        keys = session
+    else:
+        # Each host is compared with its own level.
+        numbers = np.repeat(samples.host[groups], samples.counts[groups])[good]
+        host: Ints = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+        before = time <= change.after
+        order = np.argsort(host, kind="stable")
+        value = value / _levels(host[order], value[order], before[order])[host] * change.levels[0]
+        keys = (time - time.min()) * _POINTS // (time.max() - time.min() + 1)
+    order = np.argsort(keys, kind="stable")
+    _, counts = np.unique(keys, return_counts=True)
+    values, times = Groups(value[order], counts), Groups(time[order].astype(float), counts)
+    middle = values.medians()
+    if len(change.hosts) == 1:
+        return times.medians().astype(np.int64), middle, middle, middle
+    low, high = (values.apply(partial(np.quantile, q=q, axis=1)) for q in (0.25, 0.75))
+    return times.medians().astype(np.int64), middle, low, high
+
+
+def _levels(host: Ints, value: Floats, before: np.ndarray) -> Floats:
+    """Return the median of each host before a change, or of all its values if it has none."""
+    numbers = np.arange(int(host.max()) + 1)
+    ends = np.searchsorted(host, numbers, side="right")
+    begins = np.searchsorted(host, numbers)
+    parts = [(value[a:b], before[a:b]) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+    return np.array([np.median(v[m]) if m.any() else np.median(v) for v, m in parts])
+
+
+def _marks(
+    change: Change, configurations: Mapping[str, Sequence[Configuration]], first: int, last: int
+) -> list[tuple[int, str]]:
+    """Return when settings of the first host of a change changed, and how; settings of one time are one mark."""
+    host = next((h for h in change.hosts if h in configurations), None)
+    if host is None:
+        return []
+    marks: dict[int, list[str]] = {}
+    for time, text in settings_changed(host, configurations[host]):
+        if first <= time <= last:
+            marks.setdefault(time, []).append(text)
+    return [
+        (time, texts[0] + (f" and {len(texts) - 1} more" if len(texts) > 1 else ""))
+        for time, texts in marks.items()
+    ]

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Change points of hosts and fleets over time, and hosts that fail again and again."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from firsttouch.judge import drift, history, samples_table, verdict_log
+from firsttouch.judge.history import Extent, Series
+from firsttouch.judge.samples_table import Case
+from firsttouch.judge.sprt import Groups
+from firsttouch.judge.verdict import HostVerdict
+from firsttouch.judge.verdict_log import Logged
+from firsttouch.records import store
+from firsttouch.records.schema import Record
+from firsttouch.report.fleet import history as pages
+
+pytestmark = pytest.mark.unit
+
+DAY = 86_400_000
+START = 20_500 * DAY  # 2026-02-16
+
+
+def changes_of(values, days=30):
+    """Return the changes of an array metric x host x session."""
+    metrics, hosts, sessions = values.shape
+    cases = [Case("s", "bandwidth", "copy_bandwidth", {"bank": n}, "GB/s", "higher") for n in range(metrics)]
+    times = np.tile(START + np.arange(sessions) * days * DAY, metrics * hosts)
+    case = np.repeat(np.arange(metrics), hosts)
+    groups = Groups(values.ravel(), np.full(metrics * hosts, sessions))
+    series = Series(case, np.tile(np.arange(hosts), metrics), groups, times)
+    extent = Extent([f"n{h}" for h in range(hosts)], cases, np.full(metrics, hosts))
+    return history.merged(history.columns(series, cases, history.VOTE), extent)
+
+
+@pytest.fixture
+def fleet():
+    """Four metrics of 20 hosts in 16 sessions: 1 % noise."""
+    return 50 * (1 + 0.01 * np.random.default_rng(3).standard_normal((4, 20, 16)))
+
+
+class TestSingleHosts:
+    def test_a_step_has_its_date_direction_size_and_host(self, fleet):
+        fleet[1, 7, 9:] *= 0.918
+        (change,) = changes_of(fleet)
+        assert (change.hosts, change.case.parameters["bank"], change.worse) == (("n7",), 1, True)
+        assert change.change == pytest.approx(-0.082, abs=0.015)
+        assert (change.after, change.before) == (START + 8 * 30 * DAY, START + 9 * 30 * DAY)
+        assert change.certainty == "certain"
+        assert "fell by" in change.text()
+        assert "between 2026-10-14 and 2026-11-13" in change.text()
+        assert change.to_dict()["hosts"] == ["n7"]
+
+    def test_a_stable_fleet_has_none(self, fleet):
+        assert changes_of(fleet) == []
+
+    def test_one_or_two_disturbed_sessions_are_no_change(self, fleet):
+        fleet[0, 3, 5] *= 0.5
+        fleet[1, 4, 7:9] *= 0.7
+        fleet[2, 5, -2:] *= 0.7
+        fleet[3, 6, :2] *= 0.7
+        assert changes_of(fleet) == []
+
+    def test_disturbed_sessions_with_gaps_are_no_change(self, fleet):
+        fleet[0, 3, [4, 5, 7, 8]] *= 0.8
+        assert changes_of(fleet) == []
+
+    def test_a_broken_and_repaired_host_has_two(self, fleet):
+        fleet[2, 11, 4:10] *= 0.85
+        newest, oldest = changes_of(fleet)
+        assert (newest.worse, oldest.worse) == (False, True)
+        assert newest.after > oldest.before
+
+    def test_metrics_that_change_together_are_one_line(self, fleet):
+        fleet[:3, 7, 9:] *= np.array([0.95, 0.9, 0.93])[:, None]
+        (change,) = changes_of(fleet)
+        assert len(change.alike) == 2
+
+    def test_a_noisy_host_is_no_change(self, fleet):
+        fleet[:, 5] = 50 * (1 + 0.08 * np.random.default_rng(4).standard_normal(fleet[:, 5].shape))
+        assert changes_of(fleet) == []
+
+    def test_more_series_need_more_evidence(self, fleet):
+        fleet[1, 7, 9:] *= 0.97
+        (change,) = changes_of(fleet)
+        alone = changes_of(fleet[1:2])
+        assert alone[0].chance < change.chance
+        many = np.concatenate([fleet, np.tile(fleet[:1], (996, 1, 1))])
+        assert changes_of(many) == [] or changes_of(many)[0].chance > change.chance
+
+    def test_few_sessions_show_nothing(self, fleet):
+        fleet[1, 7, 3:] *= 0.5
+        assert changes_of(fleet[:, :, :5]) == []
+
+    def test_values_that_repeat_exactly(self):
+        values = np.full((1, 1, 8), 64.0)
+        assert changes_of(values) == []
+        values[0, 0, 4:] = 32.0
+        # A dozen values of one series do not show their error.
+        assert len(changes_of(np.tile(values, (1, 30, 1)))) == 1
+
+
+class TestFleets:
+    def test_many_hosts_at_once_are_one_line(self, fleet):
+        fleet[1, ::2, 9:] *= 0.96
+        (change,) = changes_of(fleet)
+        assert len(change.hosts) >= 9
+        assert change.of == 20
+        assert "of 20 hosts" in change.text()
+        assert set(change.hosts) <= {f"n{h}" for h in range(0, 20, 2)}
+
+    def test_a_host_that_fell_at_another_time_has_its_own_line(self, fleet):
+        fleet[1, :15, 9:] *= 0.94
+        fleet[1, 17, 5:] *= 0.9
+        first, second = changes_of(fleet)
+        assert (len(first.hosts), second.hosts) == (15, ("n17",))
+
+    def test_metrics_of_an_update_are_one_line(self, fleet):
+        fleet[:, :, 9:] *= 0.95
+        (change,) = changes_of(fleet)
+        assert (len(change.hosts), len(change.alike)) == (20, 3)
+
+
+def record(day, hour, value, status="valid", host="n0", **more):
+    return Record(
+        "bandwidth",
+        "copy_bandwidth",
+        "GB/s",
+        "higher",
+        (value,),
+        parameters={"bank": 0},
+        host=host,
+        system="s",
+        time=f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T{hour:02d}:00:00.000+00:00",
+        status=status,
+        reason="" if status == "valid" else "misplaced",
+        **more,
+    )
+
+
+def settings(day, host, **values):
+    """Return the record of a host's configuration."""
+    (changed,) = [replace(record(day, 1, 1.0, host=host), check="configuration", metric="settings")]
+    return replace(changed, unit="1", better="neither", parameters={"settings": values})
+
+
+@pytest.fixture(scope="module")
+def updated():
+    """Records of 12 hosts in 11 sessions: new firmware before the eighth, and n3 falls before the fourth."""
+    rng = np.random.default_rng(5)
+    records = []
+    for host, session in itertools.product(range(12), range(11)):
+        level = 50 * (0.95 if session > 6 else 1) * (0.85 if host == 3 and session > 2 else 1)
+        value = level * (1 + 0.004 * rng.standard_normal())
+        records.append(record(14 * session, 2, value, host=f"n{host}"))
+        version = "2.6" if session > 6 else "2.4"
+        records.append(
+            settings(14 * session, f"n{host}", **{"firmware.version": version, "kernel.release": "6.1"})
+        )
+    return records
+
+
+class TestRecords:
+    def test_settings_that_changed_at_the_same_time_are_named(self, updated):
+        listed = history.changes(samples_table.of_records(updated), drift.sequences(updated))
+        assert [(len(c.hosts) > 1, c.causes) for c in listed] == [
+            (True, ("firmware.version 2.4 -> 2.6",)),
+            (False, ()),
+        ]
+        assert listed[1].hosts == ("n3",)
+        assert listed[1].change == pytest.approx(-0.16, abs=0.02)
+
+    def test_the_command_lists_changes_and_offenders(self, updated, tmp_path, firsttouch):
+        store.append(tmp_path / "store", updated)
+        of_host = HostVerdict("n5", "s", (), 0, ("its job ended",))
+        for time, verdict in enumerate((of_host, HostVerdict("n5", "s", (), 0, ()), of_host)):
+            verdict_log.append(verdict, 1e9 + time, "c", tmp_path / "results" / "verdicts" / "log")
+        env = {"FIRSTTOUCH_RESULTS": str(tmp_path / "results")}
+        done = firsttouch("fleet", "history", tmp_path / "store", "--json", **env)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        assert [len(c["hosts"]) > 1 for c in document["changes"]] == [True, False]
+        done = firsttouch(
+            "fleet", "history", tmp_path / "store", "--host", "n3", "--metric", "copy_bandwidth", **env
+        )
+        assert "of 12 hosts" in done.stdout
+        assert "firmware.version" in done.stdout
+        wrong = firsttouch("fleet", "history", tmp_path / "store", "--host", "n33", **env)
+        assert (wrong.returncode, "did you mean 'n3'" in wrong.stderr) == (2, True)
+
+    def test_a_page_shows_them(self, updated, tmp_path):
+        table = samples_table.of_records(updated)
+        sequences = drift.sequences(updated)
+        section = pages.of_fleet(table, pages.History(history.changes(table, sequences), sequences))
+        assert section.total == len(section.rows) == len(section.drawings) == 2
+        assert "firmware.version 2.4 -&gt; 2.6" in section.drawings[1].svg
+        assert [d.worse for d in section.drawings] == [True, True]
+
+
+class TestSeries:
+    def test_sessions_have_the_median_of_their_valid_values(self):
+        records = [record(1, 2, 10.0), record(1, 3, 12.0), record(1, 4, 14.0), record(2, 2, 20.0)]
+        records += [record(3, 2, 30.0, "invalid"), record(4, 2, 0.0)]
+        series = Series.of(samples_table.of_records(records))
+        assert series.values.values.tolist() == [12.0, 20.0]
+        assert series.values.counts.tolist() == [2]
+        assert history.changes(samples_table.of_records(records)) == []
+
+
+class TestOffenders:
+    def test_hosts_that_failed_again(self):
+        def log(host, words):
+            return [Logged(100.0 + i, host, "s", word, f"reason {i}", "c") for i, word in enumerate(words)]
+
+        words = {
+            "n1": ["fail", "fail", "pass", "pass"],
+            "n2": ["fail", "pass", "fail", "invalid", "pass"],
+            "n3": ["fail", "pass", "suspect", "fail", "pass", "fail"],
+            "n4": ["pass", "suspect", "fail"],
+            "n5": [],
+        }
+        offenders = history.repeat_offenders({host: log(host, listed) for host, listed in words.items()})
+        assert [(o.host, o.fails, o.verdicts, o.verdict) for o in offenders] == [
+            ("n3", 3, 6, "fail"),
+            ("n2", 2, 5, "pass"),
+        ]
+        assert offenders[0].reason == "reason 5"
