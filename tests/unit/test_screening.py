@@ -112,8 +112,10 @@ def due(capsys, *argv, status=0):
 def test_why_hosts_are_due_by_the_log(site, capsys):
     site("fresh", (1, "pass"))
     site("old", (9, "pass"))
-    site("bad", (1, "fail"))
-    site("doubtful", (1, "suspect"))
+    site("bad", (1.1, "fail"))
+    site("doubtful", (1.1, "suspect"))
+    site("just", (0.9, "fail"))
+    site("thrice", (9, "fail"), (6, "suspect"), (3.9, "fail"))
     site("again", (60, "fail"), (59, "pass"), (40, "fail"), (39, "fail"), (38, "pass"), (6, "pass"))
     site("other", (90, "pass"), system="else")
     plan = due(capsys)
@@ -124,7 +126,7 @@ def test_why_hosts_are_due_by_the_log(site, capsys):
         "again": ["failed 2 times"],
     }
     assert plan["hosts"][0]["host"] == "old"
-    assert plan["fresh"] == 1
+    assert plan["fresh"] == 3
     assert "without Slurm's states" in plan["notes"][0]
     plan = due(capsys, "--hosts", "old,new[1-2]", "--budget", "2h")
     assert [h["host"] for h in plan["hosts"]] == ["new1", "new2"]

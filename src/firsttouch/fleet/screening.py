@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import math
 import os
 import re
@@ -61,6 +62,8 @@ FIRST_MTBI = 2160 / -math.log(1 - 0.1036)
 _NEW = 2160.0
 #: Probability that a host is bad right after a verdict, if it is still in service.
 DOUBT: Mapping[str, float] = {"pass": 0.0, "undecided": 0.02, "invalid": 0.2, "suspect": 0.5, "fail": 0.9}
+#: Hours after which a host is validated again that did not pass; twice as many after each further such verdict.
+AGAIN = 24.0
 #: A validation is worth it if it ends this many bad hours of a host per node hour.
 WORTH = 1.0
 
@@ -239,6 +242,8 @@ class _Table:
         rate = rates(incidents, exposure)
         with np.errstate(invalid="ignore"):  # hosts without a verdict have an infinite age
             hours = np.where(np.isinf(age), math.inf, bad_hours(age, rate, doubt))
+        # What was bad a moment ago is no news: it may be repaired first.
+        hours = np.where(age < np.array([_pause(log) for log in logs]), 0.0, hours)
         chance = probability(np.where(np.isinf(age), _NEW, age), rate, doubt)
         return cls(age, hours, chance, changed, [len(times) for times in onsets], last)
 
@@ -270,6 +275,14 @@ class _Table:
 def days(seconds: float) -> str:
     """Return a time in days, or in hours below two days."""
     return f"{seconds / DAY:.1f} d" if seconds >= 2 * DAY else f"{seconds / HOUR:.1f} h"
+
+
+def _pause(log: Sequence[Logged]) -> float:
+    """Return for how many hours a host is not due because of the last verdicts in its log: 0 after a pass."""
+    bad = sum(
+        1 for _ in itertools.takewhile(lambda line: line.verdict in {"fail", "suspect", "invalid"}, log[::-1])
+    )
+    return AGAIN * 2.0 ** min(bad - 1, 20) if bad else 0.0
 
 
 def _onsets(log: Sequence[Logged]) -> list[float]:
