@@ -33,11 +33,13 @@ def run_tool(
     timeout: float | None = 60.0,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    fds: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run a program without input to its end and return its output and its exit status, whatever that is.
 
-    *timeout* is in seconds, *env* the whole environment (None: this process's own). Raises Missing if the program
-    does not exist, TimedOut if it takes longer than *timeout*, and RunFailed if it cannot be started.
+    *timeout* is in seconds, *env* the whole environment (None: this process's own), *fds* stay open in it. Raises
+    Missing if the program does not exist, TimedOut if it takes longer than *timeout*, and RunFailed if it cannot
+    be started.
     """
     try:
         return subprocess.run(
@@ -49,6 +51,7 @@ def run_tool(
             timeout=timeout,
             env=env,
             cwd=cwd,
+            pass_fds=fds,
             check=False,
         )
     except FileNotFoundError as error:

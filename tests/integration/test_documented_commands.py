@@ -55,6 +55,9 @@ COVERED = {
     "slurm/test_slurm_sequences.py": {
         r"firsttouch campaign submit .*": "test_hosts_with_a_domain_are_validated_drained_and_unhealthy",
     },
+    "slurm/test_slurm_quarantine.py": {
+        r"firsttouch fleet (hold|release|tend|status).*": "test_a_bad_host_is_drained_and_a_repaired_one_released",
+    },
     "unit/test_paper_page.py": {
         r"make paper": "test_the_folder_holds_the_page_and_the_claims",
     },

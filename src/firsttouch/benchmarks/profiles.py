@@ -121,14 +121,15 @@ def efforts() -> dict[str, Effort]:
     return by_name
 
 
-def chosen() -> Effort:
-    """Return the effort of FIRSTTOUCH_EFFORT (default: full) with the aligners of FIRSTTOUCH_MEASURED_ALIGNERS.
+def chosen(name: str = "") -> Effort:
+    """Return the effort *name*, by default that of FIRSTTOUCH_EFFORT (else full), with its aligners.
 
-    Raises BadInput for an unknown name.
+    FIRSTTOUCH_MEASURED_ALIGNERS replaces these. Raises BadInput for an unknown name.
     """
-    name = os.environ.get(VARIABLE) or FULL
+    source = "the effort" if name else VARIABLE
+    name = name or os.environ.get(VARIABLE) or FULL
     if name not in efforts():
-        raise BadInput(f"{VARIABLE} is '{name}': there are {', '.join(efforts())}{did_you_mean(name, efforts())}")
+        raise BadInput(f"{source} is '{name}': there are {', '.join(efforts())}{did_you_mean(name, efforts())}")
     text = os.environ.get(ALIGNERS_VARIABLE, "")
     try:
         return efforts()[name].of_aligners([part.strip() for part in text.split(",") if part.strip()])

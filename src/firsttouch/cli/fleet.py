@@ -4,14 +4,25 @@
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from firsttouch import paths
 from firsttouch.cli import fleet_due, fleet_history, options
+from firsttouch.errors import FirstTouchError, RunFailed
+from firsttouch.execution.progress import say
 from firsttouch.fleet import site_settings
 
 EXAMPLES = """\
-  firsttouch fleet settings                      the site's settings, and the files they come from"""
+  firsttouch fleet status                                     (the hosts that are held, why, and what comes next)
+  firsttouch fleet tend --observe                             (what the rules would do now)
+  firsttouch fleet tend --act                                 (one pass, whatever fleet.yaml says)
+  firsttouch fleet hold n7 --reason 'new DIMM in slot A2'     (test a repaired host before it returns)
+  firsttouch fleet hold 'n[1-4]' --system amd-opteron
+  firsttouch fleet release n7
+  firsttouch fleet settings                                   (the site's settings, and their files)"""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -19,9 +30,164 @@ def register(subparsers: options.Subparsers) -> None:
     parser = options.command(subparsers, "fleet", EXAMPLES)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     fleet_due.register(actions)
+    summary = "reserve hosts, leave their jobs alone, and test the hosts in the reservation"
+    holding = options.action(actions, "hold", summary, EXAMPLES)
+    holding.add_argument("hosts", nargs="+", metavar="HOSTS", help="hosts in Slurm's notation: n[1-8],m2")
+    holding.add_argument("--reason", default="", metavar="TEXT", help="why, for the journal and notices")
+    options.add(holding, "--system", help="the hosts' system (default: that of their last verdict, else local)")
+    holding.set_defaults(run=hold)
+    releasing = options.action(actions, "release", "remove the reservations of held hosts", EXAMPLES)
+    releasing.add_argument("hosts", nargs="+", metavar="HOSTS", help="hosts in Slurm's notation: n[1-8],m2")
+    releasing.add_argument("--reason", default="", metavar="TEXT", help="why, for the journal and notices")
+    releasing.set_defaults(run=release)
+    summary = "one pass: hold hosts that failed, test held hosts, and release or drain them"
+    tending = options.action(actions, "tend", summary, EXAMPLES)
+    how = tending.add_mutually_exclusive_group()
+    how.add_argument("--act", action="store_true", default=None, help="act, even if fleet.yaml does not say so")
+    how.add_argument("--observe", action="store_false", dest="act", help="only print and note what would be done")
+    tending.set_defaults(run=tend)
+    asking = options.action(actions, "status", "list the hosts that are held or that we drained", EXAMPLES)
+    asking.set_defaults(run=show_status)
     settings = options.action(actions, "settings", "print the site's settings of fleet.yaml", EXAMPLES)
     settings.set_defaults(run=show_settings)
     fleet_history.register(actions)
+
+
+def hold(args: argparse.Namespace) -> int:
+    """Hold hosts by hand, and submit their first tests; the worst status of the hosts."""
+    return _by_hand(args, lambda work, host: work.hold_by_hand(host, args.reason, args.system or ""))
+
+
+def release(args: argparse.Namespace) -> int:
+    """Release hosts by hand; the worst status of the hosts."""
+    return _by_hand(args, lambda work, host: work.release_by_hand(host, args.reason))
+
+
+def _by_hand(args: argparse.Namespace, do: Callable[[Any, str], None]) -> int:
+    """Do something for each host that is named, under the lock of the journal."""
+    from firsttouch.fleet import actions, quarantine  # noqa: PLC0415 - the journal alone needs neither
+
+    hosts = _hosts(args.hosts)
+    settings = site_settings.load()
+    lines: list[str] = []
+    worst = 0
+    with actions.acting(wait=True) as (journal, lock):
+        before = len(journal.lines)
+        work = quarantine.Pass(journal, lock, settings, _sayer(args, lines))
+        for host in hosts:
+            try:
+                do(work, host)
+            except quarantine.Forbidden:
+                raise
+            except FirstTouchError as error:
+                say(f"firsttouch: error: {error}")
+                worst = max(worst, error.exit_status)
+        work.notify()
+        _print(args, lines, journal.lines[before:])
+    return worst
+
+
+def _hosts(given: Sequence[str]) -> list[str]:
+    from firsttouch.host.host_lists import unfolded  # noqa: PLC0415 - a large import
+
+    return list(dict.fromkeys(host for text in given for host in unfolded(text)))
+
+
+def tend(args: argparse.Namespace) -> int:
+    """Do one pass; 1 if an action failed. While another process acts, nothing is done, which is fine."""
+    from firsttouch.fleet import actions, quarantine  # noqa: PLC0415 - the journal alone needs neither
+
+    settings = site_settings.load()
+    act = settings.hold.act if args.act is None else args.act
+    lines: list[str] = []
+    try:
+        with actions.acting(wait=False) as (journal, lock):
+            before = len(journal.lines)
+            hand = args.act is not False
+            work = quarantine.Pass(journal, lock, settings, _sayer(args, lines), act=act, hand=hand)
+            work.tend()
+            if not act:
+                say("firsttouch: nothing is done, because fleet.yaml has no `act: true` under hold")
+            _print(args, lines, journal.lines[before:])
+    except actions.Busy as error:
+        say(f"firsttouch: {error}")
+        _print(args, lines, [])
+        return 0
+    return 1 if work.failed else 0
+
+
+def _sayer(args: argparse.Namespace, lines: list[str]) -> Callable[[str], None]:
+    """Return a function that prints lines at once, or to standard error with --json."""
+
+    def output(line: str) -> None:
+        lines.append(line)
+        if args.json or line.startswith("firsttouch: "):
+            say(line)
+        else:
+            print(line, flush=True)
+
+    return output
+
+
+def _print(args: argparse.Namespace, lines: Sequence[str], new: Sequence[Any]) -> None:
+    if args.json:
+        options.print_json({"lines": list(lines), "actions": [asdict(action) for action in new]})
+    elif not lines:
+        print("nothing to do")
+
+
+def show_status(args: argparse.Namespace) -> int:
+    """List hosts that are held or that we drained; 1 if Slurm has a reservation of ours without an entry."""
+    from tabulate import tabulate  # noqa: PLC0415 - tend does without
+
+    from firsttouch.fleet import actions, slurm  # noqa: PLC0415
+
+    settings = site_settings.load().hold
+    journal = actions.Actions()
+    rows = [_row(life, settings) for life in journal.lives.values() if life.hold or life.drained]
+    rows.sort(key=lambda row: row["host"])
+    strange: list[str] = []
+    try:
+        ours = {n: r for n, r in slurm.reservations().items() if n.startswith(f"{settings.reservation}-")}
+    except RunFailed as error:
+        say(f"firsttouch: {error}: what Slurm has is unknown")
+    else:
+        held = {f"{settings.reservation}-{row['host']}" for row in rows if row["state"] == "held"}
+        begun = {f"{settings.reservation}-{life.host}" for life in journal.lives.values() if life.unfinished}
+        strange = sorted(set(ours) - held - begun)
+        for row in rows:
+            if row["state"] == "held" and f"{settings.reservation}-{row['host']}" not in ours:
+                row["next"] = "its reservation is gone: the next pass notes its release"
+    if args.json:
+        options.print_json({"journal": str(journal.file), "hosts": rows, "unknown_reservations": strange})
+    else:
+        shown = [{**row, "since": time.strftime("%F %H:%M", time.localtime(row["since"]))} for row in rows]
+        table = [[row[key] for key in ("host", "state", "since", "reason", "next")] for row in shown]
+        print(tabulate(table, ("host", "state", "since", "why", "next")) if rows else "no host is held")
+    for name in strange:
+        say(f"firsttouch: the reservation {name} is not in {journal.file}: `scontrol delete reservation={name}`")
+    return 1 if strange else 0
+
+
+def _row(life: Any, settings: site_settings.Hold) -> dict[str, Any]:
+    """Return a row of the status, by the journal."""
+    action = life.hold or life.drained
+    row = {"host": life.host, "state": "held" if life.hold else "drained", "since": action.time}
+    row |= {"reason": action.reason, "source": action.source, "by": action.by}
+    tests = [asdict(test) for test in life.tests] if life.hold else []
+    return {**row, "passes": life.passes if life.hold else 0, "tests": tests, "next": _next(life, settings)}
+
+
+def _next(life: Any, settings: site_settings.Hold) -> str:
+    if not life.hold:
+        return "somebody repairs it, then `firsttouch fleet hold` tests it"
+    if life.is_stuck:
+        return f"{len(life.tests)} tests did not decide: a person releases or drains it"
+    passed = f"{life.passes} of {settings.passes} passes"
+    last = life.tests[-1] if life.tests else None
+    return (
+        f"{passed}, test {len(life.tests)} is job {last.job}" if last and not last.ended else f"{passed}, a test"
+    )
 
 
 def show_settings(args: argparse.Namespace) -> int:

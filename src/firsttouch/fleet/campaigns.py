@@ -163,13 +163,14 @@ def plan(
     aligners: Sequence[str],
     repetitions: int,
     only: Sequence[str] = (),
+    effort: str = "",
 ) -> Campaign:
-    """Return a new campaign of *kind*; raises BadInput for an unknown system, dataset, aligner or step.
+    """Return a new campaign of *kind*; raises BadInput for an unknown system, dataset, aligner, step or effort.
 
-    *only* has shell patterns of step names (none: all steps).
+    *only* has shell patterns of step names (none: all steps). *effort* is that of the environment by default.
     """
     wanted = KINDS[kind]
-    thorough = effort_module.chosen().of_aligners(aligners)
+    thorough = effort_module.chosen(effort).of_aligners(aligners)
     cases = Cases(topology_of(load(system).facts), thorough)
     names = cases.aligners() if aligners or wanted.aligners else []
     if names:

@@ -23,10 +23,8 @@ OURS = "firsttouch: "
 #: Most characters of a reason that slurmdbd stores.
 _LONGEST = 250
 #: States of hosts that are already out of service.
-_TAKEN = frozenset(
-    {"DRAIN", "DRAINED", "DRAINING", "DOWN", "FAIL", "FAILING", "MAINT", "ERROR", "RESERVED", "FUTURE"}
-)
-_RESERVED = frozenset({"RESERVED", "MAINT"})
+_RESERVED = frozenset({"RESERVED", "MAINT", "MAINTENANCE"})
+_TAKEN = _RESERVED | {"DRAIN", "DRAINED", "DRAINING", "DOWN", "FAIL", "FAILING", "ERROR", "FUTURE"}
 #: Slurm's messages to a user without permission.
 _FORBIDDEN = re.compile("invalid user id|permission denied|access", re.IGNORECASE)
 
@@ -53,8 +51,13 @@ def plan(verdict: HostVerdict, source: str, reservation: str = "") -> Drain:
     """
     if verdict.verdict != "fail":
         return Drain((), f"{verdict.host} is not drained: its verdict is {verdict.verdict}")
-    node, facts = _node(verdict.host)
-    states = set(re.split(r"[+*~#!%$@^-]", facts.get("State", "")))
+    return plan_host(verdict.host, verdict.reason(), source, reservation)
+
+
+def plan_host(host: str, text: str, source: str, reservation: str = "") -> Drain:
+    """Return how to drain a host because of *text*; arguments and errors are otherwise those of :func:`plan`."""
+    node, facts = node_of(host)
+    states = states_of(facts)
     if reservation and states & _RESERVED and node in slurm.reserved(reservation):
         states -= _RESERVED
     reason = facts.get("Reason", "")
@@ -66,12 +69,32 @@ def plan(verdict: HostVerdict, source: str, reservation: str = "") -> Drain:
         hint = "; if the reservation is yours, name it with --reservation" if unnamed else ""
         return Drain((), f"{node} is left alone, because it is {'+'.join(taken)}{why}{hint}")
     origin = f"; {source}"[: _LONGEST // 2]
-    text = f"{OURS}{verdict.reason()}"[: _LONGEST - len(origin)] + origin
+    text = f"{OURS}{text}"[: _LONGEST - len(origin)] + origin
     return Drain(("scontrol", "update", f"nodename={node}", "state=drain", f"reason={shell_safe(text)}"))
 
 
-def _node(host: str) -> tuple[str, Mapping[str, str]]:
-    """Return Slurm's name of a host, whose name in records may have its domain, and Slurm's facts about it."""
+def states_of(facts: Mapping[str, str]) -> set[str]:
+    """Return the states in Slurm's *facts* about a host, such as IDLE and DRAIN."""
+    return set(re.split(r"[+*~#!%$@^-]", facts.get("State", "")))
+
+
+def is_drained(facts: Mapping[str, str]) -> bool:
+    """Return whether a host is drained, by whomever."""
+    return any(state.startswith("DRAIN") for state in states_of(facts))
+
+
+def out_of_service(facts: Mapping[str, str]) -> str:
+    """Return the states, except reservations, that keep jobs from a host, and their reason; "" if none does."""
+    taken = sorted(states_of(facts) & (_TAKEN - _RESERVED))
+    reason = facts.get("Reason", "")
+    return "+".join(taken) + (f": {reason}" if taken and reason else "")
+
+
+def node_of(host: str) -> tuple[str, Mapping[str, str]]:
+    """Return Slurm's name of a host, whose name in records may have its domain, and Slurm's facts about it.
+
+    Raises BadInput for a name that is not one host's, RunFailed if Slurm does not know it.
+    """
     if not HOST.fullmatch(host) or host.upper() == "ALL":
         raise BadInput(f"{host!r} is not the name of one host: nothing is drained")
     try:
@@ -80,6 +103,11 @@ def _node(host: str) -> tuple[str, Mapping[str, str]]:
         if short_name(host) == host:
             raise
         return short_name(host), slurm.node(short_name(host))
+
+
+def is_forbidden(error: RunFailed) -> bool:
+    """Return whether Slurm refused because the user is no operator or administrator."""
+    return _FORBIDDEN.search(str(error)) is not None
 
 
 def apply(verdict: HostVerdict, source: str, *, dry_run: bool, reservation: str = "") -> str:
@@ -95,7 +123,7 @@ def apply(verdict: HostVerdict, source: str, *, dry_run: bool, reservation: str 
     try:
         slurm.run(drain.argv)
     except RunFailed as error:
-        if _FORBIDDEN.search(str(error)):
+        if is_forbidden(error):
             raise RunFailed(f"only an administrator of Slurm may drain a host ({error})") from error
         raise
     return f"{verdict.host} is drained: {drain.command}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's commands: the job of this process, active and ended jobs, hosts, and sbatch."""
+"""Slurm's commands: the job of this process, active and ended jobs, hosts, reservations, and sbatch."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ _PATIENCE = 60
 _LOOKS = (0, 5, 20)
 #: Slurm's message for a job that it does not know any more.
 _UNKNOWN = re.compile(r"invalid job id|job/step already completing", re.IGNORECASE)
+#: Slurm's message while jobs still use a reservation, and seconds before each further try.
+_IN_USE = re.compile(r"in use", re.IGNORECASE)
+_LETS_GO = (0.2, 0.5, 1, 2, 4)
 #: Variables of a job that the jobs it submits keep.
 _KEPT = frozenset(
     {"SLURM_CONF", "SBATCH_PARTITION", "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_TIMELIMIT"}
@@ -164,17 +167,18 @@ def _reasons(jobs: Iterable[str]) -> Mapping[str, str]:
     return {}
 
 
-def submit(argv: Sequence[str], *, cwd: Path | None = None) -> str:
+def submit(argv: Sequence[str], *, cwd: Path | None = None, fds: Sequence[int] = ()) -> str:
     """Run ``sbatch --parsable`` with *argv* and return the job's number; raises RunFailed with sbatch's reason.
 
-    If sbatch does not return in time, the job is found by its comment, in case the controller accepted it.
+    *fds* stay open in sbatch. If it does not return in time, the job is found by its comment, in case the
+    controller accepted it.
     """
     comment = f"firsttouch-{secrets.token_hex(8)}"
     # The new job is not part of this one.
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_")) or k in _KEPT}
     env |= paths.for_jobs()
     try:
-        lines = _lines(["sbatch", "--parsable", f"--comment={comment}", *argv], cwd=cwd, env=env)
+        lines = _lines(["sbatch", "--parsable", f"--comment={comment}", *argv], cwd=cwd, env=env, fds=fds)
     except TimedOut:
         if job := _job_with(comment):
             return job
@@ -243,14 +247,68 @@ def reserved(reservation: str) -> list[str]:
     return [host for r in facts if r.get("ReservationName") == reservation for host in unfolded(r["Nodes"])]
 
 
+@dataclass(frozen=True)
+class Reservation:
+    """A reservation: its *hosts*, and whether it applies now."""
+
+    hosts: tuple[str, ...]
+    active: bool
+
+
+def reservations() -> dict[str, Reservation]:
+    """Return all reservations by name; raises RunFailed if Slurm does not answer."""
+    lines = _lines(["scontrol", "--oneliner", "show", "reservation"], title="scontrol show reservation")
+    return {
+        facts["ReservationName"]: Reservation(
+            () if facts.get("Nodes", "(null)") in {"", "(null)"} else tuple(unfolded(facts["Nodes"])),
+            facts.get("State", "ACTIVE") == "ACTIVE",
+        )
+        for facts in map(_fields, lines)
+        if "ReservationName" in facts
+    }
+
+
+def reserve(name: str, host: str, user: str, *, fds: Sequence[int] = ()) -> None:
+    """Reserve a host for the jobs of *user*, without an end; jobs that run on it go on. Raises RunFailed."""
+    what = (f"reservation={name}", f"nodes={host}", f"users={user}")
+    when = ("starttime=now", "duration=unlimited", "flags=maint,ignore_jobs")
+    run(("scontrol", "create", *what, *when), fds=fds)
+
+
+def unreserve(name: str, *, fds: Sequence[int] = ()) -> None:
+    """Delete a reservation, once its last jobs have ended; raises RunFailed."""
+    for wait in (*_LETS_GO, None):
+        try:
+            return run(("scontrol", "delete", f"reservation={name}"), fds=fds)
+        except RunFailed as error:
+            if wait is None or not _IN_USE.search(str(error)):
+                raise
+            time.sleep(wait)
+    return None
+
+
+def jobs_called(name: str, since: float) -> list[str]:
+    """Return the numbers of the jobs with this name; *since* (seconds since 1970) none of them was submitted.
+
+    Raises RunFailed if squeue does not answer; without an answer of sacct only squeue is asked.
+    """
+    jobs = {row[0] for row in _rows(["squeue", "-h", "-t", "all", f"--name={name}", "-O", "JobID:32"], None, 1)}
+    begin = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since - 60))
+    with contextlib.suppress(RunFailed):
+        jobs |= {
+            row[0] for row in _rows(["sacct", "-nPX", "-S", begin, f"--name={name}", "-o", "JobIDRaw"], "|", 1)
+        }
+    return sorted((job for job in jobs if job.isdecimal()), key=int)
+
+
 def _fields(line: str) -> dict[str, str]:
     # Values may hold spaces (Reason=a b [user@time]); a value ends before the next KEY=.
     return {m[1]: m[2].strip() for m in re.finditer(r"(\w+)=(.*?)(?=\s\w+=|$)", line)}
 
 
-def run(argv: Sequence[str]) -> None:
-    """Run a command of Slurm; raises RunFailed with its reason."""
-    _lines(argv)
+def run(argv: Sequence[str], *, fds: Sequence[int] = ()) -> None:
+    """Run a command of Slurm, in which *fds* stay open; raises RunFailed with its reason."""
+    _lines(argv, fds=fds)
 
 
 def _rows(argv: Sequence[str], separator: str | None, columns: int) -> list[list[str]]:
@@ -260,7 +318,12 @@ def _rows(argv: Sequence[str], separator: str | None, columns: int) -> list[list
 
 
 def _lines(
-    argv: Sequence[str], *, title: str = "", cwd: Path | None = None, env: Mapping[str, str] | None = None
+    argv: Sequence[str],
+    *,
+    title: str = "",
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    fds: Sequence[int] = (),
 ) -> list[str]:
     """Return the lines that a command of Slurm prints; raises RunFailed as ``title: reason``.
 
@@ -268,7 +331,7 @@ def _lines(
     """
     title = title or argv[0]
     try:
-        done = run_tool(argv, cwd=cwd, env=env, timeout=_PATIENCE)
+        done = run_tool(argv, cwd=cwd, env=env, timeout=_PATIENCE, fds=fds)
     except Missing as error:
         if argv[0] == "sbatch":
             raise Missing(NO_SLURM) from error

@@ -121,6 +121,20 @@ def submit(
     return Submitted(sorted(jobs, key=int), collector, refused)
 
 
+def submit_alone(campaign: Campaign, host: str, options: Sequence[str], *, fds: Sequence[int] = ()) -> str:
+    """Submit a job of a campaign of one host, which collects itself; return its number. Raises RunFailed.
+
+    *options* are sbatch's, *fds* stay open in it.
+    """
+    out = campaign.folder / "log"
+    out.mkdir(parents=True, exist_ok=True)
+    own = [f"--nodelist={host}", f"--output={out}/%x-{host}-%j.out"]
+    given = [str(template(campaign.kind)), "--campaign", str(campaign.folder)]
+    job = slurm.submit([*own, *options, *given], cwd=paths.ROOT, fds=fds)
+    note(campaign.folder, job, 1, [host])
+    return job
+
+
 def collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str] = ()) -> str:
     """Submit the job that collects when all elements and hosts of *job* have ended; return its number.
 

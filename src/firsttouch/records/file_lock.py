@@ -26,6 +26,11 @@ def try_lock(handle: int, *, shared: bool = False) -> bool:
     return True
 
 
+def lock(handle: int) -> None:
+    """Lock an open file; wait while another process holds its lock. Raises OSError if it cannot be locked."""
+    fcntl.flock(handle, fcntl.LOCK_EX)
+
+
 @contextmanager
 def locked(file: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold the exclusive lock of *file*, which is created if need be; call *on_wait* once before waiting.
@@ -39,7 +44,7 @@ def locked(file: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterato
     try:
         if not try_lock(handle):
             on_wait()
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            lock(handle)
         yield
     finally:
         os.close(handle)

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal of actions on hosts, ``fleet/actions.jsonl`` in the folder for results: what was done, when and why.
+
+An action on Slurm has two lines with one *id*: its intent, on the disk before Slurm is asked, and its end. A
+process that is killed in between leaves an intent without an end; the next pass asks Slurm what is true. Whoever
+acts holds the lock of the journal, and so do the commands of Slurm that it starts: if it is killed, the next pass
+does nothing until Slurm has answered them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from firsttouch import paths
+from firsttouch.errors import BadInput, RunFailed
+from firsttouch.execution.progress import say
+from firsttouch.host.emulation import HOST
+from firsttouch.records import atomic_files, file_lock
+
+#: hold, test, drain, release and resume change Slurm. The others state what was seen: the result of a test, a host
+#: that somebody else released or resumed, a host without a decision (stuck), a verdict (fail), what would be done
+#: (would), and a notice.
+What = Literal[
+    "hold", "test", "drain", "release", "resume", "result", "returned", "stuck", "fail", "would", "notice"
+]
+#: "undone": the process ended before Slurm did anything.
+State = Literal["intent", "done", "failed", "undone"]
+
+
+#: The "verdict" of a release that only removes the reservation of a drained host.
+DRAINED = "drained"
+
+
+class Busy(RunFailed):
+    """Another process acts on hosts (exit 1)."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """A line of the journal: *what* is in *state* on a *host* since *time* (seconds since 1970).
+
+    *by* is the user and the process, *hand* is true for what a person asked for. *reason* and *source*, which is a
+    campaign, are the evidence. *job* is that of a test, *verdict* its result, *measured* the time of the
+    measurement behind a verdict.
+    """
+
+    id: str
+    what: What
+    state: State
+    host: str
+    time: float
+    by: str = ""
+    hand: bool = False
+    reason: str = ""
+    system: str = ""
+    source: str = ""
+    job: str = ""
+    verdict: str = ""
+    measured: float = 0.0
+
+
+@dataclass
+class Test:
+    """A test of a held host: its campaign, the *job*, and the *verdict* ("" without one) once it has *ended*."""
+
+    id: str
+    campaign: str
+    job: str
+    ended: bool = False
+    verdict: str = ""
+    reason: str = ""
+
+
+@dataclass
+class Life:
+    """A host's life by the journal.
+
+    *hold* is the intent of the present hold (None: not held) and *tests* are those in it. *drained* is the line of
+    our drain, until somebody resumes the host. *unfinished* has the intents without an end, by what they do.
+    *ended* is when the last hold or drain ended and *failed* when a hold was refused (seconds since 1970).
+    *noted* is the measurement of the last fail that was noted, *would* what would be done.
+    """
+
+    host: str
+    hold: Action | None = None
+    tests: list[Test] = field(default_factory=list)
+    drained: Action | None = None
+    unfinished: dict[str, Action] = field(default_factory=dict)
+    ended: float = 0.0
+    failed: float = 0.0
+    noted: float = 0.0
+    would: str = ""
+    is_stuck: bool = False
+
+    @property
+    def passes(self) -> int:
+        """Return how many tests of this hold passed in a row, up to the last one."""
+        words = [test.verdict for test in self.tests if test.ended]
+        return next((i for i, word in enumerate(reversed(words)) if word != "pass"), len(words))
+
+    def add(self, action: Action) -> None:
+        """Take the next line of the journal into account."""
+        if action.state == "intent":
+            self.unfinished[action.what] = action
+            return
+        intent = self.unfinished.pop(action.what, None)
+        if action.state == "failed" and action.what == "hold":
+            self.failed = action.time
+        if action.state == "done":
+            self._done(action, intent or action)
+
+    def _done(self, action: Action, intent: Action) -> None:
+        match action.what:
+            case "hold":
+                self.hold, self.tests, self.is_stuck, self.would = intent, [], False, ""
+            case "test":
+                self.tests.append(Test(intent.id, intent.source, action.job))
+            case "result":
+                for test in self.tests:
+                    if test.id == action.id:
+                        test.ended, test.verdict, test.reason = True, action.verdict, action.reason
+            case "drain":
+                self.drained, self.ended, self.would = action, action.time, ""
+            case "release" | "returned":
+                self.hold, self.ended, self.would = None, action.time, ""
+                if action.what == "returned":
+                    self.drained = None
+            case "resume":
+                self.drained = None
+            case "stuck":
+                self.is_stuck = True
+            case "fail":
+                self.noted = max(self.noted, action.measured)
+            case "would":
+                self.would = action.reason
+
+
+def folder() -> Path:
+    """Return the folder of the journal."""
+    return paths.results() / "fleet"
+
+
+class Actions:
+    """The journal in *folder*: :attr:`lines`, oldest first, and a :class:`Life` per host.
+
+    Raises BadInput for a line that is none: what it did to a host is unknown, so nothing may be done.
+    """
+
+    def __init__(self, of: Path | None = None) -> None:
+        self.file = (of or folder()) / "actions.jsonl"
+        self.lines: list[Action] = []
+        self.lives: dict[str, Life] = {}
+        for number, line in enumerate(self._text().split(b"\n")[:-1], 1):
+            try:
+                self._take(_action(json.loads(line)))
+            except (ValueError, TypeError, RecursionError) as error:
+                reason = f"not a line of the journal of actions ({error}): repair or remove it"
+                raise BadInput(reason, file=self.file, line=number) from error
+
+    def _text(self) -> bytes:
+        try:
+            return self.file.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _take(self, action: Action) -> None:
+        self.lines.append(action)
+        self.life(action.host).add(action)
+
+    def life(self, host: str) -> Life:
+        """Return the life of a host; a new one for a host without a line."""
+        return self.lives.setdefault(host, Life(host))
+
+    def write(self, action: Action) -> Action:
+        """Append a line, which is on the disk when this returns."""
+        atomic_files.append_lines(self.file, json.dumps(asdict(action)) + "\n")
+        self._take(action)
+        return action
+
+    def begin(self, what: What, host: str, **more: Any) -> Action:
+        """Write the intent of an action."""
+        return self.write(Action(secrets.token_hex(4), what, "intent", host, time.time(), _by(), **more))
+
+    def end(self, intent: Action, state: State = "done", **changes: Any) -> Action:
+        """Write the end of an action."""
+        return self.write(replace(intent, state=state, time=time.time(), by=_by(), **changes))
+
+    def note(self, what: What, host: str, **more: Any) -> Action:
+        """Write a line about something that was seen, and not done."""
+        more = {"id": secrets.token_hex(4), **more}
+        return self.write(Action(what=what, state="done", host=host, time=time.time(), by=_by(), **more))
+
+    def begun(self, since: float) -> int:
+        """Return how many holds, releases and drains took place after *since* by the rules."""
+        ends = {(a.id, a.what): a.state for a in self.lines if a.state != "intent"}
+        return sum(
+            a.state == "intent" and not a.hand and a.time > since and ends.get((a.id, a.what)) != "undone"
+            for a in self.lines
+            if a.what in {"hold", "release", "drain"} and a.verdict != DRAINED
+        )
+
+
+def _by() -> str:
+    return f"{user()}@{os.uname().nodename}:{os.getpid()}"
+
+
+def user() -> str:
+    """Return the name of the user of this process, or the number of one without a name."""
+    import pwd  # noqa: PLC0415
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+@contextlib.contextmanager
+def acting(of: Path | None = None, *, wait: bool) -> Iterator[tuple[Actions, int]]:
+    """Hold the lock of the journal, and yield the journal and the lock's descriptor, for Slurm's commands.
+
+    Raises Busy if another process holds the lock and not *wait*, BadInput if the folder cannot be written or
+    locked.
+    """
+    place = of or folder()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        # NFS grants an exclusive lock only on a file that is open for writing.
+        handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise BadInput(f"cannot be written: {error.strerror}", file=place) from error
+    try:
+        _lock(handle, place, wait=wait)
+        yield Actions(place), handle
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, place: Path, *, wait: bool) -> None:
+    try:
+        if file_lock.try_lock(handle):
+            return
+        if not wait:
+            raise Busy("another process acts on hosts: nothing is done")
+        say("firsttouch: waiting for another process that acts on hosts")
+        file_lock.lock(handle)
+    except OSError as error:
+        reason = f"cannot be locked ({error.strerror}): FIRSTTOUCH_OUT must be on a file system with locks"
+        raise BadInput(reason, file=place) from error
+
+
+_TYPES: dict[str, tuple[type, ...]] = {"time": (int, float), "measured": (int, float), "hand": (bool,)}
+
+
+def _action(data: Any) -> Action:
+    """Return the action in *data*; raises ValueError or TypeError for anything else."""
+    action = Action(**data)
+    for part in fields(Action):
+        value = getattr(action, part.name)
+        kinds = _TYPES.get(part.name, (str,))
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise TypeError(f"{part.name} is {value!r}")
+    if action.what not in get_args(What) or action.state not in get_args(State):
+        raise ValueError(f"it is {action.what!r} and {action.state!r}")
+    if not HOST.fullmatch(action.host):
+        raise ValueError(f"host is {action.host!r}")
+    return action
+
+
+def events(lines: Iterable[Action], since: float) -> list[tuple[str, Action]]:
+    """Return fails, holds, releases and drains after *since* without a notice, each with the name of its event."""
+    kinds = {"fail": "fail", "hold": "hold", "release": "release", "returned": "release", "drain": "drain"}
+    lines = [a for a in lines if a.time > since and a.state != "intent"]
+    noticed = {(a.id, a.source) for a in lines if a.what == "notice"}
+    return [
+        (kinds[a.what], a)
+        for a in lines
+        if a.what in kinds and a.state == "done" and a.verdict != DRAINED and (a.id, kinds[a.what]) not in noticed
+    ]

@@ -1,0 +1,473 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quarantine: holds hosts back by reservations, tests them there, and releases or drains them.
+
+In: the log of verdicts, the site's settings, the journal of actions, and what Slurm says. Out: reservations, jobs,
+drained hosts, and lines in the journal. A :class:`Pass` may be killed at any moment: each action on Slurm is
+preceded by its intent, and the next pass asks Slurm what became of it.
+
+A host is held by a reservation of its own, called after the site's setting and the host, with the flags MAINT and
+IGNORE_JOBS: jobs that run on the host go on. What others did to a host is never undone: hosts that are drained,
+down or reserved are left alone, and a reservation of ours that somebody deleted is not made again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from firsttouch import paths
+from firsttouch.benchmarks import profiles
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
+from firsttouch.fleet import campaigns, drain, notices, slurm, submit
+from firsttouch.fleet.actions import DRAINED, Action, Actions, Life, Test, user
+from firsttouch.fleet.campaigns import Campaign
+from firsttouch.fleet.site_settings import SiteSettings
+from firsttouch.fleet.state import missing_of
+from firsttouch.judge import verdict_log
+from firsttouch.judge.judging import judge
+from firsttouch.judge.verdict import HostVerdict
+from firsttouch.records.schema import Record
+from firsttouch.systems.definition import load
+
+#: Seconds in which actions are counted, and in which a hold that Slurm refused is not tried again.
+_HOUR = 3600.0
+#: Most other hosts that a test is compared with: more take long to read and decide nothing.
+_COMPARED = 50
+_FORBIDDEN = "only an operator or administrator of Slurm may hold, release and drain hosts"
+_BY_HAND = "by hand"
+
+
+class Forbidden(RunFailed):
+    """Slurm refuses all actions of this user (exit 1)."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a host is held: a *reason*, its *source* (a campaign), and the *system* that the host belongs to."""
+
+    reason: str
+    source: str = ""
+    system: str = paths.LOCAL
+
+
+class Pass:
+    """One pass over the journal and Slurm, under the journal's lock, whose descriptor is *lock*.
+
+    Without *act*, the rules only note what they would do. Without *hand*, this also holds for hosts that a person
+    held by hand. Lines about what happens are given to *say*. :attr:`failed` is whether an action failed.
+    """
+
+    def __init__(
+        self,
+        journal: Actions,
+        lock: int,
+        settings: SiteSettings,
+        say: Callable[[str], None],
+        *,
+        act: bool = False,
+        hand: bool = True,
+    ) -> None:
+        self.journal, self.fds, self.settings, self.say = journal, (lock,), settings, say
+        self.act, self.hand = act, hand
+        self.hold_settings = settings.hold
+        self.reservations = slurm.reservations()
+        self.failed = False
+
+    # ------------------------------------------------------------ the pass
+    def tend(self) -> None:
+        """Finish what was begun, look after hosts that are held or drained, hold hosts that failed, and notify.
+
+        Raises RunFailed if Slurm does not answer, or lets this user do nothing.
+        """
+        try:
+            for life in self._lives():
+                self._each(life, self.finish)
+            for life in self._lives():
+                if life.hold or life.drained:
+                    self._each(life, self.look_after)
+            self.hold_new()
+        finally:
+            self.notify()
+
+    def _lives(self) -> list[Life]:
+        return sorted(self.journal.lives.values(), key=lambda life: life.host)
+
+    def _each(self, life: Life, step: Callable[[Life], None]) -> None:
+        """Do *step* for one host; what fails for one host does not keep others from being looked after."""
+        try:
+            step(life)
+        except Forbidden:
+            raise
+        except FirstTouchError as error:
+            self.failed = True
+            self.say(f"firsttouch: error: {life.host}: {error}")
+
+    def notify(self) -> None:
+        """Send the notices of all events that have none."""
+        for problem in notices.send(self.journal, self.settings.notify):
+            self.say(f"firsttouch: {problem}")
+
+    # ------------------------------------------------------------ finishing what a killed pass began
+    def finish(self, life: Life) -> None:
+        """End each action that has only its intent, by what is true in Slurm.
+
+        What a person asked for and Slurm has not done is done now; the rules decide about the rest again.
+        """
+        for intent in list(life.unfinished.values()):
+            job = ""
+            match intent.what:
+                case "hold":
+                    happened = self._is_reserved(life.host)
+                case "release":
+                    happened = not self._is_reserved(life.host)
+                case "test":
+                    job = next(iter(slurm.jobs_called(_job_name(intent.id), intent.time)), "")
+                    happened = bool(job)
+                case "drain":
+                    happened = _is_ours(slurm.node(life.host))
+                case _:  # resume
+                    happened = not drain.is_drained(slurm.node(life.host))
+            self.journal.end(intent, "done" if happened else "undone", job=job)
+            self.say(f"{life.host}: a {intent.what} that was interrupted {'is' if happened else 'was not'} done")
+            if not happened and intent.hand and self.hand:
+                self._again(life, intent)
+
+    def _again(self, life: Life, intent: Action) -> None:
+        if intent.what == "hold":
+            self._reserve(life, Cause(intent.reason, intent.source, intent.system), hand=True)
+        elif intent.what == "release":
+            self._release(life, intent.reason, hand=True)
+        elif intent.what == "resume":
+            self._resume(life)
+
+    def _is_reserved(self, host: str) -> bool:
+        reservation = self.reservations.get(self.name(host))
+        return reservation is not None and host in reservation.hosts
+
+    def name(self, host: str) -> str:
+        """Return the name of our reservation of a host."""
+        return f"{self.hold_settings.reservation}-{host}"
+
+    # ------------------------------------------------------------ hosts that are held or drained
+    def look_after(self, life: Life) -> None:
+        """Do the next step of a host that is held, or notice that somebody else released or resumed it."""
+        if life.hold is None:
+            facts = slurm.node(life.host)
+            if not _is_ours(facts):
+                self._returned(life, "resumed by somebody else")
+            return
+        if not self._is_reserved(life.host):
+            self._cancel(life)
+            self._returned(life, "released by somebody else")
+            return
+        facts = slurm.node(life.host)
+        if life.drained and life.drained.time > life.hold.time:
+            self._release(life, "it is drained", verdict=DRAINED)
+        elif not life.hold.hand and drain.is_drained(facts):
+            self._release(life, f"drained by somebody else: {facts.get('Reason', '')}", verdict=DRAINED)
+        else:
+            if life.hold.hand and _is_ours(facts) and self._acts_on(life):
+                self._resume(life)
+            self._next_step(life, life.hold)
+
+    def _returned(self, life: Life, reason: str) -> None:
+        self.journal.note("returned", life.host, reason=reason)
+        self.say(f"{life.host}: {reason}")
+
+    def _next_step(self, life: Life, hold: Action) -> None:
+        """Judge the last test of a held host, and release, drain or test it."""
+        last = life.tests[-1] if life.tests else None
+        if last and not last.ended and not self._judge(life, hold, last):
+            return
+        if last and last.verdict == "fail":
+            self._drain(life, last)
+        elif life.passes >= self.hold_settings.passes:
+            self._release(life, f"{life.passes} tests in a row passed", source=last.campaign if last else "")
+        elif len(life.tests) < self.hold_settings.tries:
+            self._test(life, hold)
+        elif not life.is_stuck:
+            why = f" (the last one: {last.reason})" if last and last.reason else ""
+            reason = f"{len(life.tests)} tests did not decide{why}: release or drain it by hand"
+            self.journal.note("stuck", life.host, reason=reason)
+            self.say(f"{life.host}: {reason}")
+
+    def _judge(self, life: Life, hold: Action, test: Test) -> bool:
+        """Write the result of a test; return False if its job has not ended."""
+        jobs = slurm.unended([test.job])
+        if jobs is None:
+            raise RunFailed("Slurm's queue (squeue) does not answer")
+        if test.job in jobs:
+            self.say(f"{life.host}: test {len(life.tests)} is job {test.job}, {jobs[test.job].lower()}")
+            return False
+        word, reason, measured = verdict_of(life.host, test.campaign, hold.source)
+        note_it = {"id": test.id, "source": test.campaign, "verdict": word, "reason": reason, "measured": measured}
+        self.journal.note("result", life.host, job=test.job, **note_it)
+        self.say(f"{life.host}: test {len(life.tests)} {word or 'has no result'}{': ' * bool(reason)}{reason}")
+        return True
+
+    # ------------------------------------------------------------ hosts that failed
+    def hold_new(self) -> None:
+        """Note new fails, and hold hosts with such a verdict, oldest first, within the limits of the settings."""
+        settings, now = self.hold_settings, time.time()
+        latest = [log[-1] for log in verdict_log.read().values()]
+        waiting = 0
+        for logged in sorted(latest, key=lambda logged: logged.time):
+            wanted = logged.verdict in settings.verdicts and now - logged.time <= settings.max_age
+            if not wanted and logged.verdict != "fail":
+                continue
+            try:
+                host, facts = drain.node_of(logged.host)
+            except FirstTouchError as error:
+                self.say(f"{logged.host}: its verdict is {logged.verdict}, but {error}")
+                continue
+            life = self.journal.life(host)
+            if life.hold or life.drained or logged.time <= life.ended:
+                continue
+            if logged.verdict == "fail" and logged.time > life.noted and now - logged.time <= settings.max_age:
+                evidence = {"reason": logged.reason, "source": logged.source, "system": logged.system}
+                self.journal.note("fail", host, verdict="fail", measured=logged.time, **evidence)
+            if why := self._why_not(life, facts, now):
+                self.say(f"{host}: {logged.verdict}, and not held: {why}")
+            elif wanted and not self._may_begin():
+                waiting += 1
+            elif wanted:
+                self._each(life, partial(self._hold, cause=_cause(logged)))
+        if waiting:
+            self.say(f"{waiting} more hosts are not held: {settings.per_hour} actions in an hour are the limit")
+
+    def _why_not(self, life: Life, facts: Mapping[str, str], now: float) -> str:
+        """Return why a host with a bad verdict is not held, "" if it may be."""
+        if taken := drain.out_of_service(facts):
+            return f"it is {taken}"
+        if others := self.foreign(life.host):
+            return f"it is in the reservation {', '.join(others)}"
+        if life.ended and now - life.ended < self.hold_settings.cool_down:
+            left = self.hold_settings.cool_down - (now - life.ended)
+            return f"it cools down for {left / 3600:.1f} h more"
+        if now - life.failed < _HOUR:
+            return "Slurm refused it less than an hour ago"
+        return ""
+
+    def foreign(self, host: str) -> list[str]:
+        """Return the active reservations of others that have a host."""
+        own = self.name(host)
+        return [n for n, r in self.reservations.items() if n != own and r.active and host in r.hosts]
+
+    def _may_begin(self) -> bool:
+        return self.journal.begun(time.time() - _HOUR) < self.hold_settings.per_hour
+
+    def _hold(self, life: Life, cause: Cause) -> None:
+        if not self.act:
+            self._would(life, f"held: {cause.reason}")
+        else:
+            self._test(life, self._reserve(life, cause, hand=False))
+
+    # ------------------------------------------------------------ by hand
+    def hold_by_hand(self, host: str, reason: str, system: str) -> None:
+        """Hold a host, and submit its first test; a host that we drained is resumed in the reservation.
+
+        Raises BadInput if the host is held already, is in a reservation of others, or has no such system.
+        """
+        node, facts = drain.node_of(host)
+        life = self.journal.life(node)
+        self.finish(life)
+        if life.hold and self._is_reserved(node):
+            raise BadInput(f"{node} is held already: {life.hold.reason}")
+        if others := self.foreign(node):
+            raise BadInput(f"{node} is in the reservation {', '.join(others)}, so it is left alone")
+        if life.hold:
+            self._returned(life, "released by somebody else")
+        logged = next(iter(verdict_log.read().get(host, [])[-1:]), None)
+        chosen = system or (logged.system if logged else paths.LOCAL)
+        load(chosen)
+        hold = self._reserve(life, Cause(reason or _BY_HAND, logged.source if logged else "", chosen), hand=True)
+        if _is_ours(facts):
+            self._resume(life)
+        elif taken := drain.out_of_service(facts):
+            self.say(f"{node} is {taken}: its test waits until somebody resumes it")
+        self._test(life, hold)
+
+    def release_by_hand(self, host: str, reason: str) -> None:
+        """Release a host that is held and cancel its test; raises BadInput if it is not held."""
+        node, facts = drain.node_of(host)
+        life = self.journal.life(node)
+        self.finish(life)
+        if life.hold is None or not self._is_reserved(node):
+            resume = f"; `scontrol update nodename={node} state=resume` resumes it"
+            raise BadInput(f"{node} is not held{resume if drain.is_drained(facts) else ''}")
+        self._release(life, reason or _BY_HAND, hand=True)
+
+    # ------------------------------------------------------------ actions on Slurm
+    def _acts_on(self, life: Life) -> bool:
+        """Return whether the rules may do the next step of a host that is held."""
+        return self.act or (self.hand and life.hold is not None and life.hold.hand)
+
+    def _do(self, life: Life, text: str, intent: Action, command: Callable[[], str | None]) -> None:
+        """Do an action whose intent is written. Raises Forbidden, and RunFailed with Slurm's reason.
+
+        If Slurm does not answer in time, the action stays without an end, and the next pass asks.
+        """
+        try:
+            job = command() or ""
+        except TimedOut:  # Slurm may have done it
+            raise
+        except RunFailed as error:
+            self.journal.end(intent, "failed", reason=str(error))
+            if drain.is_forbidden(error):
+                raise Forbidden(f"{life.host}: {_FORBIDDEN} ({error})") from error
+            raise
+        self.journal.end(intent, job=job)
+        self.say(f"{life.host} {text}{f', job {job}' if job else ''}")
+
+    def _would(self, life: Life, text: str) -> None:
+        """Note what is not done because the site only observes, once."""
+        if life.would != text:
+            self.journal.note("would", life.host, reason=text)
+        self.say(f"{life.host} would be {text}")
+
+    def _reserve(self, life: Life, cause: Cause, *, hand: bool) -> Action:
+        """Hold a host, and return the intent; raises BadInput for an unknown system."""
+        host, name = life.host, self.name(life.host)
+        load(cause.system)
+        evidence = {"reason": cause.reason, "source": cause.source, "system": cause.system}
+        intent = self.journal.begin("hold", host, hand=hand, **evidence)
+        reserve = partial(slurm.reserve, name, host, user(), fds=self.fds)
+        self._do(life, f"is held by the reservation {name}: {cause.reason}", intent, reserve)
+        self.reservations[name] = slurm.Reservation((host,), active=True)
+        return intent
+
+    def _test(self, life: Life, hold: Action) -> None:
+        """Submit the next test of a held host, as a campaign of its own."""
+        if not self._acts_on(life):
+            self._would(life, f"tested: test {len(life.tests) + 1}")
+            return
+        settings = self.hold_settings
+        campaign = campaigns.plan(
+            "validate",
+            paths.results() / "campaigns" / f"hold-{life.host}-{time.strftime('%Y-%m-%dT%H-%M-%S')}",
+            system=hold.system,
+            dataset=profiles.default_dataset(),
+            aligners=(),
+            repetitions=settings.repetitions,
+            only=settings.steps,
+            effort=settings.effort,
+        )
+        intent = self.journal.begin("test", life.host, source=campaign.name, system=campaign.system)
+
+        def submitted() -> str:
+            campaigns.create(campaign)
+            mail = (f"--mail-user={self.settings.mail}", "--mail-type=END,FAIL") if self.settings.mail else ()
+            names = (f"--job-name={_job_name(intent.id)}", f"--reservation={self.name(life.host)}")
+            return submit.submit_alone(campaign, life.host, [*names, *mail, *settings.sbatch], fds=self.fds)
+
+        self._do(life, f"is tested in the reservation: {campaign.name}", intent, submitted)
+
+    def _release(
+        self, life: Life, reason: str, *, hand: bool = False, source: str = "", verdict: str = ""
+    ) -> None:
+        if not (hand or self._acts_on(life)):
+            self._would(life, f"released: {reason}")
+            return
+        hand = hand or (life.hold is not None and life.hold.hand)
+        if not hand and verdict != DRAINED and not self._may_begin():
+            self.say(f"{life.host} is not released yet: the limit of actions in an hour is reached")
+            return
+        intent = self.journal.begin("release", life.host, hand=hand, reason=reason, source=source, verdict=verdict)
+
+        def released() -> None:
+            self._cancel(life)
+            slurm.unreserve(self.name(life.host), fds=self.fds)
+
+        self._do(life, f"is released: {reason}", intent, released)
+        self.reservations.pop(self.name(life.host), None)
+
+    def _cancel(self, life: Life) -> None:
+        """Cancel the tests of a host that have not ended, because Slurm keeps a reservation that jobs use."""
+        jobs = slurm.unended([test.job for test in life.tests if not test.ended])
+        if jobs is None:
+            raise RunFailed("Slurm's queue (squeue) does not answer")
+        if jobs:
+            slurm.run(["scancel", *sorted(jobs, key=int)], fds=self.fds)
+
+    def _drain(self, life: Life, test: Test) -> None:
+        if not self._acts_on(life):
+            self._would(life, f"drained: {test.reason}")
+            return
+        hand = life.hold is not None and life.hold.hand
+        if not hand and not self._may_begin():
+            self.say(f"{life.host} is not drained yet, but held: the limit of actions in an hour is reached")
+            return
+        planned = drain.plan_host(life.host, test.reason, test.campaign, self.name(life.host))
+        if planned.why_not:
+            self.say(f"{planned.why_not}; it stays held")
+            return
+        intent = self.journal.begin("drain", life.host, hand=hand, reason=test.reason, source=test.campaign)
+        self._do(life, f"is drained: {test.reason}", intent, lambda: slurm.run(planned.argv, fds=self.fds))
+        self._release(life, "it is drained", verdict=DRAINED)
+
+    def _resume(self, life: Life) -> None:
+        """Resume a host that we drained, now that it is held."""
+        argv = ("scontrol", "update", f"nodename={life.host}", "state=resume")
+        intent = self.journal.begin("resume", life.host, hand=True, reason="it is tested again")
+        self._do(life, "is resumed for its test", intent, lambda: slurm.run(argv, fds=self.fds))
+
+
+def _is_ours(facts: Mapping[str, str]) -> bool:
+    """Return whether a host is drained by us."""
+    return drain.is_drained(facts) and facts.get("Reason", "").startswith(drain.OURS)
+
+
+def _job_name(test: str) -> str:
+    return f"firsttouch-{test}"
+
+
+def _cause(logged: verdict_log.Logged) -> Cause:
+    return Cause(logged.reason or f"its verdict is {logged.verdict}", logged.source, logged.system)
+
+
+def verdict_of(host: str, name: str, source: str) -> tuple[str, str, float]:
+    """Return the verdict of a test of a host, the reason, and when it was measured; "" if it measured nothing.
+
+    *name* is the test's campaign. If the system's references do not decide, the host is compared with the others
+    in the campaign *source*, in which it was blamed.
+    """
+    try:
+        campaign = campaigns.existing(name)
+        system = load(campaign.system)
+    except BadInput as error:
+        return "", str(error), 0.0
+    own = campaign.host(host)
+    if not (measured := own.measured_at()):
+        return "", "its job measured nothing", 0.0
+    records = [record for record in own.all_records() if record.host == host]
+    missing = {host: missing_of(campaign, own)}
+    verdict = _of(host, judge(records, system, missing=missing))
+    if verdict.verdict not in {"pass", "fail"} and not missing[host]:
+        others = [record for records in _others(host, campaign, source) for record in records]
+        if others:
+            compared = _of(host, judge([*records, *others], system, missing=missing))
+            # What only the other hosts have is not missing here: a test may be less than they did.
+            if compared.findings and not [f for f in compared.findings if f.verdict != "pass"]:
+                return "pass", "", measured
+            verdict = compared if compared.verdict == "fail" else verdict
+    reason = "" if verdict.verdict == "pass" else verdict.reason() or next(iter(verdict.evidence), "")
+    return verdict.verdict, reason, measured
+
+
+def _of(host: str, verdicts: Sequence[HostVerdict]) -> HostVerdict:
+    return next(verdict for verdict in verdicts if verdict.host == host)
+
+
+def _others(host: str, campaign: Campaign, source: str) -> Iterator[list[Record]]:
+    """Yield the records of other hosts of the campaign *source*, in the steps of *campaign*."""
+    steps = {step.name for step in campaign.steps}
+    try:
+        fleet = campaigns.existing(source)
+    except BadInput:  # the verdict came from files, or the campaign was removed
+        return
+    if fleet.system != campaign.system:
+        return
+    for journal in [journal for journal in fleet.hosts() if journal.host != host][:_COMPARED]:
+        yield from (records for entry, records in journal.measured() if entry.step in steps)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a bad and of a repaired host in a real Slurm, while the processes that act are killed at random."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_site import Site
+
+pytestmark = pytest.mark.slurm
+
+SETTINGS = """\
+mail: root
+notify: {{command: [{notify}], format: json}}
+hold:
+  act: true
+  per_hour: 100
+  passes: 2
+  effort: smoke
+  repetitions: 1
+  steps: [bandwidth-1]
+  sbatch: [--time=5]
+"""
+NOTIFY = "#!/bin/sh\nflock {log} sh -c 'cat >>{log}'\n"
+#: A pass is killed when the journal has got up to MOST lines by it, at most PAUSE seconds later.
+MOST, PAUSE = 7, 0.08
+
+
+class Fleet:
+    """A site whose fleet.yaml holds bad hosts, and the passes that do so."""
+
+    def __init__(self, site: Site, folder: Path, seed: int) -> None:
+        self.site, self.notices = site, folder / "notices"
+        (folder / "site").mkdir()
+        notify = folder / "notify"
+        notify.write_text(NOTIFY.format(log=self.notices))
+        notify.chmod(0o755)
+        (folder / "site" / "fleet.yaml").write_text(SETTINGS.format(notify=notify))
+        site.env["FIRSTTOUCH_SITE"] = str(folder / "site")
+        self.chance = random.Random(seed)  # noqa: S311 - no secret
+        self.kills = 0
+
+    def tend(self, *argv: str) -> str:
+        """Do one pass, and return what it printed."""
+        done = self.site.call("fleet", "tend", *argv)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    def killed(self, *argv: str) -> None:
+        """Begin a pass, or another action, and kill it at a random moment."""
+        root = Path(__file__).parents[2]
+        command = [str(Path(sys.executable).with_name("firsttouch")), "fleet", *(argv or ("tend",))]
+        env = {**self.site.slurm.env, **self.site.env}
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, env=env, cwd=root, **quiet)  # type: ignore[call-overload]
+        before = self.length()
+        lines = self.chance.randint(0, MOST)
+        while process.poll() is None and self.length() < before + lines:
+            time.sleep(0.002)
+        time.sleep(self.chance.uniform(0, PAUSE if lines else 0.5))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            self.kills += 1
+        process.wait()
+
+    def length(self) -> int:
+        """Return the number of lines of the journal."""
+        file = self.site.folder / "fleet" / "actions.jsonl"
+        return file.read_bytes().count(b"\n") if file.exists() else 0
+
+    def actions(self, host: str = "") -> list[dict[str, Any]]:
+        """Return the lines of the journal of actions."""
+        file = self.site.folder / "fleet" / "actions.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [line for line in lines if host in {"", line["host"]}]
+
+    def done(self, host: str) -> list[str]:
+        """Return what was done to a host, in order."""
+        whats = ("hold", "drain", "release", "resume", "returned")
+        return [a["what"] for a in self.actions(host) if a["state"] == "done" and a["what"] in whats]
+
+    def reservations(self) -> set[str]:
+        text = self.site.slurm.ask("scontrol", "-o", "show", "reservation")
+        return set(re.findall(r"ReservationName=(\S+)", text))
+
+    def orderly(self) -> None:
+        """Check that every reservation has an owner in the journal, and that nothing is done twice."""
+        owned = {
+            f"firsttouch-{a['host']}" for a in self.actions() if a["what"] == "hold" and a["state"] == "intent"
+        }
+        assert self.reservations() <= owned
+        ends = Counter(
+            (a["id"], a["what"]) for a in self.actions() if a["state"] == "done" and a["what"] != "notice"
+        )
+        assert set(ends.values()) <= {1}, ends
+        jobs = self.site.slurm.ask("sacct", "-nPX", "-S", "now-1hours", "-o", "JobName,JobIDRaw").splitlines()
+        names = Counter(line.split("|")[0] for line in jobs if re.match("firsttouch-[0-9a-f]{8}[|]", line))
+        assert set(names.values()) <= {1}, names
+
+    def live(self, host: str, until: str, *, kills: int) -> None:
+        """Let passes run, *kills* of them killed, until the last action on a host is *until*."""
+        deadline, limit = time.monotonic() + 120, self.kills + kills
+        while self.done(host)[-1:] != [until]:
+            assert time.monotonic() < deadline, self.actions(host)
+            before = self.length()
+            if self.kills < limit:
+                self.killed()
+            else:
+                self.tend()
+            if self.length() == before:
+                # A test runs.
+                time.sleep(0.3)
+            self.orderly()
+
+    def sent(self) -> Counter[tuple[str, str]]:
+        lines = [json.loads(line) for line in self.notices.read_text().splitlines()]
+        return Counter((line["host"], line["event"]) for line in lines)
+
+
+@pytest.fixture
+def fleet(shimmed: Site, tmp_path: Path) -> Any:
+    held = Fleet(shimmed, tmp_path, seed=20)
+    yield held
+    for name in held.reservations():
+        shimmed.slurm.ask("scancel", "--user=root")
+        shimmed.slurm.until(lambda: not shimmed.slurm.ask("squeue", "-h").strip(), "the end of all jobs")
+        shimmed.slurm.ask("scontrol", "delete", f"reservation={name}")
+
+
+def bad_and_repaired(fleet: Fleet, kills: int) -> None:
+    """Let n3 fail, be held, fail again and be drained; then repair it, test it again and release it."""
+    site = fleet.site
+    site.rates(n3=0.6)
+    argv = ("--system", "rated", "--step", "bandwidth-1", "--campaign", "due", "--hosts", "n[1-6]")
+    site.submitted("validate", *argv)
+    assert site.verdicts() == {f"n{i}": "fail" if i == 3 else "pass" for i in range(1, 7)}
+    assert "n3 would be held" in fleet.tend("--observe")
+    assert fleet.reservations() == set()
+
+    # A job that runs on the host goes on.
+    running = site.sbatch("--nodelist=n3", "--wrap", "sleep 4")
+    fleet.live("n3", "release", kills=kills // 2)
+    assert site.slurm.ends(running) == {running: ("COMPLETED", "0:0")}
+    assert fleet.done("n3") == ["hold", "drain", "release"]
+    assert fleet.reservations() == set()
+    assert "DRAIN" in site.slurm.node("n3")["State"]
+    assert re.match(r"firsttouch: .*; hold-n3-", site.slurm.node("n3")["Reason"])
+
+    site.rates()
+    while len(fleet.done("n3")) == 3:
+        fleet.killed("hold", "n3", "--reason", "new DIMM")
+        fleet.orderly()
+    fleet.live("n3", "release", kills=kills // 2)
+    assert fleet.done("n3") == ["hold", "drain", "release", "hold", "resume", "release"], fleet.actions("n3")
+    results = [a["verdict"] for a in fleet.actions("n3") if a["what"] == "result"]
+    assert results == ["fail", "pass", "pass"]
+    assert fleet.reservations() == set()
+    site.slurm.until(lambda: site.slurm.node("n3")["State"] == "IDLE", "n3 to be in service")
+    fleet.tend()
+    assert {a["host"] for a in fleet.actions()} == {"n3"}
+    expected = {("n3", "fail"): 1, ("n3", "hold"): 2, ("n3", "drain"): 1, ("n3", "release"): 1}
+    for event, count in expected.items():
+        # A notice may be sent twice if the process is killed right after it, but none is lost.
+        assert count <= fleet.sent()[event] <= count + fleet.kills
+
+
+def test_a_bad_host_is_drained_and_a_repaired_one_released(fleet: Fleet) -> None:
+    bad_and_repaired(fleet, kills=6)
+    assert fleet.kills >= 3

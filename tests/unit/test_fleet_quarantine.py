@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quarantine by the rules and by hand, with a stand-in for Slurm that keeps nodes and reservations in files."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from firsttouch import cli
+from firsttouch.errors import BadInput
+from firsttouch.fleet import actions, slurm
+from firsttouch.fleet.actions import Actions
+
+pytestmark = pytest.mark.unit
+
+#: nodes/NAME has a node's state and reason, reservations/NAME a reservation; "refusal" answers all changes.
+SCONTROL = """
+S={folder}
+case "$1" in create|delete|update)
+  echo "$*" >>$S/changes
+  [ -f $S/refusal ] && {{ cat $S/refusal >&2; exit 1; }};;
+esac
+case "$*" in
+  "--oneliner show reservation") cat $S/reservations/* 2>/dev/null || echo "No reservations in the system";;
+  "--oneliner show reservation "*) cat $S/reservations/$4;;
+  "--oneliner show node "*) [ -f $S/nodes/$4 ] || {{ echo "Node $4 not found" >&2; exit 1; }}
+    echo "NodeName=$4 $(cat $S/nodes/$4)";;
+  create*) name=${{2#reservation=}}; echo "ReservationName=$name Nodes=${{3#nodes=}} State=ACTIVE" \
+    >$S/reservations/$name;;
+  delete*) rm $S/reservations/${{2#reservation=}};;
+  update*resume) echo "State=IDLE" >$S/nodes/${{2#nodename=}};;
+  update*) echo "State=IDLE+DRAIN Reason=${{4#reason=}}" >$S/nodes/${{2#nodename=}};;
+esac"""
+SETTINGS = "hold: {{act: {act}, per_hour: {per_hour}, effort: smoke, steps: [topology]}}\n"
+
+
+class Slurm:
+    """The stand-in's files, the site's settings, and the log of verdicts."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        for name in ("nodes", "reservations", "site", "out/verdicts/log"):
+            (folder / name).mkdir(parents=True)
+        for name in ("n1", "n2", "n3", "n4"):
+            self.node(name, "IDLE")
+
+    def node(self, name, state, reason=""):
+        (self.folder / "nodes" / name).write_text(f"State={state} Reason={reason}\n")
+
+    def settings(self, act="true", per_hour=3, more=""):
+        (self.folder / "site" / "fleet.yaml").write_text(SETTINGS.format(act=act, per_hour=per_hour) + more)
+
+    def verdict(self, host, word="fail", age=60.0):
+        logged = {"time": time.time() - age, "host": host, "system": "local", "verdict": word}
+        with (self.folder / "out/verdicts/log" / f"{host}.jsonl").open("a") as log:
+            log.write(json.dumps({**logged, "reason": "copy: 12 GB/s, $(id)", "source": "c-1"}) + "\n")
+
+    @property
+    def reserved(self):
+        return sorted(file.name for file in (self.folder / "reservations").iterdir())
+
+    @property
+    def changes(self):
+        file = self.folder / "changes"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def fake(tmp_path, stand_in, monkeypatch):
+    """A site that acts, with four idle hosts; tests of hosts are submitted and wait."""
+    monkeypatch.delenv("FIRSTTOUCH_HOME", raising=False)
+    monkeypatch.delenv("FIRSTTOUCH_VERDICTS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
+    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
+    stand_in("scontrol", SCONTROL.format(folder=tmp_path))
+    stand_in("sbatch", f"echo $* >>{tmp_path}/jobs; wc -l <{tmp_path}/jobs")
+    jobs = f"for j in $(seq $(wc -l <{tmp_path}/jobs)); do echo $j PENDING 0; done"
+    stand_in("squeue", f'case "$*" in *--name*) ;; *) [ -f {tmp_path}/jobs ] && {jobs};; esac')
+    stand_in("sacct", "exit 0")
+    stand_in("scancel", f"echo $* >>{tmp_path}/cancelled")
+    slurm_files = Slurm(tmp_path)
+    slurm_files.settings()
+    return slurm_files
+
+
+def fleet(*argv):
+    return cli.main(["fleet", *argv])
+
+
+def done(host=None):
+    return [(a.host, a.what) for a in Actions().lines if a.state == "done" and host in {None, a.host}]
+
+
+def test_a_site_that_only_observes_changes_nothing_and_notes_it_once(fake, capsys):
+    fake.settings(act="false")
+    fake.verdict("n1")
+    for _ in range(3):
+        assert fleet("tend") == 0
+        captured = capsys.readouterr()
+        assert "n1 would be held: copy: 12 GB/s" in captured.out
+        assert "nothing is done" in captured.err
+    assert fake.changes == []
+    assert done() == [("n1", "fail"), ("n1", "would")]
+    assert fleet("tend", "--act") == 0
+    assert fake.reserved == ["firsttouch-n1"]
+
+
+def test_hosts_are_held_in_order_up_to_the_limit_and_tested_in_their_reservations(fake, capsys):
+    fake.settings(per_hour=2)
+    for age, host in enumerate(("n3", "n2", "n1")):
+        fake.verdict(host, age=1000 - age)
+    fake.verdict("n4", "pass")
+    for _ in range(2):
+        assert fleet("tend", "--json") == 0
+        assert fake.reserved == ["firsttouch-n2", "firsttouch-n3"]
+        document = json.loads(capsys.readouterr().out)
+        assert document["lines"][-1] == "1 more hosts are not held: 2 actions in an hour are the limit"
+    jobs = (fake.folder / "jobs").read_text().splitlines()
+    assert len(jobs) == 2
+    assert "--nodelist=n3" in jobs[0]
+    assert "--reservation=firsttouch-n3" in jobs[0]
+    assert fleet("status", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["hosts"]
+    assert [(row["host"], row["state"], row["source"]) for row in rows] == [
+        (h, "held", "c-1") for h in ("n2", "n3")
+    ]
+    assert rows[0]["next"] == "0 of 2 passes, test 1 is job 2"
+
+
+@pytest.mark.parametrize("host", ["ALL", "n[1-4]", "n9"])
+def test_what_is_not_one_host_of_slurm_is_never_reserved(fake, host, capsys):
+    fake.verdict(host)
+    assert fleet("tend") == 0
+    assert fake.changes == []
+    assert fleet("hold", host.replace("[1-4]", ""), "--system", "local") in {1, 2}
+    assert not [change for change in fake.changes if change.startswith("create")]
+
+
+def test_what_an_admin_set_is_left_alone(fake, capsys):
+    for host in ("n1", "n2", "n3"):
+        fake.verdict(host)
+    fake.node("n1", "IDLE+DRAIN", "fan of psu 2")
+    fake.node("n2", "DOWN", "no power")
+    (fake.folder / "reservations" / "burnin").write_text("ReservationName=burnin Nodes=n[3-4] State=ACTIVE\n")
+    assert fleet("tend") == 0
+    output = capsys.readouterr().out
+    assert "n1: fail, and not held: it is DRAIN: fan of psu 2" in output
+    assert "n2: fail, and not held: it is DOWN: no power" in output
+    assert "n3: fail, and not held: it is in the reservation burnin" in output
+    assert fleet("hold", "n3") == 2
+    assert "n3 is in the reservation burnin, so it is left alone" in capsys.readouterr().err
+    assert fake.changes == []
+
+
+def test_a_reservation_that_somebody_deleted_is_not_made_again(fake, capsys):
+    fake.verdict("n1")
+    assert fleet("tend") == 0
+    (fake.folder / "reservations" / "firsttouch-n1").unlink()
+    for _ in range(2):
+        assert fleet("tend") == 0
+    assert fake.reserved == []
+    assert done("n1")[-1] == ("n1", "returned")
+    assert (fake.folder / "cancelled").read_text().split() == ["1"]
+    # A newer fail holds it again after the cool-down only.
+    fake.verdict("n1", age=-5)
+    assert fleet("tend") == 0
+    assert "n1: fail, and not held: it cools down for 24.0 h more" in capsys.readouterr().out
+    assert fake.reserved == []
+
+
+def test_a_drain_of_somebody_else_ends_the_hold_and_a_resume_the_drain(fake):
+    fake.verdict("n1")
+    assert fleet("tend") == 0
+    fake.node("n1", "IDLE+DRAIN", "I look at it")
+    assert fleet("tend") == 0
+    assert fake.reserved == []
+    assert "I look at it" in (fake.folder / "nodes" / "n1").read_text()
+    journal = Actions()
+    journal.note("drain", "n2", reason="slow")
+    fake.node("n2", "IDLE")
+    assert fleet("tend") == 0
+    assert done("n2")[-1] == ("n2", "returned")
+
+
+def test_a_host_that_we_drained_is_resumed_only_in_its_reservation(fake, capsys):
+    fake.node("n1", "IDLE+DRAIN", "firsttouch: slow; c-1")
+    fake.node("n2", "IDLE+DRAIN", "fan")
+    assert fleet("hold", "n[1-2]", "--system", "local", "--reason", "new DIMM") == 0
+    assert "n2 is DRAIN: fan: its test waits until somebody resumes it" in capsys.readouterr().out
+    assert [change.split()[:2] for change in fake.changes] == [
+        ["create", "reservation=firsttouch-n1"],
+        ["update", "nodename=n1"],
+        ["create", "reservation=firsttouch-n2"],
+    ]
+    assert fleet("hold", "n1") == 2
+    assert "n1 is held already: new DIMM" in capsys.readouterr().err
+    assert fleet("release", "n[1-3]") == 2
+    assert "n3 is not held" in capsys.readouterr().err
+    assert fake.reserved == []
+
+
+def test_a_user_without_rights_gets_one_line(fake, capsys):
+    (fake.folder / "refusal").write_text("Error creating the reservation: Invalid user id\n")
+    fake.verdict("n1")
+    fake.verdict("n2")
+    assert fleet("tend") == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "firsttouch: error: n1: only an operator or administrator of Slurm may hold, release and drain hosts "
+        "(scontrol: Error creating the reservation: Invalid user id)"
+    ]
+    assert len(fake.changes) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("[sh, -c, 'cat >{folder}/got; echo \"$0\" >>{folder}/got']", ""),
+        ("[sh, -c, 'sleep 60']", "sh did not end within 0.2 s"),
+        ("['false']", "false ended with status 1"),
+        ("[/nowhere/program]", "/nowhere/program"),
+    ],
+)
+def test_a_notice_is_sent_once_and_never_in_the_way(fake, command, problem, capsys):
+    command = command.format(folder=fake.folder)
+    fake.settings(more=f"notify: {{command: {command}, timeout: 200ms, events: [hold, drain]}}\n")
+    fake.verdict("n1")
+    for _ in range(2):
+        assert fleet("tend") == 0
+    assert fake.reserved == ["firsttouch-n1"]
+    notices = [a for a in Actions().lines if a.what == "notice"]
+    assert len(notices) == 1
+    assert problem in notices[0].reason
+    if not problem:
+        assert (fake.folder / "got").read_text().splitlines() == [
+            "firsttouch: n1 is held: copy: 12 GB/s, _(id) (c-1)"
+        ] * 2
+
+
+def test_a_damaged_journal_stops_everything_but_a_torn_last_line_does_not(fake, capsys):
+    fake.verdict("n1")
+    assert fleet("tend") == 0
+    file = fake.folder / "out" / "fleet" / "actions.jsonl"
+    with file.open("a") as out:
+        out.write('{"id": "torn')
+    assert fleet("tend") == 0
+    text = file.read_text()
+    file.write_text(text.replace('"hold"', '"held"', 1))
+    assert fleet("tend") == 2
+    assert "actions.jsonl:2: not a line of the journal of actions" in capsys.readouterr().err
+    with pytest.raises(BadInput):
+        Actions()
+
+
+def test_what_was_interrupted_ends_as_slurm_says(fake):
+    journal = Actions()
+    (fake.folder / "out" / "fleet").mkdir()
+    journal.begin("hold", "n1", reason="by hand", system="local", hand=True)
+    journal.begin("hold", "n2", reason="fails", system="local")
+    slurm.reserve("firsttouch-n2", "n2", "root")
+    assert fleet("tend") == 0
+    ends = {a.host: a.state for a in Actions().lines if a.what == "hold" and a.state != "intent"}
+    # A person's hold that Slurm had not done is done; that of the rules was.
+    assert ends == {"n1": "done", "n2": "done"}
+    assert fake.reserved == ["firsttouch-n1", "firsttouch-n2"]
+    assert sum(change.startswith("create") for change in fake.changes) == 2
+
+
+def test_two_passes_at_once_do_not_both_act(fake, capsys):
+    fake.verdict("n1")
+    with actions.acting(wait=True):
+        assert fleet("tend") == 0
+        assert "another process acts on hosts: nothing is done" in capsys.readouterr().err
+        assert fake.changes == []
+    # A command of Slurm that outlives its pass keeps the lock.
+    script = "import os, subprocess, sys; from firsttouch.fleet import actions\n"
+    script += "with actions.acting(wait=True) as (_, lock):\n"
+    script += (
+        "    p = subprocess.Popen(['sleep', '0.7'], pass_fds=[lock]); print(p.pid, flush=True); os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL, check=False)
+    assert fleet("tend") == 0
+    assert fake.changes == []
+    time.sleep(0.8)
+    assert fleet("tend") == 0
+    assert len(fake.changes) == 1
