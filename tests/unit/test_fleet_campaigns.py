@@ -22,6 +22,7 @@ from firsttouch.fleet import run as running
 from firsttouch.fleet.journal import Entry, Journal, note, now
 from firsttouch.fleet.leases import GONE, Holder, Leases, last
 from firsttouch.fleet.state import overview
+from firsttouch.judge import verdict_log
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
@@ -380,6 +381,21 @@ class TestCollect:
         assert "missing: " not in (collected.report / "index.html").read_text()
         assert json.loads((collected.report / "state.json").read_text())["missing"] == []
         assert not [p for p in (tmp_path / "reports").iterdir() if p.name.startswith(".")]
+
+    def test_a_verdict_is_logged_once_however_often_it_is_collected(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(tmp_path / "verdicts"))
+        campaign = campaigns.create(planned(tmp_path / "c", "validate", only=["topology"]))
+        finish(campaign, "n1", "topology")
+        for _ in range(2):
+            collect.collect(campaign, draw=False)
+        (line,) = verdict_log.read()["n1"]
+        assert (line.source, line.time) == ("c", pytest.approx(campaign.host("n1").measured_at(), abs=0.01))
+        assert (tmp_path / "verdicts" / "log" / "n1.jsonl").read_text().count("\n") == 1
+        # A log that cannot be written does not prevent the report.
+        (tmp_path / "verdicts" / "log" / "n1.jsonl").unlink()
+        (tmp_path / "verdicts" / "log" / "n1.jsonl").mkdir()
+        collect.collect(campaign, draw=False)
+        assert "the log has no line for n1" in capsys.readouterr().err
 
     def test_the_newest_reports_are_kept(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))

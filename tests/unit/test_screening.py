@@ -146,7 +146,7 @@ def test_hosts_that_slurm_does_not_offer_are_left_out(site, capsys, stand_in, tm
         "n6 down+not_responding",
     ]
     stand_in("sinfo", f"printf '%s\\n' {' '.join(map(repr, states))}")
-    jobs = ["7|PENDING|2020-01-01T00:00:00|n4||Priority", "8|RUNNING|2026-01-01T00:00:00||n[5-6]|None"]
+    jobs = ["7|PENDING|2020-01-01T00:00:00|n4||Priority", "8|RUNNING|yesterday||n[5-6]|None"]
     stand_in("squeue", f"printf '%s\\n' {' '.join(map(repr, jobs))} '9|PENDING|N/A|||x'")
     stand_in("sbatch", f'echo "$*" >>{tmp_path}/calls; echo 7')
     plan = due(capsys, "--hosts", "n[1-6]")

@@ -336,10 +336,13 @@ def _job_text(job: slurm.Waiting, now: float) -> str:
 def _slurm(settings: Screening, notes: list[str]) -> tuple[Mapping[str, str], list[slurm.Waiting]]:
     """Return the states of Slurm's hosts, and the jobs that validate; nothing, with a note, without Slurm."""
     try:
-        return slurm.states(settings.partition), slurm.named(_JOB_NAME)
+        states, queue = slurm.states(settings.partition), slurm.named(_JOB_NAME)
     except RunFailed as error:
         notes.append(f"without Slurm's states of hosts and jobs: {error}")
         return {}, []
+    if not states:
+        raise BadInput(f"Slurm has no host in the partition '{settings.partition}', which fleet.yaml names")
+    return states, queue
 
 
 def _out_of_service(state: str) -> str:

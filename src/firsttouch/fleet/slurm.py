@@ -225,8 +225,10 @@ def named(name: str) -> list[Waiting]:
     for job, state, begin, asked, allocated, reason in _rows(
         ["squeue", "-h", "-r", "-n", name, "-o", "%A|%T|%V|%n|%N|%r"], "|", 6
     ):
-        with contextlib.suppress(ValueError, BadInput):  # a job without hosts, or a time such as N/A
+        submitted = time.time()
+        with contextlib.suppress(ValueError):  # SLURM_TIME_FORMAT asks for another format
             submitted = datetime.datetime.fromisoformat(begin).timestamp()
+        with contextlib.suppress(BadInput):  # a job without hosts
             jobs.append(Waiting(job, state, submitted, tuple(unfolded(allocated or asked)), reason))
     return jobs
 

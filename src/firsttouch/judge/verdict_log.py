@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firsttouch.errors import BadInput
+from firsttouch.execution.progress import say
 from firsttouch.host.emulation import HOST
 from firsttouch.judge import verdict_file
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
@@ -60,10 +61,14 @@ def folder() -> Path:
 def publish(verdict: HostVerdict, measured: float, source: str, *files: Path) -> None:
     """Write the verdict of a measurement to the host's verdict file and to *files*, and append it to the log.
 
-    *measured* is the time of the measurement (seconds since 1970), *source* its campaign or files. Raises OSError.
+    *measured* is the time of the measurement (seconds since 1970), *source* its campaign or files. Raises OSError
+    if a verdict file cannot be written. A log that cannot be written, such as another user's, is only reported.
     """
     verdict_file.write(verdict, measured, *files, verdict_file.folder() / verdict.host)
-    append(verdict, measured, source)
+    try:
+        append(verdict, measured, source)
+    except OSError as error:
+        say(f"firsttouch: {error.filename or folder()}: {error.strerror}: the log has no line for {verdict.host}")
 
 
 def append(verdict: HostVerdict, measured: float, source: str, to: Path | None = None) -> None:
