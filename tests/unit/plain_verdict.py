@@ -18,7 +18,7 @@ from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
 from firsttouch.judge.causes import Signs, causes
 from firsttouch.judge.fleet_level import Level
-from firsttouch.judge.verdict import ORDER, Finding, HostVerdict
+from firsttouch.judge.verdict import ORDER, Finding, HostVerdict, figure
 from firsttouch.systems.metrics import checks
 from firsttouch.systems.references import Reference
 
@@ -276,7 +276,7 @@ def _with_suspects(findings):
         (w for k, w in enumerate(weights, start=1) if w >= math.log(len(weights) / (k * CHANCE))), default=math.inf
     )
     return {
-        key: replace(f, verdict="suspect")
+        key: replace(f, verdict="suspect", why=f.why.split(", needs ")[0] + ", over 99 % certain")
         if f.verdict == "undecided" and f.evidence is not None and f.evidence >= least
         else f
         for key, f in findings.items()
@@ -309,8 +309,8 @@ def _instant(record):
 
 
 def _explained(verdict, values, system):
-    """Return the verdict, with its causes unless every finding passes."""
-    if all(f.verdict == "pass" for f in verdict.findings):
+    """Return the verdict, with its causes if a finding is a fail."""
+    if all(f.verdict != "fail" for f in verdict.findings):
         return verdict
     return replace(verdict, causes=tuple(causes(Signs(verdict.findings, values, system.facts))))
 
@@ -439,7 +439,10 @@ def _finding(host, repetitions, system, seen, learnt):
         )
         if grouped and _by_reference(valid, other, seen, now)[1] != "fail":
             word, more = "suspect", 0
-            why = why.split("; needs about")[0] + "; the host is in the worse of two groups of hosts"
+            why = (
+                why.split(", needs ")[0].removesuffix(", certain")
+                + ", the host is in the worse of two groups of hosts"
+            )
         findings.append(replace(make(values, reference, word, why, weighed), more=more))
     return max(
         findings,
@@ -493,31 +496,24 @@ def _by_reference(valid, reference, seen, now):  # noqa: PLR0912
         word = "fail" if outside == count > 1 else "undecided" if 2 * outside >= count else "pass"
         if word == "undecided":
             more = 1 if count == 1 else 2 * outside - count + 1
-    limits = [f"at least {minimum:.4g}"] if minimum is not None else []
-    limits += [f"at most {maximum:.4g}"] if maximum is not None else []
     middle = statistics.median(values)
     change = middle / reference.value - 1
     unit = "" if reference.unit == "1" else f" {reference.unit}"
-    why = (
-        f"{middle:.4g}{unit}, {100 * abs(change):.1f} % {'below' if change < 0 else 'above'} {reference.value:.4g}"
-    )
-    why += f" ({' and '.join(limits) or 'any value'}; {reference.source}), {count} repetition{'s' * (count > 1)}"
-    if weighed is not None:
-        why += f"; {_certainty(weighed)}"
-    elif word == "undecided":
-        why += f"; outside in {outside} of {count} repetitions"
+    learnt = not reference.line or reference.source.startswith("fleet")
+    whose = "the fleet" if learnt else f"the reference of {valid[0].system}"
+    why = f"{figure(middle)}{unit}, {100 * abs(change):.1f} % {'below' if change < 0 else 'above'} {whose}"
+    why += f" ({figure(reference.value)}), {count} repetition{'s' * (count > 1)}"
+    if word == "fail":
+        why += ", certain" if weighed is not None or count == 1 else ", all outside the limits"
+    elif word == "undecided" and weighed is None:
+        why += f", outside the limits in {outside} of {count}"
     if word == "pass" and 2 * sum(good[i] for i in kept) >= count and reference.line:
         word = "suspect"
-        why += "; better than it can be: a wrong measurement or reference"
+        why += ", better than it can be: a wrong measurement or reference"
     if more:
-        shown = "over 998" if more == 999 else str(more)
-        why += f"; needs about {shown} more repetition{'s' * (more != 1)}"
+        shown = "over 998" if more == 999 else f"about {more}"
+        why += f", needs {shown} more repetition{'s' * (more != 1)}"
     return (values, word, why, weighed, more)
-
-
-def _certainty(evidence):
-    share = 100 / (1 + math.exp(-abs(evidence)))
-    return f"{'over 99.9999' if share > 99.9999 else f'{share:.{4 if share > 99.99 else 2}f}'} % sure"
 
 
 def _newest(evidence, sessions, least):

@@ -99,7 +99,7 @@ def test_a_cause_is_named_by_its_signature(system, fleet, cause):
     expected = {cause, "fewer NUMA nodes"} if "numa_nodes" in str(SIGNATURES[cause]) else {cause}
     assert cause in named(bad)[:2]
     assert set(named(bad)) <= expected
-    assert bad.evidence[0].startswith(f"cause: {named(bad)[0]}")
+    assert bad.evidence[0].startswith(f"possible cause: {named(bad)[0]}")
     assert {(v.verdict, v.causes) for v in verdicts.values()} == {("pass", ())}
 
 

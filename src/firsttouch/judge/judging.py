@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ _MOST_WITHOUT_ERROR = 3
 MOST_REPETITIONS = 12
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
-_OF_TWO = "; the host is in the worse of two groups of hosts"
+_OF_TWO = ", the host is in the worse of two groups of hosts"
 #: Metrics that are stated as shares of the theoretical bandwidth of a bank, with their verbs.
 _OF_THEORY = {"saturation_bandwidth": "saturates", "peak_bandwidth": "reaches its peak"}
 _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
@@ -194,27 +194,35 @@ def _last(samples: Groups, counts: Ints) -> Bools:
 
 
 def _reason(
-    values: Sequence[float], better: Better, reference: Reference, word: Word, *, evidence: float | None, more: int
+    values: Sequence[float],
+    better: Better,
+    reference: Reference,
+    whose: str,
+    *,
+    word: Word,
+    evidence: float | None,
+    more: int,
 ) -> str:
-    """Return the reason of a verdict; *word*, *evidence* and *more* are those of :class:`Judged`."""
-    minimum, maximum = reference.minimum, reference.maximum
-    limits = [f"at least {minimum:.4g}"] if minimum is not None else []
-    limits += [f"at most {maximum:.4g}"] if maximum is not None else []
-    text = compared(values, reference, f"{' and '.join(limits) or 'any value'}; {reference.source}")
-    if evidence is not None:
-        text += f"; {sprt.certainty_text(evidence)}"
-        fine = evidence <= 0
-    else:
-        outside = int(np.count_nonzero(_outside(np.array(values), better, reference)[0]))
-        fine = 2 * outside < len(values)
-        if not fine and word == "undecided":
-            text += f"; outside in {outside} of {len(values)} repetitions"
-    if fine and word == "suspect":
-        text += "; better than it can be: a wrong measurement or reference"
-    if more:
-        count = f"over {_MANY - 1}" if more >= _MANY else str(more)
-        text += f"; needs about {count} more {'repetition' if more == 1 else 'repetitions'}"
-    return text
+    """Return the reason of a verdict; *word*, *evidence* and *more* are those of :class:`Judged`.
+
+    *whose* value is expected. The certainty of a fail by the sequential test is that of its error rates, and of a
+    suspicion that of :func:`firsttouch.judge.sprt.beyond_chance`.
+    """
+    parts = [compared(values, reference, whose)]
+    outside = int(np.count_nonzero(_outside(np.array(values), better, reference)[0]))
+    fine = evidence <= 0 if evidence is not None else 2 * outside < len(values)
+    if word == "fail":
+        parts.append("certain" if evidence is not None or len(values) == 1 else "all outside the limits")
+    elif word == "suspect" and fine:
+        parts.append("better than it can be: a wrong measurement or reference")
+    elif word == "suspect" and evidence is not None and more:
+        parts.append(f"over {100 * (1 - sprt.CHANCE):.0f} % certain")
+    elif word == "undecided" and evidence is None:
+        parts.append(f"outside the limits in {outside} of {len(values)}")
+    if word == "undecided" and more:
+        count = f"over {_MANY - 1}" if more >= _MANY else f"about {more}"
+        parts.append(f"needs {count} more {'repetition' if more == 1 else 'repetitions'}")
+    return ", ".join(parts)
 
 
 def _of_theory(metric: str, values: Sequence[float], reference: Reference, theory: float | None) -> str:
@@ -397,7 +405,7 @@ class Judged:
             findings,
             len(metrics) - len(findings),
             (*self.missing.get(host, ()), *(f"{case.name}: other hosts were judged by it" for case in lost)),
-            tuple(causes(signs)) if lost or any(f.verdict != "pass" for f in findings) else (),
+            tuple(causes(signs)) if any(f.verdict == "fail" for f in findings) else (),
             described=self.system.facts is not None,
         )
 
@@ -427,7 +435,10 @@ class Judged:
             elif reference is None:
                 why = _NO_REFERENCE
             else:
-                why = _reason(values, case.better, reference, word, evidence=evidence, more=more)
+                learnt = by == _FLEET or reference.source.startswith("fleet")
+                whose = "the fleet" if learnt else f"the reference of {self.system.name}"
+                state: Any = {"word": word, "evidence": evidence, "more": more}
+                why = _reason(values, case.better, reference, whose, **state)
                 if case.metric in _OF_THEORY:
                     why = _of_theory(case.metric, values, reference, theory) + why
             if word == "suspect" and by == _FLEET and number in self.divided and not more:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,9 @@ Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
 ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
 #: Verdict -> exit status of a command and of a job.
 STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": 3, "invalid": 1, "fail": 1}
+#: What is stated in place of the cause of a fail if no rule fits.
+NO_CAUSE = "no known signature"
+_PROBE = "firsttouch-probe"
 #: How many findings the line of a host shows.
 _NAMED = 2
 
@@ -62,16 +66,8 @@ class Finding:
         return case_name(self.check, self.metric, self.case)
 
     def text(self) -> str:
-        """Return the evidence as one line."""
-        return f"{self.name}: {self.why}"
-
-    def short(self, system: str) -> str:
-        """Return the evidence as a short line; *system* is the source of a reference that is not the fleet's."""
-        if self.reference is None or not self.values:
-            return f"{short_name(self.metric, self.case)}: {self.why}"
-        learnt = not self.reference.line or self.reference.source.startswith("fleet")
-        source = "fleet" if learnt else system
-        return f"{short_name(self.metric, self.case)}: {compared(self.values, self.reference, source)}"
+        """Return the evidence as one line; limits and repetitions are in :meth:`to_dict`."""
+        return f"{short_name(self.check, self.metric, self.case)}: {self.why}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -98,8 +94,8 @@ class HostVerdict:
     """The verdict of a *host*: the worst of its *findings*.
 
     *unjudged* counts the metrics without a reference. *missing* names what should have been measured and was not,
-    with the reason. A host never passes if something is missing or nothing was judged. *causes* explain a verdict
-    that is not a pass, if its signature is known. *described* is whether a system's file gives references.
+    with the reason. A host never passes if something is missing or nothing was judged. *causes* are the possible
+    causes of a fail: those whose signatures it has. *described* is whether a system's file gives references.
     """
 
     host: str
@@ -119,7 +115,7 @@ class HostVerdict:
     @cached_property
     def evidence(self) -> list[str]:
         """Return the causes and a line for each finding that is not a pass, the worst and surest first."""
-        lines = [f"cause: {cause}" for cause in self.causes]
+        lines = [f"possible cause: {cause}" for cause in self.causes]
         lines += [f"{f.verdict}: {f.text()}" for f in self._bad()]
         # For a host that was not measured only the reason is shown.
         if not self.findings and (self.unjudged or not self.missing):
@@ -135,14 +131,21 @@ class HostVerdict:
     def reason(self) -> str:
         """Return why the host is bad in one short line, for Slurm's ``reason=`` and for lists.
 
-        It is the worst and surest finding with its value and the expected one, and the name of the cause if it is
-        known; an empty string if no metric is bad.
+        It is the worst and surest finding, and for a fail the name of the possible cause; an empty string if no
+        metric is bad.
         """
         if not (bad := self._bad()):
             return ""
-        cause = f"; cause: {self.causes[0].split(':')[0]}" if self.causes else ""
         more = f"; {len(bad) - 1} more" if len(bad) > 1 else ""
-        return f"{bad[0].short(self.system)}{more}{cause}"
+        cause = f"; {self.cause}" if self.cause else ""
+        return f"{bad[0].text()}{more}{cause}"
+
+    @property
+    def cause(self) -> str:
+        """Return the name of the likeliest cause of a fail, or that its signature is none of a cause."""
+        if self.causes:
+            return f"possible cause: {self.causes[0].split(':')[0]}"
+        return NO_CAUSE if any(f.verdict == "fail" for f in self.findings) else ""
 
     def _bad(self) -> list[Finding]:
         bad = [f for f in self.findings if f.verdict != "pass"]
@@ -154,6 +157,8 @@ class HostVerdict:
         parts = [f"{passed} of {len(self.findings)} judged metrics pass", *self.evidence[:_NAMED]]
         if (more := len(self.evidence) - _NAMED) > 0:
             parts.append(f"and {more} more")
+        if self.cause == NO_CAUSE:
+            parts.append(NO_CAUSE)
         if self.unjudged and self.findings:
             total = len(self.findings) + self.unjudged
             parts.append(f"{self.unjudged} of {total} measured metrics were not judged")
@@ -230,32 +235,55 @@ def _short(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def short_name(metric: str, case: Mapping[str, Any]) -> str:
-    """Return a metric with its case in a few words: ``copy_bandwidth, NUMA node 1 to bank 1``."""
+def short_name(check: str, metric: str, case: Mapping[str, Any]) -> str:
+    """Return a metric with its case in a few words: ``copy, NUMA 1 to bank 1``."""
     nodes, bank = case.get("pu_nodes"), case.get("bank", case.get("banks"))
-    parts = []
+    name = metric.removesuffix("_bandwidth") if check == "bandwidth" else metric
+    parts = [name.replace("_", " ")]
     if nodes is not None:
-        several = isinstance(nodes, (list, tuple)) and len(nodes) > 1
-        where = f"NUMA node{'s' * several} {_short(nodes)}"
+        where = f"NUMA {_short(nodes)}"
         parts.append(where if bank is None else f"{where} to bank {_short(bank)}")
+    elif bank is not None:
+        parts.append(f"bank {_short(bank)}")
     if "size_bytes" in case:
-        parts.append(f"{case['size_bytes']} bytes")
+        parts.append(_size(case["size_bytes"]))
     if "threads" in case:
         parts.append(f"{_short(case['threads'])} threads")
     if "load" in case:
         parts.append(f"{case['load']} load, read share {_short(case.get('read_share'))}")
-    parts += [_short(case[k]) for k in ("shared", "aligner", "dataset", "scenario") if k in case]
+    if "pages" in case:
+        parts.append(f"{case['pages']} pages")
+    words = ("shared", "stores", "instructions", "aligner", "dataset", "scenario")
+    parts += [_short(case[k]) for k in words if k in case]
     parts += [f"index cache {case['index_cache']}"] if "index_cache" in case else []
-    return ", ".join([metric, *parts])
+    if case.get("program", _PROBE) not in {_PROBE, "probe"}:
+        parts.append(_short(case["program"]))
+    return ", ".join(parts)
 
 
-def compared(values: Sequence[float], reference: Reference, source: str) -> str:
-    """Return values with the expected one: ``23.3 GB/s, 24.8 % below 31 (fleet), 6 repetitions``."""
+def _size(count: Any) -> str:
+    """Return a size in bytes with a binary unit: ``128 MiB``."""
+    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if isinstance(count, int) and count >= 1 << shift and count % (1 << shift) == 0:
+            return f"{count >> shift} {unit}"
+    return f"{count} bytes"
+
+
+def figure(value: float) -> str:
+    """Return a value with three significant digits, without exponent: 23.3, 31.0, 1240; counts are whole."""
+    if float(value).is_integer() and (abs(value) < 10 or abs(value) >= 100):
+        return f"{value:.0f}"
+    digits = 2 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:.{max(0, digits)}f}"
+
+
+def compared(values: Sequence[float], reference: Reference, whose: str) -> str:
+    """Return values with what is expected: ``23.3 GB/s, 24.8 % below the fleet (31.0), 6 repetitions``."""
     value, unit = statistics.median(values), "" if reference.unit == "1" else f" {reference.unit}"
     if reference.value:
         change = value / reference.value - 1
-        difference = f"{100 * abs(change):.1f} % {'below' if change < 0 else 'above'}"
+        difference = f"{100 * abs(change):.1f} % {'below' if change < 0 else 'above'} {whose}"
     else:
-        difference = "expected"
+        difference = f"{whose} is another"
     times = "1 repetition" if len(values) == 1 else f"{len(values)} repetitions"
-    return f"{value:.4g}{unit}, {difference} {reference.value:.4g} ({source}), {times}"
+    return f"{figure(value)}{unit}, {difference} ({figure(reference.value)}), {times}"
