@@ -9,7 +9,7 @@ import pytest
 from factories.memory_records import FAULTS
 from firsttouch.benchmarks import kernel_settings
 from firsttouch.judge.causes import rules
-from firsttouch.judge.judging import judge
+from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
@@ -224,3 +224,47 @@ def test_a_dead_numa_node_is_named(system, fleet, node):
     bad = {v.host: v for v in judge([*fleet, *some], dataclasses.replace(system, facts=facts))}["bad"]
     assert bad.verdict == "fail"
     assert f"NUMA node {node} is missing: 3 NUMA nodes instead of 4" in bad.causes[0]
+
+
+#: Hosts that have no cause: the arguments of :func:`host`.
+UNLIKE_ANY = {
+    "5 % in all banks": {"rate": alike(0.95)},
+    "two banks": {"rate": lambda _, bank, __: 0.75 if bank in {0, 2} else 1.0},
+    "one kernel of a bank": {"rate": lambda _, bank, kernel: 0.75 if (bank, kernel) == (0, "copy") else 1.0},
+    "a bank, and another one a little": {"rate": lambda _, bank, __: {0: 0.5, 1: 0.95}.get(bank, 1.0)},
+    "a bank, and the cores of another NUMA node": {
+        "rate": lambda _, bank, __: 0.75 if bank == 0 else 1.0,
+        "wait": lambda pu, _, size: 0.93 if (pu, size) == (3, 4096) else 1.0,
+    },
+    "some transfers of a link": {
+        "rate": lambda pu, bank, kernel: 0.9 if {pu, bank} == {1, 3} and kernel == "copy" else 1.0
+    },
+    "most caches": {"wait": lambda pu, bank, size: 0.93 if size == 4096 and (pu, bank) != (0, 3) else 1.0},
+}
+
+
+def test_what_fits_no_signature_entirely_has_no_cause(system, fleet):
+    bad = [r for name, how in UNLIKE_ANY.items() for r in host(name, **how)]
+    more = [r for number in range(8, 16) for r in host(f"n{number}")]
+    verdicts = {v.host: v for v in judge([*fleet, *more, *bad], system)}
+    assert {name: (verdicts[name].verdict, named(verdicts[name])) for name in UNLIKE_ANY} == dict.fromkeys(
+        UNLIKE_ANY, ("fail", [])
+    )
+    assert {verdicts[name].reason().rsplit("; ", 1)[1] for name in UNLIKE_ANY} == {"no known signature"}
+    assert "no known signature" in verdicts["two banks"].line()
+
+
+@pytest.mark.parametrize(
+    ("share", "named_without_facts"), [(0.5, True), (0.75, True), (0.94, False), (0.7, False)]
+)
+def test_without_facts_only_usual_channels_are_missing(fleet, share, named_without_facts):
+    slow = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
+    bad = {v.host: v for v in judge([*fleet, *slow], Undescribed("amd-opteron"))}["bad"]
+    assert bad.verdict == "fail"
+    assert named(bad) == ["memory channel missing"] * named_without_facts
+
+
+def test_a_suspect_host_has_no_cause(system, fleet):
+    few = [r for r in host(rate=lambda _, bank, __: 0.5 if bank == 0 else 1.0) if r.time < "2026-01-01T00:00:03"]
+    bad = {v.host: v for v in judge([*fleet, *few], system)}["bad"]
+    assert (bad.verdict, bad.causes, bad.cause) == ("suspect", (), "")

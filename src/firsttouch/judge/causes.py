@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names the cause of a bad verdict if its findings show the cause's signature, by the rules of causes.toml."""
+"""Names possible causes of a fail if the findings of the host fit a signature, by the rules of causes.toml."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ _CACHE, _MEMORY = 32 << 10, 32 << 20
 #: A share is that of a missing memory channel within this, or within a quarter of a channel's share if that is
 #: less.
 _NEAR = 0.03
+#: Without facts: usual numbers of channels of a bank, and how near a share must be (in shares of a channel).
+_USUAL_CHANNELS, _NEAR_UNKNOWN = (2, 3, 4, 6, 8), 1 / 8
 #: The least share of all other groups if a condition is about some of the groups.
 _HEALTHY = 0.97
 _NUMBER = {"type": "number"}
@@ -62,6 +64,8 @@ SCHEMA = {
                                 "share": {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2},
                                 "channels": {"const": True},
                                 "alike": _NUMBER,
+                                "every": {"const": True},
+                                "only": {"const": True},
                             },
                         },
                     },
@@ -90,7 +94,7 @@ class _Place:
     """Where a finding was measured: NUMA nodes, bank, their relation, and the size in bytes.
 
     *metric* and *case* are the finding's. *left* is the share of the expected value (1: all of it, below: worse),
-    *bad* whether the verdict is not a pass.
+    *bad* whether it is worse beyond chance, *fails* whether its verdict is fail.
     """
 
     nodes: Sequence[int]
@@ -98,6 +102,7 @@ class _Place:
     size: int
     left: float | None
     bad: bool
+    fails: bool
     metric: str
     case: Mapping[str, Any]
 
@@ -116,6 +121,14 @@ class _Place:
         if by == "pair":  # a link has two directions
             return " and ".join(map(str, sorted({self.nodes[0], self.bank})))
         return str(self.bank if by == "bank" else self.nodes[0])
+
+    def is_in(self, keys: Collection[str], by: str) -> bool:
+        """Return whether the place belongs to one of the groups *keys*, or whether that is unknown."""
+        if by == "bank":
+            return self.bank is None or not {str(b) for b in _listed(self.bank)}.isdisjoint(keys)
+        if by == "pu_node":
+            return not self.nodes or not {str(n) for n in self.nodes}.isdisjoint(keys)
+        return self.key(by) in {"", *keys}
 
 
 @dataclass(frozen=True)
@@ -137,7 +150,8 @@ class Signs:
         for f in self.findings:
             if f.values:
                 nodes, bank, size = f.case.get("pu_nodes", ()), f.case.get("bank"), f.case.get("size_bytes", 0)
-                place = _Place(nodes, bank, size, _left(f), f.verdict != "pass", f.metric, f.case)
+                bad, fails = f.verdict in {"suspect", "fail"}, f.verdict == "fail"
+                place = _Place(nodes, bank, size, _left(f), bad, fails, f.metric, f.case)
                 places.setdefault(f.check, []).append(place)
         return places
 
@@ -180,7 +194,7 @@ def _holds(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
     if "count" in condition:
         return _count(condition["count"], condition["is"], signs)
     if "slow" in condition:
-        slow = any(f.verdict != "pass" and f.unit != "1" for f in signs.findings)
+        slow = any(f.verdict == "fail" and f.unit != "1" for f in signs.findings)
         return {} if slow == condition["slow"] else None
     if "missing" in condition:
         where = condition.get("where", {}).items()
@@ -245,7 +259,7 @@ def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None
         for key, median in medians.items()
         if low <= median < high
         # A slow group must be judged slow: the median of a few noisy repetitions shows no cause.
-        and (high > 1 or 2 * sum(p.bad for p in grouped[key]) >= len(grouped[key]))
+        and (high > 1 or _is_slow(grouped[key], every="every" in condition))
         and (not condition.get("channels") or _lacks_channel(median, key, signs.facts))
         and max(shares[key]) - min(shares[key]) <= condition.get("alike", float("inf"))
     }
@@ -257,16 +271,32 @@ def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None
         few = len(meant) == 1 if condition["groups"] == "one" else bool(meant)
         healthy = all(median >= _HEALTHY for key, median in medians.items() if key not in meant)
         holds = few and len(meant) < len(grouped) and healthy
-    if not holds:
+    if not holds or ("only" in condition and not _only(meant, by, signs)):
         return None
     key = min(meant, key=lambda k: meant[k])
     return {by: key, "share": f"{meant[key]:.0%}"}
 
 
+def _is_slow(places: Sequence[_Place], *, every: bool) -> bool:
+    """Return whether a metric of a group fails, and half of them (*every*: all) are bad."""
+    bad = sum(place.bad for place in places)
+    return any(place.fails for place in places) and (bad == len(places) if every else 2 * bad >= len(places))
+
+
+def _only(keys: Collection[str], by: str, signs: Signs) -> bool:
+    """Return whether nothing fails outside of the groups *keys*."""
+    places = itertools.chain.from_iterable(signs.places.values())
+    return all(place.is_in(keys, by) for place in places if place.fails)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
 def _lacks_channel(share: float, bank: str, facts: Facts | None) -> bool:
     """Return whether *share* of the bandwidth of *bank* is that with one or two memory channels fewer."""
     if facts is None or not facts.channels_per_package:
-        return any(abs(share - (c - 1) / c) <= min(_NEAR, 1 / (4 * c)) for c in (2, 3, 4, 6, 8, 12))
+        return any(abs(share - (c - 1) / c) <= min(_NEAR, _NEAR_UNKNOWN / c) for c in _USUAL_CHANNELS)
     packages = dict(zip(map(str, facts.numa_node_numbers), facts.package_of_numa_node, strict=True))
     package = packages.get(bank)
     nodes = sum(p == package for p in packages.values()) if package is not None else 1
