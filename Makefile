@@ -83,6 +83,9 @@ lock: setup ## pin the newest Python packages that fit pyproject.toml (needs uv 
 	    pyproject.toml -o setup/requirements.lock --upgrade
 	echo snakemake | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-header --no-annotate - -o tests/workflows/snakemake.lock --upgrade
+	echo multiqc | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --no-header --no-annotate $(addprefix --no-emit-package ,boto3 botocore jmespath kaleido pyarrow \
+	    polars-runtime-compat s3transfer) - -o tests/workflows/multiqc.lock --upgrade
 
 clean: ## remove .venv and caches (datasets, indexes and reports stay)
 	rm -rf .venv .venv.new .venv.old .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

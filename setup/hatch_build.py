@@ -6,7 +6,14 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SHARED = ("reframe/*.py", "reframe/systems/*.yaml", "datasets/*.toml", "reports/published/*", "slurm/**/*")
+SHARED = (
+    "reframe/*.py",
+    "reframe/systems/*.yaml",
+    "datasets/*.toml",
+    "reports/published/*",
+    "slurm/**/*",
+    "monitoring/*",
+)
 #: A draft of the host that builds the wheel.
 _OWN = "reframe/systems/local.yaml"
 

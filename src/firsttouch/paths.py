@@ -29,6 +29,8 @@ SYSTEMS = CHECKS / "systems"
 TABLES = ROOT / "reports" / "published"
 #: The sbatch templates.
 TEMPLATES = ROOT / "slurm"
+#: Alerts of Prometheus and the dashboard of Grafana.
+MONITORING = ROOT / "monitoring"
 
 #: The name under which any host can be used.
 LOCAL = "local"

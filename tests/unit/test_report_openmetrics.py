@@ -89,18 +89,50 @@ def test_units_become_base_units(unit, base):
     assert module.base_unit(unit) == base
 
 
-def test_the_verdict_is_one_of_four(tmp_path):
+def test_the_verdict_is_one_of_five(tmp_path):
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "an order"}
     system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
     records = [*rates(10.0, host="good"), *rates(1.0, 1.0, host="slow")]
     series = samples(text(records, judge(records, system)))
     verdicts = {(s.labels["host"], s.labels["verdict"]): s.value for s in series if s.name == "firsttouch_verdict"}
     assert {key for key, value in verdicts.items() if value == 1} == {("good", "pass"), ("slow", "fail")}
-    assert len(verdicts) == 8
+    assert len(verdicts) == 10
     judged = {
         (s.labels["host"], s.labels["verdict"]): s.value for s in series if s.name.endswith("judged_metrics")
     }
     assert judged == {("slow", "fail"): 1, ("good", "pass"): 1}
+
+
+def test_the_summary_of_a_host_has_few_series_without_parameters(tmp_path):
+    machine = Machine(2, 4)
+    records = machine.everything()
+    some = model.split(records, (), None)
+    content = module.summary(some, [], version="1.2", generated=1.7e9)
+    series = {s.name: s for s in samples(content, classic)}
+    assert len(series) == len(samples(content)) == 4
+    assert {label for s in series.values() for label in s.labels} == {"host", "system", "version"}
+    assert 50e-9 < series["firsttouch_local_latency_seconds"].value < 200e-9
+    assert 1e9 < series["firsttouch_local_bandwidth_bytes_per_second"].value < 1e11
+    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "an order"}
+    verdicts = judge(rates(1.0, 1.0, host="n1"), system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]}))
+    judged = samples(module.summary([], verdicts, version="1.2", generated=1.7e9))
+    assert [s.labels["verdict"] for s in judged if s.name == "firsttouch_verdict" and s.value] == ["fail"]
+
+
+def test_the_summary_of_a_fleet_has_losses_and_times_and_no_parameters(tmp_path):
+    append(tmp_path / "records.jsonl", [r for n in range(6) for r in rates(1.0 if n == 5 else 10.0, host=f"n{n}")])
+    out = tmp_path / "report"
+    assert cli.main(["report", str(tmp_path / "records.jsonl"), "-o", str(out)]) == 0
+    series = samples((out / "summary.prom").read_text())
+    losses = {s.labels["host"]: s.value for s in series if s.name == "firsttouch_worst_loss_ratio"}
+    assert losses["n5"] == pytest.approx(0.9, abs=0.01)
+    assert {host for host, loss in losses.items() if loss == 0} == {f"n{n}" for n in range(5)}
+    assert {s.labels["host"] for s in series if s.name == "firsttouch_measured_timestamp_seconds"} == {*losses}
+    assert {label for s in series for label in s.labels} == {"host", "system", "verdict", "version"}
+    assert len(series) <= 15 * 6 + 1
+    section = json.loads((out / "firsttouch_hosts_mqc.json").read_text())
+    assert section["data"]["n5"]["loss"] == pytest.approx(90, abs=1)
+    assert section["headers"].keys() == section["data"]["n5"].keys()
 
 
 def test_invalid_records_are_counted_and_have_no_value():

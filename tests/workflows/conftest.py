@@ -36,6 +36,12 @@ def snakemake() -> Path:
 
 
 @pytest.fixture(scope="session")
+def multiqc() -> Path:
+    """The real MultiQC, installed if possible."""
+    return _engine(engines.multiqc)
+
+
+@pytest.fixture(scope="session")
 def nextflow() -> Path:
     """The real Nextflow, installed if possible."""
     return _engine(engines.nextflow)

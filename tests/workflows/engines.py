@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installs Snakemake and Nextflow below .cache/engines for the tests, as the files beside this module pin them.
+"""Installs Snakemake, Nextflow and MultiQC below .cache/engines for the tests, as the files beside this pin them.
 
     python tests/workflows/engines.py
 
-Snakemake has a separate environment, because its dependencies are many and not those of firsttouch. Nextflow's own
-launcher downloads the program; here Maven gets the same files, and their checksums are compared. This is for test
-hosts only.
+Snakemake and MultiQC have separate environments, because their dependencies are not those of firsttouch.
+Nextflow's own launcher downloads the program; here Maven gets the same files, and their checksums are compared.
+This is for test hosts only.
 """
 
 from __future__ import annotations
@@ -45,14 +45,27 @@ class CannotInstall(Exception):
 
 def snakemake() -> Path:
     """Return the program ``snakemake``; install it first if it is missing. Raises CannotInstall."""
-    lock = HERE / "snakemake.lock"
+    return _environment("snakemake")
+
+
+def multiqc() -> Path:
+    """Return the program ``multiqc``; install it first if it is missing. Raises CannotInstall.
+
+    Its lock leaves out what only exports of pictures and uploads need, which is 500 MB.
+    """
+    return _environment("multiqc")
+
+
+def _environment(name: str) -> Path:
+    """Return a program of the Python package *name*, in an environment with the packages that its lock pins."""
+    lock = HERE / f"{name}.lock"
 
     def install(folder: Path) -> None:
         venv.create(folder, symlinks=True, with_pip=False)
         pip = [*PIP, "--python", folder / "bin" / "python"]
         call(*pip, "install", "--no-deps", "--no-compile", "--require-hashes", "-r", lock)
 
-    return _installed("snakemake", [lock], install) / "bin" / "snakemake"
+    return _installed(name, [lock], install) / "bin" / name
 
 
 def nextflow() -> Path:
@@ -102,4 +115,4 @@ def call(*argv: object) -> None:
 
 
 if __name__ == "__main__":
-    print(snakemake(), nextflow(), sep="\n")
+    print(snakemake(), nextflow(), multiqc(), sep="\n")

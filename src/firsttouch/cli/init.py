@@ -53,8 +53,13 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the files and print what to do next; raises BadInput if the folder has some of them."""
     folder: Path = args.folder.absolute()
-    templates = [file for file in sorted(paths.TEMPLATES.rglob("*")) if file.is_file()]
-    targets = {file: folder / "slurm" / file.relative_to(paths.TEMPLATES) for file in templates}
+    copied = {"slurm": paths.TEMPLATES, "monitoring": paths.MONITORING}
+    targets = {
+        file: folder / name / file.relative_to(source)
+        for name, source in copied.items()
+        for file in sorted(source.rglob("*"))
+        if file.is_file()
+    }
     environment, readme = folder / "firsttouch.env", folder / "site" / "README"
     if not args.force:
         for file in (environment, *targets.values()):

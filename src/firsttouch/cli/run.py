@@ -30,7 +30,8 @@ EXAMPLES = """\
   firsttouch run 2Inst_Original+node-index --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam
   firsttouch run 4Inst_Unbound_16t --aligner bowtie2 --dataset lambda --reads-per-thread 100000
   firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl
-  firsttouch run 1Inst_Original --aligner bwa-mem --dataset lambda --repetitions 3 --index-cache interleave"""
+  firsttouch run 1Inst_Original --aligner bwa-mem --dataset lambda --repetitions 3 --index-cache interleave
+  firsttouch run 1Inst_Original --aligner bwa-mem --dataset lambda --multiqc results/firsttouch_mqc.json"""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -70,6 +71,9 @@ def register(subparsers: options.Subparsers) -> None:
         help="skip the run, instead of failing, if the aligner is not installed",
     )
     options.add(parser, "--timeout", "--records", "--share-host")
+    parser.add_argument(
+        "--multiqc", type=Path, metavar="FILE", help="write a section of MultiQC: FILE must end with _mqc.json"
+    )
     parser.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
     parser.add_argument(
         "--expect-sha256",
@@ -124,6 +128,10 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.records:
         append(args.records, records)
+    if args.multiqc:
+        from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
+
+        atomic_files.write(args.multiqc, multiqc.of_records(records))
     if args.json:
         options.print_json([r.to_dict() for r in records] if args.counters else records[0].to_dict())
     elif output:
@@ -188,6 +196,10 @@ def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path])
 
     *files* are the reads and the index, which no output may overwrite.
     """
+    if args.multiqc:
+        if not args.multiqc.name.endswith("_mqc.json"):
+            raise BadInput("the name must end with _mqc.json, or MultiQC does not find it", file=args.multiqc)
+        atomic_files.refuse_overwriting([args.multiqc], [*files, *([args.records] if args.records else [])])
     if args.records:
         check_appendable(args.records)
         atomic_files.refuse_overwriting([args.records], files)

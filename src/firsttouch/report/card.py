@@ -17,7 +17,6 @@ from firsttouch.report.model import HostView, Problem
 from firsttouch.report.tables import WIDE
 from firsttouch.report.text import SIGNS, count, listed, nodes, percent, plain, quantity, times
 
-_KERNELS = ("triad", "copy", "add", "scale")
 _NOT_MEASURED = "not measured"
 
 
@@ -92,8 +91,7 @@ def _latency(view: HostView) -> Tile:
 
 
 def _bandwidth(view: HostView) -> Tile:
-    ways = metrics.variants(view)
-    best = next(filter(None, (metrics.best_local(ways, kernel) for kernel in _KERNELS)), None)
+    best = metrics.stands_for_bandwidth(view)
     if best is None:
         return Tile("Bandwidth, local", _NOT_MEASURED, view.why_absent("bandwidth"))
     _, matrix, ((place, _), record) = best
@@ -237,13 +235,7 @@ def _worst_loss(ranks: Sequence[Ranks]) -> Tile:
 
 def _age(ranks: Sequence[Ranks], generated: datetime.datetime) -> str:
     """Return how old the newest results of the hosts are, in days before the report."""
-    newest = []
-    for of_system in ranks:
-        samples = of_system.judged.samples
-        if len(samples.counts):
-            last = np.zeros(len(samples.hosts), dtype=np.int64)
-            np.maximum.at(last, samples.host, samples.time[samples.begins + samples.counts - 1])
-            newest.append(last[last > 0])
+    newest = [r.newest[r.newest > 0] for r in ranks]
     times_of = np.concatenate(newest) if newest else np.array([], dtype=np.int64)
     if not len(times_of):
         return "no time was recorded"

@@ -235,6 +235,22 @@ def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Matrix, Cell]
     return max(candidates, key=order, default=None)
 
 
+#: The kernel that stands for the bandwidth of a host, in order of preference.
+_STANDS = ("triad", "copy", "add", "scale")
+
+
+def local_bandwidth(view: HostView) -> Record | None:
+    """Return the record that stands for the bandwidth of local memory."""
+    best = stands_for_bandwidth(view)
+    return best[2][1] if best else None
+
+
+def stands_for_bandwidth(view: HostView) -> tuple[Variant, Matrix, Cell] | None:
+    """Return the way, matrix and cell that stand for the bandwidth of local memory: triad, or what there is."""
+    ways = variants(view)
+    return next(filter(None, (best_local(ways, kernel) for kernel in _STANDS)), None)
+
+
 # ----------------------------------------------------------------------
 # The levels of a latency curve: which of its sizes represent which cache, and memory.
 
@@ -309,6 +325,11 @@ def worst_remote_latency(curves: Sequence[Curve], local: Curve) -> Curve | None:
     """Return the curve to a remote bank with the highest latency at its largest size, measured as *local* was."""
     remote = [c for c in curves if not c.local and (c.program, c.way) == (local.program, local.way)]
     return max(remote, key=lambda c: c.largest[1].value, default=None)
+
+
+def local_latency(view: HostView) -> Record | None:
+    """Return the record that stands for the latency of local memory: the largest size of the first local curve."""
+    return next((c.largest[1] for c in curves(view, RANDOM) if c.local), None)
 
 
 def cache_levels(topology: Topology | None, nodes: Sequence[int]) -> list[tuple[str, int]]:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""metrics.prom: a report's values and verdicts for monitoring, in the OpenMetrics text format.
+"""metrics.prom and summary.prom: a report's values and verdicts for monitoring, in the OpenMetrics text format.
+
+metrics.prom has a series per case, with the parameters of the case as labels. summary.prom has at most fifteen
+series per host, whose only labels are host, system and verdict: it is what a large fleet scrapes.
 
 All metrics are gauges, so that node exporter's textfile collector reads the file, too: it knows only the older
 text format of Prometheus, which has no state sets, info metrics and timestamps.
@@ -22,6 +25,7 @@ from prometheus_client.registry import Collector
 from firsttouch.host.cpusets import format_list
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record
+from firsttouch.report import metrics
 from firsttouch.report.model import HostView, case_of
 from firsttouch.report.text import clean
 from firsttouch.units import UNITS
@@ -39,6 +43,9 @@ _BASE = {
 }
 #: Units of counts, which have none in OpenMetrics.
 _COUNTS = frozenset({"", "1", "NUMA nodes", "PUs"})
+_MISSING = "Measurements that a host lacks."
+_MEASURED = "Time of the newest valid result of a host."
+_LOSS = "Largest loss against the expected value among the metrics of a host that do not pass."
 _PLACE = ("host", "system", "partition")
 _OWN = (*_PLACE, "check", "metric")
 
@@ -61,8 +68,35 @@ def text(views: Sequence[HostView], verdicts: Sequence[HostVerdict], *, version:
     return families.text()
 
 
+def summary(views: Sequence[HostView], verdicts: Sequence[HostVerdict], *, version: str, generated: float) -> str:
+    """Return summary.prom of a few hosts; the arguments are those of :func:`text`."""
+    families = _Families()
+    families.generated(version, generated)
+    for v in verdicts:
+        place = {"host": v.host, "system": v.system}
+        families.verdict(place, v.verdict, Counter(f.verdict for f in v.findings))
+        families.add("missing", "", _MISSING, place, len(v.missing))
+    for view in views:
+        place = {"host": view.host, "system": view.system}
+        times = [datetime.datetime.fromisoformat(r.time).timestamp() for r in view.valid if r.time]
+        if times:
+            families.add("measured_timestamp", "seconds", _MEASURED, place, max(times))
+        for name, description, record in (
+            ("local_latency", "Latency of a random load from local memory.", metrics.local_latency(view)),
+            (
+                "local_bandwidth",
+                "Highest bandwidth of a NUMA node to its own memory.",
+                metrics.local_bandwidth(view),
+            ),
+        ):
+            if record is not None and record.judged:
+                unit, factor = base_unit(record.unit)
+                families.add(name, unit, description, place, record.value * factor)
+    return families.text()
+
+
 def of_fleet(document: Mapping[str, Any]) -> str:
-    """Return metrics.prom of a fleet's summary.json (*document*): the verdict of each host, without values."""
+    """Return summary.prom of a fleet's summary.json (*document*), which is metrics.prom of a large one, too."""
     families = _Families()
     time = datetime.datetime.fromisoformat(document["generated"])
     families.generated(document["firsttouch"], time.timestamp())
@@ -70,8 +104,11 @@ def of_fleet(document: Mapping[str, Any]) -> str:
         for host in system["hosts"]:
             place = {"host": host["host"], "system": system["system"]}
             families.verdict(place, host["verdict"], host["findings"])
-            if host["missing"]:
-                families.add("missing", "", "Measurements that a host lacks.", place, host["missing"])
+            families.add("missing", "", _MISSING, place, host["missing"])
+            if host["measured"] is not None:
+                time = datetime.datetime.fromisoformat(host["measured"])
+                families.add("measured_timestamp", "seconds", _MEASURED, place, time.timestamp())
+            families.add("worst_loss", "ratio", _LOSS, place, host["loss"])
     return families.text()
 
 

@@ -21,7 +21,7 @@ from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record, write_table
-from firsttouch.report import card, document, guidelines, junit, model, openmetrics, tables
+from firsttouch.report import card, document, guidelines, junit, model, multiqc, openmetrics, tables
 from firsttouch.report.headlines import HEADER, Headline, Summary, headlines, not_measured
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
 from firsttouch.report.text import SIGNS, clean, count, markdown
@@ -143,16 +143,19 @@ def _evidence(verdict: HostVerdict) -> str:
 # ----------------------------------------------------------------------
 # From records to the files of a report.
 
-#: The files of a report; topology.xml only if the topology was given.
+#: The files of a report; topology.xml only if the topology was given, a section of MultiQC if it has something.
 FILES = frozenset(
     {
         "index.html",
         "summary.md",
         "summary.json",
         "metrics.prom",
+        "summary.prom",
         "junit.xml",
         "records.parquet",
         "topology.xml",
+        multiqc.HOSTS,
+        multiqc.SCENARIOS,
     }
 )
 
@@ -163,7 +166,8 @@ PURPOSES = {
     "summary.json": "for programs",
     "records.parquet": "with each repetition",
     "findings.parquet": "with a row per host and metric",
-    "metrics.prom": "for Prometheus",
+    "summary.prom": "for Prometheus",
+    "metrics.prom": "with a series per case",
     "junit.xml": "for continuous integration",
     "topology.xml": "of hwloc",
 }
@@ -239,7 +243,11 @@ def build(
         "metrics.prom": openmetrics.text(
             views, verdicts, version=firsttouch.__version__, generated=now.timestamp()
         ),
+        "summary.prom": openmetrics.summary(
+            views, verdicts, version=firsttouch.__version__, generated=now.timestamp()
+        ),
         "junit.xml": junit.text(views, verdicts, all_problems, title=title, generated=stated),
+        **multiqc.of_hosts(views, verdicts),
         **({} if topology_xml is None else {"topology.xml": topology_xml}),
     }
     for name, text in files.items():

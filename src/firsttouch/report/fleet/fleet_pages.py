@@ -17,7 +17,7 @@ from tabulate import tabulate
 import firsttouch
 from firsttouch.judge.judging import Judged, Undescribed
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word, natural
-from firsttouch.report import card, junit, openmetrics, pages
+from firsttouch.report import card, junit, multiqc, openmetrics, pages
 from firsttouch.report.document import DOCUMENT, SCHEMA
 from firsttouch.report.fleet import figures, history, ranks
 from firsttouch.report.fleet.history import History, Timeline
@@ -86,7 +86,16 @@ def _why(problems: Sequence[Problem], key: tuple[str, str]) -> str:
 
 #: The files of a fleet's report; the folder hosts only on request.
 FILES = frozenset(
-    {"index.html", "summary.md", "summary.json", "findings.parquet", "metrics.prom", "junit.xml", "hosts"}
+    {
+        "index.html",
+        "summary.md",
+        "summary.json",
+        "findings.parquet",
+        "metrics.prom",
+        "summary.prom",
+        "junit.xml",
+        "hosts",
+    }
 )
 #: Up to this number of results, metrics.prom and junit.xml have all of them.
 MOST_RESULTS = 50_000
@@ -216,6 +225,9 @@ def _pages(
     else:
         metrics, tests = openmetrics.of_fleet(document), junit.of_fleet(document)
     (out / "metrics.prom").write_text(metrics, encoding="utf-8")
+    (out / "summary.prom").write_text(openmetrics.of_fleet(document), encoding="utf-8")
+    for name, text in multiqc.of_fleet(document).items():
+        (out / name).write_text(text, encoding="utf-8")
     (out / "junit.xml").write_text(tests, encoding="utf-8")
     return Fleet(document, [v for verdicts in worst for v in verdicts], ranks, guided)
 
@@ -275,6 +287,10 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
     }
 
 
+def _time(milliseconds: int) -> str:
+    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).isoformat(timespec="seconds")
+
+
 def _cause(verdict: HostVerdict) -> str:
     return "; ".join(verdict.causes)
 
@@ -315,6 +331,8 @@ def _system(ranks: Ranks, worst: Sequence[HostVerdict]) -> dict[str, Any]:
                 "verdict": ORDER[ranks.words[host]],
                 "findings": {w: n for w, n in zip(ORDER, counted, strict=False) if n},
                 "unjudged": counted[-1],
+                "loss": float(ranks.losses[number]) if number is not None else 0.0,
+                "measured": _time(int(ranks.newest[number])) if number is not None else None,
                 "missing": len(judged.missing.get(host, ()))
                 + (int(judged.absent[number]) if number is not None else 0),
                 **detailed.get(host, {}),

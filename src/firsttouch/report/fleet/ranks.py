@@ -114,6 +114,21 @@ class Ranks:
         """The number of hosts with each verdict, from good to bad."""
         return np.bincount(list(self.words.values()), minlength=len(ORDER))
 
+    @cached_property
+    def newest(self) -> NDArray[np.int64]:
+        """The time of the newest repetition of each host that has some, ms since 1970."""
+        samples = self.judged.samples
+        newest = np.zeros(len(samples.hosts), dtype=np.int64)
+        np.maximum.at(newest, samples.host, samples.time[samples.begins + samples.counts - 1])
+        return newest
+
+    @cached_property
+    def losses(self) -> Floats:
+        """The largest loss of each host that has repetitions, as a fraction (0: all its metrics pass)."""
+        losses = np.zeros(len(self.judged.samples.hosts))
+        np.maximum.at(losses, self.judged.samples.host, self.judged.losses)
+        return losses
+
     def reference(self, case: int) -> Reference | None:
         """Return the reference of a case: that of the system, else that of the fleet."""
         system, fleet = self.judged.expected[case]

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sections of a MultiQC report: ``*_mqc.json`` files, which MultiQC finds by their names (its custom content).
+
+``firsttouch_hosts_mqc.json`` is a table of the hosts, ``firsttouch_scenarios_mqc.json`` a bar graph of the times
+of aligners by scenario. Numbers are medians.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from firsttouch.judge.verdict import HostVerdict
+from firsttouch.records.schema import Record
+from firsttouch.report import metrics, speedups
+from firsttouch.report.model import HostView
+from firsttouch.report.text import clean
+
+HOSTS, SCENARIOS = "firsttouch_hosts_mqc.json", "firsttouch_scenarios_mqc.json"
+#: The most hosts in the table: MultiQC draws a larger one as a plot of its columns, without names.
+_MOST = 500
+_COLOURS = {
+    "pass": "#0b6b3a",
+    "undecided": "#59636e",
+    "suspect": "#b57a00",
+    "invalid": "#6b2fa0",
+    "fail": "#a01722",
+}
+
+
+def of_hosts(views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> dict[str, str]:
+    """Return the files of a report of a few hosts, by name."""
+    words = {v.host: v.verdict for v in verdicts}
+    rows: dict[str, dict[str, Any]] = {}
+    for view in views:
+        row: dict[str, Any] = {"verdict": words[view.host]} if view.host in words else {}
+        for key, record in (
+            ("latency", metrics.local_latency(view)),
+            ("bandwidth", metrics.local_bandwidth(view)),
+        ):
+            if record is not None:
+                row[key] = record.value
+        if row:
+            rows[clean(view.host)] = row
+    times: dict[str, dict[str, float]] = {}
+    for view in views:
+        for study in speedups.studies(view):
+            for record in (*study.single, *study.several):
+                host = f"{view.host}: " if len(views) > 1 else ""
+                times.setdefault(clean(f"{host}{study.name}"), {})[_name(record)] = record.value
+    return {**_table(rows), **_bars(times)}
+
+
+def of_fleet(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files of a fleet's summary.json: its hosts, the worst first, as far as the table has room."""
+    hosts = [host for system in document["systems"] for host in system["hosts"]]
+    rows = {
+        clean(host["host"]): {
+            "verdict": host["verdict"],
+            "loss": 100 * host["loss"],
+            "missing": host["missing"],
+            "judged": sum(host["findings"].values()),
+        }
+        for host in hosts[:_MOST]
+    }
+    return _table(rows)
+
+
+def of_records(records: Sequence[Record]) -> str:
+    """Return the text of SCENARIOS for the timed runs of one aligner."""
+    times: dict[str, dict[str, float]] = {}
+    for record in records:
+        if record.status == "valid" and record.metric == speedups.METRIC:
+            p = record.parameters
+            sample = ", ".join(str(p[key]) for key in ("aligner", "dataset") if p.get(key))
+            times.setdefault(clean(sample), {})[_name(record)] = record.value
+    return _bars(times).get(SCENARIOS, "")
+
+
+def _name(record: Record) -> str:
+    return f"{speedups.scenario(record)}, {speedups.shape(record)}"
+
+
+def _table(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    if not rows:
+        return {}
+    headers = {
+        "verdict": {
+            "title": "Verdict",
+            "description": "Against the references of the system and the other hosts",
+            "cond_formatting_rules": {word: [{"s_eq": word}] for word in _COLOURS},
+            "cond_formatting_colours": [{word: colour} for word, colour in _COLOURS.items()],
+            "scale": False,
+        },
+        "latency": {"title": "Latency", "description": "Random loads from local memory", "suffix": " ns"},
+        "bandwidth": {"title": "Bandwidth", "description": "Of a NUMA node to its memory", "suffix": " GB/s"},
+        "loss": {"title": "Worst loss", "description": "Among metrics that do not pass", "suffix": " %"},
+        "missing": {"title": "Missing", "description": "Results that other hosts have", "format": "{:,.0f}"},
+        "judged": {"title": "Judged", "description": "Metrics that judge the host", "format": "{:,.0f}"},
+    }
+    used = {key: head for key, head in headers.items() if any(key in row for row in rows.values())}
+    section = {
+        "id": "firsttouch_hosts",
+        "section_name": "firsttouch: hosts",
+        "description": "NUMA hosts: their verdicts, and the latency and bandwidth of their memory.",
+        "plot_type": "table",
+        "pconfig": {"id": "firsttouch_hosts_table", "title": "firsttouch: hosts", "col1_header": "Host"},
+        "headers": used,
+        "data": rows,
+    }
+    return {HOSTS: _text(section)}
+
+
+def _bars(times: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    if not times:
+        return {}
+    section = {
+        "id": "firsttouch_scenarios",
+        "section_name": "firsttouch: time by placement scenario",
+        "description": "Median time of each placement scenario of an aligner. Every placement was verified.",
+        "plot_type": "bargraph",
+        "pconfig": {
+            "id": "firsttouch_scenarios_plot",
+            "title": "firsttouch: time by placement scenario",
+            "ylab": "Time (s)",
+            "stacking": "group",
+            "cpswitch": False,
+        },
+        "data": times,
+    }
+    return {SCENARIOS: _text(section)}
+
+
+def _text(section: Mapping[str, Any]) -> str:
+    return json.dumps(section, indent=1, allow_nan=False) + "\n"
