@@ -15,10 +15,12 @@ from factories.fleet_records import records_by_host
 from factories.host_records import Machine, invalid
 from factories.memory_records import Host
 from firsttouch.judge import samples_table
+from firsttouch.judge.drift import Configuration
 from firsttouch.judge.history import Change
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records import schema
+from firsttouch.records.schema import Record
 from firsttouch.report.fleet import comparison, fleet_pages
 from firsttouch.report.fleet.history import History
 from firsttouch.report.model import Problem, Reference
@@ -87,6 +89,7 @@ def of_a_host(out: Path) -> list[str]:
             *throughput,
             *wrong,
             *(replace(r, **like) for r in loads),
+            Record(*("configuration", "settings", "1", "neither", (1,)), {"settings": {"cpu.smt": "on"}}, **like),
         ],
         out,
         topology_xml=machine.xml(),
@@ -104,7 +107,9 @@ def of_a_fleet(out: Path) -> list[str]:
     table = samples_table.of_records(both)
     days = int(table.time.min()), int(table.time.max())
     change = Change(table.cases[0], ("n003",), 1, *days, -0.08, (31.0, 28.5), 1e-9)
-    fleet_pages.build([judged(table, Undescribed("s"))], out, histories={"s": History([change])})
+    settings = {f"n{i:03}": Configuration(0, {"cpu.smt": "off" if i else "on"}) for i in range(20)}
+    histories = {"s": History([change])}
+    fleet_pages.build([judged(table, Undescribed("s"))], out, histories=histories, configurations=settings)
     return kinds((out / "index.html").read_text(encoding="utf-8"), "23")  # below are metrics and hosts
 
 

@@ -89,7 +89,7 @@ def test_the_changes_of_a_host():
         record("n1", {"firmware.version": "1", "kernel.command_line": "ip=1"}, day=1),
         record("n1", {"firmware.version": "1", "kernel.command_line": "ip=2"}, day=2),
         record("n1", {"firmware.version": "2"}, day=4),
-        record("n1", {"firmware.version": "2"}, day=5),
+        record("n1", {"firmware.version": "2", "cpu.smt": "on"}, day=5),
         record("n1", {"firmware.version": "1"}, day=6),
         record("n2", {"firmware.version": "1", "odd": 3, "none": ""}, day=1),
         Record("topology", "pus", "1", "neither", (4,), host="n3"),

@@ -41,6 +41,7 @@ TASKS = {
         "campaign": "measure many hosts through Slurm, continue, and collect the results",
         "validate": "judge hosts by their system's references and the fleet",
         "baseline": "learn a system's references of a fleet's records",
+        "config": "show the configuration of hosts, and how hosts differ",
         "fleet": "hold bad hosts back, test them again, release or drain them",
     },
     "report": {

@@ -111,10 +111,11 @@ class Gathered:
             yield frame
 
     def configurations(self) -> dict[str, list[Configuration]]:
-        """Return the configurations of each host, oldest first, of the samples that have been read."""
+        """Return the configurations of each host, oldest first, read with the samples if these have been read."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
-        return drift.sequences(pl.concat([drift.nothing(), *self.configured]))
+        parts = self.configured or [drift.changes(frame) for frame in self._frames(drift.READ)]
+        return drift.sequences(pl.concat([drift.nothing(), *parts]))
 
     def _keep_unread(self, unread: Unread) -> None:
         # A second reading gives the same text.

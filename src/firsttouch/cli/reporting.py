@@ -61,7 +61,13 @@ def report_of(
         # The verdicts already list unfinished steps of campaigns as missing.
         problems = [p for p in _problems(gathered) if not (p.host and p.kind == "failed")]
         return fleet_pages.build(
-            fleets, out, problems=problems, pages_of=pages, guided=guided, histories=histories
+            fleets,
+            out,
+            problems=problems,
+            pages_of=pages,
+            guided=guided,
+            histories=histories,
+            configurations={host: steps[-1] for host, steps in configurations.items()},
         )
 
     return write, gathered.print_unread

@@ -134,6 +134,10 @@ def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configu
         now, its = _parsed(time, text), seen.setdefault(host, [])
         if not its or differences(host, its[-1], host, now):
             its.append(now)
+        else:
+            # What can be read only now, or could be read only before, is no change either.
+            older = {name: text for name, text in its[-1].settings.items() if not name.startswith(MODULE)}
+            its[-1] = Configuration(its[-1].time, {**older, **now.settings}, now.provenance)
     return seen
 
 
@@ -141,8 +145,13 @@ def sequence(source: pl.DataFrame | Iterable[Record], host: str) -> list[Configu
     """Return the configurations of one *host* as :func:`sequences` does; raises BadInput if it has none."""
     of_hosts = sequences(source)
     if host not in of_hosts:
-        raise BadInput(f"no configuration of host '{host}' in these records{did_you_mean(host, of_hosts)}")
+        raise none_of(host, of_hosts)
     return of_hosts[host]
+
+
+def none_of(host: str, hosts: Iterable[str]) -> BadInput:
+    """Return the error that there is no configuration of *host*, but of other *hosts*."""
+    return BadInput(f"no configuration of host '{host}' in these records{did_you_mean(host, hosts)}")
 
 
 def _parsed(time: int, text: str) -> Configuration:
@@ -190,15 +199,15 @@ def _shared(name: str, text: str) -> str:
 
 
 def differences(
-    one_host: str, one: Configuration, other_host: str, other: Configuration
+    host: str, configuration: Configuration, other_host: str, other: Configuration
 ) -> dict[str, tuple[str, str]]:
     """Return the settings in which two hosts differ, with both values.
 
     A setting that cannot be read on one of them differs in nothing. A memory module may be absent, if both hosts
     know their modules from the same source.
     """
-    a, b = comparable(one_host, one.settings), comparable(other_host, other.settings)
-    alike = _source(one) == _source(other)
+    a, b = comparable(host, configuration.settings), comparable(other_host, other.settings)
+    alike = _source(configuration) == _source(other)
     apart = {}
     for name in sorted(a.keys() | b.keys()):
         if name.startswith(MODULE):

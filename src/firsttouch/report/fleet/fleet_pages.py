@@ -15,11 +15,12 @@ import numpy as np
 from tabulate import tabulate
 
 import firsttouch
+from firsttouch.judge.drift import Configuration
 from firsttouch.judge.judging import Judged, Undescribed
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word, natural
 from firsttouch.report import card, junit, multiqc, openmetrics, pages
 from firsttouch.report.document import DOCUMENT, SCHEMA
-from firsttouch.report.fleet import figures, history, ranks
+from firsttouch.report.fleet import configuration, figures, history, ranks
 from firsttouch.report.fleet.history import History, Timeline
 from firsttouch.report.fleet.ranks import Names, Ranks, names
 from firsttouch.report.guidelines import Guideline
@@ -105,6 +106,8 @@ MOST_DETAILED = 50
 _KEPT = 20
 #: Lines on a terminal.
 _SHORT = 20
+#: Lines about the configuration of each system's hosts on a terminal.
+_DRIFTED = 5
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ class Fleet:
     worst: Sequence[HostVerdict]
     ranks: Sequence[Ranks]
     guided: Sequence[Guideline] = ()
+    configured: Sequence[configuration.Section | None] = ()
 
     def table(self) -> str:
         """Return the table for a terminal: the number of hosts by verdict, and the worst ones."""
@@ -124,6 +128,8 @@ class Fleet:
         parts = [self.document["line"], *([body] if rows else [])]
         notes = [clean(note) for ranks in self.ranks for note in ranks.judged.notes()]
         parts += ["\n".join(notes)] if notes else []
+        drifted = [line for its in self.configured if its for line in its.lines()[:_DRIFTED]]
+        parts += ["\n".join(["configuration:", *(f"  {line}" for line in drifted)])] if drifted else []
         lines = [f"{guide.aligner} on {guide.system}, {line}" for guide in self.guided for line in guide.lines()]
         parts += ["\n".join(lines)] if lines else []
         return "\n\n".join([*parts, *([f"and {count(more, 'more host')} that do not pass"] if more > 0 else [])])
@@ -137,6 +143,7 @@ def build(
     title: str = "NUMA report of a fleet",
     pages_of: Mapping[str, str] | None = None,
     guided: Sequence[Guideline] = (),
+    configurations: Mapping[str, Configuration] | None = None,
     generated: datetime.datetime | None = None,
     histories: Mapping[str, History] | None = None,
 ) -> Fleet:
@@ -144,7 +151,7 @@ def build(
 
     *problems* are checks without a result, *pages_of* the pages of single hosts by host, *guided* the guidelines
     of aligners. *generated* is the time that the page states (default: now), *histories* are those of the systems
-    by name.
+    by name, *configurations* those of hosts.
     """
     with ThreadPoolExecutor(1) as beside:
         # The table takes as long as the page, so they are written at the same time.
@@ -156,7 +163,15 @@ def build(
             if _is_judged(fleet)
         ]
         summary = _pages(
-            judged, out, problems, pages_of or {}, guided, over_time=over_time, title=title, generated=now
+            judged,
+            out,
+            problems,
+            pages_of or {},
+            guided,
+            over_time=over_time,
+            configurations=configurations or {},
+            title=title,
+            generated=now,
         )
         written.result()
     return summary
@@ -170,6 +185,7 @@ def _pages(
     guided: Sequence[Guideline],
     *,
     over_time: Sequence[Timeline],
+    configurations: Mapping[str, Configuration],
     title: str,
     generated: datetime.datetime,
 ) -> Fleet:
@@ -181,9 +197,10 @@ def _pages(
     lost = table(judged, problems)
     counts = {word: sum(int(r.counts[i]) for r in ranks) for i, word in enumerate(ORDER)}
     each = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
+    configured = [configuration.section(configurations, fleet) for fleet in judged]
     sections = [
-        {**_section(r, verdicts, pages_of), "timeline": timeline}
-        for r, verdicts, timeline in zip(ranks, worst, over_time, strict=True)
+        {**_section(r, verdicts, pages_of), "timeline": timeline, "configuration": drifted}
+        for r, verdicts, timeline, drifted in zip(ranks, worst, over_time, configured, strict=True)
     ]
     document = write(
         out,
@@ -196,8 +213,12 @@ def _pages(
             "missing": [{"what": what, "reason": reason} for what, reason in lost.rows],
             "problems": [{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
             "systems": [
-                {**_system(r, verdicts), "changes": timeline.documents}
-                for r, verdicts, timeline in zip(ranks, worst, over_time, strict=True)
+                {
+                    **_system(r, verdicts),
+                    "changes": timeline.documents,
+                    "configuration": drifted.to_dict() if drifted else None,
+                }
+                for r, verdicts, timeline, drifted in zip(ranks, worst, over_time, configured, strict=True)
             ],
             "guidelines": [guide.to_dict() for guide in guided],
         },
@@ -229,7 +250,7 @@ def _pages(
     for name, text in multiqc.of_fleet(document).items():
         (out / name).write_text(text, encoding="utf-8")
     (out / "junit.xml").write_text(tests, encoding="utf-8")
-    return Fleet(document, [v for verdicts in worst for v in verdicts], ranks, guided)
+    return Fleet(document, [v for verdicts in worst for v in verdicts], ranks, guided, configured)
 
 
 def write(

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch config``: the configuration of hosts, and how hosts differ."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tabulate import tabulate
+
+from firsttouch import paths
+from firsttouch.cli import options
+from firsttouch.errors import BadInput
+
+if TYPE_CHECKING:
+    from firsttouch.judge.drift import Configuration
+
+EXAMPLES = """\
+  firsttouch config show                               the settings and the error counters of this host
+  firsttouch config show n7 results/                   the newest settings of a host in records
+  firsttouch config diff n7 n8 results/ --json         what two hosts differ in
+  firsttouch config diff --golden n7 results/          what a host differs in from most hosts
+  firsttouch config drift results/                     the hosts that differ from most hosts, by setting
+
+Records of `firsttouch measure topology` have the configuration, so those of every campaign and of `characterize`
+do. Without RECORDS_OR_DIR, all results in the folder for results are read (`firsttouch path`). `diff` ends with 0
+if the hosts are configured alike, and with 1 if they differ. What differs on every host by its nature, such as
+the UUID of its root file system, is left out."""
+#: The widest column of values on a terminal.
+_WIDE = 60
+
+
+def register(subparsers: options.Subparsers) -> None:
+    """Add the command."""
+    parser = options.command(subparsers, "config", EXAMPLES)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = options.action(actions, "show", "list the settings of this host, or of a host in records", EXAMPLES)
+    show.add_argument("host", nargs="?", metavar="HOST", help="a host in the records (default: this host, now)")
+    options.add(show, "records", nargs="*")
+    show.set_defaults(run=_show)
+    diff = options.action(actions, "diff", "list the settings in which two hosts differ", EXAMPLES)
+    diff.add_argument("--golden", metavar="HOST", help="compare this host with what most hosts have")
+    diff.add_argument(
+        "words", nargs="*", metavar="HOST HOST [RECORDS_OR_DIR ...]", help="two hosts, and records to read"
+    )
+    diff.set_defaults(run=_diff)
+    drift = options.action(actions, "drift", "list the hosts that differ from most hosts, by setting", EXAMPLES)
+    options.add(drift, "records", nargs="*")
+    drift.set_defaults(run=_drift)
+
+
+def _configurations(given: Sequence[Path]) -> dict[str, Configuration]:
+    """Return the newest configurations in the records; raises BadInput if there is none."""
+    from firsttouch.cli import record_inputs  # noqa: PLC0415 - see the package
+
+    gathered = record_inputs.gather([*given] or [paths.results()])
+    configurations = {host: steps[-1] for host, steps in gathered.configurations().items()}
+    gathered.refuse_unread()
+    if not configurations:
+        where = ", ".join(map(str, gathered.paths))
+        raise BadInput(f"no configuration of a host in {where}: `firsttouch measure topology` records it")
+    return configurations
+
+
+def _of(host: str, configurations: Mapping[str, Configuration]) -> Configuration:
+    from firsttouch.judge.drift import none_of  # noqa: PLC0415 - see the package
+
+    if host not in configurations:
+        raise none_of(host, configurations)
+    return configurations[host]
+
+
+def _table(rows: Sequence[tuple[str, ...]], header: Sequence[str]) -> str:
+    wrapped = [[first, *(textwrap.fill(text, _WIDE) for text in rest)] for first, *rest in rows]
+    return tabulate(wrapped, header, "simple", disable_numparse=True)
+
+
+def _show(args: argparse.Namespace) -> int:
+    if args.host is None:
+        return _show_this_host(json=args.json)
+    now = _of(args.host, _configurations(args.records))
+    measured = datetime.datetime.fromtimestamp(now.time / 1000, datetime.UTC).isoformat(timespec="seconds")
+    if args.json:
+        document = {"host": args.host, "time": measured, "settings": now.settings, "provenance": now.provenance}
+        options.print_json(document)
+    else:
+        print(_table(sorted(now.settings.items()), (f"{args.host}, {measured}", "value")))
+    return 0
+
+
+def _show_this_host(*, json: bool) -> int:
+    """Print the settings of this host, and what its error counters show since it was started."""
+    from firsttouch.host import configuration, health_counters  # noqa: PLC0415 - see the package
+    from firsttouch.host.emulation import host_name  # noqa: PLC0415
+    from firsttouch.host.topology import load  # noqa: PLC0415
+
+    now = configuration.read(load())
+    counters = health_counters.read()
+    if json:
+        health: dict[str, dict[str, int]] = {}
+        for counter, count in counters.items():
+            health.setdefault(counter.metric, {})[counter.module] = count
+        document = {"host": host_name(), "settings": now.settings, "provenance": now.provenance, "health": health}
+        options.print_json(document)
+        return 0
+    print(_table(sorted(now.settings.items()), (host_name(), "value")))
+    print()
+    if counters:
+        rows = [(c.metric.replace("_", " "), c.module, str(count)) for c, count in sorted(counters.items())]
+        print(_table(rows, ("counted since the start", "module", "events")))
+    else:
+        print("no counter of errors can be read: no EDAC driver, no machine checks, no thermal throttling")
+    return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from firsttouch.judge import drift  # noqa: PLC0415 - see the package
+
+    words = list(args.words)
+    if args.golden is not None:
+        configurations = _configurations([Path(word) for word in words])
+        names = args.golden, "most hosts"
+        ours = _of(args.golden, configurations)
+        most = drift.drift(configurations)
+        apart = {d.setting: (d.value, d.golden) for d in most.deviations if args.golden in d.hosts}
+        configured = [ours]
+    else:
+        if len(words) < 2:
+            raise BadInput(f"config diff compares two hosts: {len(words)} given (or --golden HOST)")
+        names = words[0], words[1]
+        configurations = _configurations([Path(word) for word in words[2:]])
+        configured = [_of(host, configurations) for host in names]
+        apart = drift.differences(names[0], configured[0], names[1], configured[1])
+    if args.json:
+        options.print_json({"hosts": list(names), "differences": {name: list(v) for name, v in apart.items()}})
+    elif apart:
+        print(_table([(name, *values) for name, values in apart.items()], ("setting", *names)))
+    else:
+        print(f"{names[0]} and {names[1]} are configured alike")
+    return 1 if apart else 0
+
+
+def _drift(args: argparse.Namespace) -> int:
+    from firsttouch.host.host_lists import folded  # noqa: PLC0415 - see the package
+    from firsttouch.judge import drift  # noqa: PLC0415
+
+    apart = drift.drift(_configurations(args.records))
+    groups = apart.by_hosts()
+    if args.json:
+        options.print_json(
+            {
+                "hosts": apart.hosts,
+                "golden": apart.golden,
+                "everywhere": apart.everywhere,
+                "deviations": [
+                    {"hosts": hosts, "settings": {d.setting: [d.value, d.golden] for d in its}}
+                    for hosts, its in groups.items()
+                ],
+            }
+        )
+        return 0
+    for hosts, its in groups.items():
+        print(f"{len(hosts)} host{'s' * (len(hosts) > 1)}: {folded(hosts)}")
+        for text in drift.described(its):
+            print(textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="    "))
+    if apart.everywhere:
+        print(f"differs everywhere: {', '.join(apart.everywhere)}")
+    if not groups:
+        print(f"{apart.hosts} hosts are configured alike")
+    return 0

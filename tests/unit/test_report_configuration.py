@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The section Configuration of a fleet's report, and `firsttouch config` on the same records."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from factories.fleet_records import records_by_host
+from firsttouch.records import schema
+from firsttouch.records.schema import Record
+
+pytestmark = pytest.mark.unit
+
+SLOW = ("n001", "n002", "n007", "n012")
+MODULES = {f"memory.modules.A{slot}": "32 GiB DDR4-3200" for slot in range(2)}
+
+
+def settings_of(host):
+    """Four slow hosts have an old kernel; one has <b> as firmware, another lacks a module."""
+    settings = {"kernel.release": "5.15", "firmware.version": "2.4", "cpu.model": "Xeon", **MODULES}
+    if host in SLOW:
+        settings["kernel.release"] = "5.14"
+    if host == "n003":
+        settings["firmware.version"] = "<b>"
+    if host == "n004":
+        del settings["memory.modules.A1"]
+    return settings
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Twenty hosts of a system in one file."""
+    file = tmp_path_factory.mktemp("drift") / "records.jsonl"
+    listed = []
+    for host, measured in records_by_host(hosts=20, repetitions=3).items():
+        for r in measured:
+            slow = 0.9 if host in SLOW and r.check == "bandwidth" else 1.0
+            listed.append(replace(r, samples=tuple(slow * sample for sample in r.samples)))
+        if host != "n005":
+            parameters = {"settings": settings_of(host), "provenance": {"memory.modules": "dmidecode"}}
+            when = "2026-01-01T00:00:00+00:00"
+            fields = ("configuration", "settings", "1", "neither", (1,), parameters)
+            listed.append(Record(*fields, host=host, system="s", time=when))
+    schema.append(file, listed)
+    return file
+
+
+def test_the_report_names_what_goes_with_a_loss_first(records, tmp_path, run_cli):
+    status, out, _ = run_cli("report", records, "-o", tmp_path / "out")
+    assert status == 0
+    page = (tmp_path / "out" / "index.html").read_text().replace("\xa0", " ")
+    rows = page[page.index("Deviations from the golden configuration: 3 groups") :]
+    first = rows[: rows.index("</tr>", rows.index("<tbody>"))]
+    assert "kernel.release 5.14 (most: 5.15)" in first
+    assert "4 hosts, n[001-002,007,012]" in first
+    assert "% less copy bandwidth (likely)" in first
+    assert "firmware.version &lt;b&gt; (most: 2.4)" in rows
+    assert "memory module A1: absent (most: 32 GiB DDR4-3200)" in rows
+    ticket = (tmp_path / "out" / "summary.md").read_text().replace("\\", "")
+    assert "kernel.release 5.14 (most: 5.15): 4 hosts, n[001-002,007,012]; go with" in ticket
+    assert "kernel.release 5.14" in out
+    (system,) = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
+    assert system["configuration"]["hosts"] == 19
+    assert system["configuration"]["golden"]["firmware.version"] == "2.4"
+    assert system["configuration"]["deviations"][0]["hosts"] == list(SLOW)
+
+
+def test_config_diff_compares_two_hosts(records, run_cli):
+    status, out, _ = run_cli("config", "diff", "n001", "n003", records)
+    assert status == 1
+    assert [line.split() for line in out.splitlines() if line.startswith(("kernel", "firmware"))] == [
+        ["firmware.version", "2.4", "<b>"],
+        ["kernel.release", "5.14", "5.15"],
+    ]
+    status, out, _ = run_cli("config", "diff", "n001", "n002", records)
+    assert (status, out) == (0, "n001 and n002 are configured alike\n")
+    status, out, _ = run_cli("config", "diff", "--golden", "n004", records, "--json")
+    assert status == 1
+    assert json.loads(out)["differences"] == {"memory.modules.A1": ["absent", "32 GiB DDR4-3200"]}
+    assert run_cli("config", "diff", "--golden", "n000", records)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("diff", "n001"), "two hosts"),
+        (("diff", "n001", "n01", "FILE"), "no configuration of host 'n01'.*did you mean 'n0"),
+        (("diff", "--golden", "n005", "FILE"), "no configuration of host 'n005'"),
+        (("show", "n001", "/nowhere"), "no such file"),
+        (("show", "n001", __file__), "not JSON|not a record"),
+    ],
+)
+def test_bad_input_is_one_line(records, run_cli, arguments, message):
+    words = [records if word == "FILE" else word for word in arguments]
+    status, out, err = run_cli("config", *words)
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+    assert re.search(message, err)
+
+
+def test_config_show_and_drift(records, run_cli):
+    status, out, _ = run_cli("config", "show", "n004", records)
+    assert status == 0
+    assert "firmware.version" in out
+    assert "2026-01-01" in out
+    status, out, _ = run_cli("config", "show", "n004", records, "--json")
+    assert json.loads(out)["settings"] == settings_of("n004")
+    status, out, _ = run_cli("config", "drift", records)
+    assert status == 0
+    assert "kernel.release 5.14 (most: 5.15)" in out
+    assert "4 hosts: n[001-002,007,012]" in out
+    status, out, _ = run_cli("config", "drift", records, "--json")
+    assert {tuple(d["hosts"]) for d in json.loads(out)["deviations"]} == {SLOW, ("n003",), ("n004",)}
+
+
+def test_config_show_of_this_host(run_cli):
+    status, out, _ = run_cli("config", "show", "--json")
+    shown = json.loads(out)
+    assert status == 0
+    assert shown["settings"]["kernel.release"]
+    assert set(shown["health"]) <= {"corrected_errors", "uncorrected_errors", "throttle_events", "machine_checks"}
+    status, out, _ = run_cli("config", "show")
+    assert "kernel.release" in out
+    assert ("no counter of errors can be read" in out) == (not shown["health"])
