@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that are due are submitted once, within the budget, at low priority, and only if they are in service."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from slurm_site import Site
+
+pytestmark = pytest.mark.slurm
+
+
+def due(site: Site, *argv: object) -> dict[str, Any]:
+    done = site.call("fleet", "due", "--system", "sound", "--hosts", "n[1-6]", *argv, "--json")
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def test_due_hosts_are_submitted_once_and_give_way(site: Site) -> None:
+    site.slurm.ask("scontrol", "update", "nodename=n2", "state=drain", "reason=fan of psu 2")
+    first = due(site, "--submit", "--budget", "2h")
+    assert [host["host"] for host in first["hosts"]] == ["n1", "n3"]
+    assert first["left_out"] == {"n2": "drain"}
+    assert (len(first["jobs"]), first["later"], first["refused"]) == (2, 3, {})
+    for job in first["jobs"]:
+        assert " Nice=10000 " in site.slurm.ask("scontrol", "-o", "show", "job", job)
+    # Another call neither submits these hosts again nor exceeds the budget.
+    second = due(site, "--submit", "--budget", "2h")
+    assert (second["hosts"], second["jobs"], set(second["busy"])) == ([], [], {"n1", "n3"})
+    assert [host["host"] for host in due(site, "--budget", "4h")["hosts"]] == ["n4", "n5"]
