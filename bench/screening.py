@@ -15,7 +15,7 @@ A validation takes half a node hour, detects a bad host with the probability DET
 the mean; a validation waits for the end of the job. A user notices a bad host in 2 % of the jobs. A detected host
 is repaired in a time of which 38.1 % are longer than a day (the first source), and validated before it returns.
 
-- due: the functions of firsttouch.fleet.screening, called once a day, with a highest age of 14 days.
+- due: the functions of firsttouch.fleet.screening, called once a day, with a highest age of 14 days, or of 7.
 - sweep: the hosts in turn; weekly.
 - scavenging: every idle host is validated as long as it is idle.
 
@@ -33,6 +33,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -144,7 +145,7 @@ class Fleet:
 Policy = Callable[[Fleet, float, float], np.ndarray]
 
 
-def due(fleet: Fleet, now: float, budget: float) -> np.ndarray:
+def due(fleet: Fleet, now: float, budget: float, max_age: float = MAX_AGE) -> np.ndarray:
     """Return what `firsttouch fleet due` lists."""
     free = np.flatnonzero(fleet.back <= now)
     age = now - fleet.last[free]
@@ -152,7 +153,7 @@ def due(fleet: Fleet, now: float, budget: float) -> np.ndarray:
     rate = screening.rates(fleet.faded[free], exposure)
     with np.errstate(invalid="ignore"):
         hours = np.where(np.isinf(age), math.inf, screening.bad_hours(age, rate, np.zeros(free.size)))
-    order, fitting = screening.chosen(age, hours, np.full(free.size, COST), MAX_AGE, budget)
+    order, fitting = screening.chosen(age, hours, np.full(free.size, COST), max_age, budget)
     return free[order[:fitting]]
 
 
@@ -225,6 +226,7 @@ def compared(regime: Regime, seeds: Sequence[int], detected: float) -> dict[str,
             "due, own cost": own,
             "sweep, cost of due": simulate(regime, seed, detected, sweep, of_due),
             "scavenging, cost of due": simulate(regime, seed, detected, None, of_due),
+            "due of 7 days, own cost": simulate(regime, seed, detected, partial(due, max_age=7 * DAY)),
             "sweep, weekly": simulate(regime, seed, detected, sweep, weekly(regime)),
             "due, cost of the weekly sweep": simulate(regime, seed, detected, due, weekly(regime)),
             "scavenging, cost of the weekly sweep": simulate(regime, seed, detected, None, weekly(regime)),
