@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import signal
@@ -48,7 +49,7 @@ class Fleet:
         (folder / "site" / "fleet.yaml").write_text(SETTINGS.format(notify=notify))
         site.env["FIRSTTOUCH_SITE"] = str(folder / "site")
         self.chance = random.Random(seed)  # noqa: S311 - no secret
-        self.kills = 0
+        self.kills = self.killed_tests = 0
 
     def tend(self, *argv: str) -> str:
         """Do one pass, and return what it printed."""
@@ -72,6 +73,20 @@ class Fleet:
             process.send_signal(signal.SIGKILL)
             self.kills += 1
         process.wait()
+
+    def kill_a_test(self) -> None:
+        """Kill the process that measures in a test of a held host, if one runs."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:  # it has just ended
+                continue
+            if b"campaign" in words and any(
+                w.startswith(bytes(self.site.folder)) and b"/hold-" in w for w in words
+            ):
+                os.kill(int(folder.name), signal.SIGKILL)
+                self.killed_tests += 1
+                return
 
     def length(self) -> int:
         """Return the number of lines of the journal."""
@@ -118,7 +133,9 @@ class Fleet:
             else:
                 self.tend()
             if self.length() == before:
-                # A test runs.
+                # A test runs. The first one of each hold is killed.
+                if self.killed_tests < min(1, kills) and self.kills > limit - kills:
+                    self.kill_a_test()
                 time.sleep(0.3)
             self.orderly()
 
@@ -141,9 +158,13 @@ def bad_and_repaired(fleet: Fleet, kills: int) -> None:
     """Let n3 fail, be held, fail again and be drained; then repair it, test it again and release it."""
     site = fleet.site
     site.rates(n3=0.6)
-    argv = ("--system", "rated", "--step", "bandwidth-1", "--campaign", "due", "--hosts", "n[1-6]")
-    site.submitted("validate", *argv)
-    assert site.verdicts() == {f"n{i}": "fail" if i == 3 else "pass" for i in range(1, 7)}
+    due = json.loads(
+        site.call("fleet", "due", "--system", "rated", "--hosts", "n[3-4]", "--submit", "--json").stdout
+    )
+    assert len(due["jobs"]) == 2
+    for job in (*due["jobs"], due["collector"]):
+        site.slurm.ends(job)
+    assert [host for host, verdict in site.verdicts().items() if verdict == "fail"] == ["n3"]
     assert "n3 would be held" in fleet.tend("--observe")
     assert fleet.reservations() == set()
 
@@ -163,7 +184,7 @@ def bad_and_repaired(fleet: Fleet, kills: int) -> None:
     fleet.live("n3", "release", kills=kills // 2)
     assert fleet.done("n3") == ["hold", "drain", "release", "hold", "resume", "release"], fleet.actions("n3")
     results = [a["verdict"] for a in fleet.actions("n3") if a["what"] == "result"]
-    assert results == ["fail", "pass", "pass"]
+    assert [word for word in results if word in {"fail", "pass"}] == ["fail", "pass", "pass"]
     assert fleet.reservations() == set()
     site.slurm.until(lambda: site.slurm.node("n3")["State"] == "IDLE", "n3 to be in service")
     fleet.tend()
