@@ -155,41 +155,41 @@ def fleet(shimmed: Site, tmp_path: Path) -> Any:
 
 
 def bad_and_repaired(fleet: Fleet, kills: int) -> None:
-    """Let n3 fail, be held, fail again and be drained; then repair it, test it again and release it."""
+    """Let n5 fail, be held, fail again and be drained; then repair it, test it again and release it."""
     site = fleet.site
-    site.rates(n3=0.6)
+    site.rates(n5=0.6)
     due = json.loads(
-        site.call("fleet", "due", "--system", "rated", "--hosts", "n[3-4]", "--submit", "--json").stdout
+        site.call("fleet", "due", "--system", "rated", "--hosts", "n[4-5]", "--submit", "--json").stdout
     )
     assert len(due["jobs"]) == 2
     for job in (*due["jobs"], due["collector"]):
         site.slurm.ends(job)
-    assert [host for host, verdict in site.verdicts().items() if verdict == "fail"] == ["n3"]
-    assert "n3 would be held" in fleet.tend("--observe")
+    assert [host for host, verdict in site.verdicts().items() if verdict == "fail"] == ["n5"]
+    assert "n5 would be held" in fleet.tend("--observe")
     assert fleet.reservations() == set()
 
     # A job that runs on the host goes on.
-    running = site.sbatch("--nodelist=n3", "--wrap", "sleep 4")
-    fleet.live("n3", "release", kills=kills // 2)
+    running = site.sbatch("--nodelist=n5", "--wrap", "sleep 4")
+    fleet.live("n5", "release", kills=kills // 2)
     assert site.slurm.ends(running) == {running: ("COMPLETED", "0:0")}
-    assert fleet.done("n3") == ["hold", "drain", "release"]
+    assert fleet.done("n5") == ["hold", "drain", "release"]
     assert fleet.reservations() == set()
-    assert "DRAIN" in site.slurm.node("n3")["State"]
-    assert re.match(r"firsttouch: .*; hold-n3-", site.slurm.node("n3")["Reason"])
+    assert "DRAIN" in site.slurm.node("n5")["State"]
+    assert re.match(r"firsttouch: .*; hold-n5-", site.slurm.node("n5")["Reason"])
 
     site.rates()
-    while len(fleet.done("n3")) == 3:
-        fleet.killed("hold", "n3", "--reason", "new DIMM")
+    while len(fleet.done("n5")) == 3:
+        fleet.killed("hold", "n5", "--reason", "new DIMM")
         fleet.orderly()
-    fleet.live("n3", "release", kills=kills // 2)
-    assert fleet.done("n3") == ["hold", "drain", "release", "hold", "resume", "release"], fleet.actions("n3")
-    results = [a["verdict"] for a in fleet.actions("n3") if a["what"] == "result"]
+    fleet.live("n5", "release", kills=kills // 2)
+    assert fleet.done("n5") == ["hold", "drain", "release", "hold", "resume", "release"], fleet.actions("n5")
+    results = [a["verdict"] for a in fleet.actions("n5") if a["what"] == "result"]
     assert [word for word in results if word in {"fail", "pass"}] == ["fail", "pass", "pass"]
     assert fleet.reservations() == set()
-    site.slurm.until(lambda: site.slurm.node("n3")["State"] == "IDLE", "n3 to be in service")
+    site.slurm.until(lambda: site.slurm.node("n5")["State"] == "IDLE", "n5 to be in service")
     fleet.tend()
-    assert {a["host"] for a in fleet.actions()} == {"n3"}
-    expected = {("n3", "fail"): 1, ("n3", "hold"): 2, ("n3", "drain"): 1, ("n3", "release"): 1}
+    assert {a["host"] for a in fleet.actions()} == {"n5"}
+    expected = {("n5", "fail"): 1, ("n5", "hold"): 2, ("n5", "drain"): 1, ("n5", "release"): 1}
     for event, count in expected.items():
         # A notice may be sent twice if the process is killed right after it, but none is lost.
         assert count <= fleet.sent()[event] <= count + fleet.kills

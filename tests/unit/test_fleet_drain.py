@@ -63,6 +63,8 @@ def test_a_host_in_the_reservation_that_is_named_is_nobody_elses(updates, monkey
     assert "left alone" in drain.apply(failed("n2"), "c-1", dry_run=False, reservation="burnin")
     assert updates() == []
     assert "n1 is drained" in drain.apply(failed("n1"), "c-1", dry_run=False, reservation="burnin")
+    monkeypatch.setenv("STATE", "IDLE+MAINTENANCE")
+    assert "left alone" in drain.apply(failed("n1"), "c-1", dry_run=False)
     monkeypatch.setenv("STATE", "IDLE+DRAIN+RESERVED")
     assert "left alone" in drain.apply(failed("n1"), "c-1", dry_run=False, reservation="burnin")
 

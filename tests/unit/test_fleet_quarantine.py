@@ -101,7 +101,7 @@ def test_a_site_that_only_observes_changes_nothing_and_notes_it_once(fake, capsy
         assert fleet("tend") == 0
         captured = capsys.readouterr()
         assert "n1 would be held: copy: 12 GB/s" in captured.out
-        assert "nothing is done" in captured.err
+        assert "the rules only observe" in captured.err
     assert fake.changes == []
     assert done() == [("n1", "fail"), ("n1", "would")]
     assert fleet("tend", "--act") == 0
@@ -212,6 +212,21 @@ def test_a_user_without_rights_gets_one_line(fake, capsys):
         "(scontrol: Error creating the reservation: Invalid user id)"
     ]
     assert len(fake.changes) == 1
+
+
+def test_a_hold_that_slurm_did_not_answer_has_an_owner(fake, capsys):
+    """The controller made the reservation, but its answer got lost."""
+    text = "slurm_create_reservation error: Socket timed out on send/recv operation"
+    (fake.folder / "refusal").write_text(f"{text}\n")
+    fake.verdict("n1")
+    assert fleet("tend") == 1
+    assert text in capsys.readouterr().err
+    (fake.folder / "refusal").unlink()
+    slurm.reserve("firsttouch-n1", "n1", "root")
+    assert fleet("status") == 0
+    assert fleet("tend") == 0
+    assert done("n1") == [("n1", "fail"), ("n1", "hold"), ("n1", "test")]
+    assert sum(change.startswith("create") for change in fake.changes) == 2
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from typing import Any
 
 from firsttouch import paths
 from firsttouch.cli import fleet_due, fleet_history, options
-from firsttouch.errors import FirstTouchError, RunFailed
+from firsttouch.errors import FirstTouchError, Missing, RunFailed
 from firsttouch.execution.progress import say
 from firsttouch.fleet import site_settings
 
@@ -69,6 +70,7 @@ def _by_hand(args: argparse.Namespace, do: Callable[[Any, str], None]) -> int:
 
     hosts = _hosts(args.hosts)
     settings = site_settings.load()
+    _require_slurm()
     lines: list[str] = []
     worst = 0
     with actions.acting(wait=True) as (journal, lock):
@@ -87,6 +89,11 @@ def _by_hand(args: argparse.Namespace, do: Callable[[Any, str], None]) -> int:
     return worst
 
 
+def _require_slurm() -> None:
+    if shutil.which("scontrol") is None:
+        raise Missing("there is no Slurm here: 'scontrol' is not on PATH")
+
+
 def _hosts(given: Sequence[str]) -> list[str]:
     from firsttouch.host.host_lists import unfolded  # noqa: PLC0415 - a large import
 
@@ -98,6 +105,7 @@ def tend(args: argparse.Namespace) -> int:
     from firsttouch.fleet import actions, quarantine  # noqa: PLC0415 - the journal alone needs neither
 
     settings = site_settings.load()
+    _require_slurm()
     act = settings.hold.act if args.act is None else args.act
     lines: list[str] = []
     try:
@@ -107,7 +115,8 @@ def tend(args: argparse.Namespace) -> int:
             work = quarantine.Pass(journal, lock, settings, _sayer(args, lines), act=act, hand=hand)
             work.tend()
             if not act:
-                say("firsttouch: nothing is done, because fleet.yaml has no `act: true` under hold")
+                why = "--observe was given" if args.act is False else "fleet.yaml has no `act: true` under hold"
+                say(f"firsttouch: the rules only observe, because {why}")
             _print(args, lines, journal.lines[before:])
     except actions.Busy as error:
         say(f"firsttouch: {error}")

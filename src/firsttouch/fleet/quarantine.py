@@ -307,13 +307,13 @@ class Pass:
     def _do(self, life: Life, text: str, intent: Action, command: Callable[[], str | None]) -> None:
         """Do an action whose intent is written. Raises Forbidden, and RunFailed with Slurm's reason.
 
-        If Slurm does not answer in time, the action stays without an end, and the next pass asks.
+        If Slurm does not answer, the action stays without an end, and the next pass asks.
         """
         try:
             job = command() or ""
-        except TimedOut:  # Slurm may have done it
-            raise
         except RunFailed as error:
+            if isinstance(error, TimedOut) or slurm.is_unanswered(error):  # Slurm may have done it
+                raise
             self.journal.end(intent, "failed", reason=str(error))
             if drain.is_forbidden(error):
                 raise Forbidden(f"{life.host}: {_FORBIDDEN} ({error})") from error

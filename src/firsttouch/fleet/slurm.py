@@ -24,6 +24,8 @@ _PATIENCE = 60
 _LOOKS = (0, 5, 20)
 #: Slurm's message for a job that it does not know any more.
 _UNKNOWN = re.compile(r"invalid job id|job/step already completing", re.IGNORECASE)
+#: Slurm's messages about a controller that does not answer.
+_UNANSWERED = re.compile("timed out|unable to contact|communication|connection", re.IGNORECASE)
 #: Slurm's message while jobs still use a reservation, and seconds before each further try.
 _IN_USE = re.compile(r"in use", re.IGNORECASE)
 _LETS_GO = (0.2, 0.5, 1, 2, 4)
@@ -311,6 +313,11 @@ def _fields(line: str) -> dict[str, str]:
 def run(argv: Sequence[str], *, fds: Sequence[int] = ()) -> None:
     """Run a command of Slurm, in which *fds* stay open; raises RunFailed with its reason."""
     _lines(argv, fds=fds)
+
+
+def is_unanswered(error: RunFailed) -> bool:
+    """Return whether a command failed without an answer: Slurm may have done what it asked for."""
+    return _UNANSWERED.search(str(error)) is not None
 
 
 def _rows(argv: Sequence[str], separator: str | None, columns: int) -> list[list[str]]:
