@@ -10,8 +10,10 @@ import pytest
 
 from firsttouch import cli
 from firsttouch.errors import BadInput
-from firsttouch.fleet import actions, slurm
+from firsttouch.fleet import actions, campaigns, quarantine, slurm
 from firsttouch.fleet.actions import Actions
+from firsttouch.fleet.journal import Entry, now
+from firsttouch.records.schema import Record
 
 pytestmark = pytest.mark.unit
 
@@ -301,3 +303,35 @@ def test_two_passes_at_once_do_not_both_act(fake, capsys):
     time.sleep(0.8)
     assert fleet("tend") == 0
     assert len(fake.changes) == 1
+
+
+def test_without_references_a_test_is_compared_with_the_campaign_that_blamed_the_host(fake, monkeypatch):
+    def campaign(name, hosts):
+        """Store four repetitions of the bandwidths of some hosts as the steps of a campaign."""
+        plan = {"system": "local", "dataset": "lambda", "aligners": (), "repetitions": 3, "only": ["bandwidth-1"]}
+        stored = campaigns.create(campaigns.plan("validate", fake.folder / "out/campaigns" / name, **plan))
+        for host, rate in hosts.items():
+            journal = stored.host(host)
+            journal.open()
+            for repetition in range(4):
+                value = rate * (1 + 0.01 * (repetition % 3 - 1))
+                case = {"pu_nodes": [0], "banks": [0], "threads": 1, "program": "x", "kernel": "copy"}
+                host_fields = {"host": host, "system": "local", "time": now(), "parameters": case}
+                record = Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (value,), **host_fields)
+                begin, end = journal.add([record])
+                journal.write(Entry("bandwidth-1", "done", now(), host, begin=begin, end=end))
+
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
+    campaign("due", {f"n{i}": 20.0 + 0.01 * i for i in range(8)})
+    campaign("hold-slow", {"n7": 12.0})
+    campaign("hold-slower", {"n7": 12.0})
+    campaign("hold-good", {"n7": 20.0})
+    assert [quarantine.verdict_of("n7", name, "due")[0] for name in ("hold-slow", "hold-good")] == [
+        "undecided",
+        "pass",
+    ]
+    # Tests that did not decide add their repetitions.
+    assert quarantine.verdict_of("n7", "hold-slower", "due", ["hold-slow", "removed"])[0] == "fail"
+    assert quarantine.verdict_of("n7", "hold-good", "no-such")[0] not in {"pass", "fail"}
+    assert quarantine.verdict_of("n1", "hold-good", "due") == ("", "its job measured nothing", 0.0)
+    assert quarantine.verdict_of("n7", "removed", "due")[0] == ""

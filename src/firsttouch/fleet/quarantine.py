@@ -23,6 +23,7 @@ from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.fleet import campaigns, drain, notices, slurm, submit
 from firsttouch.fleet.actions import DRAINED, Action, Actions, Life, Test, user
 from firsttouch.fleet.campaigns import Campaign
+from firsttouch.fleet.journal import Journal
 from firsttouch.fleet.site_settings import SiteSettings
 from firsttouch.fleet.state import missing_of
 from firsttouch.judge import verdict_log
@@ -37,6 +38,7 @@ _HOUR = 3600.0
 _COMPARED = 50
 _FORBIDDEN = "only an operator or administrator of Slurm may hold, release and drain hosts"
 _BY_HAND = "by hand"
+_DECIDED = frozenset({"pass", "fail"})
 
 
 class Forbidden(RunFailed):
@@ -201,7 +203,10 @@ class Pass:
         if test.job in jobs:
             self.say(f"{life.host}: test {len(life.tests)} is job {test.job}, {jobs[test.job].lower()}")
             return False
-        word, reason, measured = verdict_of(life.host, test.campaign, hold.source)
+        earlier: list[str] = []
+        for other in life.tests[:-1]:
+            earlier = [] if other.verdict in _DECIDED else [*earlier, other.campaign]
+        word, reason, measured = verdict_of(life.host, test.campaign, hold.source, earlier)
         note_it = {"id": test.id, "source": test.campaign, "verdict": word, "reason": reason, "measured": measured}
         self.journal.note("result", life.host, job=test.job, **note_it)
         self.say(f"{life.host}: test {len(life.tests)} {word or 'has no result'}{': ' * bool(reason)}{reason}")
@@ -427,11 +432,12 @@ def _cause(logged: verdict_log.Logged) -> Cause:
     return Cause(logged.reason or f"its verdict is {logged.verdict}", logged.source, logged.system)
 
 
-def verdict_of(host: str, name: str, source: str) -> tuple[str, str, float]:
+def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -> tuple[str, str, float]:
     """Return the verdict of a test of a host, the reason, and when it was measured; "" if it measured nothing.
 
-    *name* is the test's campaign. If the system's references do not decide, the host is compared with the others
-    in the campaign *source*, in which it was blamed.
+    *name* is the test's campaign; those of *earlier* tests, which did not decide, add their repetitions. If the
+    system's references do not decide, the host is compared with the others in the campaign *source*, in which it
+    was blamed.
     """
     try:
         campaign = campaigns.existing(name)
@@ -441,10 +447,10 @@ def verdict_of(host: str, name: str, source: str) -> tuple[str, str, float]:
     own = campaign.host(host)
     if not (measured := own.measured_at()):
         return "", "its job measured nothing", 0.0
-    records = [record for record in own.all_records() if record.host == host]
+    records = [record for before in earlier for record in _records(host, before)] + _own(host, own)
     missing = {host: missing_of(campaign, own)}
     verdict = _of(host, judge(records, system, missing=missing))
-    if verdict.verdict not in {"pass", "fail"} and not missing[host]:
+    if verdict.verdict not in _DECIDED and not missing[host]:
         others = [record for records in _others(host, campaign, source) for record in records]
         if others:
             compared = _of(host, judge([*records, *others], system, missing=missing))
@@ -454,6 +460,18 @@ def verdict_of(host: str, name: str, source: str) -> tuple[str, str, float]:
             verdict = compared if compared.verdict == "fail" else verdict
     reason = "" if verdict.verdict == "pass" else verdict.reason() or next(iter(verdict.evidence), "")
     return verdict.verdict, reason, measured
+
+
+def _records(host: str, name: str) -> list[Record]:
+    """Return the records of a host in the campaign *name*; none if it was removed."""
+    try:
+        return _own(host, campaigns.existing(name).host(host))
+    except BadInput:
+        return []
+
+
+def _own(host: str, journal: Journal) -> list[Record]:
+    return [record for record in journal.all_records() if record.host == host]
 
 
 def _of(host: str, verdicts: Sequence[HostVerdict]) -> HostVerdict:
