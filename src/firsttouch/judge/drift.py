@@ -203,7 +203,7 @@ def differences(
 ) -> dict[str, tuple[str, str]]:
     """Return the settings in which two hosts differ, with both values.
 
-    A setting that cannot be read on one of them differs in nothing. A memory module may be absent, if both hosts
+    A setting that cannot be read on either differs in nothing. A memory module may be absent, if both hosts
     know their modules from the same source.
     """
     a, b = comparable(host, configuration.settings), comparable(other_host, other.settings)
