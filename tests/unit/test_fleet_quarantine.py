@@ -99,9 +99,12 @@ def done(host=None):
 def test_a_site_that_only_observes_changes_nothing_and_notes_it_once(fake, capsys):
     fake.settings(act="false")
     fake.verdict("n1")
+    fake.verdict("n2", age=8 * 86400)
+    fake.verdict("n3", "suspect")
     for _ in range(3):
         assert fleet("tend") == 0
         captured = capsys.readouterr()
+        assert not {"n2", "n3"} & set(captured.out.split())
         assert "n1 would be held: copy: 12 GB/s" in captured.out
         assert "the rules only observe" in captured.err
     assert fake.changes == []

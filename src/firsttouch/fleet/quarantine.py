@@ -219,28 +219,36 @@ class Pass:
         latest = [log[-1] for log in verdict_log.read().values()]
         waiting = 0
         for logged in sorted(latest, key=lambda logged: logged.time):
-            wanted = logged.verdict in settings.verdicts and now - logged.time <= settings.max_age
-            if not wanted and logged.verdict != "fail":
+            wanted = logged.verdict in settings.verdicts
+            is_old = now - logged.time > settings.max_age
+            if is_old or not (wanted or logged.verdict == "fail") or self._is_settled(logged.host, logged):
                 continue
             try:
                 host, facts = drain.node_of(logged.host)
             except FirstTouchError as error:
                 self.say(f"{logged.host}: its verdict is {logged.verdict}, but {error}")
                 continue
-            life = self.journal.life(host)
-            if life.hold or life.drained or logged.time <= life.ended:
+            if self._is_settled(host, logged):
                 continue
-            if logged.verdict == "fail" and logged.time > life.noted and now - logged.time <= settings.max_age:
+            life = self.journal.life(host)
+            if logged.verdict == "fail" and logged.time > life.noted:
                 evidence = {"reason": logged.reason, "source": logged.source, "system": logged.system}
                 self.journal.note("fail", host, verdict="fail", measured=logged.time, **evidence)
+            if not wanted:
+                continue
             if why := self._why_not(life, facts, now):
                 self.say(f"{host}: {logged.verdict}, and not held: {why}")
-            elif wanted and not self._may_begin():
+            elif not self._may_begin():
                 waiting += 1
-            elif wanted:
+            else:
                 self._each(life, partial(self._hold, cause=_cause(logged)))
         if waiting:
             self.say(f"{waiting} more hosts are not held: {settings.per_hour} actions in an hour are the limit")
+
+    def _is_settled(self, host: str, logged: verdict_log.Logged) -> bool:
+        """Return whether a host is held or drained, or was since this verdict."""
+        life = self.journal.lives.get(host)
+        return life is not None and (life.hold is not None or bool(life.drained) or logged.time <= life.ended)
 
     def _why_not(self, life: Life, facts: Mapping[str, str], now: float) -> str:
         """Return why a host with a bad verdict is not held, "" if it may be."""
