@@ -259,7 +259,7 @@ def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None
         for key, median in medians.items()
         if low <= median < high
         # A slow group must be judged slow: the median of a few noisy repetitions shows no cause.
-        and (high > 1 or _is_slow(grouped[key], every="every" in condition))
+        and (high > 1 or _is_slow(grouped[key], throughout="every" in condition))
         and (not condition.get("channels") or _lacks_channel(median, key, signs.facts))
         and max(shares[key]) - min(shares[key]) <= condition.get("alike", float("inf"))
     }
@@ -277,10 +277,10 @@ def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None
     return {by: key, "share": f"{meant[key]:.0%}"}
 
 
-def _is_slow(places: Sequence[_Place], *, every: bool) -> bool:
-    """Return whether a metric of a group fails, and half of them (*every*: all) are bad."""
+def _is_slow(places: Sequence[_Place], *, throughout: bool) -> bool:
+    """Return whether a metric of a group fails, and half of them (*throughout*: all) are bad."""
     bad = sum(place.bad for place in places)
-    return any(place.fails for place in places) and (bad == len(places) if every else 2 * bad >= len(places))
+    return any(place.fails for place in places) and (bad == len(places) if throughout else 2 * bad >= len(places))
 
 
 def _only(keys: Collection[str], by: str, signs: Signs) -> bool:
