@@ -186,12 +186,14 @@ def of_fleet(
     *,
     partial: int,
     without: int,
+    configured: int,
+    deviating: int,
     generated: datetime.datetime,
 ) -> Card:
     """Return the card of the hosts of all systems.
 
-    *counts* are the hosts by verdict; *partial* of them lack some results, *without* lack all. *generated* is the
-    time of the report.
+    *counts* are the hosts by verdict; *partial* of them lack some results, *without* lack all. The configuration
+    of *configured* hosts is known, and *deviating* ones differ from most. *generated* is the time of the report.
     """
     total = sum(counts.values())
     worst = next((word for word in reversed(ORDER) if counts.get(word)), None)
@@ -210,7 +212,7 @@ def of_fleet(
                 f"{total - partial - without} of {total}" if total else _NOT_MEASURED,
                 _age(ranks, generated),
             ),
-            _drift(ranks),
+            _drift(ranks, configured, deviating),
         ),
         warnings=_missing(partial, without),
     )
@@ -248,12 +250,13 @@ def _age(ranks: Sequence[Ranks], generated: datetime.datetime) -> str:
     return f"have all results, {days} {'day' if days == '1' else 'days'} old"
 
 
-def _drift(ranks: Sequence[Ranks]) -> Tile:
+def _drift(ranks: Sequence[Ranks], configured: int, deviating: int) -> Tile:
     divided = sum(len(of_system.judged.divided) for of_system in ranks)
-    if not divided:
-        return Tile("Drift", "none seen", "no metric divides the hosts into two groups")
-    note = f"{count(divided, 'metric')} in which the hosts form two groups"
-    return Tile("Drift", "two groups", note)
+    groups = f"hosts form two groups in {count(divided, 'metric')}" if divided else ""
+    if not configured:
+        return Tile("Drift", "two groups" if divided else "none seen", groups or "no configuration was recorded")
+    note = "deviate from the configuration of most" + (f"; {groups}" if groups else "")
+    return Tile("Drift", f"{deviating} of {count(configured, 'host')}", note)
 
 
 def _missing(partial: int, without: int) -> list[str]:

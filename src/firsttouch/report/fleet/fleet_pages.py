@@ -229,6 +229,12 @@ def _pages(
                 _line(counts, unjudged, sum(len(fleet.divided) for fleet in judged), lost),
                 partial=lost.hosts - lost.whole,
                 without=lost.whole,
+                configured=sum(drifted.drift.hosts for drifted in configured if drifted),
+                deviating=sum(
+                    len({host for group in drifted.groups for host in group.hosts})
+                    for drifted in configured
+                    if drifted
+                ),
                 generated=generated,
             ),
             "lost": lost.rows,
@@ -239,14 +245,15 @@ def _pages(
             **figures.legend(),
         },
     )
+    summary = openmetrics.of_fleet(document)
     if each:
         verdicts = [fleet.of(host) for fleet in judged for host in fleet.hosts]
         metrics = openmetrics.text((), verdicts, version=firsttouch.__version__, generated=generated.timestamp())
         tests = junit.text((), verdicts, problems, title=title, generated=stated)
     else:
-        metrics, tests = openmetrics.of_fleet(document), junit.of_fleet(document)
+        metrics, tests = summary, junit.of_fleet(document)
     (out / "metrics.prom").write_text(metrics, encoding="utf-8")
-    (out / "summary.prom").write_text(openmetrics.of_fleet(document), encoding="utf-8")
+    (out / "summary.prom").write_text(summary, encoding="utf-8")
     for name, text in multiqc.of_fleet(document).items():
         (out / name).write_text(text, encoding="utf-8")
     (out / "junit.xml").write_text(tests, encoding="utf-8")
