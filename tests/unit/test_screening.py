@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which hosts are due: the order, the budget, and what logs, Slurm and earlier submissions say."""
 
+import datetime
 import json
 import math
 import time
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from firsttouch import cli
 from firsttouch.fleet import campaigns, journal, screening
 from firsttouch.fleet.site_settings import Screening
+from firsttouch.records.schema import Record
 
 pytestmark = pytest.mark.unit
 
@@ -133,6 +135,23 @@ def test_why_hosts_are_due_by_the_log(site, capsys):
     assert (plan["later"], plan["over_age"]) == (1, 1)
     assert cli.main(["fleet", "due", "--system", "amd-opteron"]) == 0
     assert "last verdict 9.0 d ago" in capsys.readouterr().out
+
+
+def test_a_changed_configuration_since_the_last_verdict_is_a_reason(site, capsys, tmp_path):
+    def configured(host, age, kernel):
+        day = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=age)
+        settings = {"settings": {"kernel.release": kernel}}
+        more = {"host": host, "system": "amd-opteron", "time": day.isoformat(timespec="milliseconds")}
+        return Record("configuration", "settings", "1", "neither", (1.0,), settings, **more)
+
+    for host in ("n1", "n2", "n3"):
+        site(host, (6, "pass"))
+    records = [configured("n1.site", 7, "6.1"), configured("n1.site", 5, "6.2"), configured("n2", 8, "6.1")]
+    records += [configured("n2", 7, "6.2"), configured("n3", 5, "6.2")]
+    file = tmp_path / "records.jsonl"
+    file.write_text("".join(json.dumps(r.to_dict()) + "\n" for r in records))
+    plan = due(capsys, str(file))
+    assert {h["host"]: h["reasons"] for h in plan["hosts"]} == {"n1": ["changed configuration"]}
 
 
 def test_hosts_that_slurm_does_not_offer_are_left_out(site, capsys, stand_in, tmp_path):

@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import shutil
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firsttouch.cli import options
@@ -23,6 +25,7 @@ EXAMPLES = """\
   firsttouch fleet due --system amd-opteron                     whom to validate next, and why
   firsttouch fleet due --system amd-opteron --max-age 14d --budget 200h
   firsttouch fleet due --system amd-opteron --hosts 'n[001-200]' --json
+  firsttouch fleet due --system amd-opteron store/              (also hosts with a new configuration)
   firsttouch fleet due --system amd-opteron --submit            (regularly, by scrontab)"""
 
 
@@ -45,6 +48,8 @@ def register(actions: options.Subparsers) -> None:
         metavar="BUDGET",
         help="node hours in a period, such as 40h (default: fleet.yaml's, 40h in 7d)",
     )
+    help_text = "records, folders or stores with the configurations of hosts: one that has changed is due"
+    options.add(parser, "records", nargs="*", help=help_text)
     parser.add_argument("--submit", action="store_true", help="submit a job with low priority for each of them")
     parser.set_defaults(run=run)
 
@@ -60,8 +65,9 @@ def run(args: argparse.Namespace) -> int:
     )
     system = load(args.system)
     hosts = unfolded(args.hosts) if args.hosts else ()
+    changed = _changed(args.records)
     if not args.submit:
-        due = screening.due(system, settings, hosts)
+        due = screening.due(system, settings, hosts, changed)
         if args.json:
             options.print_json(due.to_dict())
         else:
@@ -70,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     if shutil.which("sbatch") is None:
         raise Missing(f"{slurm.NO_SLURM}; without --submit the hosts are listed")
     with screening.alone():
-        due = screening.due(system, settings, hosts)
+        due = screening.due(system, settings, hosts, changed)
         if due.notes:
             raise RunFailed(f"nothing is submitted {due.notes[0]}")
         campaign, submitted = screening.submit(due, settings) if due.hosts else (None, None)
@@ -86,6 +92,18 @@ def run(args: argparse.Namespace) -> int:
         for host, why in refused.items():
             print(one_line(f"no job for {host}: {why}"))
     return 1 if refused else 0
+
+
+def _changed(paths: Sequence[Path]) -> dict[str, float]:
+    """Return when the configurations of hosts changed last, by host (seconds since 1970)."""
+    from firsttouch.cli import record_inputs  # noqa: PLC0415
+
+    if not paths:
+        return {}
+    gathered = record_inputs.gather(paths)
+    sequences = gathered.configurations()
+    gathered.refuse_unread()
+    return {host: its[-1].time / 1000 for host, its in sequences.items() if len(its) > 1}
 
 
 def _hosts(count: int) -> str:

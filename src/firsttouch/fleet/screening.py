@@ -194,9 +194,9 @@ def due(
     cost = node_hours(system.name)
     spent = spent_hours(system.name, now - settings.period, cost)
     own = _by_name(logs, names, system.name)
-    table = _Table.of(
-        [own.get(host, []) for host in names], now, [(changed or {}).get(host, 0.0) for host in names]
-    )
+    asked = set(names)
+    changes = {name_among(host, asked): when for host, when in (changed or {}).items()}
+    table = _Table.of([own.get(host, []) for host in names], now, [changes.get(host, 0.0) for host in names])
     left = max(0.0, settings.budget / HOUR - spent)
     order, fitting = chosen(table.age, table.hours, np.full(len(names), cost), settings.max_age / HOUR, left)
     limit = settings.max_age
