@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from firsttouch.cli import record_inputs
 from firsttouch.judge import drift, history, samples_table, verdict_log
 from firsttouch.judge.history import Extent, Series
 from firsttouch.judge.samples_table import Case
@@ -190,6 +191,14 @@ class TestRecords:
         assert "firmware.version" in done.stdout
         wrong = firsttouch("fleet", "history", tmp_path / "store", "--host", "n33", **env)
         assert (wrong.returncode, "did you mean 'n3'" in wrong.stderr) == (2, True)
+
+    def test_a_store_without_aligners_is_read_once(self, updated, tmp_path):
+        file = store.append(tmp_path, updated)
+        gathered = record_inputs.gather([tmp_path])
+        gathered.samples()
+        file.unlink()
+        assert gathered.records(aligners=True) == []
+        gathered.refuse_unread()
 
     def test_a_page_shows_them(self, updated, tmp_path):
         table = samples_table.of_records(updated)

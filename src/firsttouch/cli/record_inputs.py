@@ -42,8 +42,8 @@ class Gathered:
     """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
 
     *unread* are unreadable files, folders and records, *systems* the number of records of each system, and
-    *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`). They are complete once the
-    samples have been read.
+    *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`), *checks* the names of the
+    checks. They are complete once the samples have been read.
     """
 
     paths: Sequence[Path]
@@ -53,6 +53,7 @@ class Gathered:
     unread: dict[str, Unread] = field(default_factory=dict)
     systems: Counter[str] = field(default_factory=Counter)
     configured: list[pl.DataFrame] = field(default_factory=list)
+    checks: set[str] = field(default_factory=set)
 
     @cached_property
     def missing(self) -> dict[str, list[str]]:
@@ -83,6 +84,8 @@ class Gathered:
         """Return all records, or only those of *hosts* or of *aligners*' checks, each once, the oldest first."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
+        if aligners and self.checks and self.checks.isdisjoint(ALIGNER_CHECKS):
+            return []  # the samples have been read, and a large store takes as long again
         wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
         frames = self._frames(tuple(schema.columns()))
         if aligners:
@@ -108,6 +111,7 @@ class Gathered:
         for frame in frames:
             self.systems.update(dict(frame["system"].value_counts().iter_rows()))
             self.configured.append(drift.changes(frame))
+            self.checks.update(frame["check"].unique())
             yield frame
 
     def configurations(self) -> dict[str, list[Configuration]]:
