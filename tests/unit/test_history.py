@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Change points of hosts and fleets over time, and hosts that fail again and again."""
 
+import datetime
 import itertools
 import json
 from dataclasses import replace
@@ -199,6 +200,16 @@ class TestRecords:
         file.unlink()
         assert gathered.records(aligners=True) == []
         gathered.refuse_unread()
+
+    def test_older_records_are_left_out_and_old_files_are_not_read(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(store, "_LEAST", 1)
+        now = datetime.datetime.now(datetime.UTC)
+        for days in (50, 20, 1):
+            time = (now - datetime.timedelta(days=days)).isoformat(timespec="milliseconds")
+            store.append(tmp_path, [replace(record(1, 2, 10.0), time=time)])
+        for days, files, rows in ((60, 3, 3), (30, 2, 2), (20, 2, 1), (0.5, 1, 0)):
+            gathered = record_inputs.gather([tmp_path], days * 86_400)
+            assert (len(gathered.sources.tables), len(gathered.samples().value)) == (files, rows)
 
     def test_a_page_shows_them(self, updated, tmp_path):
         table = samples_table.of_records(updated)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from firsttouch.judge.drift import Configuration
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import schema
 from firsttouch.records.schema import Record, Unread
-from firsttouch.records.store import Sources, batches, find
+from firsttouch.records.store import Sources, batches, find, newer
 from firsttouch.systems.definition import System
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ _MOST_PRINTED = 20
 class Gathered:
     """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
 
+    *since* is the time (ms since 1970) of the oldest records that count.
+
     *unread* are unreadable files, folders and records, *systems* the number of records of each system, and
     *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`), *checks* the names of the
     checks. They are complete once the samples have been read.
@@ -54,6 +57,7 @@ class Gathered:
     systems: Counter[str] = field(default_factory=Counter)
     configured: list[pl.DataFrame] = field(default_factory=list)
     checks: set[str] = field(default_factory=set)
+    since: int = 0
 
     @cached_property
     def missing(self) -> dict[str, list[str]]:
@@ -95,6 +99,10 @@ class Gathered:
         return sorted(once.values(), key=lambda r: r.time)
 
     def _frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        for frame in self._all_frames(columns):
+            yield frame.filter(samples_table.milliseconds(frame["time"]) >= self.since) if self.since else frame
+
+    def _all_frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         for frame in batches(self.sources, columns, self._keep_unread):
             yield self._renamed(frame)
         if self._measured:
@@ -157,8 +165,11 @@ class Gathered:
         return BadInput(f"no record in {', '.join(map(str, self.paths))}: a run writes them to records.jsonl")
 
 
-def gather(paths: Sequence[Path]) -> Gathered:
-    """Find the inputs among *paths*; raises BadInput for a path that does not exist."""
+def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
+    """Find the inputs among *paths*, without records older than *max_age* seconds.
+
+    Raises BadInput for a path that does not exist.
+    """
     for path in paths:
         if not path.exists():
             raise BadInput("no such file or folder", file=path)
@@ -174,7 +185,15 @@ def gather(paths: Sequence[Path]) -> Gathered:
             campaigns.append(state(model.read(folder.absolute())))
         except BadInput as error:
             unread[str(error)] = Unread(error)
-    return Gathered(paths, sources, campaigns, [t for run in runs for t in reframe_run.read(run)], unread)
+    since = 0
+    if max_age is not None:
+        begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=max_age)
+        since = int(begin.timestamp() * 1000)
+        # Times may have another offset from UTC.
+        day_before = (begin - datetime.timedelta(days=1)).strftime("%Y-%m-%d")
+        sources = replace(sources, tables=newer(sources.tables, day_before))
+    troubles = [t for run in runs for t in reframe_run.read(run)]
+    return Gathered(paths, sources, campaigns, troubles, unread, since=since)
 
 
 def _run_reports(path: Path) -> list[Path]:

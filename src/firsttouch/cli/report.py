@@ -17,6 +17,7 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.records import atomic_files
+from firsttouch.units import parse
 
 EXAMPLES = """\
   firsttouch report results/ -o report
@@ -72,6 +73,8 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--compare", action="store_true", help="compare two RECORDS_OR_DIR: before and after")
     detailed = "for many hosts: add a page for each of the N worst"
     parser.add_argument("--details", type=options.natural, default=0, metavar="N", help=detailed)
+    age = options.checked(lambda text: parse(text, "seconds"), "a time above 0, such as 36h or 7d")
+    parser.add_argument("--max-age", type=age, metavar="TIME", help="leave out older records, such as 90d")
     parser.add_argument("--xml", type=Path, metavar="FILE", help="the host's topology as hwloc XML (lstopo FILE)")
     parser.set_defaults(run=run)
 
@@ -85,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     _check_replaceable(out)
     if args.compare and len(args.records) != 2:
         raise BadInput(f"--compare takes two, before and after: {len(args.records)} were given")
+    if args.compare and args.max_age:
+        raise BadInput("--max-age is not for --compare: give two folders with the records to compare")
     xml = None
     if args.xml is not None:
         topology.load(xml=args.xml)  # names the file in its error
@@ -95,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         make = reporting.comparison(args.records[0], args.records[1], args.system)
     else:
         make, unread = reporting.report_of(
-            args.records, args.system, few=FEW, details=args.details, topology_xml=xml
+            args.records, args.system, few=FEW, details=args.details, topology_xml=xml, max_age=args.max_age
         )
     with _in_place_of(out) as partial:
         summary = make(partial)

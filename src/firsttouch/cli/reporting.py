@@ -30,7 +30,13 @@ from firsttouch.systems.definition import System, available, from_file, load
 
 
 def report_of(
-    paths: Sequence[Path], system: str | None, *, few: int, details: int, topology_xml: str | None
+    paths: Sequence[Path],
+    system: str | None,
+    *,
+    few: int,
+    details: int,
+    topology_xml: str | None,
+    max_age: float | None = None,
 ) -> tuple[Callable[[Path], Summary | Fleet], Callable[[], None]]:
     """Read and judge the records in *paths*; return a function that writes the report into a folder.
 
@@ -39,11 +45,12 @@ def report_of(
     The references of *system* judge its hosts. If there are many hosts, those of other systems are judged by the
     references of the system that their records name, if a file describes it, and by their fleet. For at most *few*
     hosts the page shows every figure; for more it is that of a fleet, with pages of the *details* worst hosts.
+    Records older than *max_age* seconds are left out.
     """
     described = load(system) if system else None
     advice = advice_text.find(paths)
     kept = [path for path in paths if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
-    gathered = given.gather(kept)
+    gathered = given.gather(kept, max_age)
     samples = gathered.samples()
     if described is not None and described.name not in {*samples.by_system(), *gathered.missing_of}:
         raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")

@@ -127,6 +127,8 @@ LINES, TABLE, CAMPAIGN = "records.jsonl", "records.parquet", "campaign.json"
 ROWS = 1 << 19
 #: About how many bytes of a table's file these are.
 _BYTES = 16 << 20
+#: Smaller files (bytes) are read whatever their age: asking for it takes as long.
+_LEAST = 1 << 20
 #: Called for a file with records that cannot be read.
 OnUnread = Callable[[Unread], object]
 
@@ -201,6 +203,23 @@ def _is_utf8(path: Path) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def newer(files: Sequence[Path], since: str) -> list[Path]:
+    """Return the Parquet *files* that may have a record of the time *since* (ISO 8601, UTC) or later.
+
+    The statistics of a large file usually tell without its rows. Small files and unreadable ones are among them.
+    """
+    return [file for file in files if _may_have(file, since)]
+
+
+def _may_have(file: Path, since: str) -> bool:
+    try:
+        if file.stat().st_size < _LEAST:
+            return True
+        return bool(tables([file]).filter(pl.col("time") >= since).select(pl.len()).collect().item())
+    except (pl.exceptions.PolarsError, OSError):  # the reader reports it
+        return True
 
 
 def tables(files: Sequence[Path]) -> pl.LazyFrame:
