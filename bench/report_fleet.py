@@ -11,6 +11,9 @@ memory that Linux reports:
 - stages: reading, judging and reporting one after the other, as in `firsttouch report`
 - command: all of `firsttouch report STORE -o OUT`, including the start of Python
 
+With --months, the store has monthly sessions of three repetitions instead. The command reports the last session
+(--max-age), and then all of them.
+
 The first view is Chromium's first contentful paint of the page, loaded from this host: the median of VIEWS loads.
 """
 
@@ -44,6 +47,8 @@ HOSTS, METRICS, VIEWS = 10_000, 1_000, 5
 NODES = 8
 PAGE_MOST = 15e6
 _STARTED = 1_767_225_600  # 2026-01-01
+#: Repetitions of a session and hosts of a file, in a store with a history.
+REPETITIONS, _BLOCK = 3, 500
 
 
 def cases(count: int) -> list[Record]:
@@ -111,6 +116,59 @@ def make(folder: Path, hosts: int, metrics: int, repetitions: int, seed: int) ->
         total += len(table)
         file = folder / f"n{host:05d}-{_STARTED}-1-{host:08x}.parquet"
         put(file, lambda partial, table=table: table.write_parquet(partial, compression_level=1))
+    return total
+
+
+def make_history(folder: Path, hosts: int, metrics: int, months: int, seed: int) -> int:
+    """Fill a store with monthly sessions of three repetitions; return its number of records.
+
+    Files are those of joined appends: some hundred hosts of one month each. After half of the months one host in a
+    hundred loses a quarter of a bank's metrics, and new firmware makes all latencies 4 % worse.
+    """
+    rng = np.random.default_rng(seed)
+    wanted = cases(metrics)
+    errors = rng.choice(np.array(simulated.errors()), metrics)
+    level = rng.uniform(20, 200, metrics)
+    sign = np.array([1.0 if c.better == "higher" else -1.0 for c in wanted])
+    bank = np.array([c.parameters["bank"] for c in wanted])
+    latency = np.array([c.check == "latency" for c in wanted])
+    block = min(hosts, _BLOCK)
+    rows = schema.to_frame(wanted)
+    template = pl.concat([rows] * block)
+    # The last session is of today.
+    begin = (int(time.time()) // 86_400 - 30 * (months - 1)) * 86_400_000
+    folder.mkdir()
+    total = 0
+    for month in range(months):
+        broken = month >= months // 2
+        when = begin + month * 30 * 86_400_000 + np.arange(metrics) * 1000
+        text = pl.Series("time", when).cast(pl.Datetime("ms")).dt.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00")
+        template = template.with_columns(pl.concat([text] * block))
+        for first in range(0, hosts, block):
+            numbers = np.arange(first, min(first + block, hosts))
+            shape = (len(numbers), metrics, REPETITIONS)
+            loss = errors[:, None] * rng.standard_normal(shape)
+            disturbed = rng.random(shape[:2]) < simulated.DISTURBED
+            loss += (disturbed * rng.uniform(*simulated.BY, shape[:2]))[..., None]
+            if broken:
+                loss[..., latency, :] += 0.04
+                for place in np.flatnonzero(numbers % 100 == 37):
+                    loss[place, bank == numbers[place] // 100 % NODES] += 0.25
+            samples = level[:, None] * np.maximum(1 - sign[:, None] * np.minimum(loss, 0.9), 0.05)
+            samples = np.sort(samples.reshape(-1, REPETITIONS), axis=1)
+            names = pl.Series([f"n{number:05d}" for number in numbers])
+            table = template.head(len(samples)).with_columns(
+                names.gather(np.repeat(np.arange(len(numbers)), metrics)).alias("host"),
+                pl.Series("samples", samples).arr.to_list(),
+                pl.Series("value", np.ascontiguousarray(samples[:, 1])),
+                pl.Series("minimum", np.ascontiguousarray(samples[:, 0])),
+                pl.Series("maximum", np.ascontiguousarray(samples[:, -1])),
+                pl.Series("spread", (samples[:, -1] - samples[:, 0]) / samples[:, 1]),
+                pl.lit(REPETITIONS, dtype=pl.Int64).alias("repetitions"),
+            )
+            total += len(table)
+            file = folder / f"n{first:05d}-{when[0]}-1-{month:08x}.parquet"
+            put(file, lambda partial, table=table: table.write_parquet(partial, compression_level=1))
     return total
 
 
@@ -216,6 +274,23 @@ def bench(work: Path, hosts: int, metrics: int, repetitions: int, seed: int) -> 
     return result
 
 
+def bench_history(work: Path, hosts: int, metrics: int, months: int, seed: int) -> dict[str, object]:
+    """Return the measurements of a fleet with a history: of the whole store, and of its last session only."""
+    folder, out = work / "store", work / "out"
+    records = make_history(folder, hosts, metrics, months, seed)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"  simulated {records} records", file=sys.stderr, flush=True)
+    argv = [str(Path(sys.executable).with_name("firsttouch")), "report", str(folder), "-o", str(out)]
+    result: dict[str, object] = {"hosts": hosts, "metrics": metrics, "months": months, "store_bytes": size}
+    for name, options in (("last_session", ["--max-age", "20d"]), ("all", [])):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds, peak, _ = run([*argv, *options])
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        result[name] = {"wall_s": seconds, "cpu_s": used, "peak_bytes": peak}
+    return result
+
+
 def show(result: dict[str, object]) -> None:
     """Print the measurements of one fleet as a small table."""
     staged = result["stages"]
@@ -244,12 +319,21 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=HOSTS)
     parser.add_argument("--metrics", type=int, default=METRICS)
     parser.add_argument("--repetitions", type=int, help="measure this number of repetitions of all metrics only")
+    parser.add_argument(
+        "--months", type=int, help="measure a store with monthly sessions instead, and its history"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--stages", nargs=2, type=Path, metavar=("STORE", "OUT"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.stages:
         stages(*args.stages)
+        return
+    if args.months:
+        with tempfile.TemporaryDirectory() as work:
+            print(
+                json.dumps(bench_history(Path(work), args.hosts, args.metrics, args.months, args.seed), indent=2)
+            )
         return
     wanted = [(args.metrics, 1), (max(1, args.metrics // 2), 2)]
     if args.repetitions:
