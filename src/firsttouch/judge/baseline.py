@@ -78,7 +78,8 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
     """
     alike: dict[str, list[int]] = {}
     for number, case in enumerate(samples.cases):
-        if case.check in checks() and case.metric in checks()[case.check].metrics:
+        check = checks().get(case.check)
+        if check and case.metric in check.metrics and case.metric not in check.limits:
             key = json.dumps([case.check, case.metric, _parameters(case)], sort_keys=True)
             alike.setdefault(key, []).append(number)
     references, not_learnt = [], {}

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
-from firsttouch.judge import samples_table, sprt
+from firsttouch.judge import event_limits, samples_table, sprt
 from firsttouch.judge.causes import Signs, causes
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, Divided, divided, level
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, Case, SamplesTable
@@ -300,13 +300,29 @@ class Judged:
         unjudged = (self.by == _NONE) & (self.words == PASS)
         column = np.where(unjudged, np.uint8(len(ORDER)), self.words)
         width = len(ORDER) + 1
-        counts = np.bincount(self.samples.host * width + column, minlength=len(self.samples.hosts) * width)
+        cells = (self.samples.host * width + column)[~self._quiet]
+        counts = np.bincount(cells, minlength=len(self.samples.hosts) * width)
         return counts.reshape(-1, width)
 
     @cached_property
     def judging(self) -> NDArray[np.bool_]:
-        """Which cases judge at least one host."""
-        return np.bincount(self.samples.case[self.by != _NONE], minlength=len(self.samples.cases)) > 0
+        """Which cases judge at least one host, and should be known of every host.
+
+        Cases of events are known of those hosts only on which there were some.
+        """
+        counts = np.bincount(self.samples.case[self.by != _NONE], minlength=len(self.samples.cases))
+        return (counts > 0) & ~self._of_events
+
+    @cached_property
+    def _of_events(self) -> Bools:
+        """Which cases count events."""
+        return np.array([event_limits.limit_of(case) is not None for case in self.samples.cases], np.bool_)
+
+    @cached_property
+    def _quiet(self) -> Bools:
+        """Which groups are of events that did not happen, or not too often: they count as no metric."""
+        quiet: Bools = (self.by == _NONE) & self._of_events[self.samples.case]
+        return quiet
 
     @cached_property
     def absent(self) -> Ints:
@@ -422,7 +438,7 @@ class Judged:
 
         *theory* is the theoretical bandwidth of one bank (GB/s).
         """
-        samples = self.samples
+        samples, groups = self.samples, groups[~self._quiet[groups]]
         columns = samples.case, self.by, self.words, self.evidence, self.more, samples.begins, samples.counts
         lists = (column[groups].tolist() for column in columns)
         for group, number, by, verdict, weight, more, begin, count in zip(groups.tolist(), *lists, strict=True):
@@ -434,6 +450,8 @@ class Judged:
                 values, why = (), self._invalid(group, rows)
             elif reference is None:
                 why = _NO_REFERENCE
+            elif limit := event_limits.limit_of(case):
+                why = event_limits.reason(values, limit)
             else:
                 learnt = by == _FLEET or reference.source.startswith("fleet")
                 whose = "the fleet" if learnt else f"the reference of {self.system.name}"
@@ -478,9 +496,18 @@ def judged(
 ) -> Judged:
     """Return the verdicts of *samples*, all of *system*, in columns; without *fleet*, only references judge."""
     verdicts, now = _verdicts(len(samples.counts), PASS, _NONE), samples.valid.copy()
-    expected, divisions = [], {}
+    expected: list[tuple[Reference | None, Reference | None]] = []
+    divisions, events = {}, event_limits.EventLimits(samples)
     for number, case in enumerate(samples.cases):
         groups = samples.groups(number)
+        if limit := event_limits.limit_of(case):
+            limited = events.judge(number, limit)
+            verdicts["words"][groups] = limited.words
+            # That nothing happened makes no host good.
+            verdicts["by"][groups][limited.words > PASS] = _SYSTEM
+            now[samples.rows_of(groups)] = limited.now
+            expected.append((event_limits.reference(case, limit), None))
+            continue
         own = system.reference(case.check, case.metric, case.parameters)
         judge = _CaseJudge(case, samples, groups, own, fleet=fleet)
         verdicts[groups], now[samples.rows_of(groups)] = judge.judge()
@@ -665,5 +692,6 @@ def undecided_cases(verdicts: Judged, host: str, most: int = MOST_REPETITIONS) -
     is_count = np.array([table.cases[number].unit == "1" for number in table.case[groups]], dtype=np.bool_)
     unknown = (verdicts.by[groups] == _NONE) & ~is_count
     wanted = verdicts.unsure[groups] | unknown | verdicts.disturbed[groups]
-    groups = groups[wanted & (table.counts[groups] < most)]
+    of_events = np.array([event_limits.limit_of(table.cases[n]) is not None for n in table.case[groups]], np.bool_)
+    groups = groups[wanted & ~of_events & (table.counts[groups] < most)]
     return {table.cases[table.case[group]].name: int(table.counts[group]) for group in groups}

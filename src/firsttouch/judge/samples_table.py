@@ -59,7 +59,7 @@ class Case:
     @property
     def exact(self) -> bool:
         """Whether values are read from the host and not measured: a single one is as good as many."""
-        return self.check == "topology"
+        return self.check in {"topology", "health"}
 
 
 @dataclass(frozen=True)

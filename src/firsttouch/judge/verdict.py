@@ -213,6 +213,7 @@ _SHOWN = frozenset(
 )
 #: Further parameters that the lines of a check show.
 _SHOWN_OF: Mapping[str, frozenset[str]] = {
+    "health": frozenset(["module"]),
     "loaded_latency": frozenset(["load", "load_bank", "read_share"]),
     "core_to_core": frozenset(["shared", "cache_level", "line"]),
     "pages": frozenset(["pages"]),
@@ -253,7 +254,7 @@ def short_name(check: str, metric: str, case: Mapping[str, Any]) -> str:
         parts.append(f"{case['load']} load, read share {_short(case.get('read_share'))}")
     if "pages" in case:
         parts.append(f"{case['pages']} pages")
-    words = ("shared", "stores", "instructions", "aligner", "dataset", "scenario")
+    words = ("module", "shared", "stores", "instructions", "aligner", "dataset", "scenario")
     parts += [_short(case[k]) for k in words if k in case]
     parts += [f"index cache {case['index_cache']}"] if "index_cache" in case else []
     if case.get("program", _PROBE) not in {_PROBE, "probe"}:

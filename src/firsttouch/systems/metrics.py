@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from firsttouch import documents
 from firsttouch.units import UNITS
@@ -28,26 +28,49 @@ SCHEMA: dict[str, Any] = {
             },
             "data": {"type": "object", "additionalProperties": _UNITS},
             "parameters": {"type": "array", "items": {"type": "string"}},
+            "limits": {
+                "type": "object",
+                "additionalProperties": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["verdict", "most"],
+                    "properties": {
+                        "verdict": {"enum": ["suspect", "fail"]},
+                        "most": {"type": "number", "minimum": 0},
+                        "per_hour": {"type": "boolean"},
+                    },
+                },
+            },
         },
     },
 }
 
 
 @dataclass(frozen=True)
+class Limit:
+    """The verdict of a host with more events than *most*, in one session or per hour."""
+
+    verdict: Literal["suspect", "fail"]
+    most: float
+    per_hour: bool = False
+
+
+@dataclass(frozen=True)
 class Check:
     """A check: the units of its *metrics* by name, and the *parameters* that name a case, in their order.
 
-    *data* are the units of the metrics that nothing judges.
+    *data* are the units of the metrics that nothing judges, *limits* those of metrics that count events.
     """
 
     metrics: dict[str, str]
     parameters: tuple[str, ...]
     data: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, Limit] = field(default_factory=dict)
 
 
 @functools.cache
 def checks() -> dict[str, Check]:
-    """Return the checks by name, in the order of metrics.toml; a site's file adds to them and changes none."""
+    """Return the checks by name, in the order of metrics.toml; a site's file adds to them and may set limits."""
     merged: dict[str, Check] = {}
     for table in documents.tables("metrics.toml", parse):
         for name, added in table.items():
@@ -55,7 +78,8 @@ def checks() -> dict[str, Check]:
             parameters = tuple(dict.fromkeys((*check.parameters, *added.parameters)))
             data = {**added.data, **check.data}
             judged = {metric: unit for metric, unit in added.metrics.items() if metric not in data}
-            merged[name] = Check({**judged, **check.metrics}, parameters, data)
+            limits = {**check.limits, **added.limits}
+            merged[name] = Check({**judged, **check.metrics}, parameters, data, limits)
     return merged
 
 
@@ -64,6 +88,11 @@ def parse(text: str, file: str) -> dict[str, Check]:
     document = documents.parse_toml(text, file)
     document.check(SCHEMA)
     return {
-        name: Check(dict(t["metrics"]), tuple(t["parameters"]), dict(t.get("data", {})))
+        name: Check(
+            dict(t["metrics"]),
+            tuple(t["parameters"]),
+            dict(t.get("data", {})),
+            {metric: Limit(**limit) for metric, limit in t.get("limits", {}).items()},
+        )
         for name, t in document.data.items()
     }

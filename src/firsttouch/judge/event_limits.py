@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges counts of events, such as memory errors, by the limits in metrics.toml.
+
+All events of a host's newest session count together, unlike repetitions of a measurement. The session is the
+newest in which counters were read, so that a module that was replaced does not blame its host for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firsttouch.judge.samples_table import Case, SamplesTable
+from firsttouch.judge.sprt import Bools, Floats
+from firsttouch.judge.verdict import ORDER
+from firsttouch.systems.metrics import Limit, checks
+from firsttouch.systems.references import Reference
+
+_HOUR = 3.6e6  # ms
+
+
+class Limited(NamedTuple):
+    """The verdicts of one case: the *words* of its groups as numbers, and which rows count *now*."""
+
+    words: NDArray[np.uint8]
+    now: Bools
+
+
+def limit_of(case: Case) -> Limit | None:
+    """Return the limit of a case's metric, None if it has none."""
+    check = checks().get(case.check)
+    return check.limits.get(case.metric) if check else None
+
+
+class EventLimits:
+    """Judges the cases of *samples* that have a limit: :meth:`judge` takes the number of one."""
+
+    def __init__(self, samples: SamplesTable) -> None:
+        self._samples = samples
+        hosts = len(samples.hosts)
+        numbers = [number for number, case in enumerate(samples.cases) if limit_of(case)]
+        self._newest = np.full(hosts, -1)
+        begins, ends = np.full(hosts, np.inf), np.full(hosts, -np.inf)
+        for number in numbers:
+            host, session, _ = self._columns(number)
+            np.maximum.at(self._newest, host, session)
+        for number in numbers:
+            host, session, time = self._columns(number)
+            now = session == self._newest[host]
+            np.minimum.at(begins, host[now], time[now])
+            np.maximum.at(ends, host[now], time[now])
+        #: The hours of each host's newest session; a rate of a shorter session would be that of a moment.
+        self._hours: Floats = np.maximum(1.0, np.where(ends >= begins, ends - begins, 0.0) / _HOUR)
+
+    def _columns(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+        """Return host, session and time of each row of a case."""
+        samples, groups = self._samples, self._samples.groups(number)
+        rows = samples.rows_of(groups)
+        return np.repeat(samples.host[groups], samples.counts[groups]), samples.session(groups), samples.time[rows]
+
+    def judge(self, number: int, limit: Limit) -> Limited:
+        """Return the verdicts of the case *number*, which has this *limit*."""
+        samples, groups = self._samples, self._samples.groups(number)
+        rows, counts = samples.rows_of(groups), samples.counts[groups]
+        host, session, _ = self._columns(number)
+        now = (session == self._newest[host]) & samples.valid[rows]
+        begins = np.cumsum(counts) - counts
+        events = np.add.reduceat(np.where(now, samples.value[rows], 0.0), begins)
+        if limit.per_hour:
+            events = events / self._hours[samples.host[groups]]
+        may_judge = samples.judged[rows][begins + counts - 1]
+        bad = (events > limit.most) & may_judge
+        words = np.where(bad, ORDER.index(limit.verdict), ORDER.index("pass")).astype(np.uint8)
+        return Limited(words, now)
+
+
+def reference(case: Case, limit: Limit) -> Reference:
+    """Return the *limit* of a case as a reference."""
+    return Reference(case.check, case.metric, case.parameters, limit.most, None, 0.0, case.unit, "metrics.toml", 0)
+
+
+def reason(values: Sequence[float], limit: Limit) -> str:
+    """Return how many events there were, and how many may be: ``3 while it was measured, at most 0``."""
+    return f"{sum(values):g} while it was measured, at most {limit.most:g}{' per hour' if limit.per_hour else ''}"

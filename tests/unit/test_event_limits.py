@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts on memory errors, machine checks and throttling by the limits of metrics.toml."""
+
+from dataclasses import replace
+
+import pytest
+
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import Undescribed, judge, judged, undecided, undecided_cases
+from firsttouch.records.schema import Record
+
+pytestmark = pytest.mark.unit
+
+
+def health(host, metric, count, module=None, *, day=1, minute=0, **fields):
+    parameters = {"seconds": 9.5} | ({"module": module} if module else {})
+    when = f"2026-01-{day:02}T12:{minute:02}:00+00:00"
+    return Record("health", metric, "1", "lower", (count,), parameters, host=host, system="s", time=when, **fields)
+
+
+def quiet(host, **when):
+    """What each measurement of a host without events records."""
+    metrics = ("corrected_errors", "uncorrected_errors", "machine_checks", "throttle_events")
+    return [health(host, metric, 0, **when) for metric in metrics]
+
+
+def verdicts(records):
+    return {verdict.host: verdict for verdict in judge(records, Undescribed("s"))}
+
+
+def test_errors_blame_their_host_and_name_the_module():
+    records = [r for n in range(1, 9) for minute in (0, 5) for r in quiet(f"n{n}", minute=minute)]
+    records += [
+        health("n2", "uncorrected_errors", 1, "DIMM_A1", minute=2),
+        health("n3", "corrected_errors", 6, "DIMM_B1", minute=2),
+        health("n3", "corrected_errors", 6, "DIMM_B1", minute=4),
+        health("n4", "corrected_errors", 6, "DIMM_C1", minute=2),
+        health("n5", "machine_checks", 1, "exceptions"),
+        health("n6", "throttle_events", 61, "package 0"),
+        health("n7", "throttle_events", 59, "package 0"),
+    ]
+    of = verdicts(records)
+    words = {host: verdict.verdict for host, verdict in of.items()}
+    bad = {"n2": "fail", "n3": "suspect", "n5": "suspect", "n6": "suspect"}
+    assert words == {f"n{n}": bad.get(f"n{n}", "undecided") for n in range(1, 9)}
+    assert of["n2"].reason().startswith("uncorrected errors, DIMM_A1: 1 while it was measured, at most 0")
+    assert "corrected errors, DIMM_B1: 12 while it was measured, at most 10 per hour" in of["n3"].reason()
+    # Hosts without events lack nothing, and no repetition of a measurement decides.
+    assert not any(verdict.missing for verdict in of.values())
+    assert {verdict.more for verdict in of.values()} == {0}
+    assert undecided([r for r in records if r.host == "n3"], Undescribed("s")) == {}
+    table = judged(samples_table.of_records(records), Undescribed("s"))
+    assert undecided_cases(table, "n3") == {}
+
+
+def test_rates_are_those_of_the_newest_session():
+    early = [health("n1", "uncorrected_errors", 3, "DIMM_A1", day=1), *quiet("n1", day=1)]
+    assert verdicts(early)["n1"].verdict == "fail"
+    # The module was replaced.
+    assert verdicts([*early, *quiet("n1", day=3)])["n1"].verdict == "undecided"
+    # 36 events in three and a half hours are 10.3 per hour, 34 are 9.7.
+    for count, word in ((6, "suspect"), (4, "undecided")):
+        counts = [5, 5, 5, 5, 5, 5, count]
+        times = [f"2026-01-01T1{i // 2}:{30 * (i % 2):02}:00+00:00" for i in range(8)]
+        spaced = [
+            replace(health("n1", "corrected_errors", n, "A"), time=when)
+            for n, when in zip([*counts, 0], times, strict=True)
+        ]
+        assert verdicts(spaced)["n1"].verdict == word
+
+
+def test_emulated_and_invalid_counts_do_not_judge():
+    records = [
+        health("n1", "uncorrected_errors", 3, "A", software={"emulator": "QEMU"}),
+        health("n2", "uncorrected_errors", 3, "A", status="invalid", reason="wrong"),
+        *quiet("n2"),
+    ]
+    assert {host: v.verdict for host, v in verdicts(records).items()}["n2"] != "fail"
+    assert verdicts(records)["n1"].findings == ()
