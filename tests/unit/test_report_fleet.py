@@ -212,7 +212,11 @@ class TestPage:
         assert len(list((tmp_path / "out" / "hosts").iterdir())) == 1
         from urllib.parse import unquote  # noqa: PLC0415
 
-        assert (tmp_path / "out" / unquote(link.get("href"))).is_file()
+        of_host = tmp_path / "out" / unquote(link.get("href"))
+        back = [
+            a.get("href") for a in page_of(of_host.parent).iter("a") if "".join(a.itertext()) == "The whole fleet"
+        ]
+        assert [(of_host.parent / target).resolve() for target in back] == [tmp_path / "out" / "index.html"]
         assert "\\<script\\>" in (tmp_path / "out" / "summary.md").read_text()
 
     @staticmethod

@@ -131,7 +131,8 @@ def run(args: argparse.Namespace) -> int:
     if args.multiqc:
         from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
 
-        atomic_files.write(args.multiqc, multiqc.of_records(records))
+        if section := multiqc.of_records(records):  # an invalid run has no time to show
+            atomic_files.write(args.multiqc, section)
     if args.json:
         options.print_json([r.to_dict() for r in records] if args.counters else records[0].to_dict())
     elif output:
@@ -144,6 +145,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     """Return the scenario, the work, and the least fraction of the reads that must map."""
+    if args.multiqc and not args.multiqc.name.endswith("_mqc.json"):
+        raise BadInput("the name must end with _mqc.json, or MultiQC does not find it", file=args.multiqc)
     program = extended(aligner(args.aligner), args.program)
     try:
         program.version()
@@ -197,8 +200,6 @@ def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path])
     *files* are the reads and the index, which no output may overwrite.
     """
     if args.multiqc:
-        if not args.multiqc.name.endswith("_mqc.json"):
-            raise BadInput("the name must end with _mqc.json, or MultiQC does not find it", file=args.multiqc)
         atomic_files.refuse_overwriting([args.multiqc], [*files, *([args.records] if args.records else [])])
     if args.records:
         check_appendable(args.records)
