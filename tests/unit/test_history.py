@@ -211,6 +211,16 @@ class TestRecords:
             gathered = record_inputs.gather([tmp_path], days * 86_400)
             assert (len(gathered.sources.tables), len(gathered.samples().value)) == (files, rows)
 
+    def test_the_page_of_a_few_hosts_shows_them(self, updated, tmp_path, firsttouch):
+        few = [replace(r, parameters={**r.parameters, "bank": b}) for r in updated[:66] for b in range(8)]
+        few = [r for r in few if r.metric == "copy_bandwidth"]
+        store.append(tmp_path / "store", few)
+        done = firsttouch("report", tmp_path / "store", "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        page = (tmp_path / "out" / "index.html").read_text()
+        assert "Changes over time: " in page
+        assert "fell by" in page
+
     def test_a_page_shows_them(self, updated, tmp_path):
         table = samples_table.of_records(updated)
         sequences = drift.sequences(updated)

@@ -23,7 +23,7 @@ from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.fleet.fleet_pages import Fleet
-from firsttouch.report.fleet.history import History
+from firsttouch.report.fleet.history import History, Timeline, of_fleet
 from firsttouch.report.headlines import Summary
 from firsttouch.report.model import Problem
 from firsttouch.systems.definition import System, available, from_file, load
@@ -141,7 +141,15 @@ def _of_few(
         references=model.references_of(described),
         verdicts=verdicts,
         advice=advice,
+        timeline=_timeline(samples, gathered),
     )
+
+
+def _timeline(samples: SamplesTable, gathered: Gathered) -> Timeline | None:
+    """Return the section about the history of a few hosts, None if nothing changed."""
+    configurations = gathered.configurations()
+    listed = [change for part in samples.by_system().values() for change in changes(part, configurations)]
+    return of_fleet(samples, History(listed, configurations)) if listed else None
 
 
 def _problems(gathered: Gathered) -> list[Problem]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -26,6 +26,9 @@ from firsttouch.report.headlines import HEADER, Headline, Summary, headlines, no
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
 from firsttouch.report.text import SIGNS, clean, count, markdown
 from firsttouch.units import UNITS
+
+if TYPE_CHECKING:
+    from firsttouch.report.fleet.history import Timeline
 
 # ----------------------------------------------------------------------
 # Templates. They belong to this package, because an installed wheel has nothing else.
@@ -184,6 +187,7 @@ def build(
     verdicts: Sequence[HostVerdict] = (),
     advice: Sequence[Mapping[str, Any]] = (),
     drawn: Collection[str] | None = None,
+    timeline: Timeline | None = None,
     fleet_page: str = "",
     generated: datetime.datetime | None = None,
 ) -> Summary:
@@ -232,6 +236,7 @@ def build(
             (s["view"].host, g["id"], figure) for s in sections for g in s["groups"] for figure in g["absent"]
         ],
         "guidelines": guided,
+        "timeline": timeline,
         "hosts": lines,
         "sections": sections,
         "references": {view.key: tables.references(view, references) for view in views},

@@ -158,7 +158,7 @@ def _drawn(
 
 def _points(samples: SamplesTable, change: Change) -> tuple[Ints, Floats, Floats, Floats]:
     """Return times (ms) with the median of the hosts of a change, and the quartiles if these are several."""
-    number = next(n for n, case in enumerate(samples.cases) if case.name == change.case.name)
+    number = next(n for n, case in enumerate(samples.cases) if case == change.case)
     groups = samples.groups(number)
     rows = samples.rows_of(groups)
     wanted = np.isin(np.array(samples.hosts)[samples.host[groups]], change.hosts)
