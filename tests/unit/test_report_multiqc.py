@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections for MultiQC; tests/workflows/test_multiqc.py gives them to the real program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from factories.host_records import Machine, invalid
+from factories.processes import run_parsed
+from firsttouch.errors import BadInput
+from firsttouch.report import model, multiqc
+from firsttouch.report.speedups import METRIC
+
+pytestmark = pytest.mark.unit
+
+
+def test_a_host_has_its_values_and_its_scenarios_their_times() -> None:
+    records = Machine(2, 4).everything()
+    files = multiqc.of_hosts(model.split(records, (), None), [])
+    hosts, scenarios = (json.loads(files[name]) for name in (multiqc.HOSTS, multiqc.SCENARIOS))
+    (row,) = hosts["data"].values()
+    assert row.keys() == hosts["headers"].keys() == {"latency", "bandwidth"}
+    times = [time for runs in scenarios["data"].values() for time in runs.values()]
+    assert sorted(times) == sorted(r.value for r in records if r.metric == METRIC)
+
+
+def test_only_valid_times_make_a_section() -> None:
+    (run, *_) = Machine(1, 2).scaling()
+    times = {f"{run.parameters['scenario']}, 1 thread": run.value}
+    assert json.loads(multiqc.of_records([run]))["data"] == {"bwa-mem, lambda": times}
+    assert multiqc.of_records([invalid(run)]) == ""
+    assert multiqc.of_hosts([], []) == {}
+
+
+def test_a_name_that_multiqc_does_not_find_is_refused_before_any_work(tmp_path: Path) -> None:
+    argv = (
+        "run",
+        "1Inst_Original",
+        "--aligner",
+        "bwa-mem",
+        "--dataset",
+        "lambda",
+        "--multiqc",
+        tmp_path / "x.json",
+    )
+    with pytest.raises(BadInput, match=r"must end with _mqc\.json"):
+        run_parsed(*argv)
