@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counters of errors of a real kernel whose memory fails: QEMU injects machine checks."""
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from firsttouch.host import health_counters
+from firsttouch.host.health_counters import Counter
+
+from . import cpio, image
+
+pytestmark = pytest.mark.emulated
+
+#: The guest prints its counters, waits for a key, and prints them again.
+INIT = """\
+#!/bin/busybox sh
+/bin/busybox mkdir -p /proc
+/bin/busybox mount -t proc proc /proc
+/bin/busybox cat /proc/interrupts
+echo "== inject"
+read -r _
+/bin/busybox cat /proc/interrupts
+echo "== end"
+/bin/busybox poweroff -f
+"""
+#: An uncorrected error that no program has used yet (Intel manual, volume 3, section 15.9.3, memory scrubbing):
+#: the kernel gives up the page at this address and goes on.
+ERROR = "mce 0 9 0xbd000000000000c0 0x5 0x10000000 0x8c\n"
+
+
+def counters(folder: Path, interrupts: str) -> dict[Counter, int]:
+    (folder / "proc").mkdir(parents=True)
+    (folder / "proc" / "interrupts").write_text(interrupts)
+    return health_counters.read(folder)
+
+
+def until_prompt(monitor: socket.socket, answer: bytes) -> bytes:
+    """Read until the monitor is ready again."""
+    begin = len(answer)
+    while not answer[begin:].endswith(b"\n(qemu) "):
+        received = monitor.recv(1 << 12)
+        assert received, answer
+        answer += received
+    return answer
+
+
+def test_a_machine_check_is_counted(tmp_path):
+    files = {"bin/busybox": Path(image.program("busybox")).read_bytes(), "init": INIT.encode()}
+    (tmp_path / "initramfs").write_bytes(cpio.archive(files))
+    arguments = [
+        *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35", "-accel", "tcg"),
+        *("-cpu", "Haswell-noTSX", "-m", "512", "-serial", "stdio"),
+        *("-monitor", f"unix:{tmp_path}/monitor,server=on,wait=off"),
+        *("-kernel", str(image.image().kernel), "-initrd", str(tmp_path / "initramfs")),
+        *("-append", "console=ttyS0 loglevel=1 panic=-1 random.trust_cpu=on lpj=4000000 nowatchdog"),
+    ]
+    with subprocess.Popen(
+        [image.program("qemu-system-x86_64"), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+    ) as qemu:
+        try:
+            before = "".join(iter(qemu.stdout.readline, "== inject\n"))
+            with socket.socket(socket.AF_UNIX) as monitor:
+                monitor.connect(f"{tmp_path}/monitor")
+                answer = until_prompt(monitor, b"")
+                monitor.sendall(ERROR.encode())
+                until_prompt(monitor, answer)
+            qemu.stdin.write("\n")
+            qemu.stdin.flush()
+            after = "".join(iter(qemu.stdout.readline, "== end\n"))
+        finally:
+            qemu.kill()
+    happened = health_counters.difference(counters(tmp_path / "1", before), counters(tmp_path / "2", after))
+    assert happened[Counter("machine_checks", "exceptions")] == 1
+    assert happened[Counter("machine_checks", "deferred errors")] == 0
+    assert happened[Counter("corrected_errors", "threshold interrupts")] == 0
