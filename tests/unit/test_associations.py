@@ -32,7 +32,7 @@ def judged_fleet(slower, hosts=30, spread=0.01, seed=1):
         for host in range(hosts)
         for check, metric, unit, better in METRICS
         for node in range(2)
-        for repetition in range(3)
+        for repetition in range(2)
     ]
     return judged(samples_table.of_records(records), Undescribed("s"))
 
@@ -63,11 +63,11 @@ def test_one_slow_host_may_be_chance_and_good_hosts_are_not_named():
     # Hosts of any deviation in a healthy fleet: a likely loss in at most about 5 % of the fleets.
     false = 0
     healthy, rng = judged_fleet({}), random.Random(2)  # noqa: S311
-    for number in range(60):
+    for number in range(40):
         changed = {f"n{i}": {"kernel.release": "6.1"} for i in rng.sample(range(30), number % 7 + 2)}
         (group,) = associations.groups(drift.drift(configurations(changed)), healthy)
         false += any(loss.certainty != "may be chance" for loss in group.losses)
-    assert false <= 6
+    assert false <= 5
 
 
 @pytest.mark.parametrize("total", [6, 9])
@@ -90,11 +90,11 @@ def test_chances_in_large_fleets(chosen):
     """Among 500 good hosts, chances are as frequent as they say."""
     rng = np.random.default_rng(chosen)
     chances = []
-    for _ in range(400):
+    for _ in range(200):
         ranks = associations._ranks(rng.normal(size=500))
         chances.append(associations._chance(ranks, np.arange(500) < chosen))
     for level in (0.05, 0.2):
-        assert np.mean(np.array(chances) <= level) == pytest.approx(level, abs=0.06)
+        assert np.mean(np.array(chances) <= level) == pytest.approx(level, abs=0.08)
 
 
 def test_what_divides_a_fleet():

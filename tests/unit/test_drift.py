@@ -112,9 +112,9 @@ def test_the_changes_of_a_host():
     assert drift.drift({}).hosts == 0
 
 
-def test_a_fleet_of_five_thousand_is_cheap():
-    hosts = {f"n{i}": configured(f"n{i}", **{f"mitigation__{j}": "on" for j in range(30)}) for i in range(5_000)}
+def test_a_fleet_of_two_thousand_is_cheap():
+    hosts = {f"n{i}": configured(f"n{i}", **{f"mitigation__{j}": "on" for j in range(30)}) for i in range(2_000)}
     hosts["n77"] = configured("n77", cpu__smt="on")
     begin = time.process_time()
     assert [d.hosts for d in drift.deviations(hosts)] == [("n77",)]
-    assert time.process_time() - begin < 4
+    assert time.process_time() - begin < 2
