@@ -120,6 +120,12 @@ class TestFleets:
         first, second = changes_of(fleet)
         assert (len(first.hosts), second.hosts) == (15, ("n17",))
 
+    def test_a_host_whose_change_is_dated_otherwise_is_in_the_line_of_the_others(self, fleet):
+        fleet[1, :15, 8:] *= 0.94
+        fleet[1, 17, 11:] *= 0.94
+        (change,) = changes_of(fleet)
+        assert len(change.hosts) == 15
+
     def test_metrics_of_an_update_are_one_line(self, fleet):
         fleet[:, :, 9:] *= 0.95
         (change,) = changes_of(fleet)

@@ -584,8 +584,12 @@ def _of_fleet(votes: Columns, extent: Extent) -> tuple[list[Change], Columns]:
                 chance = number_of_cases * float(binomial_tail(*np.array([[len(first)], [hosts], [VOTE / 2]]))[0])
                 if len(first) < fewest or chance > CHANCE:
                     break
+                change = votes.part(which[first])
+                listed.append(_common(change, extent, case, hosts, chance))
                 free[which] = False
-                listed.append(_common(votes.part(which[first]), extent, case, hosts, chance))
+                rest = np.arange(ends[case], ends[case + 1])
+                rest = rest[free[rest] & (direction[rest] == up)]
+                free[rest[_belong(votes.part(rest), change)]] = False
     return listed, votes.part(free)
 
 
@@ -607,6 +611,14 @@ def _alike(votes: Columns, which: Ints) -> Ints:
     middle = np.median(size) if len(which) else 0.0
     alike: Ints = which[(size <= _FACTOR * middle) & (middle <= _FACTOR * size)]
     return alike
+
+
+def _belong(votes: Columns, change: Columns) -> Bools:
+    """Return which *votes* are the *change* of many hosts, with a date that noise has moved by some sessions."""
+    pace = float(np.median(change.latest - change.earliest)) / 3
+    size, middle = np.abs(votes.change), float(np.median(np.abs(change.change)))
+    near: Bools = np.abs(votes.before - np.median(change.before)) <= FEWEST_SESSIONS * pace
+    return near & (size <= _FACTOR * middle) & (middle <= _FACTOR * size)
 
 
 def _common(votes: Columns, extent: Extent, case: int, of: int, chance: float) -> Change:
