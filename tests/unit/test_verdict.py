@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from firsttouch.documents import parse_yaml
 from firsttouch.judge import verdict_file
 from firsttouch.judge.judging import judge, undecided
-from firsttouch.judge.verdict import exit_status, status, worst
+from firsttouch.judge.verdict import exit_status, figure, short_name, status, worst
 from firsttouch.records.schema import Record, append
 from firsttouch.systems import definition
 
@@ -258,3 +258,44 @@ references:
   - {reference}
 """
     (folder / "s.yaml").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (23.28, "23.3"),
+        (31.0, "31.0"),
+        (99.96, "100"),
+        (7.0, "7"),
+        (1.5, "1.50"),
+        (0.0123, "0.0123"),
+        (12345.6, "12346"),
+        (0.0, "0"),
+    ],
+)
+def test_figures_have_three_digits(value, text):
+    assert figure(value) == text
+
+
+@pytest.mark.parametrize(
+    ("check", "metric", "case", "name"),
+    [
+        ("bandwidth", "copy_bandwidth", {"pu_nodes": [1], "bank": 1, "kernel": "copy"}, "copy, NUMA 1 to bank 1"),
+        (
+            "latency",
+            "random_latency",
+            {"pu_nodes": [0], "bank": 2, "size_bytes": 1 << 27},
+            "random latency, NUMA 0 to bank 2, 128 MiB",
+        ),
+        (
+            "contention",
+            "total_bandwidth",
+            {"pu_nodes": [0, 1], "bank": 0, "threads": 8},
+            "total bandwidth, NUMA 0,1 to bank 0, 8 threads",
+        ),
+        ("bandwidth", "copy_bandwidth", {"bank": 0, "program": "stream"}, "copy, bank 0, stream"),
+        ("topology", "pus", {}, "pus"),
+    ],
+)
+def test_short_names_say_where(check, metric, case, name):
+    assert short_name(check, metric, case) == name

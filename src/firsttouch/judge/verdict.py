@@ -272,7 +272,8 @@ def _size(count: Any) -> str:
 
 def figure(value: float) -> str:
     """Return a value with three significant digits, without exponent: 23.3, 31.0, 1240; counts are whole."""
-    if float(value).is_integer() and (abs(value) < 10 or abs(value) >= 100):
+    value = float(f"{value:.3g}") if abs(value) < 1000 else value
+    if value.is_integer() and (abs(value) < 10 or abs(value) >= 100):
         return f"{value:.0f}"
     digits = 2 - math.floor(math.log10(abs(value))) if value else 0
     return f"{value:.{max(0, digits)}f}"
