@@ -137,15 +137,13 @@ class HostVerdict:
         if not (bad := self._bad()):
             return ""
         more = f"; {len(bad) - 1} more" if len(bad) > 1 else ""
-        cause = f"; {self.cause}" if self.cause else ""
-        return f"{bad[0].text()}{more}{cause}"
+        name = f"; possible cause: {self.causes[0].split(':')[0]}" if self.causes else ""
+        return f"{bad[0].text()}{more}{name or (self.cause and f'; {self.cause}')}"
 
     @property
     def cause(self) -> str:
-        """Return the name of the likeliest cause of a fail, or that its signature is none of a cause."""
-        if self.causes:
-            return f"possible cause: {self.causes[0].split(':')[0]}"
-        return NO_CAUSE if any(f.verdict == "fail" for f in self.findings) else ""
+        """Return the possible causes of a fail, or that no cause has its signature."""
+        return "; ".join(self.causes) or (NO_CAUSE if any(f.verdict == "fail" for f in self.findings) else "")
 
     def _bad(self) -> list[Finding]:
         bad = [f for f in self.findings if f.verdict != "pass"]

@@ -107,9 +107,9 @@ def verdict_table(verdicts: Sequence[HostVerdict]) -> Table | None:
     counts = [f"{sum(v.verdict == w for v in verdicts)} {w}" for w in reversed(ORDER)]
     return Table(
         caption=f"Verdicts: {', '.join(c for c in counts if not c.startswith('0 '))}",
-        header=("host", "verdict", "judged", "cause", "evidence"),
+        header=("host", "verdict", "judged", "possible cause", "evidence"),
         rows=[
-            (v.host, v.verdict, f"{_passed(v)} of {len(v.findings)} pass", "; ".join(v.causes), _evidence(v))
+            (v.host, v.verdict, f"{_passed(v)} of {len(v.findings)} pass", v.cause, _evidence(v))
             for v in _worst_first(verdicts)
         ],
     )
@@ -123,7 +123,7 @@ def evidence_row(verdict: HostVerdict, page: str = "") -> dict[str, Any]:
         "page": page,
         "verdict": verdict.verdict,
         "judged": f"{_passed(verdict)} of {len(verdict.findings)} pass",
-        "cause": "; ".join(verdict.causes),
+        "cause": verdict.cause,
         "evidence": lines[:_FOLDED],
         "more": max(0, len(lines) - _FOLDED),
     }

@@ -123,7 +123,9 @@ class Fleet:
     def table(self) -> str:
         """Return the table for a terminal: the number of hosts by verdict, and the worst ones."""
         rows = [[clean(v.host), v.verdict, clean(_cause(v)), clean(_first(v))] for v in self.worst[:_SHORT]]
-        body = tabulate(rows, ("host", "verdict", "cause", "evidence"), "simple", maxcolwidths=[24, 9, 36, 60])
+        body = tabulate(
+            rows, ("host", "verdict", "possible cause", "evidence"), "simple", maxcolwidths=[24, 9, 36, 60]
+        )
         more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(rows)
         parts = [self.document["line"], *([body] if rows else [])]
         notes = [clean(note) for ranks in self.ranks for note in ranks.judged.notes()]
@@ -320,7 +322,7 @@ def _time(milliseconds: int) -> str:
 
 
 def _cause(verdict: HostVerdict) -> str:
-    return "; ".join(verdict.causes)
+    return verdict.cause
 
 
 def _evidence(verdict: HostVerdict) -> list[str]:
