@@ -26,7 +26,7 @@ FEW = "".join(
     line + "\n" for line in VM.read_text().splitlines() if json.loads(line)["check"] in {"topology", "contention"}
 )
 CLOSED = 'exec "$@" '
-VALIDATE = ("validate", "--system", "local", "r.jsonl")
+VALIDATE = ("validate", "--strict", "--system", "local", "r.jsonl")
 BYTES = os.fsdecode(b"o\xff")
 
 
@@ -123,7 +123,7 @@ CASES = [
     Case("lines in a folder not UTF-8", ["validate", "--system", "local", BYTES], 0, "undecided", at_bytes),
     Case("no such file, not UTF-8", ["report", BYTES, "-o", "out"], 2, "no such file"),
     Case("system not UTF-8", ["validate", "--system", BYTES, "r.jsonl"], 2, "", {"r.jsonl": VM.read_bytes()}),
-    Case("control characters in a host", VALIDATE, 0, r"a\\x1b\[31m\\x07\\nb", {"r.jsonl": RAW}),
+    Case("control characters in a host", VALIDATE, 3, r"a\\x1b\[31m\\x07\\nb", {"r.jsonl": RAW}),
     Case("control characters in a host, JSON", [*VALIDATE, "--json"], 3, r"a\\u001b", {"r.jsonl": RAW}),
     Case(
         "control characters in a host, report",

@@ -59,7 +59,7 @@ def test_a_fail_dies_with_the_reason(check, tmp_path):
     status, message = check()
     assert status == 1
     assert message.startswith("died: check_firsttouch:")
-    assert "random_latency: it_s _(slow); _x_" in message
+    assert "random latency: it_s _(slow); _x_" in message
 
 
 def test_an_age_makes_a_verdict_necessary(check, tmp_path):
