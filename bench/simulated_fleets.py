@@ -193,10 +193,10 @@ def others(
     scores: dict[str, Score] = {}
     blamed: dict[str, set[int]] = {}
     for rows in values.values():
-        one, several = rows[:, 0].tolist(), rows[:, :first]
+        single, several = rows[:, 0].tolist(), rows[:, :first]
         means = several.mean(axis=1).tolist()
         for name, hosts in {
-            "threshold, 1 repetition": below(one, 320 / 350),
+            "threshold, 1 repetition": below(single, 320 / 350),
             f"ReFrame 5 %, mean of {first}": below(means, 0.95),
             f"ReFrame 10 %, mean of {first}": below(means, 0.90),
             f"SuperBench's repository, mean of {first}": repository(means),
