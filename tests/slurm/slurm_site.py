@@ -15,7 +15,7 @@ import cluster
 from firsttouch.fleet import campaigns, state
 
 #: Size of the small file system that tests fill.
-SMALL = "256k"
+SMALL = "512k"
 
 
 class Site:
