@@ -123,7 +123,7 @@ def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
     assert figures.count("<svg") >= 12
     assert "<!-- figure" not in figures
     fleet = re.findall(r'<div class="drawn fleet">', figures)
-    assert len(fleet) == 4
+    assert len(fleet) == 5
     # The page shows the faults of the simulated fleet, and no others.
     (heat,) = re.findall(r'<table class="heat">.*?</table>', figures)
     failing = re.findall(r'<th scope="row" class="word-(?:fail|invalid|suspect)">(\w+)</th>', heat)

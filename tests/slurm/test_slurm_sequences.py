@@ -38,7 +38,7 @@ def test_hosts_with_a_domain_are_validated_drained_and_unhealthy(site: Site) -> 
     assert site.state("domain").whole
     assert site.verdicts() == {"n4": "fail", "n5": "fail", "n6": "fail"}
     for hostname in ("n4", "n5.cluster.example", "n6"):
-        assert "topology pus" in _nhc(site, hostname)
+        assert "fail: pus: 2, 100.0 % below" in _nhc(site, hostname)
     done = site.call("validate", "--system", "larger", site.campaign("domain"), "--drain")
     assert done.returncode == 1
     for host in ("n4", "n5", "n6"):
@@ -102,7 +102,7 @@ def test_without_references_the_fleets_verdict_reaches_files_nhc_and_drain(shimm
     site.slurm.until(lambda: not site.slurm.ask("squeue", "-h").strip(), "the last round")
     assert site.verdicts() == {f"n{i}": "fail" if i == 5 else "pass" for i in range(1, 7)}
     assert _nhc(site, "n5.cluster.example").startswith("died: ")
-    assert "bandwidth" in site.slurm.node("n5")["Reason"]
+    assert "copy, NUMA 0 to bank 0" in site.slurm.node("n5")["Reason"]
     assert not any("DRAIN" in site.slurm.node(f"n{i}")["State"] for i in (1, 2, 3, 4, 6))
 
 

@@ -88,7 +88,7 @@ def test_job_line_and_command_agree_on_a_host_that_fails_and_is_drained(site: Si
     output = site.slurm.output(job)
     # A fact read from the host needs one repetition.
     assert "measuring undecided steps again" not in output
-    assert "verdict n2 fail: 0 of 1 judged metrics pass; fail: topology pus:" in output
+    assert "verdict n2 fail: 0 of 1 judged metrics pass; fail: pus: 2, " in output
     assert "n2 is drained: scontrol update nodename=n2" in output
     assert site.slurm.node("n2")["Reason"].startswith("firsttouch: pus")
     done = site.call("validate", "--system", "larger", site.campaign(f"validate-{job}"), "--json")
