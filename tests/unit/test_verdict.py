@@ -294,6 +294,7 @@ def test_figures_have_three_digits(value, text):
             "total bandwidth, NUMA 0,1 to bank 0, 8 threads",
         ),
         ("bandwidth", "copy_bandwidth", {"bank": 0, "program": "stream"}, "copy, bank 0, stream"),
+        ("bandwidth", "copy_bandwidth", {"bank": 0, "threads": 1}, "copy, bank 0, 1 thread"),
         ("topology", "pus", {}, "pus"),
     ],
 )

@@ -247,7 +247,7 @@ def short_name(check: str, metric: str, case: Mapping[str, Any]) -> str:
     if "size_bytes" in case:
         parts.append(_size(case["size_bytes"]))
     if "threads" in case:
-        parts.append(f"{_short(case['threads'])} threads")
+        parts.append(f"{_short(case['threads'])} thread{'s' * (case['threads'] != 1)}")
     if "load" in case:
         parts.append(f"{case['load']} load, read share {_short(case.get('read_share'))}")
     if "pages" in case:
