@@ -459,6 +459,31 @@ def test_a_child_that_cannot_be_started(monkeypatch, tmp_path):
         pass
 
 
+LATE = """\
+import os, threading, time
+pus = sorted(os.sched_getaffinity(0))[:2]
+os.sched_setaffinity(0, pus[:1])
+def bind_late():
+    time.sleep(0.4)
+    os.sched_setaffinity(0, pus[1:])
+    data = b"x" * (8 << 20)
+    time.sleep(1)
+threading.Thread(target=bind_late).start()
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two PUs are necessary")
+def test_threads_are_sampled_until_each_has_bound_itself(tmp_path):
+    pus = tuple(sorted(os.sched_getaffinity(0))[:2])
+    numactl = (f"--physcpubind={pus[0]},{pus[1]}", "--localalloc")
+    asked = Placement(pus, (0,), numactl, "localalloc", "part")
+    placed = Job([sys.executable, "-c", LATE], placement=asked, threads=2)
+    # After a complete sample, the next look would come too late.
+    (outcome,) = run_together([placed], watching=Watching(share=1e-6, all_threads=True))
+    assert outcome.observed.held == set(pus)
+    assert outcome.misplaced() == ""
+
+
 def test_samples_take_a_small_part_of_the_time_however_long_one_takes():
     pace = process_runner._Pace(Watching(share=0.02))
     # Of a program with 100 GB, one sample reads 25 million page table entries.

@@ -304,6 +304,11 @@ def unverified(observed: Observed) -> str:
     return ""
 
 
+def fewest_pus(asked: Placement, threads: int) -> int:
+    """Return on how many PUs *threads* threads are at least, unless something else pins them."""
+    return min(threads, len(asked.pus))
+
+
 def verify(asked: Placement, threads: int, observed: Observed) -> str:
     """Return why the placement did not hold, or an empty string if it did.
 
@@ -313,7 +318,7 @@ def verify(asked: Placement, threads: int, observed: Observed) -> str:
         return reason
     if stray := observed.pus - set(asked.pus):
         return f"threads may run on PUs {format_list(stray)}, requested were {format_list(asked.pus)}"
-    if len(observed.held) < min(threads, len(asked.pus)):
+    if len(observed.held) < fewest_pus(asked, threads):
         return (
             f"{threads} threads are held on PUs {format_list(observed.held)} of {format_list(asked.pus)}: "
             "something else pins them as well"

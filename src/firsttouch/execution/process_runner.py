@@ -104,9 +104,14 @@ class Outcome:
         return placement_check.verify(self.job.placement, self.job.threads, self.observed)
 
     def sampled(self, *, all_threads: bool = False) -> bool:
-        """Return whether memory, index and, if *all_threads*, all threads were sampled, or cannot be read."""
-        observed = self.observed
-        enough = bool(observed.pages) and (not all_threads or observed.threads >= self.job.threads)
+        """Return whether memory, index and, if *all_threads*, all threads were sampled, or cannot be read.
+
+        Threads that bind themselves begin on the PUs of the thread that creates them. They count when they are
+        seen on as many PUs as they should have.
+        """
+        observed, asked = self.observed, self.job.placement
+        bound = asked is None or len(observed.held) >= placement_check.fewest_pus(asked, self.job.threads)
+        enough = bool(observed.pages) and (not all_threads or (observed.threads >= self.job.threads and bound))
         enough = enough and not (observed.index and observed.index.missing)
         enough = enough and not memory_options.too_small(_options(self.job), observed.memory)
         return enough or bool(observed.unreadable)
