@@ -220,6 +220,18 @@ def test_the_look_at_which_the_threads_run_tells_on_which_pus_they_are_held(proc
     assert verify(asked("original", "whole"), 2, what) == ""
 
 
+def test_threads_that_end_one_after_the_other_are_held_where_they_were_together(proc):
+    """On a busy host a thread of likwid-bench ends long before the next one, and looks are far apart."""
+    what = Observed()
+    for threads, pages in ((["0", "0", "1"], 17_000), (["0", "0"], 65_536), (["0"], 65_536)):
+        arrays = PAGE.format(mode="default", n=pages, node=0, kb=4)
+        root = proc(100, "likwid-bench", [(pus, "R") for pus in threads], arrays)
+        look(100, what, root)
+        shutil.rmtree(root / "100")
+    assert (what.held, what.together) == ({0, 1}, 3)
+    assert verify(asked("original", "whole"), 2, what) == ""
+
+
 def test_a_program_that_is_pinned_while_its_threads_run_is_held_where_it_is_last(proc):
     pages = PAGE.format(mode="default", n=65536, node=0, kb=4)
     what = Observed()

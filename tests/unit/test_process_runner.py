@@ -472,15 +472,31 @@ threading.Thread(target=bind_late).start()
 """
 
 
+#: Like likwid-bench, which starts a compiler before its threads.
+COMPILING = """\
+import os, subprocess, threading, time
+subprocess.run(["sleep", "0.4"])
+pus = sorted(os.sched_getaffinity(0))[:2]
+def bind(pu):
+    os.sched_setaffinity(0, [pu])
+    data = b"x" * (8 << 20)
+    time.sleep(1)
+for pu in pus:
+    threading.Thread(target=bind, args=[pu]).start()
+"""
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two PUs are necessary")
-def test_threads_are_sampled_until_each_has_bound_itself(tmp_path):
+@pytest.mark.parametrize("program", [LATE, COMPILING], ids=["late", "compiling"])
+def test_threads_are_sampled_until_each_has_bound_itself(program):
     pus = tuple(sorted(os.sched_getaffinity(0))[:2])
     numactl = (f"--physcpubind={pus[0]},{pus[1]}", "--localalloc")
     asked = Placement(pus, (0,), numactl, "localalloc", "part")
-    placed = Job([sys.executable, "-c", LATE], placement=asked, threads=2)
+    placed = Job([sys.executable, "-c", program], placement=asked, threads=2)
     # After a complete sample, the next look would come too late.
     (outcome,) = run_together([placed], watching=Watching(share=1e-6, all_threads=True))
     assert outcome.observed.held == set(pus)
+    assert sum(outcome.observed.pages.values()) >= (8 << 20) / 4096
     assert outcome.misplaced() == ""
 
 

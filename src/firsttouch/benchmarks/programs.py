@@ -136,7 +136,7 @@ def _look_at_stopped(pid: int, seen_before: placement_check.Observed) -> None:
                 seen = placement_check.Observed()
                 placement_check.look(pid, seen)
                 # With fewer threads than before, it is ending. (While stopped, a second look shows the same.)
-                if seen.threads >= seen_before.threads:
+                if seen.together >= seen_before.together:
                     placement_check.look(pid, seen_before)
             finally:
                 os.killpg(pid, signal.SIGCONT)
@@ -176,7 +176,7 @@ class _Series:
             job = Job(argv, folder / "out", folder / "err", placement, threads, env or {}, cwd=folder)
             watching = None if self.program == "lmbench" else watching_of_host()  # lmbench has one thread
             (self.outcome,) = run_together([job], timeout=TIMEOUT, watching=watching)
-            self.reasons.append(self.outcome.misplaced() or _unseen(self.outcome.observed.threads, threads))
+            self.reasons.append(self.outcome.misplaced() or _unseen(self.outcome.observed.together, threads))
             file = job.stderr if stderr else job.stdout
             return file.read_text(encoding="utf-8", errors="replace")
 

@@ -37,11 +37,17 @@ FEW_PAGES = 1024
 IF_PARENT_LIVES = 'test "$PPID" = "$0" && exec "$@"'
 
 
+#: Number of a thread -> the PUs that it may run on.
+Affinities = dict[int, frozenset[int]]
+
+
 class _Sample(NamedTuple):
-    pages: int
-    threads: int
-    pus: frozenset[int]
-    held: frozenset[int]
+    """One look: pages and PUs of all processes, the PUs held by the program, and the number of its threads."""
+
+    pages: int = 0
+    pus: frozenset[int] = frozenset()
+    held: frozenset[int] = frozenset()
+    together: int = 0
 
 
 @dataclass
@@ -123,17 +129,20 @@ class Observed:
     which the instance had at least half of its largest page count; earlier ones are ignored because some programs
     (likwid-bench, users of hwloc) visit every PU during start-up. *pages* (4 KiB units of anonymous memory per
     NUMA node) and *modes* (pages per memory policy) are those of the look with the most pages. *held*: the PUs
-    that the process with the most pages may run on, which is the program and not a wrapper script. They are those
-    of the look with the most pages among the looks with more than half of *threads*: before and after its threads
-    run, a program may hold its memory and have one thread that is bound to one PU. *peak_bytes*: the largest sum
-    of the processes' peak resident sets. *memory* is that of the look with the most pages. *index* is about an
-    index that is not the instance's own (None: it is).
+    that the process with the most pages may run on, which is the program and not a wrapper script. *together* is
+    the number of threads of all processes that run this program: those of other programs that it starts
+    (likwid-bench starts a compiler) do not count. Both are those of the look with the most pages among the looks
+    with more than half of the most of these threads: before and after its threads run, a program may hold its
+    memory and have one thread that is bound to one PU. Looks at which threads have ended, and no other has moved,
+    do not change them. *peak_bytes*: the largest sum of the processes' peak resident sets. *memory* is that of the
+    look with the most pages. *index* is about an index that is not the instance's own (None: it is).
     """
 
     looks: int = 0
     threads: int = 0
     pus: frozenset[int] = frozenset()
     held: frozenset[int] = frozenset()
+    together: int = 0
     pages: dict[int, int] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
     peak_bytes: int = 0
@@ -141,17 +150,28 @@ class Observed:
     index: IndexPages | None = None
     unreadable: str = ""
     _samples: list[_Sample] = field(default_factory=list, repr=False)
+    _fullest: _Sample = field(default=_Sample(), repr=False)
+    _affinities: Affinities = field(default_factory=dict, repr=False)
 
-    def add(self, pages: int, threads: int, pus: frozenset[int], held: frozenset[int]) -> None:
-        """Add the number of pages and threads of one look, the union of the affinities, and the PUs held."""
-        samples = [*self._samples, _Sample(pages, threads, pus, held)]
+    def _add(self, sample: _Sample, affinities: Affinities) -> None:
+        """Add one look, at which the threads of the process with the most pages had these *affinities*."""
+        before = self._fullest
+        if affinities.items() < self._affinities.items():
+            # Some threads have ended, and the PUs that are left do not show where those were held.
+            sample = sample._replace(held=before.held, together=before.together)
+            affinities = self._affinities
+        samples = [*self._samples, sample]
         most = max(sample.pages for sample in samples)
         self._samples = [sample for sample in samples if 2 * sample.pages >= most]
-        self.threads = max(self.threads, threads)
         self.pus = frozenset[int]().union(*(sample.pus for sample in self._samples))
-        most = max(sample.threads for sample in self._samples)
-        running = [sample for sample in self._samples if 2 * sample.threads > most]
-        self.held = max(reversed(running), key=lambda sample: sample.pages).held
+        most = max(sample.together for sample in self._samples)
+        running = [sample for sample in self._samples if 2 * sample.together > most]
+        self._fullest = max(reversed(running), key=lambda sample: sample.pages)
+        self.held, self.together = self._fullest.held, self._fullest.together
+        if self._fullest is sample:
+            self._affinities = affinities
+        elif self._fullest is not before:
+            self._affinities = {}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of a record's ``placement_found``."""
@@ -191,7 +211,7 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
         return
     threads, peak, pages, modes = 0, 0, Counter[int](), Counter[str]()
     pus: frozenset[int] = frozenset()
-    held, most = pus, -1
+    largest, most, threads_of = (Affinities(), ""), -1, Counter[str]()
     members: list[tuple[Path, str, str]] = []
     for member in family(pid, proc):
         tasks = _affinities(proc / str(member))
@@ -217,21 +237,34 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
         _add_pages(numa_maps, pages, modes)
         peak += 1024 * int(kilobytes[1]) if (kilobytes := _PEAK.search(status)) else 0
         threads += len(tasks)
-        pus = pus.union(*tasks)
+        pus = pus.union(*tasks.values())
+        program = _program(proc / str(member))
+        threads_of[program] += len(tasks)
         if tasks and sum(pages.values()) - before > most:
-            held, most = frozenset[int]().union(*tasks), sum(pages.values()) - before
+            largest, most = (tasks, program), sum(pages.values()) - before
     if not threads:
         return
     observed.looks += 1
+    observed.threads = max(observed.threads, threads)
+    affinities, program = largest
+    held = frozenset[int]().union(*affinities.values())
     online = _online(proc)
     pus, held = (pus & online, held & online) if online else (pus, held)
-    observed.add(sum(pages.values()), threads, pus, held)
+    observed._add(_Sample(sum(pages.values()), pus, held, threads_of[program]), affinities)
     observed.peak_bytes = max(observed.peak_bytes, peak)
     if sum(pages.values()) >= sum(observed.pages.values()):
         observed.pages, observed.modes = dict(pages), dict(modes)
         observed.memory = Memory()
         for process, numa_maps, status in members:
             observed.memory.add(_rollup(process), numa_maps, status)
+
+
+def _program(process: Path) -> str:
+    """Return the path of the program that a process runs; the process's own if it cannot be read."""
+    try:
+        return str((process / "exe").readlink())
+    except OSError:
+        return str(process)
 
 
 def _rollup(process: Path) -> str:
@@ -242,13 +275,14 @@ def _rollup(process: Path) -> str:
         return ""
 
 
-def _affinities(process: Path) -> list[frozenset[int]]:
+def _affinities(process: Path) -> Affinities:
     """Return the PUs of each living thread of a process; empty if the process has ended."""
     try:
-        statuses = [_status(thread) for thread in (process / "task").iterdir()]
+        statuses = {int(thread.name): _status(thread) for thread in (process / "task").iterdir()}
     except OSError:
-        return []
-    return [status_list(text, "Cpus_allowed_list") for text in statuses if text and not _DEAD.search(text)]
+        return {}
+    living = {number: text for number, text in statuses.items() if text and not _DEAD.search(text)}
+    return {number: status_list(text, "Cpus_allowed_list") for number, text in living.items()}
 
 
 def _status(process: Path) -> str:

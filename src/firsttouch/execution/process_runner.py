@@ -111,7 +111,7 @@ class Outcome:
         """
         observed, asked = self.observed, self.job.placement
         bound = asked is None or len(observed.held) >= placement_check.fewest_pus(asked, self.job.threads)
-        enough = bool(observed.pages) and (not all_threads or (observed.threads >= self.job.threads and bound))
+        enough = bool(observed.pages) and (not all_threads or (observed.together >= self.job.threads and bound))
         enough = enough and not (observed.index and observed.index.missing)
         enough = enough and not memory_options.too_small(_options(self.job), observed.memory)
         return enough or bool(observed.unreadable)
@@ -294,7 +294,7 @@ def run_together(
     """Start *jobs* together and return their outcomes, in order, when all have ended.
 
     Any exception, such as Ctrl-C or an error reported to *events*, stops all of them. Raises ProgramFailed if one
-    fails, RunFailed if *timeout* (seconds) has passed since *since* (time.monotonic(); None: since the jobs
+    fails, TimedOut if *timeout* (seconds) has passed since *since* (time.monotonic(); None: since the jobs
     started), and Missing if a program does not exist.
     """
     running: list[_Running] = []
