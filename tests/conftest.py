@@ -4,6 +4,7 @@
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,11 @@ from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import PROBE
 from firsttouch.records import file_lock
 from firsttouch.systems.definition import load
+
+# nohup(1), and a shell that starts tests in the background, ignore these signals, and what they start would, too.
+for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, action)
 
 # A lock per worker: suites that run at the same time do not wait for each other's measurements.
 LOCK = Path(tempfile.mkdtemp(prefix="firsttouch-lock-"))
