@@ -12,6 +12,8 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
+from firsttouch.host import kernel_files
+
 #: The manufacturer in the firmware of the machines of tests/emulated/.
 MANUFACTURER = "firsttouch"
 #: QEMU's default name of a processor that it emulates.
@@ -43,14 +45,9 @@ def emulator(root: Path = Path("/")) -> str:
     The firmware's name of the machine, or the processor's name, decides; there is no setting.
     """
     firmware = root / "sys" / "class" / "dmi" / "id"
-    if _text(firmware / "sys_vendor") == MANUFACTURER:
-        return _text(firmware / "product_name")
-    model = next((li for li in _text(root / "proc" / "cpuinfo").splitlines() if li.startswith("model name")), "")
+    if kernel_files.text(firmware / "sys_vendor") == MANUFACTURER:
+        return kernel_files.text(firmware / "product_name")
+    model = next(
+        (li for li in kernel_files.text(root / "proc" / "cpuinfo").splitlines() if li.startswith("model name")), ""
+    )
     return EMULATED_PROCESSOR if EMULATED_PROCESSOR in model else ""
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # a host without such firmware
-        return ""
