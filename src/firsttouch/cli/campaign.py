@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ from firsttouch import paths
 from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.cases import aligners_of
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed
 from firsttouch.execution import backends
 from firsttouch.execution.progress import coloured, say
 from firsttouch.fleet import campaigns, collect, drain, journal, slurm, submit
@@ -287,8 +287,7 @@ def _left(campaign: Campaign, journal: Journal) -> set[str]:
 def submit_hosts(args: argparse.Namespace) -> int:
     """Submit a job per host and one that collects, and print their numbers."""
     _check(args)
-    if shutil.which("sbatch") is None:
-        raise Missing(f"{slurm.NO_SLURM}; `firsttouch campaign run {args.kind}` measures this host")
+    slurm.require(instead=f"`firsttouch campaign run {args.kind}` measures this host")
     hosts = _hosts(args.hosts)
     options_of_sbatch = submit.split_options(args.sbatch)
     if args.campaign is None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from typing import Any
 
 from firsttouch import paths
 from firsttouch.cli import fleet_due, fleet_history, options
-from firsttouch.errors import FirstTouchError, Missing, RunFailed
+from firsttouch.errors import FirstTouchError, RunFailed
 from firsttouch.execution.progress import say
 from firsttouch.fleet import site_settings
 
@@ -66,11 +65,11 @@ def release(args: argparse.Namespace) -> int:
 
 def _by_hand(args: argparse.Namespace, do: Callable[[Any, str], None]) -> int:
     """Do something for each host that is named, under the lock of the journal."""
-    from firsttouch.fleet import actions, quarantine  # noqa: PLC0415 - the journal alone needs neither
+    from firsttouch.fleet import actions, quarantine, slurm  # noqa: PLC0415 - the journal alone needs none
 
     hosts = _hosts(args.hosts)
     settings = site_settings.load()
-    _require_slurm()
+    slurm.require("scontrol")
     lines: list[str] = []
     worst = 0
     with actions.acting(wait=True) as (journal, lock):
@@ -89,11 +88,6 @@ def _by_hand(args: argparse.Namespace, do: Callable[[Any, str], None]) -> int:
     return worst
 
 
-def _require_slurm() -> None:
-    if shutil.which("scontrol") is None:
-        raise Missing("there is no Slurm here: 'scontrol' is not on PATH")
-
-
 def _hosts(given: Sequence[str]) -> list[str]:
     from firsttouch.host.host_lists import unfolded  # noqa: PLC0415 - a large import
 
@@ -102,10 +96,10 @@ def _hosts(given: Sequence[str]) -> list[str]:
 
 def tend(args: argparse.Namespace) -> int:
     """Do one pass; 1 if an action failed. While another process acts, nothing is done, which is fine."""
-    from firsttouch.fleet import actions, quarantine  # noqa: PLC0415 - the journal alone needs neither
+    from firsttouch.fleet import actions, quarantine, slurm  # noqa: PLC0415 - the journal alone needs none
 
     settings = site_settings.load()
-    _require_slurm()
+    slurm.require("scontrol")
     act = settings.hold.act if args.act is None else args.act
     lines: list[str] = []
     try:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firsttouch.cli import options
-from firsttouch.errors import Missing, RunFailed, one_line
+from firsttouch.errors import RunFailed, one_line
 from firsttouch.host.host_lists import unfolded
 from firsttouch.units import parse
 
@@ -73,8 +72,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             _print(due, settings)
         return 0
-    if shutil.which("sbatch") is None:
-        raise Missing(f"{slurm.NO_SLURM}; without --submit the hosts are listed")
+    slurm.require(instead="without --submit the hosts are listed")
     with screening.alone():
         due = screening.due(system, settings, hosts, changed)
         if due.notes:

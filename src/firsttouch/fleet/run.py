@@ -68,7 +68,7 @@ def run(
     in all. *programs* is the backend of the programs and *image* its image or view ("": those of the partition);
     raises BadInput, Missing or CannotHere if it does not fit this host.
     """
-    chosen = load(campaign.system).programs(_partition(), programs, image)
+    chosen = load(campaign.system).programs(slurm.partition(), programs, image)
     backends.prepared(*chosen, ["--version"])
     with full_disk_as_missing(campaign.folder), host_lock.measuring(say), host_lock.no_process_left():
         runner = _Runner(campaign, say, backends.command(*chosen), only)
@@ -264,7 +264,7 @@ class _Runner:
         env = {
             profiles.VARIABLE: self.campaign.effort,
             "FIRSTTOUCH_SYSTEM": self.campaign.system,
-            "FIRSTTOUCH_PARTITION": _partition(),
+            "FIRSTTOUCH_PARTITION": slurm.partition(),
         }
         command = [*self.firsttouch, *argv]
         with (
@@ -276,7 +276,7 @@ class _Runner:
     def look(self) -> float:
         """Record the host's kernel settings; return how many PUs other programs keep busy."""
         records = [
-            replace(r, system=self.campaign.system, partition=_partition()) for r in kernel_settings.records()
+            replace(r, system=self.campaign.system, partition=slurm.partition()) for r in kernel_settings.records()
         ]
         begin, end = self.journal.add(records)
         self._note(Step("settings", ()), "done", begin=begin, end=end)
@@ -343,10 +343,6 @@ class _Runner:
                 if name in counts:
                     steps[entry.step] = min(counts[name], steps.get(entry.step, counts[name]))
         return steps
-
-
-def _partition() -> str:
-    return os.environ.get("SLURM_JOB_PARTITION", "default")
 
 
 def _reason(error: BaseException) -> str:

@@ -8,6 +8,7 @@ import datetime
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,16 @@ _KEPT = frozenset(
 )
 #: States of a job that has ended or is about to.
 ENDING = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
-NO_SLURM = "there is no Slurm here: 'sbatch' is not on PATH"
+
+
+def require(program: str = "sbatch", *, instead: str = "") -> None:
+    """Raise Missing if *program* of Slurm is not on PATH; *instead* says what can be done without it."""
+    if shutil.which(program) is None:
+        raise Missing(_no_slurm(program) + (f"; {instead}" if instead else ""))
+
+
+def _no_slurm(program: str) -> str:
+    return f"there is no Slurm here: '{program}' is not on PATH"
 
 
 @dataclass(frozen=True)
@@ -310,6 +320,11 @@ def _fields(line: str) -> dict[str, str]:
     return {m[1]: m[2].strip() for m in re.finditer(r"(\w+)=(.*?)(?=\s\w+=|$)", line)}
 
 
+def partition() -> str:
+    """Return the partition of this job, "default" without one."""
+    return os.environ.get("SLURM_JOB_PARTITION", "default")
+
+
 def run(argv: Sequence[str], *, fds: Sequence[int] = ()) -> None:
     """Run a command of Slurm, in which *fds* stay open; raises RunFailed with its reason."""
     _lines(argv, fds=fds)
@@ -343,7 +358,7 @@ def _lines(
         done = run_tool(argv, cwd=cwd, env=env, timeout=_PATIENCE, fds=fds)
     except Missing as error:
         if argv[0] == "sbatch":
-            raise Missing(NO_SLURM) from error
+            raise Missing(_no_slurm("sbatch")) from error
         raise RunFailed(f"{title}: '{argv[0]}' is not on PATH") from error
     except TimedOut as error:
         raise TimedOut(f"{title}: no answer within {_PATIENCE} s") from error
