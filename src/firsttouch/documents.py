@@ -144,6 +144,16 @@ def tables(name: str, parse: Callable[[str, str], T]) -> list[T]:
 # Validation
 
 
+def table_schema(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the JSON schema of a table with these keys and no others."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(required),
+        "properties": {**required, **(optional or {})},
+    }
+
+
 def _validator(schema: Mapping[str, Any]) -> Any:
     import jsonschema  # noqa: PLC0415 - the import takes longer than most commands
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from firsttouch import paths
-from firsttouch.documents import Document, parse_toml, read_text
+from firsttouch.documents import Document, parse_toml, read_text, table_schema
 from firsttouch.errors import BadInput, none_such
 
 UNPINNED = "unpinned"
@@ -186,32 +186,22 @@ def _dataset(document: Document, path: Path) -> Dataset:
     return Dataset(name=path.stem, files=tuple(files), expect=data.get("expect", {}), **rest)
 
 
-def _table(required: dict[str, Any], optional: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON schema of a table with these keys and no others."""
-    return {
-        "type": "object",
-        "properties": required | optional,
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
 def _schema(kind: str) -> dict[str, Any]:
     """Return the JSON schema of a manifest of *kind*."""
     keys, source_key = _KINDS[kind]
     required: dict[str, Any] = {"title": _TEXT, "kind": {"enum": list(_KINDS)}, "source": _TEXT}
     required |= dict.fromkeys(keys, _TEXT)
-    optional: dict[str, Any] = {"expect": _table({}, _EXPECT)}
+    optional: dict[str, Any] = {"expect": table_schema({}, _EXPECT)}
     if kind == "generated":
-        return _table(required | {"options": _table(_OPTIONS, {})}, optional)
+        return table_schema(required | {"options": table_schema(_OPTIONS, {})}, optional)
     of_file = ["role", "name", *([source_key] if source_key else [])]
     of_other_kinds = {key for _, key in _KINDS.values() if key} - {source_key}
-    file = _table(
+    file = table_schema(
         {key: _FILE[key] for key in of_file},
         {key: schema for key, schema in _FILE.items() if key not in of_other_kinds.union(of_file)},
     )
     required["file"] = {"type": "array", "minItems": 1, "items": file}
-    return _table(required, optional | {"reference": _TEXT})
+    return table_schema(required, optional | {"reference": _TEXT})
 
 
 def _check_schema(document: Document) -> None:
