@@ -646,6 +646,7 @@ def test_sanitizers_find_nothing(sanitize):
         ["topology", "--xml"],
         ["latency", "--sanity", "--order=random,paged,sequential", "--sizes=16KiB,300000"],
         ["bandwidth", "--sanity", "--stores=both"],
+    process.terminate()  # as timeout(1) does, to the process and to its group
         ["contention", "--sanity"],
         ["loaded-latency", "--sanity", "--rates=1e-12,0.5"],
         ["core-to-core", "--sanity", f"--banks={BANK}"],
