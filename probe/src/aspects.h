@@ -11,5 +11,6 @@ void bandwidth(const Options *options, const Host *host);
 void contention(const Options *options, const Host *host);
 void loaded_latency(const Options *options, const Host *host);
 void core_to_core(const Options *options, const Host *host);
+void locks(const Options *options, const Host *host);
 
 #endif

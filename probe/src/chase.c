@@ -4,17 +4,9 @@
 #include <stdlib.h>
 
 #include "fail.h"
+#include "lists.h"
 
 const char *const order_names[ORDERS] = {"random", "paged", "sequential"};
-
-// splitmix64 is good enough for a shuffle.
-static uint64_t random_below(uint64_t *state, uint64_t limit)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return (uint64_t)((unsigned __int128)(z ^ z >> 31) * limit >> 64);
-}
 
 static void **line(char *base, uint64_t line_bytes, uint64_t index)
 {

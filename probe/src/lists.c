@@ -103,6 +103,19 @@ uint64_t coprime_step(uint64_t count)
     return step;
 }
 
+uint64_t random_next(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+uint64_t random_below(uint64_t *state, uint64_t limit)
+{
+    return (uint64_t)((unsigned __int128)random_next(state) * limit >> 64);
+}
+
 char *file_text(const char *format, ...)
 {
     char *name, *path;

@@ -22,6 +22,10 @@ char *list_text(const List *list, char *text, unsigned long size);
 // spread from the first on.
 uint64_t coprime_step(uint64_t count);
 
+// The next number of a reproducible sequence (splitmix64).
+uint64_t random_next(uint64_t *state);
+uint64_t random_below(uint64_t *state, uint64_t limit);
+
 // The folder that holds the kernel's files: that of a stored host, or empty for this one.
 extern const char *file_root;
 

@@ -30,6 +30,9 @@ int main(int argc, char **argv)
     case CORE_TO_CORE:
         core_to_core(options, host);
         break;
+    case LOCKS:
+        locks(options, host);
+        break;
     default:
         report_begin(options, host, 0);
     }

@@ -11,8 +11,8 @@
 #include "fail.h"
 #include "help.h"
 
-static const char *const aspects[ASPECTS] = {"topology",   "latency",        "bandwidth",
-                                             "contention", "loaded-latency", "core-to-core"};
+static const char *const aspects[ASPECTS] = {"topology",       "latency",      "bandwidth", "contention",
+                                             "loaded-latency", "core-to-core", "locks"};
 
 const char *aspect_name(Aspect aspect)
 {
@@ -20,9 +20,15 @@ const char *aspect_name(Aspect aspect)
 }
 
 enum { L = 1 << LATENCY, B = 1 << BANDWIDTH, C = 1 << CONTENTION, O = 1 << LOADED_LATENCY, T = 1 << TOPOLOGY };
-enum { P = 1 << CORE_TO_CORE, ARRAYS = L | B | C | O, MEASURED = ARRAYS | P, EVERY = MEASURED | T };
+enum {
+    P = 1 << CORE_TO_CORE,
+    K = 1 << LOCKS,
+    MEMORY = L | B | C | O | K,
+    MEASURED = MEMORY | P,
+    EVERY = MEASURED | T
+};
 
-typedef enum { CLEAR, SET, XML, LIST, TEXT, SIZE, COUNT, FRACTION, PAIRS, NAMES } Kind;
+typedef enum { CLEAR, SET, XML, LIST, TEXT, SIZE, COUNT, FRACTION, SECONDS, PAIRS, NAMES } Kind;
 
 // All options: the aspects that accept them, the kind of their value, and the member of Options that it sets.
 #define MEMBER(kind, member) kind, offsetof(Options, member), NULL, 0
@@ -42,23 +48,31 @@ static const struct {
     {"xml", T, MEMBER(XML, xml)},
     {"sanity", MEASURED, MEMBER(SET, sanity)},
     {"prune", L | B, MEMBER(SET, prune)},
-    {"one-pu-per-core", B | C | P, MEMBER(SET, cores)},
+    {"one-pu-per-core", B | C | P | K, MEMBER(SET, cores)},
     {"pu-nodes", MEASURED, MEMBER(LIST, pu_nodes)},
     {"banks", MEASURED, MEMBER(LIST, banks)},
     {"set-sizes", B, MEMBER(LIST, set_sizes)},
     {"interleave", B, MEMBER(TEXT, interleave_text)},
-    {"threads", C, MEMBER(LIST, threads)},
+    {"threads", C | K, MEMBER(LIST, threads)},
     {"loads", O, CHOICE(load, load_names)},
     {"read-shares", O, CHOICE(read_share, read_share_names)},
     {"rates", O, MEMBER(TEXT, rates_text)},
-    {"array-bytes", B | C | O, MEMBER(SIZE, array_bytes)},
+    {"array-bytes", B | C | O | K, MEMBER(SIZE, array_bytes)},
     {"pairs", P, MEMBER(PAIRS, pairs)},
+    {"locks", K, CHOICE(lock, lock_names)},
+    {"parsings", K, CHOICE(parsing, parsing_names)},
+    {"batch", K, MEMBER(LIST, batch)},
+    {"block-bytes", K, MEMBER(SIZE, block_bytes)},
+    {"record-bytes", K, MEMBER(SIZE, record_bytes)},
+    {"work", K, MEMBER(TEXT, work_text)},
+    {"placement", K, CHOICE(placing, placing_names)},
+    {"seconds", K, MEMBER(SECONDS, seconds)},
     {"sizes", L | O, MEMBER(TEXT, sizes_text)},
     {"order", L | O, CHOICE(order, order_names)},
     {"kernels", B, CHOICE(kernel, kernel_names)},
     {"stores", B, CHOICE(stores, store_names)},
     {"instructions", B, CHOICE(instructions, instruction_names)},
-    {"pages", ARRAYS, CHOICE(pages, page_names)},
+    {"pages", MEMORY, CHOICE(pages, page_names)},
     {"min-repetitions", MEASURED, MEMBER(COUNT, repetitions.least)},
     {"max-repetitions", MEASURED, MEMBER(COUNT, repetitions.most)},
     {"confidence", MEASURED, MEMBER(FRACTION, repetitions.confidence)},
@@ -104,6 +118,15 @@ static double fraction_option(const char *option, const char *text)
     const double value = strtod(text, &end);
     if (*end || end == text || !(value > 0 && value < 1))
         fail(EXIT_USAGE, "--%s: '%s' is not a fraction between 0 and 1 such as 0.05", option, text);
+    return value;
+}
+
+static double seconds_option(const char *option, const char *text)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (*end || end == text || !(value >= 0.001 && value <= 60))
+        fail(EXIT_USAGE, "--%s: '%s' is not a number of seconds from 0.001 to 60 such as 0.2", option, text);
     return value;
 }
 
@@ -173,6 +196,9 @@ static void set_option(Options *options, int option, const char *text)
     case FRACTION:
         *(double *)member = fraction_option(name, text);
         break;
+    case SECONDS:
+        *(double *)member = seconds_option(name, text);
+        break;
     case PAIRS:
         *(int64_t *)member = pairs_option(name, text);
         break;
@@ -192,9 +218,10 @@ static Aspect aspect_of(const char *text)
     for (Aspect aspect = TOPOLOGY; aspect < ASPECTS; aspect++)
         if (text && !strcmp(text, aspects[aspect]))
             return aspect;
-    fail(EXIT_USAGE,
-         "%s%s%s: use topology, latency, bandwidth, contention, loaded-latency or core-to-core (see --help)",
-         text ? "there is no aspect '" : "no aspect", text ? text : "", text ? "'" : "");
+    fail(
+        EXIT_USAGE,
+        "%s%s%s: use topology, latency, bandwidth, contention, loaded-latency, core-to-core or locks (see --help)",
+        text ? "there is no aspect '" : "no aspect", text ? text : "", text ? "'" : "");
 }
 
 Options *options_read(int argc, char **argv)
@@ -215,6 +242,8 @@ Options *options_read(int argc, char **argv)
     options->order[options->aspect == LOADED_LATENCY ? PAGED : RANDOM] = true;
     options->stores[REGULAR] = options->pages[PAGES_BASE] = true;
     options->pairs = PAIRS_DEFAULT;
+    options->record_bytes = RECORD_BYTES;
+    options->block_bytes = BLOCK_BYTES;
     for (int i = 0; i < KERNELS; i++)
         options->kernel[i] = true;
     for (int i = 0; i < LOADS; i++)

@@ -4,13 +4,15 @@
 #define OPTIONS_H
 
 #include "chase.h"
+#include "fastq.h"
 #include "host.h"
 #include "kernels/kernels.h"
 #include "kernels/load.h"
+#include "lock.h"
 #include "memory.h"
 #include "samples.h"
 
-typedef enum { TOPOLOGY, LATENCY, BANDWIDTH, CONTENTION, LOADED_LATENCY, CORE_TO_CORE, ASPECTS } Aspect;
+typedef enum { TOPOLOGY, LATENCY, BANDWIDTH, CONTENTION, LOADED_LATENCY, CORE_TO_CORE, LOCKS, ASPECTS } Aspect;
 
 // Of the loaders of loaded-latency to the chaser. local: PUs of its NUMA node on its bank. outgoing: the same PUs
 // on another bank. incoming: PUs of other NUMA nodes on its bank.
@@ -18,15 +20,24 @@ typedef enum { LOCAL, OUTGOING, INCOMING, LOADS } Load;
 
 extern const char *const load_names[LOADS];
 
-enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256, RATES_MOST = 64, PAIRS_DEFAULT = 2048 };
+// Of the threads of locks. compact: the PUs of the NUMA node nearest to the bank, then those of the next one.
+// spread: one PU of each NUMA node, then a second one of each.
+typedef enum { COMPACT, SPREAD, PLACINGS } Placing;
+
+extern const char *const placing_names[PLACINGS];
+
+enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256, RATES_MOST = 64, PAIRS_DEFAULT = 2048, WORKS_MOST = 16 };
+
+// Records are those of reads of 100 bases and more; blocks those of Langmead and others (2019).
+enum { RECORD_BYTES = 256, RECORD_LEAST = 64, RECORD_MOST = 1 << 16, BLOCK_BYTES = 12288, BATCH_MOST = 4096 };
 
 typedef struct {
     Aspect aspect;
     bool lines, xml, quiet, help, prune, sanity, cores, all_instructions;
-    List pu_nodes, banks;                                  // default: all; of core-to-core the nearest bank
-    List set_sizes;                                        // of the PU-sets, in NUMA nodes
-    List threads;                                          // empty: the aspect's own choice
-    const char *interleave_text, *sizes_text, *rates_text; // as given, or NULL
+    List pu_nodes, banks; // default: all; of core-to-core the nearest bank
+    List set_sizes;       // of the PU-sets, in NUMA nodes
+    List threads;         // empty: the aspect's own choice
+    const char *interleave_text, *sizes_text, *rates_text, *work_text; // as given, or NULL
     int interleaves;
     List interleave[INTERLEAVE_MOST];
     uint64_t array_bytes; // 0: the aspect's own choice
@@ -37,6 +48,12 @@ typedef struct {
     bool load[LOADS], read_share[READ_SHARES];
     bool kernel[KERNELS], stores[STORES], instructions[INSTRUCTION_SETS], pages[PAGE_KINDS], order[ORDERS];
     int64_t pairs; // of PUs, at most
+    bool lock[LOCK_TYPES], parsing[PARSINGS], placing[PLACINGS];
+    List batch; // records of a batch
+    uint64_t record_bytes, block_bytes;
+    int works;
+    double work[WORKS_MOST]; // of a record (ns)
+    double seconds;          // of a repetition, at least
     Repetitions repetitions;
 } Options;
 

@@ -181,7 +181,8 @@ static int widest(const Options *options, const Host *host)
     return most;
 }
 
-static void settle_threads(Options *options, const Host *host)
+// Refuses other numbers of threads than those of the PUs; returns the most.
+static int most_threads(const Options *options, const Host *host)
 {
     const List pus = options_pus(options, host, &options->pu_nodes);
     const int least = 1, most = pus.count;
@@ -190,6 +191,12 @@ static void settle_threads(Options *options, const Host *host)
         if (options->threads.values[i] < least || options->threads.values[i] > most)
             fail(EXIT_USAGE, "--threads: %d threads; with these PUs it can be %d to %d",
                  options->threads.values[i], least, most);
+    return most;
+}
+
+static void settle_threads(Options *options, const Host *host)
+{
+    const int most = most_threads(options, host);
     const bool pairs = widest(options, host) > 1;
     if (!pairs && list_has(&options->threads, 2))
         fail(EXIT_CANNOT, "--threads: two threads share a NUMA node, and none here has two PUs to use");
@@ -233,6 +240,77 @@ static void settle_rates(Options *options)
             options->rate[options->rates++] = rates[i];
 }
 
+// Times such as 0, 250ns, 1us or 0.5ms.
+static void settle_work(Options *options)
+{
+    static const struct {
+        const char *unit;
+        double factor;
+    } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}};
+    char *text = must(strdup(options->work_text ? options->work_text
+                             : options->sanity  ? "0"
+                                                : "0,1us")),
+         *rest = text, *word;
+    while ((word = strsep(&rest, ","))) {
+        char *unit;
+        double work = strtod(word, &unit);
+        size_t i = 0;
+        while (i < sizeof units / sizeof *units && strcmp(unit, units[i].unit))
+            i++;
+        const bool with_unit = i < sizeof units / sizeof *units;
+        work *= with_unit ? units[i].factor : 1;
+        if (unit == word || (!with_unit && (*unit || work != 0)) || !(work >= 0 && work <= 1e7))
+            fail(EXIT_USAGE, "--work: '%s' is not a time from 0 to 10ms such as 250ns or 1us", word);
+        if (options->works == WORKS_MOST)
+            fail(EXIT_USAGE, "--work: more than %d times", WORKS_MOST);
+        options->work[options->works++] = work;
+    }
+    free(text);
+}
+
+// Sets all members if none is set; true if there were some.
+static bool settle_choice(bool *chosen, int count)
+{
+    bool any = false;
+    for (int i = 0; i < count; i++)
+        any = any || chosen[i];
+    for (int i = 0; i < count && !any; i++)
+        chosen[i] = true;
+    return any;
+}
+
+static void settle_locks(Options *options, const Host *host)
+{
+    const int most = most_threads(options, host);
+    if (!options->threads.count)
+        options->threads = doubling(most);
+    const bool asked = settle_choice(options->lock, LOCK_TYPES);
+    settle_choice(options->parsing, PARSINGS);
+    if (options->lock[ATOMIC] && !options->parsing[BLOCKED]) {
+        if (asked)
+            fail(EXIT_USAGE, "--locks: atomic hands out blocks only, so --parsings must have blocked");
+        options->lock[ATOMIC] = false;
+    }
+    if (!options->batch.count)
+        options->batch = options->sanity ? options_list("batch", "32") : doubling(256);
+    for (int i = 0; i < options->batch.count; i++)
+        if (options->batch.values[i] < 1 || options->batch.values[i] > BATCH_MOST)
+            fail(EXIT_USAGE, "--batch: %d records; a batch has 1 to %d", options->batch.values[i], BATCH_MOST);
+    if (options->record_bytes < RECORD_LEAST || options->record_bytes > RECORD_MOST)
+        fail(EXIT_USAGE, "--record-bytes: %llu bytes; a record has %d to %d",
+             (unsigned long long)options->record_bytes, RECORD_LEAST, RECORD_MOST);
+    if (options->parsing[BLOCKED] && options->block_bytes < options->record_bytes)
+        fail(EXIT_USAGE, "--block-bytes: a block of %llu bytes is smaller than a record of %llu (--record-bytes)",
+             (unsigned long long)options->block_bytes, (unsigned long long)options->record_bytes);
+    if (!settle_choice(options->placing, PLACINGS))
+        options->placing[SPREAD] = options->pu_nodes.count > 1;
+    else if (options->placing[SPREAD] && options->pu_nodes.count == 1)
+        fail(EXIT_CANNOT, "--placement: spread needs two NUMA nodes with PUs to use, and there is one");
+    if (!options->seconds)
+        options->seconds = options->sanity ? 0.001 : 0.2;
+    settle_work(options);
+}
+
 void options_settle(Options *options, const Host *host)
 {
     const List pu_nodes = host_pu_nodes(host), banks = host_banks(host);
@@ -240,7 +318,10 @@ void options_settle(Options *options, const Host *host)
     must_be_among("banks", &options->banks, &banks, host, "memory");
     if (!options->pu_nodes.count)
         options->pu_nodes = list_copy(&pu_nodes);
-    if (!options->banks.count && options->aspect != CORE_TO_CORE)
+    if (!options->banks.count && options->aspect == LOCKS)
+        list_add(&options->banks,
+                 host_nearest_bank(host, host_node(host, options->pu_nodes.values[0])->pus.values[0]));
+    else if (!options->banks.count && options->aspect != CORE_TO_CORE)
         options->banks = list_copy(&banks);
     free(pu_nodes.values);
     free(banks.values);
@@ -273,6 +354,8 @@ void options_settle(Options *options, const Host *host)
         settle_rates(options);
     if (options->aspect == CONTENTION)
         settle_threads(options, host);
+    if (options->aspect == LOCKS)
+        settle_locks(options, host);
 }
 
 void options_free(Options *options)
@@ -281,6 +364,7 @@ void options_free(Options *options)
     free(options->banks.values);
     free(options->set_sizes.values);
     free(options->threads.values);
+    free(options->batch.values);
     for (int i = 0; i < options->interleaves; i++)
         free(options->interleave[i].values);
     free(options);

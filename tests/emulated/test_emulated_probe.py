@@ -118,6 +118,24 @@ def test_pairs_of_pus(guest: Guest, native_probe: Path) -> None:
             assert result["shared"] in inside
 
 
+@pytest.mark.parametrize("guest", ["small"], indirect=True)
+def test_threads_of_locks(guest: Guest, native_probe: Path) -> None:
+    """Compact threads fill the nearest NUMA node first; spread ones take a PU of each, where that differs."""
+    nodes, bank = pu_nodes(guest), banks(guest)[-1]
+    near = sorted(nodes, key=lambda n: guest.machine.distances[n][bank])
+    host = run(guest, native_probe, "topology")["host"]
+    usable = {n["number"]: n["usable_pus"] for n in host["numa_nodes"]}
+    most = sum(map(len, usable.values()))
+    document = run(guest, native_probe, "locks", *SHORT, "--batch=2", f"--threads=1,2,{most}", f"--banks={bank}")
+    check(guest, document)
+    pus = {(r["threads"], r["placement"]): (r["pus"], r["pu_nodes"]) for r in document["results"]}
+    assert set(pus) == {(1, "compact"), (2, "compact"), (2, "spread"), (most, "compact")}
+    assert pus[1, "compact"] == ([usable[near[0]][0]], near[:1])
+    assert pus[2, "compact"] == (usable[near[0]][:2], near[:1])
+    assert pus[2, "spread"] == ([usable[n][0] for n in near[:2]], near[:2])
+    assert len(document["results"]) == len(pus) * 17
+
+
 @pytest.mark.parametrize("guest", ["restricted"], indirect=True)
 def test_what_the_cpuset_forbids(guest: Guest, native_probe: Path) -> None:
     for option in ("--pu-nodes=0", "--banks=2", "--interleave=1,2"):

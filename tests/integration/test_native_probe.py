@@ -412,6 +412,62 @@ def test_core_to_core(run):
     assert (done.returncode, "needs two PUs" in done.stderr) == (3, True), done
 
 
+def test_locks(run):
+    """Each lock with each way to parse, but blocks are all that can be taken without a lock."""
+    options = ("--sanity", "--batch=2,5", "--work=0,2us", "--block-bytes=1000", "--record-bytes=150")
+    measured = document(run("locks", *options))
+    cases = [
+        (r["lock"], r["parsing"], r["batch"], r["work_ns"], r["threads"], r["placement"])
+        for r in measured["results"]
+    ]
+    assert len(set(cases)) == len(cases) == measured["placements"]
+    sizes = {"original": (1,), "deferred": (1,), "batched": (2, 5), "blocked": (6,)}
+    ways = {("atomic", "blocked", 6)}
+    ways |= {(k, p, n) for k in ("spin", "ticket", "mutex", "queue") for p, batch in sizes.items() for n in batch}
+    assert {case[:3] for case in cases} == ways
+    assert {case[3] for case in cases} == {0, 2000}
+    threads = {case[4] for case in cases}
+    assert {1, len([p for n in measured["host"]["numa_nodes"] for p in n["usable_pus"]])} <= threads
+    for result in measured["results"]:
+        assert (result["metric"], result["unit"], result["banks"]) == ("lock_records", "records/s", [BANK])
+        assert ("block_bytes" in result) == (result["parsing"] == "blocked")
+        assert ("waiting" in result) == (result["lock"] != "atomic")
+        assert 0 <= result.get("waiting", 0) + result.get("holding", 0) < 1.000001
+        # Of the work alone, a thread does 500,000 per second.
+        assert result["value"] * result["work_ns"] * 1e-9 <= 1.2 * result["threads"]
+    done = run("locks", "--sanity", "--threads=2", before=["taskset", "-c", str(PUS[0])])
+    assert (done.returncode, "it can be 1 to 1" in done.stderr) == (2, True), done
+
+
+BROKEN_LOCKS = {
+    "lock.c": (
+        "while (atomic_exchange_explicit(&lock->state.taken, true, memory_order_acquire))",
+        "while (false)",
+    ),
+    "fastq.c": ("['G'] = 6", "['G'] = 7"),
+}
+
+
+@TWO_PUS
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+@pytest.mark.parametrize("name", BROKEN_LOCKS)
+def test_records_of_a_lock_or_parser_that_is_broken_are_invalid(native_probe, tmp_path, name):
+    """The probe with a lock that does not exclude, or a wrong parser; all else is what it was built of."""
+    right, wrong = BROKEN_LOCKS[name]
+    text = (SOURCE / "src" / name).read_text()
+    assert right in text
+    (tmp_path / name).write_text(text.replace(right, wrong))
+    objects = {f for f in (native_probe.parent / "CMakeFiles").rglob("*.o") if f.name != f"{name}.o"}
+    argv = ["gcc", "-D_GNU_SOURCE", "-O1", "-I", SOURCE / "src", tmp_path / name, *objects]
+    subprocess.run([*argv, "-o", tmp_path / "probe", "-lhwloc", "-lm", "-lpthread"], check=True)
+    argv = [tmp_path / "probe", "locks", "--sanity", "--seconds=0.05", "--locks=spin,queue", "--threads=2"]
+    done = subprocess.run([*argv, "--parsings=deferred"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    spin, queue = json.loads(done.stdout)["results"]
+    assert (spin["status"], spin["reason"]) == ("invalid", "not every record was handed out once")
+    assert (queue["status"] == "valid") == (name == "lock.c")
+
+
 REFUSED = [
     ("", "no aspect"),
     ("speed", "there is no aspect 'speed'"),
@@ -461,6 +517,17 @@ REFUSED = [
     ("loaded-latency --rates 0.5,1.5", "'1.5' is not a fraction from 0 to 1"),
     (f"loaded-latency --rates {','.join(['0.5'] * 63)}", "more than 62 rates"),
     ("loaded-latency --array-bytes 1000", "too small"),
+    ("locks --batch 0", "--batch: 0 records; a batch has 1 to 4096"),
+    ("locks --locks spin,clh", "'clh' is not one of spin, ticket, mutex, queue, atomic"),
+    ("locks --locks spin,atomic --parsings original,batched", "--parsings must have blocked"),
+    ("locks --threads 9999", "--threads: 9999 threads"),
+    ("locks --record-bytes 63", "a record has 64 to 65536"),
+    ("locks --block-bytes 255", "a block of 255 bytes is smaller than a record of 256"),
+    ("locks --array-bytes 12287", "too small for a block or record of 12288"),
+    ("locks --work 1us,fast", "'fast' is not a time from 0 to 10ms"),
+    ("locks --work 5", "'5' is not a time"),
+    ("locks --seconds 0", "is not a number of seconds"),
+    ("contention --batch 1", "not an option of contention"),
 ]
 
 
@@ -579,6 +646,7 @@ def test_a_signal_in_the_middle(started, number):
 def test_a_signal_ends_a_document_as_well(started):
     process = started()
     process.terminate()
+    process.terminate()  # as timeout(1) does, to the process and to its group
     out, _ = process.communicate(timeout=60)
     assert json.loads(out)["status"] == "partial"
 
@@ -646,10 +714,10 @@ def test_sanitizers_find_nothing(sanitize):
         ["topology", "--xml"],
         ["latency", "--sanity", "--order=random,paged,sequential", "--sizes=16KiB,300000"],
         ["bandwidth", "--sanity", "--stores=both"],
-    process.terminate()  # as timeout(1) does, to the process and to its group
         ["contention", "--sanity"],
         ["loaded-latency", "--sanity", "--rates=1e-12,0.5"],
         ["core-to-core", "--sanity", f"--banks={BANK}"],
+        ["locks", "--sanity", "--batch=3", "--record-bytes=200", "--block-bytes=1000", "--array-bytes=40000"],
         ["bandwidth", "--set-sizes=777"],
         ["bandwidth", "--interleave=0,777/all"],
     ):
@@ -692,6 +760,8 @@ def test_the_command_runs_the_real_one(firsttouch, native_probe, tmp_path):
     assert "latency NUMA node" in done.stderr
     done = firsttouch("probe", "contention", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
     assert "total_bandwidth" in done.stdout
+    done = firsttouch("probe", "locks", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
+    assert "queue batched 32 at once 0 ns work compact" in done.stdout
 
 
 @TWO_PUS
