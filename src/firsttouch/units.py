@@ -11,7 +11,8 @@ import re
 
 from firsttouch.errors import BadInput
 
-#: unit -> (dimension, factor to the dimension's base unit). Base units: B, B/s, s, T/s, Hz, reads/s.
+#: unit -> (dimension, factor to the dimension's base unit). Base units: B, B/s, s, T/s, Hz, reads/s,
+#: records/s.
 UNITS: dict[str, tuple[str, float]] = {
     **{f"{p}B": ("bytes", 1000.0**i) for i, p in enumerate(("", "k", "M", "G", "T"))},
     **{f"{p}iB": ("bytes", 1024.0**i) for i, p in enumerate(("", "K", "M", "G", "T")) if p},
@@ -28,6 +29,7 @@ UNITS: dict[str, tuple[str, float]] = {
     "MHz": ("hertz", 1e6),
     "GHz": ("hertz", 1e9),
     **{f"{p}reads/s": ("reads per second", 1000.0**i) for i, p in enumerate(("", "k", "M", "G"))},
+    **{f"{p}records/s": ("records per second", 1000.0**i) for i, p in enumerate(("", "k", "M", "G"))},
 }
 _PERCENT = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?) ?%\Z")
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)\s*\Z")

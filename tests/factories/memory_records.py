@@ -20,6 +20,19 @@ SATURATION = {"local": 39.0, "outgoing": 21.0, "incoming": 20.0}
 #: Bytes of memory traffic that count for each byte loaded.
 SHARES = (1.0, 0.75, 0.5)
 
+#: Of locks: records of a batch, ns of a lock by the threads, ns under the lock per record, and the smallest
+#: sufficient batch with 16 threads.
+BATCHES = tuple(2**i for i in range(9))
+LOCKS: dict[str, Callable[[int], float]] = {
+    "spin": lambda threads: 20 * threads**1.5,
+    "ticket": lambda threads: 40 * threads,
+    "mutex": lambda threads: 150 + 15 * threads,
+    "queue": lambda _: 120,
+    "atomic": lambda _: 40,
+}
+COPIES = {"original": 180.0, "deferred": 110.0, "batched": 40.0, "blocked": 15.0}
+NEEDED = {"spin": 128, "ticket": 64, "mutex": 32, "queue": 8}
+
 #: (metric, parameters) -> the factor of a value.
 Fault = Callable[[str, dict[str, Any]], float]
 
@@ -98,7 +111,7 @@ class Host:
         """Yield the records of a metric: one per repetition, or one with all samples if *at_once*."""
         mean = value * self.fault(metric, case)
         samples = [mean * (1 + self.random.gauss(0, self.noise)) for _ in range(self.repetitions)]
-        if check == "topology" or metric == "clusters_agree":
+        if check == "topology" or metric in {"clusters_agree", "lock_batch"}:
             samples = [mean] * len(samples)
         for number, some in enumerate([samples] if self.at_once else [[s] for s in samples]):
             yield Record(
@@ -178,6 +191,35 @@ class Host:
                 yield from self.add("core_to_core", "transfer_latency", "ns", "lower", ns, **case)
         agree = {"program": PROGRAM, "levels": [], "contradictions": 0, "contradicting": [], "unseen": []}
         yield from self.add("core_to_core", "clusters_agree", "1", "neither", 1.0, **agree)
+
+    def locks(self, per_node: int = 8, work_ns: float = 1000) -> Iterator[Record]:
+        """Yield the rates of one reader: its lock, or the work of all threads, is the limit."""
+        most = self.nodes * per_node
+        cases = [
+            (parsing, batch, threads, place)
+            for threads in sorted({2**i for i in range(most.bit_length())} | {most})
+            for place in (("compact", "spread") if self.nodes > 1 and 1 < threads < most else ("compact",))
+            for parsing, sizes in (("original", [1]), ("deferred", [1]), ("batched", BATCHES), ("blocked", [48]))
+            for batch in sizes
+            if parsing != "batched" or batch == 32 or threads == most
+        ]
+        for (parsing, batch, threads, place), lock in itertools.product(cases, LOCKS):
+            if lock == "atomic" and parsing != "blocked":
+                continue
+            far = 2.0 if place == "spread" or threads > per_node else 1.0
+            held = LOCKS[lock](threads) * (far if threads > 1 else 0.5) / batch + COPIES[parsing]
+            alone = held + work_ns + (0 if parsing == "original" else 100)
+            where = {**self.place(0, 0), "lock": lock, "parsing": parsing, "work_ns": work_ns, "placement": place}
+            case = {**where, "batch": batch, "threads": threads}
+            rate = 1e9 / max(held, alone / threads)
+            yield from self.add("locks", "lock_records", "records/s", "higher", rate, **case)
+            if lock != "atomic":
+                share = max(0.0, 1 - rate * alone / 1e9 / threads)
+                yield from self.add("locks", "lock_waiting", "1", "neither", share, **case)
+        for lock, batch in NEEDED.items():
+            case = {**self.place(0, 0), "lock": lock, "parsing": "batched", "work_ns": work_ns}
+            case |= {"placement": "compact", "threads": most}
+            yield from self.add("locks", "lock_batch", "1", "neither", batch, **case)
 
     def pages(self) -> Iterator[Record]:
         """Yield random latency and bandwidth by page size, and what tells of prefetchers and free huge pages."""

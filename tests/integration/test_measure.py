@@ -21,6 +21,7 @@ pytestmark = pytest.mark.integration
 
 HOST = load()
 STORED = Path(__file__).parents[1] / "golden"
+METRICS_OF_LOCKS = ("lock_records", "lock_waiting", "lock_batch")
 NODE, BANK = HOST.cpu_nodes[0], HOST.memory_nodes[0]
 
 
@@ -184,6 +185,29 @@ def test_loaded_latency(measure):
     assert peak.placement_found == points[0].placement_found
 
 
+def test_locks(measure):
+    """Every lock with every way to parse, all batches with the most threads, and the batch of each lock."""
+    done, file = measure("locks", environment={"FIRSTTOUCH_EFFORT": "smoke"})
+    assert done.returncode == 0, done
+    records = measured(file)
+    most = len(HOST.allowed_pus)
+    assert {(r.check, r.status, r.parameters["work_ns"], r.parameters["bank"]) for r in records} == {
+        ("locks", "valid", 0, BANK)
+    }
+    of = {metric: [r for r in records if r.metric == metric] for metric in METRICS_OF_LOCKS}
+    assert sum(map(len, of.values())) == len(records)
+    rates = {(r.parameters["threads"], r.parameters["parsing"], r.parameters["batch"]) for r in of["lock_records"]}
+    assert {(most, "batched", 1), (most, "batched", 32), (most, "original", 1), (1, "batched", 32)} <= rates
+    assert len(of["lock_waiting"]) == len([r for r in of["lock_records"] if r.parameters["lock"] != "atomic"])
+    assert all(0 <= r.value <= 1 for r in of["lock_waiting"])
+    assert all(r.value > 0 and r.repetitions == 3 for r in of["lock_records"])
+    assert {(r.parameters["lock"], r.parameters["threads"]) for r in of["lock_batch"]} == {
+        (lock, most) for lock in ("spin", "ticket", "mutex", "queue")
+    }
+    assert {r.value for r in of["lock_batch"]} <= {1, 32}
+    assert "records at once are within 5% of the best" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("argv", "reason"),
     [
@@ -191,8 +215,9 @@ def test_loaded_latency(measure):
         (["bandwidth", "--set-sizes=99"], "--set-sizes: 99; there are"),
         (["pages", "--pu-nodes=99"], "there is no NUMA node 99"),
         (["core-to-core", "--pu-pairs=none"], "--pu-pairs: 'none' is not a whole number of at least 1, or 'all'"),
-        (["bandwidth", "--threads=1"], "--threads is not an option of bandwidth, but of contention"),
+        (["bandwidth", "--threads=1"], "--threads is not an option of bandwidth, but of contention and locks"),
         (["contention", "--threads=0,1"], "0 threads: this process may use 1 to"),
+        (["locks", "--threads=1,9999"], "9999 threads: NUMA nodes"),
     ],
 )
 def test_what_cannot_be_asked_for(measure, argv, reason):

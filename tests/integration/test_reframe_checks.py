@@ -76,7 +76,7 @@ def test_what_works_passes(reframe, tmp_path):
     chosen = (
         "^topology$|^bandwidth%set_size=1$|^latency%|^contention$|^stores$|^loaded_latency$|^core_to_core$|^pages$"
     )
-    chosen += "|^scaling%scenario=1Inst_Original%"
+    chosen += "|^locks$|^scaling%scenario=1Inst_Original%"
     files = (
         "topology",
         "bandwidth",
@@ -85,6 +85,7 @@ def test_what_works_passes(reframe, tmp_path):
         "stores",
         "loaded_latency",
         "core_to_core",
+        "locks",
         "pages",
         "scaling",
     )
@@ -101,6 +102,8 @@ def test_what_works_passes(reframe, tmp_path):
     assert "P: latency_from" in done.output
     assert "P: copy_plain_regular" in done.output
     assert "P: prefetch_ratio_bank" in done.output
+    assert "P: records_queue_batched_work1000ns_batch32: " in done.output
+    assert "P: batch_queue_batched_work1000ns: " in done.output
     kept = list((tmp_path / "out").rglob("records.jsonl"))
     assert len(kept) >= len(done.results) - 1  # HostOfRun measures nothing
     # Each read of the deprecated attribute would cost 8 ms, at two places for each check.

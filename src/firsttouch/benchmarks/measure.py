@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from firsttouch.benchmarks import core_to_core, loaded_latency, probe, profiles, programs
+from firsttouch.benchmarks import core_to_core, loaded_latency, locks, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.programs import Nodes
 from firsttouch.errors import BadInput, CannotHere
@@ -42,6 +42,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "stores": (probe.NAME,),
     "loaded-latency": (probe.NAME,),
     "core-to-core": (probe.NAME,),
+    "locks": (probe.NAME,),
     "pages": (probe.NAME,),
 }
 
@@ -83,8 +84,8 @@ def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator
     The probe yields the latency curve (ns by bytes of a random cycle), STREAM's kernels (GB/s, regular stores),
     the rates (GB/s) of threads that access one bank at once, at random (thesis section 3.5), those of copy and
     triad by every instruction set with regular and with streaming stores, curves of latency (ns) by the load of
-    other PUs (GB/s), latencies (ns) between pairs of PUs, or
-    latency and bandwidth by page size.
+    other PUs (GB/s), latencies (ns) between pairs of PUs, the rates (records/s) of threads that take records from
+    one reader under a lock, or latency and bandwidth by page size.
     """
     by_probe = asked.by() == probe.NAME
     if asked.aspect == "topology":
@@ -95,6 +96,8 @@ def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator
         yield from loaded_latency.curves(_loaded(host, asked, say))
     elif asked.aspect == "core-to-core":
         yield from _core_to_core(host, asked, say)
+    elif asked.aspect == "locks":
+        yield from _locks(host, asked, say)
     elif asked.aspect == "pages":
         yield from _pages(host, asked, say)
     elif by_probe:
@@ -205,6 +208,32 @@ def _core_to_core(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list
     yield summary
 
 
+def _locks(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure all locks and ways to parse, by numbers of threads, and by batch sizes with the most threads."""
+    effort = profiles.chosen()
+    nodes = tuple(asked.pu_nodes or host.cpu_nodes)
+    most = len(programs.pus_of(host, nodes))
+    for bank in asked.banks or ():
+        programs.bank_bytes(host, bank)
+    threads = sorted(asked.threads or effort.some(effort.threads, locks.thread_counts(most)))
+    if wrong := [number for number in threads if not 1 <= number <= most]:
+        raise BadInput(
+            f"{wrong[-1]} threads: NUMA nodes {format_list(nodes)} have 1 to {most} PUs for this process"
+        )
+    where = [f"--pu-nodes={format_list(nodes)}"]
+    where += [f"--banks={format_list(asked.banks)}"] if asked.banks else []
+    measured: list[Record] = []
+    for options in locks.runs(threads, effort):
+        # Time matters more than precision: there are hundreds of cases on a large host.
+        for records in _run(asked, [*where, *options], say, most=LEAST):
+            measured.extend(records)
+            yield records
+    needed = locks.batches_needed(measured)
+    for record in needed:
+        say(locks.describe(record))
+    yield needed
+
+
 def _pages(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
     """Measure each NUMA node on its nearest bank, or on those asked for, with every page size of the host."""
     nodes = asked.pu_nodes or Cases(host, profiles.chosen()).pu_nodes()
@@ -276,16 +305,17 @@ def _huge_pages_free(bank: int, say: probe.Say) -> list[Record]:
 
 
 def _run(
-    asked: Asked, options: Sequence[str], say: probe.Say, *, small: Sequence[str] | None = None
+    asked: Asked, options: Sequence[str], say: probe.Say, *, small: Sequence[str] | None = None, most: int = MOST
 ) -> Iterator[list[Record]]:
     """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted.
 
-    *small* are its options on an emulated host (default: those of the aspect).
+    *small* are its options on an emulated host (default: those of the aspect). *most* limits the repetitions of
+    each case.
     """
     effort = profiles.chosen()
     least = max(LEAST, min(asked.repetitions, effort.repetitions))
     # Prefetchers hide sequential latency, so nothing judges it.
-    most = max(least, min(MOST, effort.repetitions)) if asked.random else least
+    most = max(least, min(most, effort.repetitions)) if asked.random else least
     counts = [f"--min-repetitions={least}", f"--max-repetitions={most}"]
     small = programs.probe_options(asked.aspect) if small is None else small
     running = probe.follow(asked.aspect, [*options, *counts, *small], say=say)

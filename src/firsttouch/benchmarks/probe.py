@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from firsttouch.errors import BadInput, CannotHere, FirstTouchError, RunFailed
@@ -22,7 +22,7 @@ from firsttouch.host.topology import PROBE, probe_program
 from firsttouch.records.schema import Record, software
 
 NAME = PROBE
-ASPECTS = ("topology", "latency", "bandwidth", "contention", "loaded-latency", "core-to-core")
+ASPECTS = ("topology", "latency", "bandwidth", "contention", "loaded-latency", "core-to-core", "locks")
 SCHEMA = 1
 Say = Callable[[str], None]
 #: The longest time without a message (s). Every measurement of one placement is shorter.
@@ -34,7 +34,7 @@ _ERRORS: Mapping[int, type[FirstTouchError]] = {2: BadInput, 3: CannotHere}
 _OWN = {
     *("type", "aspect", "metric", "unit", "better", "value", "samples", "interval", "ended", "status", "reason"),
     *("partial", "pus", "pus_found", "pages", "policy", "threads", "banks", "pu_nodes", "memory_bytes"),
-    "stands_for",
+    *("stands_for", "waiting", "holding"),
 }
 
 
@@ -53,6 +53,14 @@ class Result:
     status: str
     reason: str
     data: Mapping[str, Any]
+
+    def records(self, version: str) -> Iterator[Record]:
+        """Yield the record of this result, and of locks the share of the threads' time that they wait for one."""
+        record = self.record(version)
+        yield record
+        if "waiting" in self.data:
+            share = (float(self.data["waiting"]),)
+            yield replace(record, metric="lock_waiting", unit="1", better="neither", samples=share)
 
     def record(self, version: str) -> Record:
         """Return the record of this result; its check is the aspect."""
@@ -112,8 +120,10 @@ class Report:
         return str(self.begin["probe"])
 
     def records(self) -> Iterator[Record]:
-        """Yield the record of each result that was not cut short."""
-        yield from (r.record(self.version) for r in self.results if not r.data.get("partial"))
+        """Yield the records of each result that was not cut short."""
+        for result in self.results:
+            if not result.data.get("partial"):
+                yield from result.records(self.version)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the one JSON document of ``firsttouch probe --json``, as firsttouch-probe --json prints it."""
@@ -220,14 +230,14 @@ class _Printed:
         data = os.pread(self.file, os.fstat(self.file).st_size - self.place, self.place)
         *lines, rest = data.split(b"\n")
         self.place += len(data) - len(rest)
-        records = []
+        records: list[Record] = []
         for line in lines:
             self.number += 1
             data_of = _object(line.decode(errors="replace"), self.number)
             if self.number == 1:
                 self.version = str(data_of.get("probe", ""))
             elif data_of.get("type") == "result" and not data_of.get("partial"):
-                records.append(_result(data_of, self.number).record(self.version))
+                records.extend(_result(data_of, self.number).records(self.version))
         return records
 
     def all(self) -> str:

@@ -36,8 +36,9 @@ class Effort:
     are "all" those of the methodology or the "ends": the NUMA nodes with the lowest and the highest number, the
     nearest and the farthest bank of a PU-set, the PU-sets of one NUMA node and of all, the fewest and the most
     threads and instances. *weak_scaling*: measure throughput with a fixed number of reads per thread, too.
-    *read_shares* are those of loaded latency. *pairs* of PUs are measured core to core at most. *aligners*: None
-    means all.
+    *read_shares* are those of loaded latency. *pairs* of PUs are measured core to core at most. *lock_work* is the
+    work with each record that threads take under a lock, in the probe's form; *lock_batches* are the records of
+    a batch, and *lock_seconds* is the time of a repetition. *aligners*: None means all.
     """
 
     name: str
@@ -53,6 +54,9 @@ class Effort:
     point_microseconds: int
     pairs: int
     weak_scaling: bool
+    lock_work: tuple[str, ...]
+    lock_batches: tuple[int, ...]
+    lock_seconds: float
     aligners: tuple[str, ...] | None = None
 
     @property

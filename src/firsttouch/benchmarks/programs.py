@@ -107,6 +107,7 @@ _SMALL = {
     "contention": ["--array-bytes=4MiB"],
     "loaded-latency": ["--sizes=1MiB", "--array-bytes=4MiB"],
     "pages": ["--sizes=1MiB"],
+    "locks": ["--array-bytes=1MiB", "--seconds=0.01", "--locks=mutex,atomic"],  # threads that spin stop the others
     "core-to-core": ["--pairs=8"],  # one thread of an emulator may run all PUs in turn
 }
 

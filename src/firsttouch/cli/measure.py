@@ -24,15 +24,16 @@ EXAMPLES = """\
   firsttouch measure contention --banks 0 --threads 1,8,64 --json
   firsttouch measure stores                                     by instruction set and store type
   firsttouch measure core-to-core --pu-pairs all --json         every pair of PUs
-  firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory"""
+  firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory
+  firsttouch measure locks --threads 1,8,64                     records/s from one reader by lock and batch"""
 
 #: Option -> the aspects that it applies to. With others it is an error.
 _FOR = {
-    "pu_nodes": {"latency", "bandwidth", "stores", "loaded-latency", "core-to-core", "pages"},
+    "pu_nodes": {"latency", "bandwidth", "stores", "loaded-latency", "core-to-core", "locks", "pages"},
     "set_sizes": {"bandwidth"},
-    "banks": {"latency", "bandwidth", "contention", "stores", "loaded-latency", "core-to-core", "pages"},
+    "banks": {"latency", "bandwidth", "contention", "stores", "loaded-latency", "core-to-core", "locks", "pages"},
     "interleave": {"bandwidth"},
-    "threads": {"contention"},
+    "threads": {"contention", "locks"},
     "pu_pairs": {"core-to-core"},
 }
 
@@ -65,7 +66,7 @@ def register(subparsers: options.Subparsers) -> None:
         "--banks",
         type=options.numbers,
         metavar="LIST",
-        help="NUMA nodes of the data (default: all; stores and other programs than the probe: the nearest)",
+        help="NUMA nodes of the data (default: all; stores, locks and other programs than the probe: the nearest)",
     )
     parser.add_argument(
         "--interleave",
@@ -76,7 +77,7 @@ def register(subparsers: options.Subparsers) -> None:
         "--threads",
         type=options.numbers,
         metavar="LIST",
-        help="contention: numbers of threads (default: 1 to all)",
+        help="contention, locks: numbers of threads (default: 1 to all)",
     )
     parser.add_argument(
         "--pu-pairs",
@@ -128,7 +129,7 @@ def _asked(args: argparse.Namespace) -> measure.Asked:
     for name, its in _FOR.items():
         if getattr(args, name) is not None and args.aspect not in its:
             raise BadInput(
-                f"--{name.replace('_', '-')} is not an option of {args.aspect}, but of {' and '.join(its)}"
+                f"--{name.replace('_', '-')} is not an option of {args.aspect}, but of {' and '.join(sorted(its))}"
             )
     lists = {n: getattr(args, n) for n in ("pu_nodes", "set_sizes", "banks", "threads")}
     return measure.Asked(

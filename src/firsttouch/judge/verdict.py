@@ -214,6 +214,7 @@ _SHOWN_OF: Mapping[str, frozenset[str]] = {
     "health": frozenset(["module"]),
     "loaded_latency": frozenset(["load", "load_bank", "read_share"]),
     "core_to_core": frozenset(["shared", "cache_level", "line"]),
+    "locks": frozenset(["lock", "parsing", "batch", "work_ns", "placement"]),
     "pages": frozenset(["pages"]),
     "stores": frozenset(["instructions", "stores"]),
 }

@@ -40,6 +40,7 @@ _BASE = {
     "transfers per second": "transfers_per_second",
     "hertz": "hertz",
     "reads per second": "reads_per_second",
+    "records per second": "records_per_second",
 }
 #: Units of counts, which have none in OpenMetrics.
 _COUNTS = frozenset({"", "1", "NUMA nodes", "PUs"})

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Locks: what the probe measures in each run, and the batch size that a host needs.
+
+Threads take records from one reader under a lock. A batch moves several records in one critical section, so the
+lock is taken less often. The locks and the ways to parse are those of Langmead et al. (Scaling read aligners to
+hundreds of threads on general-purpose processors, 2018, sections 2.1 and 2.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from firsttouch.benchmarks.profiles import Effort
+from firsttouch.host.cpusets import format_list
+from firsttouch.records.schema import Record
+
+CHECK = "locks"
+RECORDS, BATCH, WAITING = "lock_records", "lock_batch", "lock_waiting"
+#: The batch with which numbers of threads are compared.
+COMMON = 32
+#: A batch is large enough if its rate is below the best one by at most this share.
+WITHIN = 0.05
+#: The parameters of one curve over batch sizes.
+_CURVE = ("lock", "work_ns", "threads", "placement", "bank", "pages")
+
+
+def thread_counts(most: int) -> list[int]:
+    """Return 1, 2, 4, ... and *most* threads."""
+    return sorted({2**i for i in range(most.bit_length())} | {most})
+
+
+def runs(threads: Sequence[int], effort: Effort) -> Iterator[list[str]]:
+    """Yield the options of each run of the probe for ascending *threads*: all batch sizes only with the most."""
+    common = [f"--work={','.join(effort.lock_work)}", f"--seconds={effort.lock_seconds:g}"]
+    *fewer, most = threads
+    if fewer:
+        yield [f"--threads={format_list(fewer)}", f"--batch={COMMON}", *common]
+    batches = sorted({*effort.lock_batches, COMMON})
+    yield [f"--threads={most}", f"--batch={','.join(map(str, batches))}", *common]
+
+
+def smallest_batch(rates: Mapping[int, float]) -> int:
+    """Return the smallest batch whose rate is within 5 % of the best; *rates* are records/s by batch."""
+    best = max(rates.values())
+    return min(batch for batch, rate in rates.items() if rate >= (1 - WITHIN) * best)
+
+
+def batches_needed(records: Iterable[Record]) -> list[Record]:
+    """Return a record of the smallest sufficient batch for each lock and work with the most threads.
+
+    A curve with an invalid record, or with one batch only, has none.
+    """
+    curves: dict[tuple[Any, ...], list[Record]] = {}
+    batched = [r for r in records if r.metric == RECORDS and r.parameters["parsing"] == "batched"]
+    most = max((r.parameters["threads"] for r in batched), default=0)
+    for record in batched:
+        if record.parameters["threads"] == most:
+            curves.setdefault(tuple(record.parameters.get(name) for name in _CURVE), []).append(record)
+    needed = []
+    for curve in curves.values():
+        rates = {r.parameters["batch"]: r.value for r in curve}
+        if len(rates) > 1 and all(r.status == "valid" for r in curve):
+            parameters = {name: value for name, value in curve[0].parameters.items() if name != "batch"}
+            sample = float(smallest_batch(rates))
+            needed.append(
+                replace(
+                    curve[0], metric=BATCH, unit="1", better="neither", samples=(sample,), parameters=parameters
+                )
+            )
+    return needed
+
+
+def describe(record: Record) -> str:
+    """Return the line of progress of a record of :func:`batches_needed`."""
+    p = record.parameters
+    return (
+        f"lock {p['lock']}, {p['work_ns']:g} ns of work, {p['threads']} threads: "
+        f"{record.value:.0f} records at once are within {WITHIN:.0%} of the best"
+    )

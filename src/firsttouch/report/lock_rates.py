@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rates of threads that take records from one reader under a lock, and what they mean for a host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from firsttouch.benchmarks.locks import BATCH, CHECK, COMMON, RECORDS, WAITING, WITHIN
+from firsttouch.records.schema import Record
+from firsttouch.report.model import HostView, whole
+from firsttouch.report.text import clean, count, listed, percent, plain, quantity, times
+
+#: The order of locks and parsings, from the simplest on; others follow.
+LOCKS = ("spin", "ticket", "mutex", "queue", "atomic")
+PARSINGS = ("original", "deferred", "batched", "blocked")
+COMPACT, SPREAD = "compact", "spread"
+#: The parameters that tell groups of rates apart, and what a title calls them.
+_GROUPS = {"bank": "bank", "pages": "pages", "record_bytes": "bytes of a record", "effort": "effort"}
+_UNIT, _MILLION = "Mrecords/s", 1e6
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The rates of one host with one amount of work, in millions of records per second.
+
+    *by_threads* are those of a parsing by lock, placement and number of threads; of batched parsing, those with
+    *batch* records at once. *by_batch* are those of a lock by batch, compact with the *most* threads. *needed* are
+    the smallest sufficient batches by lock. *waiting* are shares of the threads' time by the case of the rate.
+    """
+
+    name: str
+    work_ns: float
+    most: int
+    batch: int
+    by_threads: Mapping[str, Mapping[tuple[str, str, int], Record]]
+    by_batch: Mapping[str, Mapping[int, Record]]
+    needed: Mapping[str, Record]
+    waiting: Mapping[str, float] = field(repr=False)
+
+    def records(self) -> list[Record]:
+        """Return all rates."""
+        parsings, locks = self.by_threads.values(), self.by_batch.values()
+        return [*(r for p in parsings for r in p.values()), *(r for b in locks for r in b.values())]
+
+    def wait(self, record: Record) -> float | None:
+        """Return the share of the threads' time that they waited for the lock, None if it is unknown."""
+        return self.waiting.get(plain(record.parameters))
+
+    def with_all(self, parsing: str) -> dict[str, Record]:
+        """Return the rates of a parsing by lock, compact with the most threads."""
+        rates = self.by_threads.get(parsing, {})
+        return {lock: r for (lock, place, threads), r in rates.items() if (place, threads) == (COMPACT, self.most)}
+
+    def best(self, parsings: Iterable[str] = PARSINGS) -> Record | None:
+        """Return the highest rate of *parsings* with the most threads."""
+        return max((r for p in parsings for r in self.with_all(p).values()), key=lambda r: r.value, default=None)
+
+
+def rates(view: HostView) -> list[Rates]:
+    """Return the rates of the host, a group for each amount of work, the least work first."""
+    groups: dict[tuple[float, tuple[str, ...]], list[Record]] = {}
+    for record in view.of(CHECK):
+        values = tuple(plain(record.parameters.get(name)) for name in _GROUPS)
+        groups.setdefault((_work(record), values), []).append(record)
+    varying = [len(set(column)) > 1 for column in zip(*(values for _, values in groups), strict=True)]
+    result = []
+    for (work_ns, values), records in sorted(groups.items(), key=lambda item: item[0]):
+        labels = [
+            f"{label} {value or 'full'}"
+            for label, value, varies in zip(_GROUPS.values(), values, varying, strict=True)
+            if varies
+        ]
+        if group := _rates(clean(", ".join([work_text(work_ns), *labels])), work_ns, records):
+            result.append(group)
+    return result
+
+
+def _rates(name: str, work_ns: float, records: Sequence[Record]) -> Rates | None:
+    measured = sorted((r for r in records if r.metric == RECORDS), key=_order)
+    if not measured:
+        return None
+    most = max(whole(r, "threads") for r in measured)
+    batched = [r for r in measured if r.parameters["parsing"] == "batched" and _batch(r)]
+    batches = {_batch(r) for r in batched}
+    batch = COMMON if COMMON in batches else max(batches, default=0)
+    by_threads: dict[str, dict[tuple[str, str, int], Record]] = {}
+    by_batch: dict[str, dict[int, Record]] = {}
+    for record in measured:
+        p, rate = record.parameters, millions(record)
+        lock, place, threads = p["lock"], str(p.get("placement", COMPACT)), whole(record, "threads")
+        if p["parsing"] != "batched" or _batch(record) == batch:
+            by_threads.setdefault(p["parsing"], {})[lock, place, threads] = rate
+        if record in batched and (place, threads) == (COMPACT, most):
+            by_batch.setdefault(lock, {})[_batch(record)] = rate
+    return Rates(
+        name,
+        work_ns,
+        most,
+        batch,
+        {p: by_threads[p] for p in sorted(by_threads, key=lambda p: _position(PARSINGS, p))},
+        {lock: dict(sorted(rates.items())) for lock, rates in by_batch.items() if len(rates) > 1},
+        {r.parameters["lock"]: r for r in sorted(records, key=_order) if r.metric == BATCH},
+        {plain(r.parameters): r.value for r in records if r.metric == WAITING},
+    )
+
+
+def millions(record: Record) -> Record:
+    """Return a rate in millions of records per second."""
+    return replace(record, unit=_UNIT, samples=tuple(s / _MILLION for s in record.samples))
+
+
+def _batch(record: Record) -> int:
+    batch = record.parameters.get("batch")
+    return batch if isinstance(batch, int) and batch > 0 else 0
+
+
+def _work(record: Record) -> float:
+    work = record.parameters.get("work_ns")
+    return float(work) if isinstance(work, (int, float)) else 0.0
+
+
+def _order(record: Record) -> tuple[Any, ...]:
+    p = record.parameters
+    return (_position(LOCKS, p["lock"]), str(p.get("placement")), whole(record, "threads"), _batch(record))
+
+
+def _position(order: Sequence[str], name: str) -> tuple[int, str]:
+    return (order.index(name) if name in order else len(order), name)
+
+
+def work_text(nanoseconds: float) -> str:
+    """Return the work with each record: ``no other work``, ``250 ns of work``, ``1 µs of work``."""
+    if not nanoseconds:
+        return "no other work"
+    return f"{nanoseconds / 1000:g} µs of work" if nanoseconds >= 1000 else f"{nanoseconds:g} ns of work"
+
+
+# ----------------------------------------------------------------------
+# Sentences
+
+
+def sentences(group: Rates) -> tuple[str, ...]:
+    """Return what the rates show: batches, locks that fall behind, waiting, and the effect of placement."""
+    texts = [_batches(group), _gain(group), *_behind(group), _waiting(group), _placements(group)]
+    return tuple(filter(None, texts))
+
+
+def batch_of_host(group: Rates) -> int:
+    """Return the batch that suffices for every lock, 0 if it is unknown."""
+    return max((round(r.value) for r in group.needed.values()), default=0)
+
+
+def _batches(group: Rates) -> str:
+    needed = {lock: round(r.value) for lock, r in group.needed.items()}
+    if not needed:
+        return ""
+    size, share = batch_of_host(group), percent(WITHIN).replace(".0", "")
+    host = "single records" if size == 1 else f"batches of {size} records"
+    by_lock = ", ".join(f"{clean(lock)} {batch}" for lock, batch in needed.items())
+    text = (
+        f"With {count(group.most, 'thread')} and {work_text(group.work_ns)}, this host needs {host} to come "
+        f"within {share} of the best rate of each lock: {by_lock}."
+    )
+    alike = [_not_slower(rates) for rates in group.by_batch.values()]
+    least = min(set.intersection(*alike), default=size) if alike else size
+    return text if least >= size else f"{text} {_sized(least)} not clearly slower, as repetitions overlap."
+
+
+def _sized(batch: int) -> str:
+    return "Single records are" if batch == 1 else f"Batches of {batch} are"
+
+
+def _not_slower(rates: Mapping[int, Record]) -> set[int]:
+    """Return the batches that are not slower than the best one in all repetitions."""
+    best = max(rates.values(), key=lambda r: r.value)
+    return {batch for batch, record in rates.items() if not _slower(record, best)}
+
+
+def _slower(record: Record, other: Record) -> bool:
+    """Return whether all repetitions are slower than those of the other; one repetition shows nothing."""
+    return min(record.repetitions, other.repetitions) > 1 and max(record.samples) < min(other.samples)
+
+
+def _gain(group: Rates) -> str:
+    """Return what taking several records at once gains over parsing under the lock."""
+    original, best = group.best(["original"]), group.best(p for p in PARSINGS if p != "original")
+    if original is None or best is None or original.value <= 0:
+        return ""
+    text = f"The best rate, {quantity(best.value, best.unit)} ({_name(best)}), is "
+    if not (_slower(original, best) or _slower(best, original)):
+        return f"{text}not clearly different from that of original parsing."
+    gain = times(best.value / original.value)
+    return f"{text}{gain} that of original parsing, {quantity(original.value, original.unit)} ({_name(original)})."
+
+
+def _name(record: Record) -> str:
+    return clean(f"{record.parameters['lock']}, {record.parameters['parsing']}")
+
+
+def _behind(group: Rates) -> list[str]:
+    """Return for each parsing which locks are slower than its best one in all repetitions."""
+    texts, level = [], []
+    for parsing in group.by_threads:
+        with_all = group.with_all(parsing)
+        if len(with_all) < 2 or group.most < 2:
+            continue
+        lock, best = max(with_all.items(), key=lambda item: item[1].value)
+        slow = [(clean(other), percent(r.value / best.value)) for other, r in with_all.items() if _slower(r, best)]
+        if not slow:
+            level.append(clean(parsing))
+            continue
+        (first, share), *others = slow
+        reached = listed([f"{first} reaches {share}", *map(" ".join, others)])
+        fastest = f"{clean(lock)} ({quantity(best.value, best.unit)})"
+        where = f"{clean(parsing).capitalize()} parsing with {count(group.most, 'thread')}"
+        texts.append(f"{where}: {reached} of {fastest}.")
+    if level:
+        texts.append(f"{listed(level).capitalize()} parsing: no lock falls clearly behind.")
+    return texts
+
+
+def _waiting(group: Rates) -> str:
+    texts = []
+    for parsing in group.by_threads:
+        shares = {lock: w for lock, r in group.with_all(parsing).items() if (w := group.wait(r)) is not None}
+        if shares:
+            lock = max(shares, key=lambda name: shares[name])
+            texts.append(f"{clean(parsing)} {percent(shares[lock])} ({clean(lock)})")
+    if not texts or group.most < 2:
+        return ""
+    return f"Threads wait for the lock at most this share of their time: {listed(texts)}."
+
+
+def _placements(group: Rates) -> str:
+    """Return how threads on all NUMA nodes clearly differ from as many on few of them."""
+    spread = {threads for rates in group.by_threads.values() for _, place, threads in rates if place == SPREAD}
+    if not spread:
+        return ""
+    texts = []
+    for parsing, by_case in group.by_threads.items():
+        shares = []
+        for (lock, place, threads), record in by_case.items():
+            compact = by_case.get((lock, COMPACT, threads))
+            if (place, threads) != (SPREAD, max(spread)) or compact is None or compact.value <= 0:
+                continue
+            if _slower(record, compact) or _slower(compact, record):
+                shares.append((record.value / compact.value, lock))
+        if shares:
+            ends = (
+                f"{percent(share)} ({clean(lock)})" for share, lock in dict.fromkeys((min(shares), max(shares)))
+            )
+            texts.append(f"{clean(parsing)} parsing {' to '.join(ends)}")
+    text = f"{count(max(spread), 'thread')} that are spread over the NUMA nodes"
+    if not texts:
+        return f"{text} are not clearly faster or slower than as many on the fewest NUMA nodes."
+    return f"{text} reach these shares of the rate on the fewest NUMA nodes: {listed(texts)}."

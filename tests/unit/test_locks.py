@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Locks: the runs of the probe, the smallest sufficient batch, and what a report concludes from the rates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories.memory_records import NEEDED, Host
+from firsttouch.benchmarks import locks, probe, profiles
+from firsttouch.records.schema import Record
+from firsttouch.report import lock_rates, model
+from firsttouch.report.figures import locks as drawing
+from firsttouch.report.headlines import headlines
+from firsttouch.report.model import Absent, Figure
+
+pytestmark = pytest.mark.unit
+
+RATES = st.dictionaries(st.sampled_from([2**i for i in range(13)]), st.floats(0, 1e9), min_size=1)
+
+
+def rates_of(records: list[Record]) -> lock_rates.Rates:
+    """Return the only group of rates of the only host."""
+    (view,) = model.split(records, (), None)
+    (group,) = lock_rates.rates(view)
+    return group
+
+
+def rate(batch: int, *samples: float, **more: Any) -> Record:
+    case = {"lock": "spin", "parsing": "batched", "work_ns": 0, "threads": 2, "placement": "compact", "bank": 0}
+    return Record(
+        *("locks", "lock_records", "records/s", "higher", tuple(1e6 * s for s in samples)),  # type: ignore[arg-type]
+        parameters={**case, "batch": batch, **more},
+        host="n1",
+    )
+
+
+@given(RATES)
+def test_the_smallest_batch_is_near_the_best_and_smaller_ones_are_not(rates: dict[int, float]) -> None:
+    batch, enough = locks.smallest_batch(rates), 0.95 * max(rates.values())
+    assert rates[batch] >= enough
+    assert all(value < enough for smaller, value in rates.items() if smaller < batch)
+
+
+@given(RATES)
+def test_a_larger_batch_that_is_no_faster_changes_nothing(rates: dict[int, float]) -> None:
+    more = {**rates, 1 << 20: max(rates.values())}
+    assert locks.smallest_batch(more) == locks.smallest_batch(rates)
+
+
+@pytest.mark.parametrize(
+    ("most", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (128, [1, 2, 4, 8, 16, 32, 64, 128])]
+)
+def test_threads_and_the_runs_that_measure_them(most: int, counts: list[int]) -> None:
+    assert locks.thread_counts(most) == counts
+    *fewer, widest = locks.runs(counts, profiles.efforts()["full"])
+    assert widest[:2] == [f"--threads={most}", "--batch=1,2,4,8,16,32,64,128,256"]
+    assert len(fewer) == (most > 1)
+    assert all("--batch=32" in options for options in fewer)
+
+
+def test_a_batch_of_each_lock_from_the_output_of_the_probe(golden: Any) -> None:
+    records = list(probe.parse(golden("probe_locks.jsonl")).records())
+    assert {r.metric for r in records} == {"lock_records", "lock_waiting"}
+    assert {(r.check, r.status) for r in records} == {("locks", "valid")}
+    waiting = {r.parameters["lock"] for r in records if r.metric == "lock_waiting"}
+    assert waiting == {"spin", "queue"}
+    needed = locks.batches_needed(records)
+    assert {r.parameters["lock"] for r in needed} == {"spin", "queue"}
+    for record in needed:
+        assert record.value in {1, 8, 32}
+        assert (record.parameters["threads"], "batch" in record.parameters) == (2, False)
+        assert f"{record.value:.0f} records at once" in locks.describe(record)
+    figures = drawing.figures(model.split([*records, *needed], (), None)[0])
+    (figure,) = figures
+    assert isinstance(figure, Figure)
+    assert figure.title.endswith(": 1 µs of work")
+    assert len(figure.panels) == len(figure.tables) == 4
+    assert "48 records at once" in str(figure.panels[2].svg)
+    assert "waiting" in figure.tables[0].header
+
+
+def test_a_curve_of_one_batch_or_with_an_invalid_rate_has_no_batch() -> None:
+    assert locks.batches_needed([]) == []
+    assert locks.batches_needed([rate(32, 1)]) == []
+    curve = [rate(1, 1), rate(32, 3)]
+    assert [r.value for r in locks.batches_needed(curve)] == [32]
+    assert locks.batches_needed([curve[0], replace(curve[1], status="invalid", reason="wrong")]) == []
+    fewer = [rate(1, 9, threads=1), rate(32, 1, threads=1)]
+    assert [r.value for r in locks.batches_needed([*fewer, *curve])] == [32]
+
+
+def test_sentences_of_a_host_of_two_numa_nodes() -> None:
+    host = Host("n1", at_once=True)
+    group = rates_of(list(host.locks()))
+    by_lock = ", ".join(f"{lock} {batch}" for lock, batch in NEEDED.items())
+    batches, gain, original, *rest, waiting, placement = lock_rates.sentences(group)
+    assert "With 16 threads and 1 µs of work, this host needs batches of 128 records" in batches
+    assert by_lock in batches
+    assert " blocked), is 6." in gain
+    assert original.startswith("Original parsing with 16 threads: spin reaches 1")
+    assert "of queue (2." in original
+    assert any("Blocked parsing" in text for text in rest)
+    assert waiting.startswith("Threads wait for the lock at most this share of their time: original 9")
+    assert placement.startswith("8 threads that are spread over the NUMA nodes reach these shares")
+    assert "original parsing" in placement
+    assert "blocked parsing" not in placement
+    (line,) = (h for h in headlines(model.split(list(host.locks()), (), None)[0]) if "one reader" in h.label)
+    assert line.label == "one reader, 16 threads, 1 µs of work"
+    assert line.text.endswith(" Mrecords/s")
+    assert "lock, blocked parsing; original parsing 2." in line.compared
+    assert line.compared.endswith("; needs 128 records at once")
+
+
+def test_rates_whose_repetitions_overlap_show_no_difference() -> None:
+    noisy = [rate(1, 2, 4, 9), rate(32, 3, 5, 8), rate(1, 2, 5, 9, parsing="original")]
+    noisy += [rate(1, 1, 6, 9, parsing="original", lock="queue")]
+    noisy += [rate(1, 1, 6, 9, parsing="original", lock="queue", placement="spread")]
+    batches, gain, behind, placement = lock_rates.sentences(rates_of([*noisy, *locks.batches_needed(noisy)]))
+    assert batches.endswith("Single records are not clearly slower, as repetitions overlap.")
+    assert "not clearly different from that of original parsing" in gain
+    assert behind == "Original parsing: no lock falls clearly behind."
+    assert placement == (
+        "2 threads that are spread over the NUMA nodes are not clearly faster or slower than as many on the "
+        "fewest NUMA nodes."
+    )
+
+
+def test_a_host_with_one_pu_and_groups_of_several_banks() -> None:
+    alone = [rate(32, 1, threads=1), rate(1, 1, threads=1, parsing="original")]
+    assert len(lock_rates.sentences(rates_of(alone))) == 1
+    several = [replace(r, parameters={**r.parameters, "bank": bank}) for r in alone for bank in (0, 1)]
+    names = [group.name for group in lock_rates.rates(model.split(several, (), None)[0])]
+    assert names == ["no other work, bank 0", "no other work, bank 1"]
+
+
+def test_parameters_of_any_kind_and_rates_of_zero_make_figures() -> None:
+    records = [
+        rate(1, 2, 3),
+        rate(32, 0, 0),
+        rate(1, 0, 0, parsing="original"),
+        *locks.batches_needed([rate(1, 1)]),
+    ]
+    values = (None, "x", [], 10**30, 0.5)
+    wrong = [
+        replace(record, parameters={**record.parameters, name: value})
+        for record in records
+        for name in ("lock", "parsing", "batch", "work_ns", "threads", "placement")
+        for value in values
+    ]
+    for some in (records[1:], wrong):
+        (view,) = model.split(some, (), None)
+        assert all(isinstance(figure, Figure) for figure in drawing.figures(view))
+        assert headlines(view)
+
+
+def test_without_rates_the_section_states_why() -> None:
+    (absent,) = drawing.figures(model.split([replace(rate(1, 1), check="other")], (), None)[0])
+    assert absent == Absent(absent.title, "the records of this report contain none of this check")
+    wrong = replace(rate(1, 1), status="invalid", reason="not every record was handed out once")
+    (absent,) = drawing.figures(model.split([wrong], (), None)[0])
+    assert isinstance(absent, Absent)
+    assert "not every record was handed out once" in absent.reason
