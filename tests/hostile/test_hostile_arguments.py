@@ -2,6 +2,7 @@
 
 import pytest
 
+from firsttouch import paths
 from firsttouch.cli import COMMANDS
 from hostile import VM, Case
 
@@ -71,7 +72,6 @@ CASES = [
         )
         for loss in ("0", "-1", "51", "nan", "inf", "x", "", "1e-300")
     ),
-    Case("baseline: no file", ["baseline", "--system", "local", "r.jsonl"], 3, "has no file", INPUT),
     Case("report: onto a file", [*REPORT, "notes.txt"], 2, "not a folder", INPUT),
     Case("report: below a file", [*REPORT, "notes.txt/out"], 2, "not a folder", INPUT),
     Case("report: onto its records", [*REPORT, "r.jsonl"], 2, "an input too", INPUT),
@@ -123,3 +123,9 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_hostile_arguments(case, hostile):
     hostile(case)
+
+
+def test_a_baseline_of_a_system_without_a_file(hostile, tmp_path_factory, monkeypatch):
+    """The checkout's folder has a file of this host once the suite has run there."""
+    monkeypatch.setitem(paths._BUILT_IN, "systems", tmp_path_factory.mktemp("systems"))
+    hostile(Case("baseline: no file", ["baseline", "--system", "local", "r.jsonl"], 3, "has no file", INPUT))
