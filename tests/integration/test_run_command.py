@@ -385,7 +385,9 @@ PIN = "pu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')"
         'exec taskset -c $pu {bwa} "$@"',
         'taskset -c $pu {bwa} "$@"',
         'sleep 0.2; exec taskset -c $pu {bwa} "$@"',
-        'exec {bwa} "$@" & sleep 0.1; taskset -acp $pu $! > /dev/null; wait $!',
+        # As soon as it has threads: on a busy host it may have ended a moment later.
+        'exec {bwa} "$@" & while [ -d /proc/$! ] && [ $(ls /proc/$!/task | wc -l) -lt 2 ]; do :; done; '
+        "taskset -acp $pu $! > /dev/null; wait $!",
     ],
 )
 def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, script):
@@ -431,6 +433,15 @@ def test_a_timeout(align, stand_in, tmp_path):
     bwa = shutil.which("bwa")
     stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\nexec sleep 300")
     refused(align(SCENARIOS[0], "--timeout=0.5"), 1, "did not end within 0.5 s", tmp_path / "output")
+    omitted = align(SCENARIOS[0], "--timeout=0.5", "--if-in-time")
+    refused(omitted, 3, "cannot be done here: omitted: bwa did not end within 0.5 s", tmp_path / "output")
+    refused(align(SCENARIOS[0], "--if-in-time"), 2, "--if-in-time needs --timeout", tmp_path / "output")
+
+
+def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_work, data_store, firsttouch):
+    options = ("1Inst_Original", "--aligner", "bowtie2", "--dataset", "lambda", "--json")
+    done = firsttouch("run", *options, "--unpaired")
+    assert (done.returncode, json.loads(done.stdout)["parameters"]["reads"]) == (0, 10_000), done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])

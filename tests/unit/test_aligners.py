@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aligners as data: those that come with firsttouch, and files that are wrong."""
 
+import re
+import shutil
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from firsttouch import paths
+from firsttouch.benchmarks import cases, profiles
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.genomics import aligners, command_line
 from firsttouch.genomics.reads import BatchRule
@@ -65,11 +68,14 @@ def argvs(aligner, mates, *, index="idx", threads=7):
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_a_shipped_file_is_short(name):
-    lines = SHIPPED[name].read_text(encoding="utf-8").splitlines()
+    text = SHIPPED[name].read_text(encoding="utf-8")
+    own, _, variants = text.partition("\n[variants")
+    lines = own.splitlines()
     assert len(lines) <= 95
     before_command = lines.index("[command]") if "[command]" in lines else len(lines)
     assert before_command <= 25
-    assert max(map(len, lines)) <= 115
+    assert variants.count("\n") <= 35
+    assert max(map(len, text.splitlines())) <= 115
 
 
 def test_there_are_those_of_the_studies():
@@ -114,7 +120,179 @@ def test_every_aligner_says_what_it_needs(name):
     assert aligner.same in aligners.SAME
 
 
+OF_RELEASES = ("spin", "standard", "queuing", "deferred", "batched")
+OF_2018 = ("tinythread", "tbb-spin", "tbb-standard", "tbb-queuing", "deferred", "batched", "blocked", "striped")
+FAMILIES = {
+    **dict.fromkeys(("bowtie", "bowtie2"), OF_RELEASES),
+    **dict.fromkeys(("bowtie-2018", "bowtie2-2018", "hisat-2018"), OF_2018),
+}
+
+
+def test_variants_are_used_only_if_they_are_named():
+    """Langmead et al. 2018, supplementary note 1: options and programs of each configuration."""
+    assert {n for n in aligners.families() if n.endswith("-2018")}.isdisjoint(aligners.names())
+    described = {name: list(aligners.family_of(name)) for name in FAMILIES}
+    for name, variants in FAMILIES.items():
+        own = [] if name.endswith("-2018") else [name]
+        assert described[name] == own + [f"{name}-{variant}" for variant in variants]
+    listed = set(aligners.all_names())
+    assert listed == {*aligners.names(), *(name for names in described.values() for name in names)}
+    effort = profiles.chosen("full").of_aligners(["hisat-2018-striped", "bowtie2"])
+    assert cases.aligners_of(effort) == ["bowtie2", "hisat-2018-striped"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_commands_of_variants(family):
+    base = aligners.aligner(family.removesuffix("-2018"))
+    for variant in FAMILIES[family]:
+        aligner = aligners.aligner(f"{family}-{variant}")
+        # Only the study's HISAT is known to map it.
+        mapped = ("--mm",) if base.index_mapped or family == "hisat-2018" else ()
+        assert (aligner.index_of, aligner.index_version_argv) == (base.name, base.index_version_argv)
+        assert aligner.index_mapped == mapped
+        for mates in (1, 2):
+            (argv,) = argvs(aligner, mates)
+            assert "{" not in " ".join(argv)
+            if family.endswith("-2018"):
+                program = {"deferred": "parsing", "batched": "parsing"}.get(variant, variant)
+                assert {aligner.program, argv[0], aligner.version_argv[0]} == {f"{family}-{program}"}
+                assert " -I 250 -X 800 " in " ".join(argv)
+                assert aligner.origin.endswith("_paper_v2" if variant[0] != "t" else ("_v1", "_v2"))
+                assert ("--no-temp-splicesite" in argv) == (base.name == "hisat")
+            (blocked,) = [argv.index("--block-bytes")] if "--block-bytes" in argv else [None]
+            assert (blocked is None) == (variant not in {"blocked", "striped"}) == (aligner.blocks is None)
+            if blocked is not None:
+                count = "70" if base.name == "bowtie" else "44"  # reads of 50 bases, of 100
+                assert argv[blocked:][:4] == ["--block-bytes", "12288", "--reads-per-block", count]
+            if family.endswith("-2018"):
+                assert aligner.files
+                assert "tmp/out.sam" in argv
+                outputs = [f"tmp/out.part{n}.sam" for n in range(1, 17)]
+                written = [str(file) for file in aligner.output_files(Path("tmp"))]
+                assert written == (outputs if variant == "striped" else ["tmp/out.sam"])
+                assert ("--num-outputs 16" in " ".join(argv)) == (variant == "striped")
+                assert not aligner.in_order
+            else:
+                assert aligner.output_files(Path("tmp")) == []
+            batch = {"deferred": "1", "batched": "32"}.get(variant)
+            assert batch is None or argv[-2:] == ["--reads-per-batch", batch]
+        assert aligner.index_large == (base.index_large if aligner.program == base.program else "")
+
+
+def test_what_a_base_gives(monkeypatch, tmp_path, stand_in):
+    def write(name, text):
+        (tmp_path / f"{name}.toml").write_text(text)
+
+    monkeypatch.setitem(paths._BUILT_IN, "aligners", tmp_path)
+    aligners.aligner.cache_clear()
+    write("aln", TEXT.replace("[align]", 'version = ["aln-index", "-V"]\n[align]'))
+    shutil.copy(paths.PACKAGE / "genomics" / "aligners" / "bwa-mem.toml", tmp_path)
+    write("a-bwa", 'base = "bwa-mem"')
+    write("fast", 'base = "aln"\nmemory.thread = "2 MiB"\n')
+    write(
+        "other",
+        'base = "fast"\nprogram = "other"\nversion.argv = ["other"]\nindex.argv = ["o", "{reference}{index}"]',
+    )
+    fast, other = aligners.aligner("fast"), aligners.aligner("other")
+    assert (fast.index_of, fast.package, fast.thread_bytes, fast.instance_bytes) == (
+        "aln",
+        "aln-tools",
+        2 << 20,
+        200_000_000,
+    )
+    assert (other.index_of, other.package, other.thread_bytes, other.version_pattern) == (
+        "other",
+        "",
+        2 << 20,
+        fast.version_pattern,
+    )
+    assert command_line.parse(["bwa", "mem", "i", "r.fq"]).aligner.name == "bwa-mem"
+    stand_in("aln-index", "echo aln 7")
+    reference = tmp_path / "r.fa"
+    reference.write_text(">r\nACGT\n")
+    place = aligners.index_prefix(fast, reference, tmp_path)
+    assert place == aligners.index_prefix(aligners.aligner("aln"), reference, tmp_path)
+    assert place.parent.name.startswith("aln-7-")
+    # A base is checked like every file, and errors name the file that has them.
+    write("aln", "program = 3")
+    with pytest.raises(BadInput, match=rf"^{tmp_path}/aln\.toml:1: "):
+        aligners.family_of("other")
+    write("fast", 'base = "other"')
+    with pytest.raises(BadInput, match=r"other\.toml:1: base: fast is based on other is based on fast$"):
+        aligners.family_of("fast")
+    write("fast", '\nbase = "aln2"')
+    with pytest.raises(BadInput, match=r"fast\.toml:2: base: no aligner 'aln2': there are .*mean 'aln'\?$"):
+        aligners.family_of("fast")
+    aligners.aligner.cache_clear()
+
+
+VARIANTS = """
+[variants.fast]
+program = "aln-fast"
+words = ["-b", "{block_bytes}", "-n", "{block_reads}", "-o", "{outputs}", "{scratch}/x"]
+blocked = { bytes = 100, reads = 2 }
+outputs = { file = "{scratch}/x{output}", number = 4 }
+"""
+ONE_STEP = TEXT.replace(
+    '"-o", "{scratch}/2", "{index}", "{reads2}"],', '"{index}", "{reads}", "{reads2}"],'
+).replace('    ["aln-{size}", "-t{threads}", "join", "{scratch}/2", "{reads}", "{reads2}"],\n', "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "reason"),
+    [
+        ("", "", 0, ""),
+        ("words =", "word =", 25, "unknown key 'word' in variants.fast: known are program, homepage, words"),
+        ('"{block_reads}"', '"70"', 23, "variants.fast: words: no step has {block_reads}"),
+        ('"{outputs}"', '"4"', 23, "variants.fast: words: no step has {outputs}"),
+        ("{scratch}/x{output}", "{scratch}/x", 23, "variants.fast: outputs.file: no step has {output}"),
+        ("{scratch}/x{output}", "{output}", 23, "variants.fast: outputs.file: no step has {scratch}"),
+        ("outputs = {", "#", 23, "variants.fast: words: unknown placeholder {outputs}"),
+        ('"-o"', '"{reads}"', 23, "variants.fast: words: unknown placeholder {reads}"),
+        ("reads = 2", "reads = 0", 26, "variants.fast.blocked.reads: 0 is less"),
+        (", reads = 2", "", 26, "key 'reads' is missing in variants.fast.blocked"),
+        ("[variants.fast]", '[variants."a b"]', 23, "variants.a b: a variant's name has letters"),
+        ("[variants.fast]", "[variants.fast.align]", 23, "unknown key 'align' in variants.fast"),
+        (VARIANTS, "[variants.fast]", 22, "variants.fast: it differs in nothing"),
+        (VARIANTS, "[variants]", 22, "variants is empty"),
+        ('same = "exact"', 'same = "exact"\noutput = "out"', 17, "align.output: no step has {scratch}"),
+        (
+            '"{reads}"]]',
+            '"{stdin}"]]\nfiles = true',
+            12,
+            "align.files: a step reads its standard input, which is a pipe",
+        ),
+    ],
+)
+def test_mistakes_in_variants(old, new, line, reason):
+    if not old:
+        fast = aligners.family("aln", ONE_STEP + VARIANTS, "aln.toml")["aln-fast"]
+        assert argvs(fast, 2)[0][-7:] == ["-b", "100", "-n", "2", "-o", "4", "tmp/x"]
+        return
+    with pytest.raises(BadInput, match=rf"^aln\.toml:{line}: .*{re.escape(reason)}"):
+        aligners.family("aln", (ONE_STEP + VARIANTS).replace(old, new), "aln.toml")
+
+
+def test_variants_of_files_that_cannot_have_any():
+    with pytest.raises(
+        BadInput, match=r"^aln\.toml:\d+: variants.fast: an aligner that runs several programs has"
+    ):
+        aligners.family("aln", TEXT + VARIANTS, "aln.toml")
+    with pytest.raises(BadInput, match=r"^aln\.toml:1: .*'variants' is a dependency of 'only_variants'"):
+        aligners.parse("aln", "only_variants = true\n" + ONE_STEP, "aln.toml")
+    with pytest.raises(BadInput, match=r"^aln\.toml: aln has only variants: name one of aln-fast$"):
+        aligners.parse("aln", "only_variants = true\n" + ONE_STEP + VARIANTS, "aln.toml")
+
+
 def test_an_unknown_one():
+    with pytest.raises(
+        BadInput, match=r"no aligner 'bowtie2-spn': there are bowtie2, .*; did you mean 'bowtie2-spin'\?$"
+    ):
+        aligners.aligner("bowtie2-spn")
+    with pytest.raises(
+        BadInput, match=r"bowtie2-2018\.toml: bowtie2-2018 has only variants: name one of bowtie2-2018-"
+    ):
+        aligners.aligner("bowtie2-2018")
     with pytest.raises(BadInput, match=r"no aligner 'best': there are .*bwa-mem"):
         aligners.aligner("best")
 
@@ -239,6 +417,12 @@ def test_make_setup_is_not_said_to_install_what_debian_lacks(monkeypatch, tmp_pa
     aligner = aligners.parse("aln", TEXT.replace('debian = "aln-tools"', key), "aln.toml")
     with pytest.raises(Missing, match=f"^'aln' is not on PATH: install it{end}$"):
         aligner.version()
+
+
+def test_a_target_of_make_is_said_to_build_what_it_builds(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Missing, match=r"^'bowtie2-align-s-spin' is not on PATH: `make study-programs` builds it$"):
+        aligners.aligner("bowtie2-spin").version()
 
 
 def test_make_setup_installs_the_aligners_that_say_so():

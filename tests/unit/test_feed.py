@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, reject
@@ -17,9 +18,11 @@ from hypothesis import strategies as st
 
 from factories.fastq_files import GOOD, common, fastq, fed, layout, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput, CannotHere
+from firsttouch.genomics import fastq as fastq_module
 from firsttouch.genomics import feed, pipe_writer, sources
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder, WeakScalingFeeder
+from firsttouch.genomics.padded_fastq import block
 from firsttouch.genomics.reads import BatchRule
 
 pytestmark = pytest.mark.unit
@@ -105,6 +108,42 @@ def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each,
         at += count
         assert at % len(records[0]) in reads.batches.records
     assert abs(at - instances * each) <= largest
+
+
+@pytest.mark.parametrize("marks", [1, 1 << 16])
+def test_blocks_are_repeated(tmp_path, monkeypatch, marks):
+    """Every instance gets whole blocks, whatever the number of marks that are kept of them."""
+    monkeypatch.setattr(fastq_module, "ENOUGH_MARKS", marks)
+    plain, file = write(tmp_path / "r.fq", text(GOOD * 12)[:-1]), tmp_path / "b.fq"
+    block(inspect([plain]), [file], block_bytes=100, per_block=5)  # seven blocks, and one of one record
+    reads = inspect([file], BatchRule(records=5, block=100))
+    data = file.read_bytes()[:700]
+    feeder = WeakScalingFeeder(reads, 2, 60)
+    both = [of_mates[0] for of_mates in fed(feeder, 2, 1)]
+    assert b"".join(both) == (data * 4)[: sum(map(len, both))]
+    assert all(len(fed_to) % 100 == 0 for fed_to in both)
+    block(inspect([plain]), [file], block_bytes=1000, per_block=40)
+    reads = inspect([file], BatchRule(records=40, block=1000))
+    with pytest.raises(CannotHere, match="36 records do not fill a block of 40"):
+        WeakScalingFeeder(reads, 1, 60)
+
+
+def test_when_a_program_began_to_read_a_file(tmp_path):
+    reads = inspect([write(tmp_path / "r.fq", text(GOOD * 1000))])
+    (tmp_path / "0").mkdir()
+    feeder = WeakScalingFeeder(reads, 1, 3000)
+    with feed.InstanceFiles(reads, [0], feeder, tmp_path) as files:
+        ((name,), fds, stdin) = files.of(0)
+        assert (fds, stdin) == ((), None)
+        files.start()
+        time.sleep(0.1)
+        before = time.monotonic()
+        assert Path(name).read_bytes() == text(GOOD * 1000)
+    assert before <= feeder.reading_since[0] <= time.monotonic()
+    assert not Path(name).exists()
+    with feed.InstanceFiles(reads, [0], feeder, tmp_path) as files:
+        files.start()
+    assert feeder.reading_since == [None]
 
 
 def test_when_a_reader_began(tmp_path):

@@ -2,6 +2,7 @@
 """The blocked form: N records fill B bytes, and are the same records; and the command that writes it."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,8 @@ from factories.fastq_files import GOOD, common, fastq, layout, packed, text, wri
 from firsttouch.errors import BadInput
 from firsttouch.genomics import padded_fastq
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.padded_fastq import block
+from firsttouch.genomics.padded_fastq import block, blocked_copies
+from firsttouch.genomics.reads import BatchRule
 
 pytestmark = pytest.mark.unit
 
@@ -42,7 +44,7 @@ def test_blocks_hold_the_same_records(tmp_path, *, records, written, number, int
             here = data[begin : begin + blocked.block_bytes]
             assert unpadded(here) == unpadded(text(of_mate[at : at + blocked.reads]))
         whole = len(of_mate) // blocked.reads
-        assert len(data) == whole * blocked.block_bytes + len(text(of_mate[whole * blocked.reads :]))
+        assert len(data) == whole * blocked.block_bytes + len(unpadded(text(of_mate[whole * blocked.reads :])))
     assert blocked.blocks == -(-len(records[0]) // blocked.reads)
 
 
@@ -83,7 +85,97 @@ def test_records_that_do_not_fit(tmp_path):
         block(reads, [out], block_bytes=100, per_block=2)
     with pytest.raises(BadInput, match="the longest record has 110 bytes: blocks of 100 bytes hold none"):
         block(reads, [out], block_bytes=100)
+    # The last block has fewer records than the others, which do not fit.
+    with pytest.raises(
+        BadInput, match=r"fq: records 7 to 10 of mate 1 take 145 bytes: .*-per-block 1 always fits"
+    ):
+        block(reads, [out], block_bytes=145, per_block=6)
     assert [f.name for f in tmp_path.iterdir()] == ["r.fq"]
+
+
+@given(records=fastq(), before=st.integers(1, 5), after=st.integers(1, 5))
+@common(10)
+def test_blocks_of_blocked_reads(tmp_path, *, records, before, after):
+    """Padding of other blocks is not kept; and the check takes what was written, and nothing else."""
+    plain, (first, again, other) = write(tmp_path / "0.fq", text(records[0])), (tmp_path / n for n in "abc")
+    for source, out, number in ((plain, first, before), (plain, again, after), (first, other, after)):
+        block(inspect([source]), [out], block_bytes=4000, per_block=number)
+    assert other.read_bytes() == again.read_bytes()
+    reads = inspect([first], BatchRule(records=before, block=4000))
+    assert (reads.records, reads.batches.count) == (len(records[0]), -(-len(records[0]) // before))
+    assert list(reads.batches.offsets[0][:-1]) == [4000 * n for n in range(reads.batches.count)]
+    if len(records[0]) > before:
+        with pytest.raises(BadInput, match=r"but blocks of 4000 bytes with \d records are needed"):
+            inspect([first], BatchRule(records=before + 1, block=4000))
+
+
+RULE = BatchRule(records=2, block=64)
+MEND = "`firsttouch reads block {} --block-bytes 64 --reads-per-block 2` writes them"
+
+
+@pytest.fixture
+def in_blocks(tmp_path):
+    """Returns two files, of 7 records in blocks."""
+    plain = write(tmp_path / "plain.fq", text([[f"@r{n}", "ACGT", "+", "IIII"] for n in range(7)]))
+    files = [tmp_path / "1.fq", tmp_path / "2.fastq.gz"]
+    for file in files:
+        block(inspect([plain]), [file], block_bytes=64, per_block=2)
+    return files
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (bytes, ""),
+        (lambda data: data[:-1], ""),
+        (lambda data: data[: 3 * 64 - 1], ""),
+        (packed, ""),
+        (unpadded, "record 3 begins at byte 32 instead of 64"),
+        (lambda data: data.replace(b"@r3", b"@r3 "), "record 5 begins at byte 129 instead of 128"),
+        (lambda data: data.replace(b"r6", b"r6" + b" " * 64), "its last 1 records end at byte 272"),
+        (lambda data: data[: 3 * 64].replace(b"@r5 ", b"@r5"), "its last 2 records end at byte 191"),
+        (lambda data: data[-16:].replace(b"\n", b"\r\n"), "its lines end with CR LF"),
+    ],
+)
+def test_what_is_not_in_blocks(in_blocks, change, reason):
+    for file, stem in zip(in_blocks, "12", strict=True):
+        file.write_bytes(change(file.read_bytes()))
+        if not reason:
+            assert inspect([file], RULE).records in {6, 7}
+            continue
+        with pytest.raises(BadInput) as error:
+            inspect([file], RULE)
+        command = MEND.format(f"{file} -o {file.parent / stem}.blocked.fq")
+        assert str(error.value) == f"{file}: {reason}, but blocks of 64 bytes with 2 records are needed: {command}"
+
+
+def test_pairs_that_are_not_in_blocks(in_blocks, tmp_path):
+    first, second = in_blocks
+    second.write_bytes(unpadded(second.read_bytes()))
+    words = f"{first} {second} -o {tmp_path}/1.blocked.fq {tmp_path}/2.blocked.fq"
+    with pytest.raises(BadInput) as error:
+        inspect(in_blocks, RULE)
+    assert str(error.value).startswith(f"{second}: record 3 begins at byte 32 instead of 64, but blocks")
+    assert str(error.value).endswith(MEND.format(words))
+    with pytest.raises(BadInput) as error:
+        inspect([first], RULE, interleaved=True)
+    words = f"--interleaved {first} -o {tmp_path}/1.1.blocked.fq {tmp_path}/1.2.blocked.fq"
+    assert str(error.value).startswith(f"{first}: mates are interleaved, but blocks of 64 bytes")
+    assert str(error.value).endswith(MEND.format(words))
+
+
+def test_copies_in_blocks_are_written_once(tmp_path):
+    file, store, messages = write(tmp_path / "r.fq", text(GOOD * 4)), tmp_path / "store", []
+    with ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(blocked_copies, [file], RULE, store, say=messages.append) for _ in range(3)]
+    ((copy,),) = {run.result() for run in runs}
+    assert (len(messages), inspect([copy], RULE).records) == (1, 12)
+    write(file, text(GOOD * 5))
+    (other,) = blocked_copies([file], RULE, store, say=messages.append)
+    assert (other == copy, inspect([other], RULE).records) == (False, 15)
+    with pytest.raises(BadInput, match="records 1 to 2 of mate 1 take"):
+        blocked_copies([file], BatchRule(records=2, block=20), store, say=messages.append)
+    assert len([f for f in store.iterdir() if f.is_dir()]) == 2
 
 
 def test_the_command_blocks(tmp_path, run_cli):

@@ -310,7 +310,7 @@ def test_a_file_that_is_not_an_advice_is_named(tmp_path, text, message):
     ("name", "message"), [("a.json", "must end in advice.json"), ("no/advice.json", "folder does not exist")]
 )
 def test_a_place_that_cannot_store_the_advice_is_reported_before_any_work(tmp_path, monkeypatch, name, message):
-    monkeypatch.setattr(command, "aligner", lambda name: pytest.fail("work was begun"))
+    monkeypatch.setattr(command.read_inputs, "program", lambda args: pytest.fail("work was begun"))
     from firsttouch import cli  # noqa: PLC0415
 
     args = cli.parser().parse_args(["advise", "--aligner", "snap", "--save", str(tmp_path / name)])

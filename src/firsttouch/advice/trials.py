@@ -67,9 +67,11 @@ def write_sample(whole: Reads, fraction: float, folder: Path) -> Sample:
 
 def _sample_work(whole: Work, sample: Sample, instances: int) -> Work:
     """Return the work of a trial on *sample*; if it has too few batches for all *instances*, they are smaller."""
-    batch = min(whole.reads.batch_bases, max(1, sample.bases // (_BATCHES * instances)))
-    # Smaller batches change the output of some aligners, but a trial's output is not kept.
-    return replace(whole, reads=fastq.inspect(sample.files, BatchRule(batch)), summed=False, counted=False)
+    rule = whole.reads.batches.rule
+    if not rule.block:
+        # Smaller batches change the output of some aligners, but a trial's output is not kept.
+        rule = BatchRule(min(rule.bases, max(1, sample.bases // (_BATCHES * instances))))
+    return replace(whole, reads=fastq.inspect(sample.files, rule), summed=False, counted=False)
 
 
 def _writing(name: Path, *, packed: bool) -> io.BufferedIOBase:
@@ -79,14 +81,17 @@ def _writing(name: Path, *, packed: bool) -> io.BufferedIOBase:
 def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[Part, int]]:
     """Yield the parts of the input in which pieces begin, and how many records to take of each."""
     last = len(whole.batches.records) - 1
-    count = min(PIECES, last, wanted)
+    rule = whole.batches.rule
+    unit = rule.records if rule.block else 1  # pieces of blocked reads are whole blocks
+    count = min(PIECES, last, max(1, wanted // unit))
     # Pieces begin at the batches next to the middles of equal shares, and end before the next piece begins.
     begins = sorted({int(i) for i in np.linspace(0, last, 2 * count + 1)[1::2]})
     left = wanted
     for number, part in enumerate(feed.parts_between(whole, [*begins, last])):
-        take = min(part.records, -(-left // (len(begins) - number)))
+        share = -(-left // (len(begins) - number))
+        take = min(-(-share // unit) * unit, part.records // unit * unit)
         left -= take
-        if take:
+        if take > 0:
             yield part, take
 
 

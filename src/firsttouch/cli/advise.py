@@ -24,8 +24,8 @@ from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock, index_cache
 from firsttouch.execution.progress import say
 from firsttouch.genomics import launch
-from firsttouch.genomics.aligners import aligner, aligners
-from firsttouch.genomics.command_line import UserCommand, extended, parse
+from firsttouch.genomics.aligners import aligners
+from firsttouch.genomics.command_line import UserCommand, parse
 from firsttouch.genomics.outputs import Output
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
@@ -170,7 +170,7 @@ def _aligner(args: argparse.Namespace) -> int:
         raise BadInput("--apply and --output go together: the whole run needs a place for the alignments")
     if args.save:
         advice_text.check(args.save)
-    program = extended(aligner(args.aligner), args.program)
+    program = read_inputs.program(args)
     program.version()
     given = read_inputs.chosen(args, program)
     size = program.index_bytes(given.index)

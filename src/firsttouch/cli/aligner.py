@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from firsttouch import documents
 from firsttouch.cli import options
@@ -55,29 +56,52 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def list_aligners(args: argparse.Namespace) -> int:
-    """Print all aligners; a wrong file is listed with its error (exit 2)."""
-    rows, wrong = [], False
-    for name in aligners.names():
-        row = {"name": name, "version": "", "file": str(aligners.file_of(name)), "error": ""}
-        try:
-            row["version"] = aligner(name).version()
-        except FirstTouchError as error:
-            row["error"] = str(error)
-            wrong = wrong or error.exit_status == BadInput.exit_status
-        rows.append(row)
+    """Print all aligners and their variants; a wrong file is listed with its error (exit 2)."""
+    rows = [_listed(name) for name in aligners.families()]
     if args.json:
-        options.print_json({"aligners": rows})
+        options.print_json({"aligners": [{k: v for k, v in row.items() if k != "wrong"} for row in rows]})
     else:
         for row in rows:
             print(f"{row['name']:<16} {row['version'] or row['error']}\n{'':<16} {row['file']}")
-    return BadInput.exit_status if wrong else 0
+            for line in _variants_shown(row):
+                print(textwrap.fill(line, 115, initial_indent=" " * 17, subsequent_indent=" " * 19))
+    return BadInput.exit_status if any(row["wrong"] for row in rows) else 0
+
+
+def _listed(name: str) -> dict[str, Any]:
+    """Return the row of an aligner's file in the list; *wrong*: the file cannot be used."""
+    row: dict[str, Any] = {"name": name, "version": "", "file": str(aligners.file_of(name)), "error": ""}
+    try:
+        described = aligners.family_of(name)
+    except BadInput as error:
+        return row | {"error": str(error), "variants": [], "wrong": True}
+    alone = {"version": "", "error": "variants only"}
+    own = _installed(described.pop(name)) if name in described else alone
+    return (
+        row | own | {"variants": [{"name": v.name, **_installed(v)} for v in described.values()], "wrong": False}
+    )
+
+
+def _installed(program: Aligner) -> dict[str, str]:
+    """Return the version of the installed program, or why there is none."""
+    try:
+        return {"version": program.version(), "error": ""}
+    except FirstTouchError as error:
+        return {"version": "", "error": str(error)}
+
+
+def _variants_shown(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line with the variants of each version, and one with those that are not installed."""
+    for version in sorted({variant["version"] for variant in row["variants"]}, reverse=True):
+        names = [v["name"].removeprefix(row["name"]) for v in row["variants"] if v["version"] == version]
+        yield f"{version or 'not installed'}: {' '.join(names)}"
 
 
 def check(args: argparse.Namespace) -> int:
     """Run the steps and print them; 1 if the alignments depend on the number of instances."""
     is_file = "/" in args.aligner or args.aligner.endswith(".toml")
     file = Path(args.aligner) if is_file else aligners.file_of(args.aligner)
-    chosen = aligners.parse(file.stem, documents.read_text(file), str(file))
+    chosen = aligners.parse(file.stem, documents.read_text(file), str(file)) if is_file else aligner(args.aligner)
     rows = [_Row("file", str(file))]
     try:
         for row in _steps(chosen, args.dataset):
@@ -109,10 +133,12 @@ def _steps(chosen: Aligner, dataset: str) -> Iterator[_Row]:
 
 def _runs(chosen: Aligner, data: LocalDataset, prefix: Path) -> Iterator[_Row]:
     """Yield what the runs with single and with paired reads show."""
+    from firsttouch.cli.read_inputs import reads_of  # noqa: PLC0415
     from firsttouch.genomics import launch  # noqa: PLC0415
 
     peak = 0
-    for mates, files in (("single", data.reads[:1]), ("paired", data.reads))[: 1 + bool(chosen.paired)]:
+    for mates, count in (("single", 1), ("paired", 2))[: 1 + bool(chosen.paired)]:
+        files = reads_of(data, chosen, count)
         work = launch.prepare(chosen, prefix, files, data.expect.get("batch_bases"))
         work = replace(work, summed=True)
         ways = _WAYS if len(chosen.steps(len(files))) > 1 else (*_WAYS, _DYNAMIC)

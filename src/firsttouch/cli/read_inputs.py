@@ -12,11 +12,13 @@ from pathlib import Path
 from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.datasets import fetch, manifest
+from firsttouch.datasets.fetch import LocalDataset
 from firsttouch.errors import BadInput
 from firsttouch.execution import index_cache
 from firsttouch.execution.progress import say
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner
+from firsttouch.genomics.command_line import extended
 
 #: Aligners keep the batch's size in a C int.
 _MOST = (1 << 31) - 1
@@ -41,9 +43,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index", type=Path, metavar="PREFIX", help="prefix of the aligner's index")
     parser.add_argument("--reads", type=Path, metavar="FILE", help="FASTQ file, plain or gzip")
     parser.add_argument("--reads2", type=Path, metavar="FILE", help="the second file of a pair")
+    parser.add_argument("--unpaired", action="store_true", help="leave the second file of the dataset out")
     parser.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
     parser.add_argument(
         "--batch-bases", type=int, metavar="N", help="the aligner's batch size in bases, the same in all scenarios"
+    )
+    parser.add_argument(
+        "--block-bytes", type=options.size, metavar="SIZE", help="bytes of a block, if not those of the aligner"
+    )
+    parser.add_argument(
+        "--reads-per-block",
+        type=options.positive,
+        metavar="N",
+        help="reads (pairs) of a block, if not those of the aligner",
     )
     parser.add_argument(
         "--index-cache",
@@ -61,6 +73,12 @@ def command_line() -> str:
     return shlex.join(["firsttouch", *sys.argv[1:]])
 
 
+def program(args: argparse.Namespace) -> Aligner:
+    """Return the aligner that *args* name, with the user's own options; raises BadInput."""
+    aligner = extended(aligners.aligner(args.aligner), args.program)
+    return aligner.with_blocks(args.block_bytes, args.reads_per_block)
+
+
 def chosen(args: argparse.Namespace, aligner: Aligner) -> Inputs:
     """Return the input that *args* name; builds a dataset's index if necessary. Raises BadInput or Missing."""
     size = args.batch_bases
@@ -69,12 +87,28 @@ def chosen(args: argparse.Namespace, aligner: Aligner) -> Inputs:
     if not args.dataset:
         if not (args.index and args.reads):
             raise BadInput("--index and --reads are needed (or --dataset)")
+        if args.unpaired and args.reads2:
+            raise BadInput("--unpaired and --reads2 exclude each other: leave one of them out")
         return Inputs(args.index, tuple(f for f in (args.reads, args.reads2) if f), size)
     if args.index or args.reads or args.reads2:
         raise BadInput("--dataset brings index and reads: leave --index, --reads and --reads2 out")
     data = fetch.get(args.dataset)
     if not data.reads:
         raise BadInput(f"dataset '{data.name}' is a reference without reads")
+    files = reads_of(
+        data, aligner, 1 if args.unpaired else 2
+    )  # which may not fit into blocks: an index takes long
     prefix = aligners.built(aligner, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
     least = manifest.mapped_fraction_min(data.expect, aligner.name)
-    return Inputs(prefix, data.reads, size or data.expect.get("batch_bases"), least)
+    return Inputs(prefix, files, size or data.expect.get("batch_bases"), least)
+
+
+def reads_of(data: LocalDataset, aligner: Aligner, mates: int) -> tuple[Path, ...]:
+    """Return the files of at most *mates* mates of a dataset as *aligner* reads them; raises BadInput."""
+    files = data.reads[:mates]
+    rule = aligner.batches()
+    if not rule.block:
+        return files
+    from firsttouch.genomics.padded_fastq import blocked_copies  # noqa: PLC0415 - loads NumPy
+
+    return blocked_copies(files, rule, paths.data() / "blocked", say=say)

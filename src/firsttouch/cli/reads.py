@@ -22,9 +22,8 @@ EXAMPLES = """\
   firsttouch reads block r1.fq.gz r2.fq.gz -o b1.fq b2.fq
   firsttouch reads block r.fq -o b.fq --block-bytes 12288 --reads-per-block 44
 
-The blocked form is FASTQ that every aligner takes. Those of Langmead et al. 2018 (tags blocked_paper_v2 and
-blocked_striped_paper_v2 of bowtie, bowtie2 and hisat) read a block at a time, with the same two options; no
-release of theirs does."""
+The blocked form is FASTQ that every aligner takes. The variants -blocked and -striped of bowtie-2018, bowtie2-2018
+and hisat-2018 read a block at a time, with the same two options; no release does."""
 
 #: A block has to fit into memory.
 _MOST_BYTES = 1 << 30

@@ -9,12 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from firsttouch.cli import options, read_inputs
-from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing
+from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing, TimedOut
 from firsttouch.execution import index_cache
 from firsttouch.execution.progress import Steps, say
 from firsttouch.genomics import launch
-from firsttouch.genomics.aligners import aligner
-from firsttouch.genomics.command_line import extended
 from firsttouch.genomics.outputs import Form, Output
 from firsttouch.genomics.sam import Checksums
 from firsttouch.host.topology import load
@@ -72,6 +70,11 @@ def register(subparsers: options.Subparsers) -> None:
     )
     options.add(parser, "--timeout", "--records", "--share-host")
     parser.add_argument(
+        "--if-in-time",
+        action="store_true",
+        help="skip the run, instead of failing, if it takes longer than --timeout",
+    )
+    parser.add_argument(
         "--multiqc", type=Path, metavar="FILE", help="write a section of MultiQC: FILE must end with _mqc.json"
     )
     parser.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
@@ -110,7 +113,12 @@ def run(args: argparse.Namespace) -> int:
     with options.holding(args, shared=production), watching, work.copies, Steps() as steps:
         for number in range(args.repetitions):
             steps.begin(scenario.name, args.repetitions - number)
-            result = launch.run(work, scenario, output, timeout=args.timeout)
+            try:
+                result = launch.run(work, scenario, output, timeout=args.timeout)
+            except TimedOut as error:
+                if args.if_in_time:
+                    raise CannotHere(f"omitted: {error}") from error
+                raise
             steps.end()
             results.append(result)
             work = replace(work, reference=result.alignments if work.summed else None)
@@ -145,9 +153,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     """Return the scenario, the work, and the least fraction of the reads that must map."""
+    if args.if_in_time and not args.timeout:
+        raise BadInput("--if-in-time needs --timeout, the seconds that a run may take")
     if args.multiqc and not args.multiqc.name.endswith("_mqc.json"):
         raise BadInput("the name must end with _mqc.json, or MultiQC does not find it", file=args.multiqc)
-    program = extended(aligner(args.aligner), args.program)
+    program = read_inputs.program(args)
     try:
         program.version()
     except Missing as error:

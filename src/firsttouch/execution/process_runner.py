@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from firsttouch.errors import STOPPING, BadInput, CannotHere, ProgramFailed, RunFailed
+from firsttouch.errors import STOPPING, BadInput, CannotHere, ProgramFailed, RunFailed, TimedOut
 from firsttouch.execution import placement_check
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import Placement
@@ -362,10 +362,10 @@ def _wait(
             if failure := last.failure():
                 raise ProgramFailed(failure, last.outcome.status)
             if timeout is not None and last.outcome.started + last.outcome.seconds > end:
-                raise RunFailed(_late(running, last, timeout))
+                raise TimedOut(_late(running, last, timeout))
         if timeout is not None and left and time.monotonic() >= end:
             late = next((job for job in running if not job.done.is_set()), running[0])
-            raise RunFailed(_late(running, late, timeout))
+            raise TimedOut(_late(running, late, timeout))
 
 
 class _Pace:

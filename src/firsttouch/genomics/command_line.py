@@ -281,7 +281,7 @@ def _recognized(words: Sequence[str]) -> tuple[Aligner, int]:
         except BadInput as error:
             wrong = wrong or error
             continue
-        if aligner.command is None:
+        if aligner.command is None or aligner.command_of != name:
             continue
         names += [] if aligner.command.refused else [" ".join(aligner.command.begins[0])]
         length = aligner.command.beginning(words)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from firsttouch.documents import table_schema
 from firsttouch.errors import BadInput
 
 # ----------------------------------------------------------------------
@@ -34,16 +35,7 @@ ROLES = (
 )
 
 
-def _table(required: Mapping[str, Any], optional: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(required),
-        "properties": {**required, **optional},
-    }
-
-
-SCHEMA: dict[str, Any] = _table(
+SCHEMA: dict[str, Any] = table_schema(
     {"begins": _COMMANDS},
     dict.fromkeys(ROLES, _WORDS)
     | dict.fromkeys(
@@ -61,7 +53,7 @@ SCHEMA: dict[str, Any] = _table(
         "mates_with": _WORDS,
         "adds": _WORDS,
         "stdout": _WORDS,
-        "pipes": _table({"single": _WORDS, "paired": _WORDS}, {"interleaved": _WORDS}),
+        "pipes": table_schema({"single": _WORDS, "paired": _WORDS}, {"interleaved": _WORDS}),
         "whole": _REASONS,
         "needs": _REASONS,
         "harmless": _WORDS,

@@ -8,9 +8,15 @@ import contextlib
 import importlib
 import itertools
 import os
+import select
+import shutil
+import struct
 import threading
+import time
+from array import array
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO
 
 from firsttouch.errors import CannotHere
@@ -107,9 +113,10 @@ def dynamic_parts(reads: Reads, instances: int) -> list[Part]:
 def weak_scaling_parts(reads: Reads, instances: int, records: int) -> list[list[Part]]:
     """Return for each instance parts with *records* records in total, as near as whole batches allow.
 
-    Each instance goes on where the one before it ended; the first record follows the last. Raises CannotHere if
-    an instance gets no batch.
+    Each instance goes on where the one before it ended. The first record follows the last, or the last whole block
+    of blocked reads. Raises CannotHere if an instance gets no batch.
     """
+    reads = _whole_blocks(reads)
     starts = reads.batches.records
     last = len(starts) - 1
     # Marks are counted on through the repetitions of the reads.
@@ -132,6 +139,23 @@ def weak_scaling_parts(reads: Reads, instances: int, records: int) -> list[list[
         ]
         for a, b in itertools.pairwise(marks)
     ]
+
+
+def _whole_blocks(reads: Reads) -> Reads:
+    """Return blocked *reads* without an incomplete last block, as nothing can follow it; raises CannotHere."""
+    index, rule = reads.batches, reads.batches.rule
+    if not rule.block or not reads.records % rule.records:
+        return reads
+    blocks = reads.records // rule.records
+    if not blocks:
+        raise CannotHere(f"{reads.records} records do not fill a block of {rule.records}: use more reads")
+    kept = bisect.bisect_left(index.records, blocks * rule.records)
+    ends = blocks * rule.records, *[blocks * rule.block] * len(index.offsets)
+    records, *offsets = (
+        array("q", [*row[:kept], end]) for row, end in zip((index.records, *index.offsets), ends, strict=True)
+    )
+    whole = replace(index, records=records, offsets=tuple(offsets), count=blocks)
+    return replace(reads, records=blocks * rule.records, batches=whole)
 
 
 # ----------------------------------------------------------------------
@@ -405,6 +429,96 @@ class InstancePipes:
             self._feeder.join()
         else:
             self._feeder.stop()
+
+
+class InstanceFiles:
+    """The files that the instances of one step read in place of pipes: each one's share for each of *mates*.
+
+    They are written to the instances' folders in *folder* before the instances start. The *feeder* has the shares
+    and gets the times when instances began to read.
+    """
+
+    def __init__(self, reads: Reads, mates: Sequence[int], feeder: Feeder, folder: Path) -> None:
+        self._reads, self._mates, self._feeder = reads, mates, feeder
+        self._files = [
+            [folder / str(number) / f"{mate + 1}.fq" if mate in mates else None for mate in range(reads.mates)]
+            for number in range(len(feeder.shares))
+        ]
+        self._opened: _FirstReads | None = None
+
+    def __enter__(self) -> InstanceFiles:
+        for share, files in zip(self._feeder.shares, self._files, strict=True):
+            parts = [self._feeder.parts[number] for number in share]
+            for mate, file in enumerate(files):
+                if file is not None:
+                    with open_mates(self._reads, parts, [mate]) as (source,), file.open("wb") as out:
+                        shutil.copyfileobj(source, out, 1 << 20)
+        return self
+
+    def of(self, instance: int) -> tuple[list[str | None], tuple[int, ...], int | None]:
+        """Return the files that an instance reads (by mate); it inherits no descriptors and no stdin."""
+        return [None if file is None else str(file) for file in self._files[instance]], (), None
+
+    def start(self) -> None:
+        """Start to watch when the instances begin to read."""
+        self._opened = _FirstReads([file for files in self._files for file in files if file is not None])
+
+    def __exit__(self, *_: object) -> None:
+        times = self._opened.stop() if self._opened else {}
+        for number, files in enumerate(self._files):
+            began = [times[file] for file in files if file in times]
+            self._feeder.reading_since[number] = min(began, default=None)
+        for file in itertools.chain.from_iterable(self._files):
+            if file is not None:
+                file.unlink(missing_ok=True)
+
+
+class _FirstReads:
+    """Notes when each of *files* is read for the first time (monotonic clock), as inotify(7) reports it.
+
+    Nothing is noted where the user's limits allow no such watch.
+    """
+
+    _ACCESS, _ONCE, _EVENT = 0x1, 0x80000000, struct.Struct("iIII")
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        import ctypes  # noqa: PLC0415 - few aligners need it
+
+        libc = ctypes.CDLL(None)
+        self._fd: int = libc.inotify_init1(os.O_CLOEXEC)
+        self._files: dict[int, Path] = {}
+        self._times: dict[Path, float] = {}
+        self._stop = StopRequest()
+        self._thread = threading.Thread(target=self._run, name="first reads", daemon=True)
+        if self._fd < 0:
+            return
+        for file in files:
+            self._files[libc.inotify_add_watch(self._fd, os.fsencode(file), self._ACCESS | self._ONCE)] = file
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(Stopped):
+            while True:
+                self._stop.wait_for(self._fd, select.POLLIN)
+                self._note()
+
+    def _note(self) -> None:
+        events = os.read(self._fd, 1 << 12)  # files have no names in their events
+        for watch, mask, _, _ in self._EVENT.iter_unpack(events):
+            if mask & self._ACCESS:
+                self._times[self._files[watch]] = time.monotonic()
+
+    def stop(self) -> dict[Path, float]:
+        """Stop, and return the times."""
+        self._stop.set()
+        if self._fd >= 0:
+            self._thread.join()
+            # On a busy host the thread may stop before it has seen the last ones.
+            while select.select([self._fd], [], [], 0)[0]:
+                self._note()
+            os.close(self._fd)
+        self._stop.close()
+        return self._times
 
 
 def _close_all(ends: Sequence[Sequence[int | None]]) -> None:

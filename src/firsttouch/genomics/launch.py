@@ -7,6 +7,7 @@ The output equals that of a single instance: the same alignments, in input order
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import tempfile
 import time
@@ -26,7 +27,7 @@ from firsttouch.genomics.aligners import Aligner, Steps
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
 from firsttouch.genomics.outputs import Output
-from firsttouch.genomics.reads import Reads, recall, remember
+from firsttouch.genomics.reads import BatchRule, Reads, recall, remember
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.placement import Scenario
@@ -200,11 +201,10 @@ def prepare(
     dataset's, which are checked once. *say* gets progress messages.
     """
     aligner.version()
-    aligner.steps(2 if interleaved else len(files))
+    mates = 2 if interleaved else len(files)
+    aligner.steps(mates)
     aligner.index_bytes(index)
-    rule = aligner.batch
-    if batch_bases is not None and rule.bases:
-        rule = replace(rule, bases=batch_bases)
+    rule = aligner.batches(batch_bases)
     checked = recall(files, rule) if remembered else None
     if checked is None:
         with no_idle_threads():
@@ -223,6 +223,8 @@ def check_dynamic(aligner: Aligner, mates: int) -> None:
             f"{aligner.name} takes no --dynamic: it runs {steps} programs one after the other, each of which must "
             "read the same reads, so an instance's part is fixed before it starts; leave --dynamic out"
         )
+    if aligner.files:
+        raise BadInput(f"{aligner.name} takes no --dynamic: it reads files, which must be complete; leave it out")
 
 
 def check_whole(aligner: Aligner, scenario: Scenario) -> None:
@@ -261,6 +263,9 @@ def run(
         for log in folder.glob("*/*.counts"):
             counts.update(counters.parse(log.read_text()))
         parts = [o.job.stdout for o in steps[-1]]
+        if not work.command:
+            for number, part in enumerate(parts):
+                _collect(work.aligner, number, part)
         alignments, header, ranges = _gather(work, parts, shares)
         if output is not None:
             header = _restored_header(work.copies, header, folder / "restored.sam")
@@ -272,6 +277,21 @@ def run(
         copying = work.copies.seconds
     times = sum(map(_span, steps)), aligning
     return Result(*times, tuple(map(tuple, steps)), alignments, counts, cache, copying)
+
+
+def _collect(aligner: Aligner, number: int, output: Path) -> None:
+    """Move the files that instance *number* wrote in place of its *output* there; raises RunFailed."""
+    files = aligner.output_files(output.parent)
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise RunFailed(f"instance {number}: {aligner.name} did not write {missing[0]}")
+    for earlier, file in enumerate(files):
+        if not earlier:
+            file.replace(output)
+            continue
+        with output.open("r+b") as whole:
+            whole.seek(0, os.SEEK_END)
+            sam.concatenate([sam.ByteRange(file, 0, file.stat().st_size)], whole.fileno())
+        file.unlink()
 
 
 def _restored_header(copies: IndexCopies, header: sam.ByteRange, target: Path) -> sam.ByteRange:
@@ -324,6 +344,8 @@ def _align(
     unfed = scenario.instances == 1 and work.reads.as_is and not work.per_thread
     unfed = unfed and not work.command and not any(map(work.on_stdin, templates))
     unfed = unfed and not uses[0].hides(work.reads.files)
+    # Programs may tell plain files by their names.
+    unfed = unfed and (not work.aligner.files or all(f.suffix in {".fq", ".fastq"} for f in work.reads.files))
     feeder: feed.Feeder
     if work.per_thread:
         feeder = feed.WeakScalingFeeder(work.reads, scenario.instances, work.per_thread * scenario.threads)
@@ -334,7 +356,12 @@ def _align(
     for step, template in enumerate(templates):
         mates, on_stdin = work.mates_of(template), work.on_stdin(template)
         step_feeder = None if unfed else feeder
-        with feed.InstancePipes(work.reads, scenario.instances, mates, step_feeder, on_stdin=on_stdin) as pipes:
+        pipes: feed.InstanceFiles | feed.InstancePipes
+        if step_feeder and work.aligner.files and not work.command:
+            pipes = feed.InstanceFiles(work.reads, mates, step_feeder, folder)
+        else:
+            pipes = feed.InstancePipes(work.reads, scenario.instances, mates, step_feeder, on_stdin=on_stdin)
+        with pipes:
             jobs = []
             for number, (placement, use) in enumerate(zip(scenario.placements, uses, strict=True)):
                 files, fds, stdin = pipes.of(number)
@@ -414,7 +441,7 @@ def _survey(work: Work, number: int, file: Path, share: Sequence[feed.Part]) -> 
     result = survey(file, wanted)
     if result.primary != sum(wanted):
         raise RunFailed(f"instance {number}: {work.aligner.name} aligned {result.primary} of {sum(wanted)} reads")
-    if work.aligner.in_order:
+    if work.aligner.in_order or work.per_thread:  # repeated reads have no order, and their output is not kept
         return result
     restored = file.with_suffix(".restored")
     with contextlib.closing(feed.read_names(work.reads, share)) as names:
@@ -504,6 +531,7 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
             "mapped_fraction": last.alignments.mapped_fraction,
             "index_bytes": work.aligner.index_bytes(work.index),
             "batch_bases": work.reads.batch_bases,
+            **_block_parameters(work.reads.batches.rule),
             **_cache_parameters(results),
             **({"alignments_sha256": sums.exact, "common_sha256": sums.common} if sums else {}),
             "cpu_seconds": last.cpu_seconds,
@@ -521,6 +549,11 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
         reason=reason,
         software=software(**{work.aligner.name: work.aligner.version()}),
     )
+
+
+def _block_parameters(rule: BatchRule) -> dict[str, int]:
+    """Return the bytes and the records of a block of blocked reads."""
+    return {"block_bytes": rule.block, "reads_per_block": rule.records} if rule.block else {}
 
 
 def _cache_parameters(results: Sequence[Result]) -> dict[str, Any]:

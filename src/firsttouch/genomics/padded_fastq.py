@@ -2,13 +2,15 @@
 """Writes blocked FASTQ: every N records fill exactly B bytes, so that a program can read them with one call.
 
 This is L-parsing of Langmead et al. 2018 (section 2.2, figure 2). Spaces after the name of a block's last record
-pad the block. Names end at a space, so every aligner reads the file. The last block is not padded.
+pad the block. Names end at a space, so every aligner reads the file. A last block with less records is not padded.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -16,9 +18,11 @@ from typing import IO
 import numpy as np
 
 from firsttouch.errors import BadInput
+from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import open_mates, static_parts
-from firsttouch.genomics.reads import Reads
+from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.records import atomic_files
+from firsttouch.records.file_lock import locked
 from firsttouch.units import format_bytes
 
 #: The paper's block size.
@@ -60,7 +64,7 @@ def block(
         partials = [stack.enter_context(atomic_files.output(out, force=True)) for out in outs]
         for mate, (out, partial) in enumerate(zip(outs, partials, strict=True)):
             with partial.open("wb") as target, open_mates(reads, static_parts(reads, 1), [mate]) as (source,):
-                for text in _padded(source, mate, number, block_bytes):
+                for text in _padded(source, reads, mate, number, block_bytes):
                     before = target.tell() // _MESSAGE_BYTES
                     target.writelines(text)
                     if say is not None and target.tell() // _MESSAGE_BYTES > before:
@@ -69,11 +73,45 @@ def block(
     return Blocked(block_bytes, number, -(-reads.records // number), size)
 
 
-def _padded(stream: IO[bytes], mate: int, number: int, block_bytes: int) -> Iterator[list[bytes]]:
+def blocked_copies(
+    files: Sequence[Path], rule: BatchRule, store: Path, *, say: Callable[[str], None] = print
+) -> tuple[Path, ...]:
+    """Return copies of *files* in *store* that are in the blocks of *rule*, and write them if needed.
+
+    A lock prevents concurrent writes, and changed files get new copies. *say* gets progress messages. Raises
+    BadInput for reads that do not fit into the blocks.
+    """
+    states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    digest = hashlib.sha256(repr(states).encode()).hexdigest()[:16]
+    folder = store / f"{files[0].parent.name}-{rule.block}x{rule.records}-{digest}"
+    copies = tuple(folder / f"{mate}.fq" for mate, _ in enumerate(files, 1))
+    store.mkdir(parents=True, exist_ok=True)
+    with locked(store / f".{folder.name}.lock"):
+        if not folder.is_dir():
+            say(f"writing reads in blocks of {rule.block} bytes with {rule.records} records: {folder}")
+            with atomic_files.replacing(folder) as partial:
+                partial.mkdir()
+                outs = [partial / copy.name for copy in copies]
+                block(inspect(files, say=say), outs, block_bytes=rule.block, per_block=rule.records, say=say)
+    return copies
+
+
+def _padded(stream: IO[bytes], reads: Reads, mate: int, number: int, block_bytes: int) -> Iterator[list[bytes]]:
     """Yield the blocks of *number* records, several at a time, as texts to write one after the other."""
     tail, done = b"", 0
+
+    def too_large(first: int, last: int, size: int) -> BadInput:
+        fitting = block_bytes // max(layout.longest for layout in reads.layouts)
+        return BadInput(
+            f"records {first} to {last} of mate {mate + 1} take {size} bytes: "
+            f"blocks of {number} records need as many (--block-bytes) or fewer records (--reads-per-block"
+            f"{f' {fitting} always fits' if fitting else ''})",
+            file=reads.files[0 if reads.interleaved else mate],
+        )
+
     while data := stream.read(_AT_ONCE):
-        data = tail + data
+        # Only padding ends a line with spaces: that of other blocks is not wanted in these.
+        data = re.sub(rb" +\n", b"\n", tail + data)
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
         blocks = len(ends) // (4 * number)
         lines = ends[: blocks * 4 * number].reshape(blocks, 4 * number)
@@ -82,14 +120,14 @@ def _padded(stream: IO[bytes], mate: int, number: int, block_bytes: int) -> Iter
         for at, (name, end) in enumerate(zip(lines[:, -4].tolist(), lines[:, -1].tolist(), strict=True)):
             spaces = block_bytes - (end + 1 - begin)
             if spaces < 0:
-                first, size = (done + at) * number + 1, end + 1 - begin
-                raise BadInput(
-                    f"records {first} to {first + number - 1} of mate {mate + 1} take {size} bytes: "
-                    f"blocks of {number} records need as many (--block-bytes) or fewer records (--reads-per-block)"
-                )
+                first = (done + at) * number + 1
+                raise too_large(first, first + number - 1, end + 1 - begin)
             text += [data[begin:name], b" " * spaces, data[name : end + 1]]
             begin = end + 1
         done += blocks
         tail = data[begin:]
         yield text
+    # A program that got a whole block would expect all of its records.
+    if len(tail) >= block_bytes:
+        raise too_large(done * number + 1, reads.records, len(tail))
     yield [tail]

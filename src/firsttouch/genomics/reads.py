@@ -168,12 +168,14 @@ class BatchRule:
     """When a batch ends: with the first record (pair) at which all conditions hold (0: no condition).
 
     The batch has at least *bases* bases in all mates and *text* bytes of text of mate 1, and its number of records
-    is a multiple of *records*.
+    is a multiple of *records*. *block*: each batch is *records* records in that many bytes of each file, and the
+    last one may be less (0: of any size).
     """
 
     bases: int = 0
     records: int = 0
     text: int = 0
+    block: int = 0
 
 
 @dataclass(frozen=True, eq=False)

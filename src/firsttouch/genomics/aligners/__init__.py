@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aligners as data: one TOML file each says how to index, to align and to find the version."""
+"""Aligners as data: one TOML file each says how to index, to align and to find the version.
+
+A file may describe variants, which differ in the program, in options, or in how they read and write.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ import shlex
 import shutil
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from firsttouch import documents, paths
+from firsttouch.documents import table_schema
 from firsttouch.errors import BadInput, Missing, RunFailed, none_such
 from firsttouch.execution.process_runner import child, last_lines
 from firsttouch.genomics import command_syntax
@@ -36,61 +40,110 @@ _STEPS = {"type": "array", "items": _WORDS, "minItems": 1}
 _WORD = {"type": "string", "minLength": 1}
 _BYTES = _WORD | {"quantity": "bytes"}
 _COUNT = {"type": "integer", "minimum": 1}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-def _table(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(required),
-        "properties": required | (optional or {}),
-    }
-
-
-SCHEMA: dict[str, Any] = _table(
+_URL = {"type": "string", "pattern": r"^https?://\S+$"}
+_VARIANT = table_schema(
+    {},
     {
         "program": _WORD,
-        "version": _table({"argv": _WORDS, "pattern": _WORD | {"regex": True}}),
-        "index": _table(
+        "homepage": _URL,
+        "words": _WORDS,
+        "blocked": table_schema({"bytes": _COUNT, "reads": _COUNT}),
+        "outputs": table_schema({"file": _WORD, "number": _COUNT}),
+        "make": _WORD,
+    },
+)
+SCHEMA: dict[str, Any] = table_schema(
+    {
+        "program": _WORD,
+        "version": table_schema({"argv": _WORDS, "pattern": _WORD | {"regex": True}}),
+        "index": table_schema(
             {"argv": _WORDS, "files": _WORDS},
             {
+                "version": _WORDS,
                 "large": _WORD,
                 "with_reference": {"type": "boolean"},
                 "parts": {"type": "boolean"},
-                "mapped": _table({"words": _WORDS}, {"replaces": _WORD}),
+                "mapped": table_schema({"words": _WORDS}, {"replaces": _WORD}),
                 "loaded": _WORDS,
             },
         ),
-        "align": _table(
+        "align": table_schema(
             {"single": _STEPS, "in_order": {"type": "boolean"}, "same": {"enum": list(SAME)}},
-            {"paired": _STEPS, "batch_bases": _COUNT, "batch_reads": _COUNT, "batch_bytes": _COUNT},
+            {
+                "paired": _STEPS,
+                "files": {"type": "boolean"},
+                "output": _WORD,
+                "batch_bases": _COUNT,
+                "batch_reads": _COUNT,
+                "batch_bytes": _COUNT,
+            },
         ),
-        "memory": _table(
+        "memory": table_schema(
             {"instance": _BYTES, "thread": _BYTES},
             {"batch_base": _BYTES, "index": {"type": "number", "minimum": 1}},
         ),
     },
     {
         "debian": _WORD,
+        "homepage": _URL,
+        "base": _WORD,
+        "only_variants": {"type": "boolean"},
+        "variants": {"type": "object", "additionalProperties": _VARIANT, "minProperties": 1},
         "command_of": _WORD,
-        "homepage": {"type": "string", "pattern": r"^https?://\S+$"},
         "command": command_syntax.SCHEMA,
     },
 )
+SCHEMA["dependentRequired"] = {"only_variants": ["variants"]}
 #: Placeholders of the read files, by mate.
 MATES = ("reads", "reads2")
 #: Placeholders, with their mates, for programs that read pipes only as standard input.
 STDIN = {"stdin": (0,), "interleaved": (0, 1)}
 
 
-def read(text: str, file: str) -> dict[str, Any]:
-    """Return the content of an aligner's TOML *text*; raises BadInput naming *file*, line and fault."""
-    document = documents.parse_toml(text, file)
+def read(name: str, text: str, file: str) -> tuple[documents.Document, dict[str, str]]:
+    """Return an aligner's TOML *text* with what it inherits, and the name of the file that has each table.
+
+    Raises BadInput naming *file*, line and fault.
+    """
+    document, places = _with_base(documents.parse_toml(text, file), (name,))
     document.check(SCHEMA)
-    data: dict[str, Any] = document.data
-    for table, key, reason in _mistakes(data):
+    for table, key, reason in _mistakes(document.data):
         raise document.error(f"{table}.{key}: {reason}", table, key)
-    return data
+    return document, places
+
+
+def _with_base(document: documents.Document, names: tuple[str, ...]) -> tuple[documents.Document, dict[str, str]]:
+    """Return *document* with what it inherits, and the name of the file that has each table.
+
+    *names* are those of the files on the way to it, the last one its own.
+    """
+    own, base = document.data, document.data.get("base")
+    places = dict.fromkeys(own, names[-1])
+    if base is None:
+        return document, places
+    files = _files()
+    if base not in files:
+        raise document.error(f"base: {none_such('aligner', str(base), files)}", "base")
+    if base in names:
+        raise document.error(f"base: {' is based on '.join([*names, base])}", "base")
+    text = documents.read_text(files[base])
+    inherited, inherited_places = _with_base(documents.parse_toml(text, str(files[base])), (*names, base))
+    inherited.check(SCHEMA)
+    # Another program is not in that package.
+    dropped = {"variants", "only_variants", *(["debian"] if "program" in own else [])}
+    data = {key: value for key, value in inherited.data.items() if key not in dropped}
+    for key, value in own.items():
+        both = isinstance(value, dict) and isinstance(data.get(key), dict)
+        data[key] = {**data[key], **value} if both else value
+    # Another way to use an index does not make it another index.
+    if set(own.get("index", {})) <= {"mapped", "loaded"}:
+        places.pop("index", None)
+    # The text identifies what has been validated.
+    whole = replace(document, text=f"{document.text}\0{inherited.text}", data=data)
+    return whole, inherited_places | places
 
 
 def fields(template: Sequence[str]) -> list[str]:
@@ -138,8 +191,43 @@ def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             else ()
         ):
             yield "align", key, reason
+    yield from _mistakes_of_files(align)
     for key, reason in command_syntax.mistakes(data.get("command", {"refused": ""})):
         yield "command", key, reason
+    for name, variant in data.get("variants", {}).items():
+        for reason in _mistakes_of_variant(name, variant, align):
+            yield "variants", name, reason
+
+
+def _mistakes_of_files(align: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield (table, key, reason) for the faults of how a program reads and writes files."""
+    steps = [*align["single"], *align.get("paired", [])]
+    if align.get("files") and any(STDIN.keys() & set(fields(step)) for step in steps):
+        yield "align", "files", "a step reads its standard input, which is a pipe"
+    if "output" in align:
+        for reason in _wrong_placeholders([[align["output"]]], allowed={"scratch"}, required={"scratch"}):
+            yield "align", "output", reason
+
+
+def _mistakes_of_variant(name: str, variant: Mapping[str, Any], align: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the faults of a variant that match the schema but cannot work."""
+    if not _NAME.fullmatch(name):
+        yield "a variant's name has letters, digits, and _ . - between them"
+    if not variant:
+        yield "it differs in nothing"
+    if any(len(align.get(key, [0])) > 1 for key in ("single", "paired")):
+        yield "an aligner that runs several programs has no variants"
+    blocked = {"block_bytes", "block_reads"} if "blocked" in variant else set()
+    outputs = {"outputs"} if "outputs" in variant else set()
+    words = variant.get("words", [])
+    allowed = blocked | outputs | ({"scratch"} if outputs else set())
+    for reason in _wrong_placeholders([words], allowed=allowed, required=blocked | outputs):
+        yield f"words: {reason}"
+    if outputs:
+        file = variant["outputs"]["file"]
+        both = {"scratch", "output"}
+        for reason in _wrong_placeholders([[file]], allowed=both, required=both):
+            yield f"outputs.file: {reason}"
 
 
 def _wrong_placeholders(steps: Sequence[Sequence[str]], *, allowed: set[str], required: set[str]) -> Iterator[str]:
@@ -174,13 +262,21 @@ def _wrong_reads(steps: Sequence[Sequence[str]], mates: int) -> Iterator[str]:
 
 
 def _names(placeholders: set[str]) -> str:
-    return ", ".join(f"{{{name}}}" for name in sorted(placeholders))
+    return ", ".join(f"{{{name}}}" for name in sorted(placeholders)) or "none"
 
 
 # ----------------------------------------------------------------------
 # Aligners
 
 Steps = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocked input: a file has *reads* reads, that of a mate as many mates, in each *size* bytes."""
+
+    size: int
+    reads: int
 
 
 @dataclass(frozen=True)
@@ -200,9 +296,14 @@ class Aligner:
     output depends on where batches begin by the rule *batch* (without conditions: it does not).
     *instance_bytes* and *thread_bytes* are the memory of an instance and of each of its threads in addition to
     the index, which takes *index_times* the size of its files, and *batch_base_bytes* that of each base of a
-    batch. *command* is how users call it. *own* are options that the user adds to the templates'
-    (:func:`firsttouch.genomics.command_line.extended`), and *whole* is why these allow one instance only (empty:
-    any number).
+    batch. *command* is how users call it, or the aligner *command_of* with the same options. *own* are options
+    that the user adds to the templates' (:func:`firsttouch.genomics.command_line.extended`), and *whole* is why
+    these allow one instance only (empty: any number).
+
+    *index_of* is the aligner whose index it uses, and *index_version_argv* the argv that prints the version of the
+    program that builds it (empty: the aligner's). *blocks*: the program reads blocked input, and *files*: it reads
+    no pipes. *output* is the template of the name of the file, or of *outputs* files, that it writes (empty: it
+    writes its standard output).
     """
 
     name: str
@@ -229,8 +330,15 @@ class Aligner:
     index_replaced: str = ""
     index_loaded: tuple[str, ...] = ()
     command: command_syntax.Syntax | None = field(default=None, repr=False, hash=False)
+    command_of: str = ""
     own: tuple[str, ...] = ()
     whole: str = ""
+    index_of: str = ""
+    index_version_argv: tuple[str, ...] = ()
+    blocks: Blocks | None = None
+    files: bool = False
+    output: str = ""
+    outputs: int = 1
 
     @property
     def label(self) -> str:
@@ -245,6 +353,29 @@ class Aligner:
         if mates == 2 and not self.paired:
             raise BadInput(f"{self.name} aligns single reads only: give one file of reads")
         return self.paired if mates == 2 else self.single
+
+    def batches(self, bases: int | None = None) -> BatchRule:
+        """Return the rule of the batches; *bases* replaces the own number."""
+        rule = self.batch
+        if bases is not None and rule.bases:
+            rule = replace(rule, bases=bases)
+        return replace(rule, records=self.blocks.reads, block=self.blocks.size) if self.blocks else rule
+
+    def with_blocks(self, size: int | None, reads: int | None) -> Aligner:
+        """Return this aligner with blocks of *size* bytes or with *reads* reads (None: as they are).
+
+        Raises BadInput if it does not read blocks.
+        """
+        if size is None and reads is None:
+            return self
+        if self.blocks is None:
+            raise BadInput(f"{self.name} reads no blocked input: leave --block-bytes and --reads-per-block out")
+        return replace(self, blocks=Blocks(size or self.blocks.size, reads or self.blocks.reads))
+
+    def output_files(self, scratch: Path) -> list[Path]:
+        """Return the files of an instance that the program writes in place of its standard output."""
+        numbers = range(1, self.outputs + 1) if self.output else ()
+        return [Path(self.output.format(scratch=scratch, output=number)) for number in numbers]
 
     def mates_of(self, template: Sequence[str]) -> tuple[int, ...]:
         """Return the mates (0, 1) whose reads a step reads."""
@@ -273,6 +404,9 @@ class Aligner:
         values = {"index": str(index), "threads": str(threads), "batch_bases": str(batch_bases)}
         values |= {"scratch": str(scratch), "size": "l" if self.is_large(index) else "s"}
         values |= dict.fromkeys(STDIN, "-")
+        if self.blocks:
+            values |= {"block_bytes": str(self.blocks.size), "block_reads": str(self.blocks.reads)}
+        values["outputs"] = str(self.outputs)
         values |= {mate: file for mate, file in zip(MATES, reads, strict=False) if file is not None}
         return [a.format(**values) for a in template]
 
@@ -342,6 +476,13 @@ class Aligner:
         """Return the installed program's version; raises Missing, or RunFailed if it does not print one."""
         return _version(self.version_argv, self.version_pattern, *map(_identity, self._require(self.program)))
 
+    def index_version(self) -> str:
+        """Return the version of the program that builds the index; raises what :meth:`version` raises."""
+        if not self.index_version_argv:
+            return self.version()
+        identities = map(_identity, self._require(self.index_version_argv[0]))
+        return _version(self.index_version_argv, self.version_pattern, *identities)
+
     def _require(self, *programs: str) -> list[str]:
         """Return the files of *programs*; raises Missing, with the aligner's origin, for one not on PATH."""
         files = [shutil.which(program) for program in programs]
@@ -384,6 +525,8 @@ def _origin(data: Mapping[str, Any]) -> str:
     """Return how to install the program, as the end of a message."""
     if "debian" in data:
         return f"`make setup` installs it (Debian: apt-get install {data['debian']})"
+    if "make" in data:
+        return f"`make {data['make']}` builds it"
     return "install it" + (f" from {data['homepage']}" if "homepage" in data else "")
 
 
@@ -395,9 +538,23 @@ def _command(data: Mapping[str, Any]) -> command_syntax.Syntax | None:
 
 def parse(name: str, text: str, file: str) -> Aligner:
     """Return the aligner that a TOML text describes; raises BadInput naming *file*, line and fault."""
-    data = read(text, file)
+    described = family(name, text, file)
+    if name not in described:
+        raise BadInput(f"{name} has only variants: name one of {', '.join(described)}", file=file)
+    return described[name]
+
+
+def family(name: str, text: str, file: str) -> dict[str, Aligner]:
+    """Return the aligner that a TOML text describes, and its variants, by name.
+
+    Raises BadInput naming *file*, line and fault.
+    """
+    document, places = read(name, text, file)
+    data = document.data
     align: Mapping[str, Any] = data["align"]
-    return Aligner(
+    templates = {key: tuple(map(tuple, align.get(key, []))) for key in ("single", "paired")}
+    sized = any("size" in fields(step) for steps in templates.values() for step in steps)
+    main = Aligner(
         name=name,
         program=data["program"],
         package=data.get("debian", ""),
@@ -406,10 +563,10 @@ def parse(name: str, text: str, file: str) -> Aligner:
         version_pattern=data["version"]["pattern"],
         index_argv=tuple(data["index"]["argv"]),
         index_files=tuple(data["index"]["files"]),
-        index_large=data["index"].get("large", ""),
+        index_large=data["index"].get("large", "") if sized else "",
         with_reference=data["index"].get("with_reference", False),
-        single=tuple(map(tuple, align["single"])),
-        paired=tuple(map(tuple, align.get("paired", []))),
+        single=templates["single"],
+        paired=templates["paired"],
         in_order=align["in_order"],
         same=align["same"],
         batch=BatchRule(*(align.get(f"batch_{unit}", 0) for unit in ("bases", "reads", "bytes"))),
@@ -422,35 +579,116 @@ def parse(name: str, text: str, file: str) -> Aligner:
         index_replaced=data["index"].get("mapped", {}).get("replaces", ""),
         index_loaded=tuple(data["index"].get("loaded", ())),
         command=_command(data),
+        files=align.get("files", False),
+        output=align.get("output", ""),
+        command_of=data.get("command_of", places.get("command", name)),
+        index_of=places["index"],
+        index_version_argv=tuple(data["index"].get("version", ())),
+    )
+    variants = {f"{name}-{key}": table for key, table in data.get("variants", {}).items()}
+    return {
+        **({} if data.get("only_variants") else {name: main}),
+        **{variant: _variant(main, variant, table) for variant, table in variants.items()},
+    }
+
+
+def _variant(main: Aligner, name: str, table: Mapping[str, Any]) -> Aligner:
+    """Return the variant *name* of an aligner: its *program*, with its *words* as the last ones."""
+    program, words = table.get("program"), tuple(table.get("words", ()))
+    blocked, outputs = table.get("blocked", {}), table.get("outputs", {})
+    single, paired = (
+        tuple((program or step[0], *step[1:], *words) for step in steps) for steps in (main.single, main.paired)
+    )
+    variant = replace(
+        main,
+        name=name,
+        single=single,
+        paired=paired,
+        in_order=main.in_order and not outputs,
+        blocks=Blocks(blocked["bytes"], blocked["reads"]) if blocked else None,
+        output=outputs.get("file", main.output),
+        outputs=outputs.get("number", 1),
+    )
+    if program is None:
+        return variant
+    sized = any("size" in fields(step) for step in (*single, *paired))
+    return replace(
+        variant,
+        program=program,
+        package="",
+        origin=_origin(table),
+        version_argv=(program, *main.version_argv[1:]),
+        index_large=main.index_large if sized else "",
     )
 
 
 def names() -> list[str]:
-    """Return the names of all aligners, sorted."""
+    """Return the names of all aligners, sorted, without variants: these are used only if they are named."""
+    return [name for name, file in _files().items() if not _has_only_variants(file)]
+
+
+def families() -> list[str]:
+    """Return the names of the aligners' files, sorted."""
     return list(_files())
+
+
+def all_names() -> list[str]:
+    """Return the names of all aligners and variants; of a file that is wrong, its own name."""
+    listed: list[str] = []
+    for name in families():
+        try:
+            listed += family_of(name)
+        except BadInput:
+            listed.append(name)
+    return listed
 
 
 def _files() -> dict[str, Path]:
     return paths.data_files("aligners", ".toml")
 
 
+def _has_only_variants(file: Path) -> bool:
+    """Return whether a file has variants only; a file that is wrong is reported when its aligner is used."""
+    try:
+        return bool(documents.parse_toml(documents.read_text(file), str(file)).data.get("only_variants"))
+    except BadInput:
+        return False
+
+
 def file_of(name: str) -> Path:
-    """Return the file of the aligner *name*; raises BadInput for an unknown name."""
+    """Return the file that describes the aligner or variant *name*; raises BadInput for an unknown name."""
     files = _files()
-    if name not in files:
-        raise BadInput(none_such("aligner", name, files))
-    return files[name]
+    # A file is preferred to a variant of that name.
+    if name in files:
+        return files[name]
+    parts = name.split("-")
+    stems = ["-".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+    for stem in filter(files.__contains__, stems):
+        described = family_of(stem)
+        if name in described:
+            return files[stem]
+        if len(described) > 1:
+            raise BadInput(none_such("aligner", name, described))
+    raise BadInput(none_such("aligner", name, names()))
+
+
+def family_of(name: str) -> dict[str, Aligner]:
+    """Return the aligners that the file *name* describes, by name; raises BadInput."""
+    file = _files()[name]
+    return family(name, documents.read_text(file), str(file))
 
 
 @functools.cache
 def aligner(name: str) -> Aligner:
-    """Return the aligner *name*; raises BadInput for an unknown name or an invalid file."""
+    """Return the aligner or variant *name*; raises BadInput for an unknown name or an invalid file."""
     file = file_of(name)
-    return parse(name, documents.read_text(file), str(file))
+    if name == file.stem:
+        return parse(name, documents.read_text(file), str(file))
+    return family_of(file.stem)[name]
 
 
 def aligners() -> dict[str, Aligner]:
-    """Return all aligners by name; raises BadInput for the first invalid file."""
+    """Return all aligners by name, without variants; raises BadInput for the first invalid file."""
     return {name: aligner(name) for name in names()}
 
 
@@ -461,11 +699,12 @@ def aligners() -> dict[str, Aligner]:
 def index_prefix(aligner: Aligner, reference: Path, store: Path, sha256: str = "") -> Path:
     """Return the prefix that *aligner*'s index of the FASTA file *reference* has in *store*, built or not.
 
-    The folder's name has the aligner's version and the reference's *sha256* (computed if empty), which excludes an
-    index of another genome or program. Raises Missing or RunFailed for the aligner.
+    The folder's name has the version of the program that builds it and the reference's *sha256* (computed if
+    empty), which excludes an index of another genome or program. Variants share an index. Raises Missing or
+    RunFailed for the aligner.
     """
     checksum = sha256 or atomic_files.digest(reference)
-    return store / f"{aligner.name}-{aligner.version()}-{checksum[:16]}" / "index"
+    return store / f"{aligner.index_of}-{aligner.index_version()}-{checksum[:16]}" / "index"
 
 
 def built(
