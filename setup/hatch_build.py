@@ -10,6 +10,7 @@ SHARED = (
     "reframe/*.py",
     "reframe/systems/*.yaml",
     "datasets/*.toml",
+    "studies/*.toml",
     "reports/published/*",
     "slurm/**/*",
     "monitoring/*",

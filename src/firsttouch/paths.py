@@ -27,6 +27,8 @@ SETTINGS = CHECKS / "settings.py"
 SYSTEMS = CHECKS / "systems"
 #: The published tables.
 TABLES = ROOT / "reports" / "published"
+#: The studies.
+STUDIES = ROOT / "studies"
 #: The sbatch templates.
 TEMPLATES = ROOT / "slurm"
 #: Alerts of Prometheus and the dashboard of Grafana.
@@ -40,6 +42,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _BUILT_IN = {
     "systems": SYSTEMS,
     "datasets": ROOT / "datasets",
+    "studies": STUDIES,
     "aligners": PACKAGE / "genomics" / "aligners",
     "policies.toml": PACKAGE / "scenarios",
     "memory_options.toml": PACKAGE / "scenarios",
@@ -112,7 +115,7 @@ def drafts() -> Path:
 def folders(kind: str) -> tuple[Path, ...]:
     """Return the existing folders of data files of a *kind* in search order.
 
-    *kind* is systems, datasets, aligners or checks. First come the folders in FIRSTTOUCH_SYSTEMS or
+    *kind* is systems, datasets, studies, aligners or checks. First come the folders in FIRSTTOUCH_SYSTEMS or
     FIRSTTOUCH_DATASETS (a colon-separated list), then the user's, the site's and those that firsttouch brings
     along. Raises BadInput if the variable names a folder that does not exist.
     """

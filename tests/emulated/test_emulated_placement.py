@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from firsttouch.benchmarks.studies import study
 from firsttouch.datasets.fetch import get
+from firsttouch.host.topology import Topology
 
 from .guest import Guest
 
@@ -63,10 +65,18 @@ def check_where_asked(results: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
-def test_scenarios_of_the_thesis_lie_where_table_5_2_says(guest: Guest, touch: Path) -> None:
+def test_scenarios_of_both_studies_lie_where_they_should(guest: Guest, touch: Path, opteron: Topology) -> None:
+    """Those of table 5.2 of the thesis, and a configuration of the study of thread scaling."""
     names = ["8Inst_Original", "4Inst_Localalloc", "4Inst_Interleave", "2Inst_Interleave", "1Inst_Interleave"]
+    cases, _ = study("scaling2018").cases(opteron, threads=[8, 16, 64], patterns=["BWA-MEM"], reads=["paired"])
+    names += [case.scenario for case in cases]
     results = run(guest, scenarios=names, touch=[str(touch), MEBIBYTES])
     check_where_asked(results)
+    by_alias = {result["scenario"]["alias"]: result["found"] for result in results.values()}
+    assert [case.threads for case in cases] == [8, 16, 64]
+    for case in cases:
+        (actual,) = by_alias[case.scenario]
+        assert (actual["threads"], actual["held"]) == (case.threads, list(range(64)))
     for number, actual in enumerate(results["8Inst_Original"]["found"]):
         assert set(pages(actual)) == {number}
         assert actual["pus"] == list(range(8 * number, 8 * number + 8))

@@ -39,6 +39,7 @@ TASKS = {
     "check hosts": {
         "characterize": "run all checks on this host and write a report",
         "campaign": "measure many hosts through Slurm, continue, and collect the results",
+        "study": "repeat a published study of aligners and threads on this host",
         "validate": "judge hosts by their system's references and the fleet",
         "baseline": "learn a system's references of a fleet's records",
         "config": "show the configuration of hosts, and how hosts differ",

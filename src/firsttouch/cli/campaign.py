@@ -8,8 +8,9 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
@@ -22,7 +23,7 @@ from firsttouch.errors import BadInput, FirstTouchError, RunFailed
 from firsttouch.execution import backends
 from firsttouch.execution.progress import coloured, say
 from firsttouch.fleet import campaigns, collect, drain, journal, slurm, submit
-from firsttouch.fleet.campaigns import KINDS, Campaign
+from firsttouch.fleet.campaigns import KINDS, PLANNED, Campaign
 from firsttouch.fleet.journal import Journal
 from firsttouch.fleet.run import Outcome, run
 from firsttouch.fleet.state import missing_of, overview, state
@@ -131,7 +132,8 @@ def _add_again(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", choices=list(KINDS), help="; ".join(f"{k}: {v.title}" for k, v in KINDS.items()))
+    titles = "; ".join(f"{kind}: {KINDS[kind].title}" for kind in PLANNED)
+    parser.add_argument("kind", choices=PLANNED, help=titles)
     options.add(parser, "--system")
     options.add(parser, "--dataset", help=f"the aligners' dataset (default: {profiles.default_dataset()})")
     options.add(
@@ -154,7 +156,11 @@ def run_here(args: argparse.Namespace) -> int:
     """Run the missing steps on this host, and collect unless another job will; 0, 1 or the verdict's status."""
     _check(args)
     job = slurm.Job.here()
-    campaign = _campaign(args, job)
+    return carry_out(_campaign(args, job), args, job)
+
+
+def carry_out(campaign: Campaign, args: argparse.Namespace, job: slurm.Job | None) -> int:
+    """Run the missing steps of *campaign* on this host, in *job* if there is one; see :func:`run_here`."""
     if args.dry_run:
         return _show(campaign, args)
     # The first job of an array prints it.
@@ -201,11 +207,16 @@ def _unnamed(args: argparse.Namespace) -> str:
     return "" if args.system or args.campaign else " (any host: --system names one with references)"
 
 
-def _check(args: argparse.Namespace) -> None:
+def check_host_name() -> None:
+    """Raise BadInput if this host's name cannot name a folder of results."""
     if not HOST.fullmatch(host_name()):
         raise BadInput(
             f"this host is called {host_name()!r} (SLURMD_NODENAME or hostname), which cannot name a folder"
         )
+
+
+def _check(args: argparse.Namespace) -> None:
+    check_host_name()
     if args.drain and not KINDS[args.kind].judged:
         raise BadInput(f"--drain: a campaign of the kind {args.kind} gives no verdict")
 
@@ -226,18 +237,10 @@ def _finish(campaign: Campaign, outcome: Outcome, *, alone: bool) -> dict[str, A
 
 def _campaign(args: argparse.Namespace, job: slurm.Job | None) -> Campaign:
     """Return the campaign that *args* name; a new one is written to its folder."""
-    if args.campaign is None:
-        unique = job.array if job else datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
-        folder = paths.results() / "campaigns" / f"{args.kind}-{unique}"
-    else:
-        folder = campaigns.folder_of(args.campaign)
-    if (folder / "campaign.json").exists():
-        # Options that are not given again keep the campaign's values.
-        campaign = campaigns.read(folder)
-        wanted = {"kind": args.kind, "system": args.system, "dataset": args.dataset}
-        wanted |= {"aligners": _names(args.aligner), "repetitions": args.repetitions}
-        campaigns.check(campaign, {k: v for k, v in wanted.items() if v is not None})
-        campaigns.chosen(campaign.steps, args.step or ())
+    folder = folder_of_campaign(args, job)
+    wanted = {"system": args.system, "dataset": args.dataset}
+    wanted |= {"aligners": _names(args.aligner), "repetitions": args.repetitions}
+    if campaign := continued(folder, args, wanted):
         return campaign
     planned = campaigns.plan(
         args.kind,
@@ -249,6 +252,27 @@ def _campaign(args: argparse.Namespace, job: slurm.Job | None) -> Campaign:
         only=args.step or (),
     )
     return planned if getattr(args, "dry_run", False) else campaigns.create(planned)
+
+
+def folder_of_campaign(args: argparse.Namespace, job: slurm.Job | None) -> Path:
+    """Return the folder of the campaign that *args* name, or of a new one."""
+    if args.campaign is not None:
+        return campaigns.folder_of(args.campaign)
+    unique = job.array if job else datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
+    return paths.results() / "campaigns" / f"{args.kind}-{unique}"
+
+
+def continued(folder: Path, args: argparse.Namespace, wanted: Mapping[str, Any]) -> Campaign | None:
+    """Return the campaign in *folder*, None if there is none yet; raises BadInput if it is not the *wanted* one.
+
+    Options that are not given again, whose values in *wanted* are None, keep the campaign's values.
+    """
+    if not (folder / "campaign.json").exists():
+        return None
+    campaign = campaigns.read(folder)
+    campaigns.check(campaign, {k: v for k, v in {"kind": args.kind, **wanted}.items() if v is not None})
+    campaigns.chosen(campaign.steps, args.step or ())
+    return campaign
 
 
 def _names(given: list[str] | None) -> tuple[str, ...] | None:
@@ -271,9 +295,13 @@ def _show(campaign: Campaign, args: argparse.Namespace) -> int:
     left = own.intersection(*(_left(campaign, journal) for journal in others))
     steps = campaigns.chosen(campaign.steps, args.step or ())
     bridges = {bridge.name for step in steps if step.name in left and (bridge := campaign.bridge(step))}
-    for step in campaign.steps:
-        if (step in steps and step.name in left) or step.name in bridges & own:
-            print("firsttouch", *step.argv)
+    shown = [s for s in campaign.steps if (s in steps and s.name in left) or s.name in bridges & own]
+    if args.json:
+        rows = [{"name": step.name, "argv": ["firsttouch", *step.argv]} for step in shown]
+        options.print_json({"campaign": str(campaign.folder), "steps": rows})
+        return 0
+    for step in shown:
+        print(shlex.join(["firsttouch", *step.argv]))
     if args.drain:
         print(f"scontrol update nodename={host_name()} state=drain reason=…   (if the verdict is fail)")
     return 0

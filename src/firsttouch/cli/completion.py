@@ -26,11 +26,17 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 def _names() -> dict[str, Callable[[], Collection[str]]]:
     """Return the functions that list the names an argument can have, by its placeholder."""
-    from firsttouch.datasets import manifest  # noqa: PLC0415 - see script
+    from firsttouch.benchmarks import studies  # noqa: PLC0415 - see script
+    from firsttouch.datasets import manifest  # noqa: PLC0415
     from firsttouch.genomics import aligners  # noqa: PLC0415
     from firsttouch.systems import definition  # noqa: PLC0415
 
-    return {"SYSTEM": definition.available, "ALIGNER": aligners.names, "DATASET": manifest.files}
+    return {
+        "SYSTEM": definition.available,
+        "ALIGNER": aligners.all_names,
+        "DATASET": manifest.files,
+        "STUDY": studies.files,
+    }
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -7,7 +7,7 @@ import fnmatch
 import glob
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from firsttouch import paths
 from firsttouch.benchmarks import profiles as effort_module
 from firsttouch.benchmarks.cases import Cases, topology_of
+from firsttouch.benchmarks.studies import Case
 from firsttouch.datasets import manifest
 from firsttouch.errors import BadInput, none_such
 from firsttouch.fleet.journal import Journal, create_exclusive, now, submissions
@@ -33,23 +34,28 @@ class Kind:
 
     *spread* ``each``: every host does every step. ``shared``: any host does a step, once; bridges
     (:meth:`Campaign.bridge`) are done by every host that takes part. *aspects*: the four aspects are measured.
-    *widest*: of the PU-sets with several NUMA nodes, only that with all is measured. *aligners*: all aligners by
-    default, not none. *judged*: hosts get a verdict, and undecided and suspect metrics are measured again.
+    *locks*: so are locks. *widest*: of the PU-sets with several NUMA nodes, only that with all is measured.
+    *aligners*: all aligners by default, not none. *judged*: hosts get a verdict, and undecided and suspect metrics
+    are measured again.
     """
 
     title: str
     spread: Literal["each", "shared"]
     aspects: bool
+    locks: bool = False
     widest: bool = False
     aligners: bool = False
     judged: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
-    "characterize": Kind("the four aspects of a host", "each", aspects=True),
+    "characterize": Kind("the four aspects of a host", "each", aspects=True, locks=True),
     "validate": Kind("hosts against their system's references", "each", aspects=True, widest=True, judged=True),
     "strategy": Kind("the placement scenarios of aligners", "shared", aspects=False, aligners=True),
+    "study": Kind("the configurations of a study", "shared", aspects=False),
 }
+#: The kinds that `firsttouch campaign` plans; `firsttouch study` plans the others.
+PLANNED = tuple(kind for kind in KINDS if kind != "study")
 
 
 @dataclass(frozen=True)
@@ -62,17 +68,27 @@ class Step:
     @property
     def check(self) -> str:
         """The check that its records have."""
-        return self.argv[1] if self.argv[0] == "measure" else "placement"
+        if self.argv[0] == "measure":
+            return self.argv[1]
+        return "weak_scaling" if "--reads-per-thread" in self.argv else "placement"
 
     @property
     def aligner(self) -> str:
         """The aligner that runs, "" if none does."""
         return self.argv[self.argv.index("--aligner") + 1] if "--aligner" in self.argv[:-1] else ""
 
+    def command(self, records: Path) -> list[str]:
+        """Return its arguments with the file of its records; an aligner's own options stay behind ``--``."""
+        at = self.argv.index("--") if "--" in self.argv else len(self.argv)
+        return [*self.argv[:at], "--records", str(records), *self.argv[at:]]
+
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign in *folder*; *aligners* are names, *steps* are in the order in which they run."""
+    """A campaign in *folder*; *aligners* are names, *steps* are in the order in which they run.
+
+    *study* is the study of a campaign of that kind, *dataset* is empty if the user names index and reads.
+    """
 
     folder: Path
     kind: str
@@ -83,6 +99,7 @@ class Campaign:
     repetitions: int
     steps: tuple[Step, ...]
     created: str
+    study: str = ""
 
     @property
     def shared(self) -> bool:
@@ -100,6 +117,14 @@ class Campaign:
             return None
         default = ("run", DEFAULT_SCENARIO)
         return next((s for s in self.steps if s.aligner == step.aligner and s.argv[:2] == default), None)
+
+    def block(self, step: Step) -> str:
+        """Return the block of a shared step, whose steps a host takes one after the other.
+
+        It is the aligner, or all configurations of a study with the same family, reads and threads. These are
+        compared with each other: on one host, and so soon after one another that no drift favours one of them.
+        """
+        return step.name.rpartition(".")[0] if self.study else step.aligner
 
     @property
     def judged(self) -> bool:
@@ -176,12 +201,53 @@ def plan(
     if names:
         manifest.load(dataset)
     count = min(repetitions, thorough.repetitions)
-    steps = [*(_aspects(cases, count, widest=wanted.widest) if wanted.aspects else ())]
+    steps = [*(_aspects(cases, count, wanted) if wanted.aspects else ())]
     # A campaign of all aligners skips those that a host does not have.
     more = ("--if-installed",) if thorough.aligners is None else ()
     steps += [step for name in names for step in _scenarios(cases, name, dataset, count, more)]
     steps = chosen(steps, only)
     return Campaign(folder, kind, system, dataset, tuple(names), thorough.name, count, tuple(steps), now())
+
+
+def of_study(
+    study: str,
+    cases: Sequence[Case],
+    folder: Path,
+    *,
+    system: str,
+    dataset: str,
+    inputs: Callable[[Case], Sequence[str]],
+    repetitions: int,
+    time_limit: float | None,
+    reads_per_thread: int | None = None,
+    more: Sequence[str] = (),
+    only: Sequence[str] = (),
+) -> Campaign:
+    """Return a new campaign of the *cases* of a *study*; raises BadInput for an unknown system or step.
+
+    *inputs* returns the options for the index and the reads of a case. *reads_per_thread* replaces those of the
+    study, and *more* are further options of every run. A run is omitted that takes longer than *time_limit*
+    seconds. *only* has shell patterns of step names (none: all steps).
+    """
+    load(system)
+    thorough = effort_module.chosen()
+    count = min(repetitions, thorough.repetitions)
+    options = ["--repetitions", str(count), "--index-cache", effort_module.index_cache(), *more]
+    if time_limit is not None:
+        options += ["--timeout", f"{time_limit:g}", "--if-in-time"]
+    steps = []
+    for case in cases:
+        argv = ["run", case.scenario, "--aligner", case.aligner, *inputs(case)]
+        if case.reads_per_thread:
+            argv += ["--reads-per-thread", str(reads_per_thread or case.reads_per_thread)]
+        own = ["--", *case.options] if case.options else []
+        steps.append(Step(case.name, (*argv, *options, *own)))
+    names = tuple(dict.fromkeys(case.aligner for case in cases))
+    created = now()
+    return Campaign(
+        *(folder, "study", system, dataset, names, thorough.name, count, tuple(chosen(steps, only)), created),
+        study=study,
+    )
 
 
 def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
@@ -198,7 +264,7 @@ def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
     return [s for s in steps if not only or any(fnmatch.fnmatchcase(s.name, pattern) for pattern in only)]
 
 
-def _aspects(cases: Cases, repetitions: int, *, widest: bool) -> list[Step]:
+def _aspects(cases: Cases, repetitions: int, kind: Kind) -> list[Step]:
     again = ("--repetitions", str(repetitions))
     steps = [Step("topology", ("measure", "topology"))]
     for order, times in (("random", again), ("sequential", ("--repetitions", "1"))):
@@ -208,7 +274,7 @@ def _aspects(cases: Cases, repetitions: int, *, widest: bool) -> list[Step]:
             steps.append(Step(name, (*argv, "--banks", _list(cases.banks(node)), *times)))
     # One process measures all PU-sets of a size, so that it allocates its memory once.
     for size in cases.set_sizes():
-        if not widest or size in {1, len(cases.host.cpu_nodes)}:
+        if not kind.widest or size in {1, len(cases.host.cpu_nodes)}:
             nodes = sorted({node for nodes in cases.pu_sets() if len(nodes) == size for node in nodes})
             argv = ("measure", "bandwidth", "--set-sizes", str(size), "--pu-nodes", _list(nodes))
             steps.append(Step(f"bandwidth-{size}", (*argv, "--banks", _list(cases.host.memory_nodes), *again)))
@@ -220,6 +286,8 @@ def _aspects(cases: Cases, repetitions: int, *, widest: bool) -> list[Step]:
     steps.append(Step("pages", ("measure", "pages", "--pu-nodes", _list(cases.pu_nodes()), *again)))
     if len(cases.host.allowed_pus) > 1:
         steps.append(Step("core-to-core", ("measure", "core-to-core", *again)))
+    if kind.locks:
+        steps.append(Step("locks", ("measure", "locks", *again)))
     return steps
 
 
@@ -284,7 +352,7 @@ def _campaign(data: Any, folder: Path) -> Campaign:
     if not steps or len({s.name for s in steps}) < len(steps):
         raise ValueError("it has no steps, or two of one name")
     aligners = tuple(_list_of(str, data.pop("aligners")))
-    _list_of(str, [data[key] for key in ("system", "dataset", "effort", "created")])
+    _list_of(str, [data[key] for key in ("system", "dataset", "effort", "created")] + [data.get("study", "")])
     if type(data["repetitions"]) is not int:
         raise TypeError(f"repetitions is {data['repetitions']!r}")
     return Campaign(folder=folder, steps=steps, aligners=aligners, **data)

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``firsttouch study`` with a real aligner: a study that is killed and continued, and bad input before any run."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from firsttouch.benchmarks import studies
+from firsttouch.cli import study as study_command
+from firsttouch.fleet import campaigns, state
+from firsttouch.host import topology
+from firsttouch.records import schema
+
+pytestmark = pytest.mark.integration
+
+PUS = len(topology.load().allowed_pus)
+STUDY = """\
+title = "A small study"
+reads = ["unpaired", "paired"]
+threads = [1, 2]
+repetitions = 1
+time_limit = "20 min"
+
+[family."Bowtie 2"]
+aligner = "{aligner}"
+reads_per_thread = {{ unpaired = 2500, paired = 1500 }}
+source = "https://example.org/aligner"
+tags = {{ release = "v2.5" }}
+
+[[configuration]]
+name = "one process"
+families = ["Bowtie 2"]
+scenario = "1x{{threads}}-unbound"
+build = "release"
+
+[[configuration]]
+name = "MP baseline"
+families = ["Bowtie 2"]
+scenario = "{{processes}}x{{each}}-unbound+shared"
+threads_each = 16
+"""
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """Returns the folder of a site with a study of bowtie2, and one of a program that nobody has."""
+    folder = tmp_path / "site" / "studies"
+    folder.mkdir(parents=True)
+    (folder / "small.toml").write_text(STUDY.format(aligner="bowtie2"))
+    (folder / "other.toml").write_text(STUDY.format(aligner="absent"))
+    (folder / "wrong.toml").write_text(STUDY.format(aligner="bowtie2").replace("time_limit", "time_limt"))
+    own = tmp_path / "site" / "aligners" / "absent.toml"
+    own.parent.mkdir()
+    text = (Path(campaigns.paths.PACKAGE) / "genomics" / "aligners" / "snap.toml").read_text()
+    own.write_text(text.replace("snap-aligner", "absent-aligner"))
+    monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
+    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
+    return folder
+
+
+def ends(folder):
+    """Return how often each step of a campaign ended well, on any host."""
+    entries = [e for journal in campaigns.read(folder).hosts() for e in journal.entries(whole=True)]
+    return Counter(e.step for e in entries if e.state == "done")
+
+
+@pytest.mark.skipif(PUS < 2, reason="the study has two threads")
+def test_a_killed_study_continues_with_its_missing_runs(firsttouch, small, data_store, tmp_path):
+    folder = tmp_path / "c"
+    options = ("study", "run", "small", "--unpaired", "--threads", "1,2", "--campaign", folder)
+    shown = firsttouch(*options, "--dry-run", "--json")
+    steps = [step["name"] for step in json.loads(shown.stdout)["steps"]]
+    assert len(steps) == 4
+    assert not folder.exists()
+    program = Path(sys.executable).with_name("firsttouch")
+    with subprocess.Popen([program, *map(str, options)], stderr=subprocess.DEVNULL, start_new_session=True) as job:
+        while not ((folder / "campaign.json").exists() and sum(ends(folder).values())) and job.poll() is None:
+            time.sleep(0.1)
+        os.killpg(job.pid, 9)
+    before = ends(folder)
+    assert 0 < len(before) < len(steps)
+    # Without the options that chose its runs it keeps them.
+    done = firsttouch("study", "run", "small", "--campaign", folder)
+    assert done.returncode == 0, done.stderr
+    # A wrong file of the site disturbs no report.
+    assert done.stderr.count("wrong.toml:5: unknown key 'time_limt'") == 1
+    assert ends(folder) == Counter(steps)
+    assert state.state(campaigns.read(folder)).whole
+    assert (folder / "report" / "index.html").is_file()
+    (journal,) = campaigns.read(folder).hosts()
+    # All runs of a block follow one another, or a drift of the host would favour a configuration.
+    blocks = [e.step.rpartition(".")[0] for e in journal.entries(whole=True) if e.step in steps]
+    assert blocks == sorted(blocks, key=blocks.index)
+
+    records = [r for r in schema.collect([folder / "hosts"]) if r.check == "weak_scaling"]
+    assert {(r.status, r.metric) for r in records} == {("valid", "throughput")}
+    parameters = [
+        (p["scenario"], p["instances"] * p["threads"], p["reads"]) for p in (r.parameters for r in records)
+    ]
+    # Reads per thread are constant.
+    assert {(threads, reads) for _, threads, reads in parameters} == {(1, 2500), (2, 5000)}
+    assert sorted({name for name, _, _ in parameters if "shared" in name}) == (
+        ["1Inst_Unbound_1t+shared", "2Inst_Unbound+shared"] if PUS == 2 else ["1Inst_Unbound_1t+shared"]
+    )
+    wrong = firsttouch("study", "run", "small", "--campaign", folder, "--threads", "1")
+    assert (wrong.returncode, "this campaign has other steps" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("argv", "ends"),
+    [
+        (("smal",), (2, "no study 'smal': there are ")),
+        (("wrong",), (2, "wrong.toml:5: unknown key 'time_limt'")),
+        (("small", "--threads", "4000"), (2, f"--threads 4000: this host has {PUS} PUs")),
+        (("small", "--configuration", "two"), (2, "no configuration 'two': there are one process, MP baseline")),
+        (("small", "--dataset", "lamda"), (2, "no dataset 'lamda'")),
+        (("small", "--index", "x", "--dataset", "lambda"), (2, "--dataset brings indexes and reads")),
+        (
+            ("small", "--index", "bowtie3=x", "--reads", "/dev/null"),
+            (2, "--index bowtie3=x: no family 'bowtie3': there are Bowtie 2"),
+        ),
+        (
+            ("small", "--index", "/absent/x", "--reads", "/dev/null"),
+            (2, "/absent/x.1.bt2: no index of bowtie2 there"),
+        ),
+        (("small", "--step", "*.9t.*"), (2, "no step '*.9t.*'")),
+        (("lenis2017", "--configuration", "BOWTIE2", "--reads-per-thread", "9"), (2, "align all reads once")),
+        (("other",), (3, "not installed: absent: `firsttouch study show other` says what they are built from")),
+        (("other", "--only-installed"), (2, "nothing of study other can run here")),
+    ],
+)
+def test_bad_input_is_one_line_before_any_run(run_cli, small, tmp_path, argv, ends):
+    status, message = ends
+    done = run_cli("study", "run", *argv)
+    lines = [line for line in done.err.splitlines() if "left out" not in line or "error" in line]
+    assert (done.status, done.out, len(lines)) == (status, "", 1), done
+    assert message in lines[0]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("reads", "per_block", "reason"),
+    [
+        ("r.fq", None, "it reads blocks, which --dataset makes"),
+        (None, 70, "blocks of 70 records need"),
+        (None, None, ""),
+    ],
+)
+def test_configurations_that_read_blocks_are_left_out_without_them(data_store, capsys, reads, per_block, reason):
+    """A block of the study holds 44 records of lambda, and not 70."""
+    cases, _ = studies.study("scaling2018").cases(
+        topology.load(), threads=[1], patterns=["Bowtie 2"], reads=["unpaired"]
+    )
+    args = Namespace(reads=reads, dataset="lambda", reads_per_block=per_block)
+    left = study_command._with_blocks(args, cases)
+    assert len(cases) - len(left) == (2 if reason else 0)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    assert [line.partition(": left out: ")[0] for line in lines] == (
+        ["Bowtie 2: L-parsing; Bowtie 2: L-parsing, 16 outputs"] if reason else []
+    )
+    assert all(reason in line for line in lines)
+
+
+def test_show_names_what_a_missing_program_is_built_from(run_cli, small):
+    text = run_cli("study", "show", "other").out
+    assert "absent: 'absent-aligner' is not on PATH" in " ".join(text.split())
+    assert "https://example.org/aligner v2.5" in text
+    document = json.loads(run_cli("study", "show", "other", "--json").out)
+    assert [c["missing"] != "" for c in document["configurations"]] == [True, True]
+    assert document["time_limit"] == 1200
+
+
+def test_list_names_a_wrong_file_and_lists_the_others(run_cli, small):
+    done = run_cli("study", "list")
+    assert done.status == 2
+    assert "wrong.toml:5: unknown key" in done.err
+    assert {"lenis2017", "other", "scaling2018", "small"} <= set(done.out.split())
