@@ -16,10 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firsttouch import cli, paths
+from firsttouch.benchmarks import studies
 from firsttouch.benchmarks.cases import topology_of
+from firsttouch.benchmarks.studies import study
 from firsttouch.errors import BadInput
 from firsttouch.report.model import Table
 from firsttouch.report.paper import claims, page, sheets
+from firsttouch.report.paper import figures as paper_figures
 from firsttouch.report.paper import tables as paper_tables
 from firsttouch.report.paper.claims import Outcome
 from firsttouch.systems.definition import load
@@ -30,9 +33,18 @@ PEAKS = "langmead2018_peak_throughput.csv"
 MAIN = "langmead2018_peak_tables.csv"
 
 
+def read(folder: Path = paths.TABLES) -> sheets.Sheets:
+    return sheets.read(folder, sheets.published())
+
+
 @pytest.fixture(scope="module")
 def published() -> sheets.Sheets:
-    return sheets.read(paths.TABLES)
+    return read()
+
+
+def built(name: str, published: sheets.Sheets) -> list[Table]:
+    """Return the tables of a study with published values."""
+    return [table for table, described in paper_tables.tables(study(name), published) if not described.planned]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +85,7 @@ def titled(tables: list[Table], start: str) -> list[Table]:
 
 
 def test_every_published_time_is_in_its_table(published: sheets.Sheets) -> None:
-    tables = paper_tables.execution_times(published)
+    tables = built("lenis2017", published)
     assert len(tables) == 12  # two systems of four tables of policies, and four tables of partitions
     seen = 0
     heads = {"amd-opteron": "AMD", "intel-xeon": "INTEL"}
@@ -112,15 +124,13 @@ def test_cells_of_the_article(
     published: sheets.Sheets, table: str, key: tuple[str, ...], mean: str, error: str
 ) -> None:
     table_cells = {
-        k: v
-        for t in titled(paper_tables.execution_times(published), f"Table {table} ")
-        for k, v in cells(t).items()
+        k: v for t in titled(built("lenis2017", published), f"Table {table} ") for k, v in cells(t).items()
     }
     assert (table_cells[*key, "Mean (s)"], table_cells[*key, "Error (%)"]) == (mean, error)
 
 
 def test_every_published_peak_is_in_its_table(published: sheets.Sheets) -> None:
-    tables = paper_tables.peak_throughputs(published)
+    tables = built("scaling2018", published)
     assert len(tables) == 4
     cells_by_table = {t.caption.split(".")[0]: cells(t) for t in tables}
     machines = {"skylake": "Skylake (96 threads)", "broadwell": "Broadwell (112 threads)"}
@@ -153,13 +163,14 @@ def test_every_published_peak_is_in_its_table(published: sheets.Sheets) -> None:
 def test_cells_of_the_thread_scaling_article(
     published: sheets.Sheets, table: str, key: tuple[str, ...], threads: str, peak: str
 ) -> None:
-    (peak_table,) = titled(paper_tables.peak_throughputs(published), f"Table {table}.")
+    (peak_table,) = titled(built("scaling2018", published), f"Table {table}.")
     table_cells = cells(peak_table)
     assert (table_cells[*key, "Th"], table_cells[*key, "Krd/s"]) == (threads, peak)
 
 
 def test_scenarios_are_checked_against_memory(published: sheets.Sheets) -> None:
-    table = paper_tables.scenarios(published)
+    tables = paper_tables.tables(study("lenis2017"), published)
+    (table,) = [table for table, described in tables if described.planned]
     amd = {(row[0], row[3]): (row[4], row[5]) for row in table.rows}
     assert amd["BOWTIE2", "8Inst_Original"] == ("A2", "fits")
     assert amd["BWA-MEM", "8Inst_Interleave"] == ("no", "fits")
@@ -265,7 +276,7 @@ def test_another_cell_gives_another_outcome(
     text = (copied / file).read_text(encoding="utf-8")
     assert text.count(old) == 1
     (copied / file).write_text(text.replace(old, new), encoding="utf-8")
-    outcome = next(o for o in claims.judge(claims.load(), sheets.read(copied)) if o.claim.id == claim)
+    outcome = next(o for o in claims.judge(claims.load(), read(copied)) if o.claim.id == claim)
     assert outcome.agrees is agrees
     assert judged[claim].agrees is not agrees
 
@@ -419,3 +430,129 @@ def test_the_document_has_every_claim(judged: dict[str, Outcome]) -> None:
     document = json.loads(json.dumps(page.document(list(judged.values()))))
     assert document["claims"] == document["agree"] + document["disagree"] == len(judged)
     assert {o["id"] for o in document["outcomes"] if not o["agrees"]} >= {"conclusion-gem-5x"}
+
+
+# ----------------------------------------------------------------------
+# A further study with published values
+
+SHEET = """kind,aligner,configuration,system,reads,threads,rate
+one,Mapper,B-parsing,small,unpaired,2,20.5
+one,Mapper,MP baseline,small,unpaired,4,31
+one,Other,default,small,unpaired,4,99
+two,Mapper,B-parsing,small,unpaired,2,1.0
+"""
+STUDY = """title = "Locks of a mapper"
+short = "Somebody 2030"
+reads = ["unpaired"]
+threads = [1, 2, 4]
+repetitions = 3
+
+[system]
+small = { title = "Small (4 threads)", threads = 4 }
+
+[family.Mapper]
+aligner = "bowtie2-batched"
+
+[family.Other]
+aligner = "bwa-mem"
+beside = "Mapper"
+
+[[configuration]]
+name = "B-parsing"
+families = ["Mapper"]
+scenario = "1x{threads}-unbound"
+
+[[configuration]]
+name = "MP baseline"
+families = ["Mapper"]
+scenario = "{processes}x{each}-unbound"
+threads_each = 1
+
+[[configuration]]
+name = "default"
+families = ["Other"]
+scenario = "1x{threads}-unbound"
+
+[sheet.rates]
+file = "somebody2030.csv"
+text = ["kind", "aligner", "configuration", "system", "reads"]
+numbers = ["threads", "rate"]
+value = "rate"
+unit = "reads per second"
+axis = "reads/s"
+measured = "Published once."
+label = "{kind} {aligner}, {configuration}"
+
+[layout.rates]
+rows = { Aligner = "aligner", Configuration = "configuration" }
+columns = ["system", "reads"]
+cells = [{ head = "Th", column = "threads", format = "d" }, { head = "Rate", column = "rate" }]
+best = "rate"
+
+[[table]]
+name = "T1"
+number = "1"
+title = "Peaks"
+published = { sheet = "rates", layout = "rates", select = { kind = "one" } }
+
+[[figure]]
+number = { unpaired = "1" }
+title = "Locks"
+shows = "peaks"
+tables = ["T1"]
+"""
+
+
+def test_a_further_study_needs_only_its_file_and_its_values(tmp_path: Path) -> None:
+    (tmp_path / "somebody2030.csv").write_text(SHEET)
+    file = tmp_path / "somebody2030.toml"
+    file.write_text(STUDY)
+    further = studies.read(file)
+    # Its values are beside its file.
+    values = sheets.read(paths.TABLES, [further])
+    ((table, _),) = paper_tables.tables(further, values)
+    assert table.caption.startswith("Table 1. Peaks ((1) and (2)")
+    assert table.rows == [
+        ("Mapper", "B-parsing", "2", "20.50"),
+        ("Mapper", "MP baseline", "4", "31.00 (2)"),
+        ("Other", "default", "4", "99.00 (1)"),
+    ]
+    assert table.groups == ((("", 2), ("Small (4 threads)", 2)), (("", 2), ("Unpaired", 2)))
+    (figure,) = paper_figures.figures(further, values)
+    assert figure.title == "Figure 1, its peaks. Locks: unpaired reads"
+    assert figure.shows == ("Mapper, Small (4 threads): Other peaks highest, 99 reads per second with 4 threads.",)
+    assert "MP baseline, 4 threads: 31" in figure.panels[0].svg
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at", "reason"),
+    [
+        ('sheet = "rates", layout', 'sheet = "times", layout', "table", "no sheet 'times': there are rates"),
+        ('layout = "rates", ', "", "table", "published values need a layout: there are rates"),
+        ('best = "rate"', 'best = "speed"', "table", "no column 'speed': there are "),
+        ('value = "rate"', 'value = "speed"', "sheet.rates", "no column of numbers 'speed'"),
+        ('"{kind} {aligner}', '"{place} {aligner}', "label", "unknown placeholder {place}"),
+        ('format = "d"', 'format = "x"', "cells", "'x' is not a format of numbers"),
+        ('tables = ["T1"]', 'tables = ["T2"]', "tables", "no table 'T2': there are T1"),
+    ],
+)
+def test_a_wrong_description_of_published_values_is_named_with_its_line(
+    tmp_path: Path, old: str, new: str, at: str, reason: str
+) -> None:
+    assert STUDY.count(old) == 1
+    file = tmp_path / "x.toml"
+    file.write_text(STUDY.replace(old, new))
+    with pytest.raises(BadInput) as raised:
+        studies.read(file)
+    assert raised.value.line is not None
+    assert at in STUDY.splitlines()[raised.value.line - 1]
+    assert reason in str(raised.value)
+
+
+def test_a_figure_needs_the_columns_of_its_kind(tmp_path: Path) -> None:
+    (tmp_path / "somebody2030.csv").write_text(SHEET)
+    file = tmp_path / "x.toml"
+    file.write_text(STUDY.replace('shows = "peaks"', 'shows = "policies"'))
+    further = studies.read(file)
+    with pytest.raises(BadInput, match=r"figure 'Locks': policies needs column dataset"):
+        paper_figures.figures(further, sheets.read(tmp_path, [further]))

@@ -44,16 +44,16 @@ def test_every_table_of_the_papers_is_there(page: str) -> None:
 
 def test_every_figure_of_the_papers_is_there(page: str) -> None:
     figures = {e.get("id"): e for e in tree(page).iter() if local(e) == "figure"}
-    wanted = [f"figure-{place}" for place in range(4, 13)] + [
-        f"peaks-{p}" for p in ("3", "4", "5", "s1", "s2", "s4")
+    wanted = [f"lenis2017-figure-{place}" for place in range(4, 13)] + [
+        f"scaling2018-figure-{p}" for p in ("3", "4", "5", "s1", "s2", "s4")
     ]
     assert list(figures) == wanted
     for name, figure in figures.items():
         drawings = [e for e in figure.iter() if local(e) == "svg"]
-        assert len(drawings) == (4 if str(name).startswith("figure") else 9)
+        assert len(drawings) == (4 if str(name).startswith("lenis2017") else 9)
         words = "".join(figure.itertext())
         assert "How to read it." in words
-        assert ("published as numbers" in words) == str(name).startswith("peaks")
+        assert ("published as numbers" in words) == str(name).startswith("scaling2018")
         for drawing in drawings:
             assert drawing.get("role") == "img"
             texts = {local(e): e.text for e in drawing if local(e) in {"title", "desc"}}

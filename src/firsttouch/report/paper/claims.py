@@ -13,9 +13,10 @@ from typing import Any
 
 from firsttouch import documents
 from firsttouch.benchmarks.cases import topology_of
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, none_such
 from firsttouch.genomics.aligners import aligner
-from firsttouch.report.paper.sheets import SHEETS, Row, Sheets, Taken, groups, matches, number, take
+from firsttouch.report.paper import sheets as published
+from firsttouch.report.paper.sheets import Row, Sheets, Taken, groups, matches, number, take
 from firsttouch.report.text import count, listed
 from firsttouch.scenarios.placement import plan
 from firsttouch.systems import definition
@@ -68,15 +69,14 @@ class Feasible:
     reason: str
 
 
-def whole_host(name: str, system: str, sheets: Sheets) -> list[Feasible]:
+def whole_host(index: Row, system: str) -> list[Feasible]:
     """Return the scenarios of *system* that use every PU, fewest instances first.
 
-    They are planned for the aligner that the papers call *name*, with its published index size. Raises BadInput
-    for an unknown aligner or system.
+    They are planned for the aligner file and the size of the published *index*. Raises BadInput for an unknown
+    aligner or system.
     """
-    row = _index(name, sheets)
     host = topology_of(definition.load(system).facts)
-    planned = plan(host, aligner(row["file"]).need(round(row["index_gb"] * _GB)))
+    planned = plan(host, aligner(index["file"]).need(round(index["index_gb"] * _GB)))
     reasons = dict.fromkeys((s.name for s in planned.scenarios), "") | dict(planned.infeasible)
     fits = []
     for scenario, reason in reasons.items():
@@ -86,13 +86,14 @@ def whole_host(name: str, system: str, sheets: Sheets) -> list[Feasible]:
     return sorted(fits, key=lambda f: f.instances)
 
 
-def most_run(sheets: Sheets) -> int:
-    """Return the most instances that the papers ran."""
-    return max(int(row["instances"]) for row in sheets["times"])
+def most_run(runs: Sequence[Row]) -> int:
+    """Return the most instances of some published runs."""
+    return max(int(row["instances"]) for row in runs)
 
 
-def _index(name: str, sheets: Sheets) -> Row:
-    for row in sheets["aligners"]:
+def index_of(name: str, indexes: Sequence[Row]) -> Row:
+    """Return the published index of the aligner *name*; raises BadInput if there is none."""
+    for row in indexes:
         if row["aligner"] == name:
             return row
     raise BadInput(f"no index size of '{name}' is published")
@@ -119,7 +120,7 @@ _PICK = {
     **_SELECT,
     "properties": {
         "take": {"enum": ["only", "min", "max", "mean", "median"]},
-        "sheet": {"enum": sorted(SHEETS)},
+        "sheet": {"type": "string"},
         "column": {"type": "string"},
     },
 }
@@ -139,7 +140,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "formula": ("formula", "cells", "value"),
     "rows": ("sheet", "formula", "column"),
     "same": ("sheet", "other", "each"),
-    "plan": ("system", "aligners", "instances"),
+    "plan": ("sheet", "other", "system", "aligners", "instances"),
 }
 _CLAIM = {
     "type": "object",
@@ -149,8 +150,8 @@ _CLAIM = {
         "says": {"type": "string"},
         "note": {"type": "string"},
         "kind": {"enum": list(_KINDS)},
-        "sheet": {"enum": sorted(SHEETS)},
-        "other": {"enum": sorted(SHEETS)},
+        "sheet": {"type": "string"},
+        "other": {"type": "string"},
         "select": _SELECT,
         "except": _SELECT,
         "each": _COLUMNS,
@@ -230,11 +231,22 @@ def parse(text: str, file: str) -> list[Claim]:
     document = documents.parse_toml(text, file)
     document.check(_SCHEMA)
     claims = [Claim(document, position, entry) for position, entry in enumerate(document.data["claim"])]
+    there = published.specs(published.published())
     for claim in claims:
+        for *place, name in _sheets_of(claim.body):
+            if name not in there:
+                raise document.error(none_such("sheet", name, there), "claim", claim.number, *place)
         kind = claim.body["kind"]
         if lacking := [keys for keys in _KINDS[kind] if claim.body.keys().isdisjoint(keys.split(" or "))]:
             raise claim.error(f"claim '{claim.id}' of kind {kind} needs {', '.join(lacking)}")
     return claims
+
+
+def _sheets_of(body: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the sheets that a claim names, each after its place in the claim."""
+    yield from ((key, body[key]) for key in ("sheet", "other") if key in body)
+    cells: Mapping[str, Any] = body.get("cells", {})
+    yield from (("cells", cell, "sheet", pick["sheet"]) for cell, pick in cells.items() if "sheet" in pick)
 
 
 # ----------------------------------------------------------------------
@@ -276,8 +288,8 @@ def _rows(body: _Body, sheets: Sheets) -> list[Row]:
     return [r for r in rows if "except" not in body or not matches(r, body["except"])]
 
 
-def _column(body: _Body) -> str:
-    return str(body.get("column", SHEETS[body["sheet"]].value))
+def _column(body: _Body, sheets: Sheets) -> str:
+    return str(body.get("column", sheets.specs[body["sheet"]].value))
 
 
 def _pick(pick: Mapping[str, Any], rows: Sequence[Row], column: str) -> Taken | None:
@@ -288,8 +300,8 @@ def _pick(pick: Mapping[str, Any], rows: Sequence[Row], column: str) -> Taken | 
 def _sides(body: _Body, sheets: Sheets) -> Iterator[tuple[Taken, Taken | None]]:
     """Yield both sides of each case that has them; the right one is None if the claim names none."""
     for rows in groups(_rows(body, sheets), body["each"]).values():
-        left = _pick(body["left"], rows, _column(body))
-        right = _pick(body["right"], rows, _column(body)) if "right" in body else None
+        left = _pick(body["left"], rows, _column(body, sheets))
+        right = _pick(body["right"], rows, _column(body, sheets)) if "right" in body else None
         if left is not None and (right is not None or "right" not in body):
             yield left, right
 
@@ -350,7 +362,7 @@ def _compare(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
 def _falls(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
     for rows in groups(_rows(body, sheets), body["each"]).values():
         ordered = sorted(rows, key=lambda row: number(row, body["along"]))
-        points = [(number(row, _column(body)), row["label"]) for row in ordered]
+        points = [(number(row, _column(body, sheets)), row["label"]) for row in ordered]
         for (before, first), (after, second) in pairwise(points):
             if after >= before:
                 yield False, f"{first}: {_exact(before)}, then {second}: {_exact(after)}"
@@ -360,7 +372,7 @@ def _falls(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
 
 
 def _rank(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
-    column = _column(body)
+    column = _column(body, sheets)
     sign = 1 if body.get("best") == "lowest" else -1
     for rows in groups(_rows(body, sheets), body["each"]).values():
         order = sorted(rows, key=lambda r: sign * number(r, column))
@@ -384,7 +396,7 @@ def _each_row(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
 
 
 def _same(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
-    column = _column(body)
+    column = _column(body, sheets)
     others = groups(sheets[body["other"]], body["each"])
     for key, (row,) in groups(_rows(body, sheets), body["each"]).items():
         if key not in others:
@@ -431,7 +443,7 @@ def _formula(body: _Body, sheets: Sheets) -> _Result:
     taken: dict[str, Taken] = {}
     for name, pick in body["cells"].items():
         sheet = pick.get("sheet", body.get("sheet", ""))
-        cell = _pick(pick, sheets[sheet], SHEETS[sheet].value) if sheet in sheets else None
+        cell = _pick(pick, sheets[sheet], sheets.specs[sheet].value) if sheet in sheets else None
         if cell is None:
             raise BadInput(f"no cell matches '{name}'")
         taken[name] = cell
@@ -451,9 +463,9 @@ def _plan(body: _Body, sheets: Sheets) -> _Result:
     """Return whether each aligner can be run in the claimed number of instances, of those that the papers ran."""
     limits, cells, agrees = [], [], True
     for name in body["aligners"]:
-        fits = (f.instances for f in whole_host(name, body["system"], sheets) if not f.reason)
-        most = max(instances for instances in fits if instances <= most_run(sheets))
-        row = _index(name, sheets)
+        row = index_of(name, sheets[body["other"]])
+        fits = (f.instances for f in whole_host(row, body["system"]) if not f.reason)
+        most = max(instances for instances in fits if instances <= most_run(sheets[body["sheet"]]))
         limits.append(f"{name}: up to {count(most, 'instance')} by memory")
         cells.append(f"index in {row['label']}: {_exact(row['index_gb'])} GB")
         agrees = agrees and most == body["instances"]

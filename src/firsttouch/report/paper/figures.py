@@ -1,110 +1,137 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The papers' figures, drawn from their published values."""
+"""The papers' figures, drawn from their published values, as the files of the studies describe them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
 from math import hypot
 from typing import Any
 
+from firsttouch.benchmarks.studies import OF_SCENARIO, Family, Reads, Sheet, Study
+from firsttouch.benchmarks.studies import Figure as Planned
+from firsttouch.errors import BadInput
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Bar, Point
 from firsttouch.report.figures.summary import KINDS
 from firsttouch.report.model import Figure, Panel, Table
-from firsttouch.report.paper.sheets import (
-    ALIGNERS,
-    CAPTIONS,
-    DEFAULT,
-    MACHINES,
-    POLICIES,
-    READS,
-    SYSTEMS,
-    Row,
-    Sheets,
-    groups,
-)
+from firsttouch.report.paper import tables
+from firsttouch.report.paper.sheets import Row, Sheets, is_default, matches
 from firsttouch.report.text import count, number, times
 
-# ----------------------------------------------------------------------
-# Figures 5.4 to 5.12 of the thesis (4 to 12 of the article).
+_RATIO_ERRORS = " The error of a ratio is the square root of the sum of the squares of both errors."
+_SPEEDUPS = ("aligner", "scenario", "instances and threads", "speedup", "error")
+#: A panel with the sentence that describes it, and the rows that it adds to a table with the header _SPEEDUPS.
+_Drawn = tuple[Panel, str, Sequence[tuple[str, ...]]]
 
-_MEASURED = "Published means of ten runs with their errors in percent (tables A1 to D2)."
+
+def figures(study: Study, sheets: Sheets) -> list[Figure]:
+    """Return the figures of a study: in the order of its file, those of one kind of reads after the other."""
+    return [
+        _KINDS[figure.shows](study, figure, reads, sheets)
+        for reads in study.reads
+        for figure in study.figures
+        if reads in figure.number
+    ]
+
+
+def _rows(study: Study, figure: Planned, sheets: Sheets, needed: Sequence[str]) -> tuple[Sheet, list[Row]]:
+    """Return the sheet of a figure, and its rows; raises BadInput if the sheet lacks a *needed* column."""
+    described = [study.tables[name] for name in figure.tables]
+    names = {table.sheet for table in described}
+    sheet = sheets.specs[described[0].sheet]
+    lacking = [column for column in needed if column not in sheet.columns]
+    if len(names) > 1 or lacking:
+        reason = f"needs column {lacking[0]}" if lacking else "needs tables of one sheet"
+        raise study.document.error(f"figure '{figure.title}': {figure.shows} {reason}", "figure")
+    rows = [row for table in described for row in tables.rows_of(table, sheets)]
+    return sheet, [row for row in rows if matches(row, figure.select)]
+
+
+# ----------------------------------------------------------------------
+# Runs of scenarios: figures 5.4 to 5.12 of the thesis (4 to 12 of the article).
+
 _SCALING = (
     "Lower is better. A line that halves with twice the threads scales perfectly. One that levels off or rises "
     "has run out of memory bandwidth. The gap between the lines is the effect of the policy."
 )
 _SPEEDUP = (
-    "Longer is better. The dashed line at 1 is the default run with 64 threads. A scenario whose error bar "
+    "Longer is better. The dashed line at 1 is the default run with {threads} threads. A scenario whose error bar "
     "crosses it is not clearly faster or slower."
 )
 _SUMMARY = (
-    "Shorter is better. For each system and dataset, with 64 threads: the default run, the best policy for one "
-    "instance, and the best of the runs with several instances."
+    "Shorter is better. For each system and dataset, with {threads} threads: the default run, the best policy for "
+    "one instance, and the best of the runs with several instances."
 )
-_RATIO_ERRORS = " The error of a ratio is the square root of the sum of the squares of both errors."
-#: The figures of each kind, in the papers' order: (system, dataset).
-_ORDER = [("amd-opteron", "GCAT"), ("intel-xeon", "GCAT"), ("amd-opteron", "NA12878"), ("intel-xeon", "NA12878")]
-_THREADS = 64
-_SPEEDUPS = ("aligner", "scenario", "instances and threads", "speedup", "error")
-
-#: A panel with the sentence that describes it, and the rows that it adds to a table with the header _SPEEDUPS.
-_Drawn = tuple[Panel, str, Sequence[tuple[str, ...]]]
 
 
-def figures(sheets: Sheets) -> list[Figure]:
-    """Return the nine figures with four panels each, one per aligner."""
-    runs = groups(sheets["times"], ("aligner", "system", "dataset"))
-    kinds = (
-        (4, "Memory allocation policies", _SCALING, _scaling),
-        (8, "Speedups of all strategies with 64 threads", _SPEEDUP, _speedups),
-    )
-    result = []
-    for first, what, how, draw in kinds:
-        for place, (system, dataset) in enumerate(_ORDER, start=first):
-            title = f"{what}: {SYSTEMS[system]}, {CAPTIONS[dataset]}"
-            of_aligner = {aligner: runs[aligner, system, dataset] for aligner in ALIGNERS}
-            result.append(_figure(place, title, how, draw, of_aligner))
-    runs = groups(sheets["times"], ("aligner",))
-    title = "Summary for all aligners, 64 threads"
-    result.append(_figure(12, title, _SUMMARY, _summary, {aligner: runs[aligner,] for aligner in ALIGNERS}))
-    return result
+class _Runs:
+    """The published runs of one aligner, with *systems* and *datasets* of the study for titles."""
+
+    def __init__(self, study: Study, family: Family, sheet: Sheet, rows: Sequence[Row]) -> None:
+        self.systems = {name: title for name, (title, _) in study.systems.items()}
+        self.datasets, self.heading, self.sheet = study.datasets, family.name, sheet
+        self.rows = [row for row in rows if row["aligner"] == family.published]
+        self.policies = list(dict.fromkeys(row["policy"] for row in rows))
+        self.threads = max((row["threads"] for row in self.rows), default=0)
+
+    def value(self, run: Row) -> float:
+        return float(run[self.sheet.value])
+
+    def error(self, run: Row) -> float:
+        return float(run[self.sheet.error]) / 100 if self.sheet.error else 0.0
+
+    def ends(self, run: Row) -> tuple[float, float, float]:
+        """Return the mean of a run, and the ends of its error bar."""
+        mean, error = self.value(run), self.error(run)
+        return mean, mean * (1 - error), mean * (1 + error)
+
+    def shown(self, run: Row) -> str:
+        return f"{number(self.value(run))} {self.sheet.unit}"
+
+    def widest(self, **wanted: Any) -> list[Row]:
+        """Return the runs with the most threads that match *wanted*."""
+        return [r for r in self.rows if r["threads"] == self.threads and matches(r, wanted)]
 
 
-def _figure(
-    place: int, what: str, how: str, draw: Callable[..., _Drawn], runs: Mapping[str, Sequence[Row]]
-) -> Figure:
-    """Return a figure with the panel that *draw* returns for the *runs* of each aligner."""
-    name, title = f"figure-{place}", f"Figure {place} (thesis: 5.{place}). {what}"
-    drawn = []
-    for aligner, (heading, _) in ALIGNERS.items():
-        names = {"name": f"{name}-{aligner}", "title": f"{title}, {heading}", "heading": heading}
-        drawn.append(draw(runs[aligner], **names))
-    panels, shows, rows = zip(*drawn, strict=True)
-    table = Table("Speedups", _SPEEDUPS, list(chain(*rows)), frozenset({3, 4}))
-    tables = (table,) if table.rows else ()
-    return Figure(name, title, how, shows, _MEASURED + (_RATIO_ERRORS if tables else ""), panels, tables)
+def _of_runs(how: str, draw: Callable[..., _Drawn]) -> Callable[..., Figure]:
+    """Return the function of a kind of figures with a panel per aligner, which *draw* returns."""
+
+    def figure(study: Study, planned: Planned, reads: Reads, sheets: Sheets) -> Figure:
+        place = planned.number[reads]
+        sheet, rows = _rows(study, planned, sheets, ("aligner", "system", "dataset", *OF_SCENARIO))
+        name = f"{study.name}-figure-{place}"
+        thesis = f" (thesis: {planned.thesis})" if planned.thesis else ""
+        of = [study.datasets.get(v, tables.heading(study, c, v)) for c, v in planned.select.items()]
+        title = ": ".join(filter(None, (f"Figure {place}{thesis}. {planned.title}", ", ".join(of))))
+        drawn, threads = [], 0
+        for family in study.families.values():
+            runs = _Runs(study, family, sheet, rows)
+            threads = max(threads, runs.threads)
+            if runs.rows:
+                names = {"name": f"{name}-{family.published}", "title": f"{title}, {family.name}"}
+                drawn.append(draw(runs, **names, heading=family.name))
+        if not drawn:
+            raise BadInput(f"study {study.name}: no published value is in figure {place}")
+        panels, shows, speedups = zip(*drawn, strict=True)
+        table = Table("Speedups", _SPEEDUPS, list(chain(*speedups)), frozenset({3, 4}))
+        below = (table,) if table.rows else ()
+        how_to = how.format(threads=threads)
+        return Figure(name, title, how_to, shows, sheet.measured + (_RATIO_ERRORS if below else ""), panels, below)
+
+    return figure
 
 
-def _ends(run: Row) -> tuple[float, float, float]:
-    """Return the mean of a run, and the ends of its error bar."""
-    mean, error = run["mean_s"], run["error_pct"] / 100
-    return mean, mean * (1 - error), mean * (1 + error)
-
-
-def _mean(run: Row) -> float:
-    return float(run["mean_s"])
-
-
-def _scaling(runs: Sequence[Row], *, heading: str, **names: Any) -> _Drawn:
-    single = [r for r in runs if r["instances"] == 1]
-    best, fastest = min((r for r in single if r["threads"] == _THREADS), key=_mean), min(single, key=_mean)
-    text = f"{heading}: with {_THREADS} threads {best['policy']} is fastest, {number(_mean(best))} s"
+def _scaling(runs: _Runs, *, heading: str, **names: Any) -> _Drawn:
+    single = [r for r in runs.rows if r["instances"] == 1]
+    best = min((r for r in single if r["threads"] == runs.threads), key=runs.value)
+    fastest = min(single, key=runs.value)
+    text = f"{heading}: with {runs.threads} threads {best['policy']} is fastest, {runs.shown(best)}"
     if fastest is not best:
-        text += f"; of all runs {fastest['policy']} with {fastest['threads']} threads, {number(_mean(fastest))} s"
+        text += f"; of all runs {fastest['policy']} with {fastest['threads']} threads, {runs.shown(fastest)}"
     panel = drawing.draw_lines(
-        {p: [Point(r["threads"], *_ends(r)) for r in single if r["policy"] == p] for p in POLICIES},
-        label="time (s)",
+        {p: [Point(r["threads"], *runs.ends(r)) for r in single if r["policy"] == p] for p in runs.policies},
+        label=runs.sheet.axis,
         description=f"{text}.",
         heading=heading,
         **names,
@@ -112,24 +139,24 @@ def _scaling(runs: Sequence[Row], *, heading: str, **names: Any) -> _Drawn:
     return panel, f"{text}.", ()
 
 
-def _gain(run: Row, default: Row) -> Bar:
-    gain = _mean(default) / _mean(run)
-    error = gain * hypot(run["error_pct"] / 100, default["error_pct"] / 100)
+def _gain(runs: _Runs, run: Row, default: Row) -> Bar:
+    gain = runs.value(default) / runs.value(run)
+    error = gain * hypot(runs.error(run), runs.error(default))
     label = f"{run['scenario']}\n{run['instances']} x {run['threads_per_instance']} threads"
     return Bar(label, gain, gain - error, gain + error, times(gain), run["policy"])
 
 
-def _speedups(runs: Sequence[Row], *, heading: str, **names: Any) -> _Drawn:
-    widest = [r for r in runs if r["threads"] == _THREADS]
-    (default,) = [r for r in widest if r["scenario"] == DEFAULT]
-    gains = [_gain(r, default) for r in widest if r is not default]
+def _speedups(runs: _Runs, *, heading: str, **names: Any) -> _Drawn:
+    widest = runs.widest()
+    (default,) = [r for r in widest if is_default(r)]
+    gains = [_gain(runs, r, default) for r in widest if r is not default]
     best = max(gains, key=lambda bar: bar.value)
     shows = f"{heading}: {best.label.splitlines()[0]} is the fastest, {best.text} as fast as the default run."
     panel = drawing.draw_bars(
         gains,
-        kinds=POLICIES,
+        kinds=runs.policies,
         axis="speedup (times)",
-        footer=f"dashed line: default run, {_mean(default):g} s",
+        footer=f"dashed line: default run, {runs.value(default):g} {runs.sheet.unit}",
         line=1,
         description=shows,
         heading=heading,
@@ -139,80 +166,86 @@ def _speedups(runs: Sequence[Row], *, heading: str, **names: Any) -> _Drawn:
     return panel, shows, rows
 
 
-def _summary(runs: Sequence[Row], *, heading: str, **names: Any) -> _Drawn:
+def _summary(runs: _Runs, *, heading: str, **names: Any) -> _Drawn:
     bars, gains = [], []
-    for system, dataset in _ORDER:
-        widest = [r for r in runs if (r["system"], r["dataset"], r["threads"]) == (system, dataset, _THREADS)]
-        (default,) = [r for r in widest if r["scenario"] == DEFAULT]
-        policy = min((r for r in widest if r["instances"] == 1 and r is not default), key=_mean)
-        several = min((r for r in widest if r["instances"] > 1), key=_mean)
+    for dataset, (system, title) in product(runs.datasets, runs.systems.items()):
+        widest = runs.widest(system=system, dataset=dataset)
+        (default,) = [r for r in widest if is_default(r)]
+        policy = min((r for r in widest if r["instances"] == 1 and r is not default), key=runs.value)
+        several = min((r for r in widest if r["instances"] > 1), key=runs.value)
         for run, kind in zip((default, policy, several), KINDS, strict=True):
-            text = f"{_mean(run):g} s" + (f", {run['scenario']}" if run is not default else "")
-            bars.append(Bar(f"{SYSTEMS[system]}\n{dataset}", *_ends(run), text, kind))
-        best = min(policy, several, key=_mean)
-        gain = times(_mean(default) / _mean(best))
-        gains.append(f"{SYSTEMS[system]} {dataset} {best['scenario']} ({gain})")
+            text = f"{runs.value(run):g} {runs.sheet.unit}"
+            text += f", {run['scenario']}" if run is not default else ""
+            bars.append(Bar(f"{title}\n{dataset}", *runs.ends(run), text, kind))
+        best = min(policy, several, key=runs.value)
+        gain = times(runs.value(default) / runs.value(best))
+        gains.append(f"{title} {dataset} {best['scenario']} ({gain})")
     shows = f"{heading}, best: {', '.join(gains)}."
     panel = drawing.draw_bars(
-        bars, kinds=KINDS, axis="time (s)", description=shows, heading=heading, thin=True, **names
+        bars, kinds=KINDS, axis=runs.sheet.axis, description=shows, heading=heading, thin=True, **names
     )
     return panel, shows, ()
 
 
 # ----------------------------------------------------------------------
-# The peaks of figures 3 to 5, S1, S2 and S4 of the thread-scaling article.
+# Peaks: figures 3 to 5, S1, S2 and S4 of the thread-scaling article.
 
 _HOW = (
     "Only the peak of each configuration is published as numbers: these are the squares of the papers' figures, "
     "without the curves. Higher is more throughput, and farther to the right are more threads. If a peak is far "
     "from the last thread of the machine, threads wait for each other."
 )
-_PEAK_MEASURED = "Published peaks of single runs with the same number of reads per thread, without spread."
-#: Table -> what it compares, and its figures with paired and unpaired reads.
-_FIGURES = {
-    "T2": ("four lock types and the multiprocessing baseline", {"unpaired": "3", "paired": "S1"}),
-    "T3": ("three parsing strategies and the multiprocessing baseline", {"unpaired": "4", "paired": "S2"}),
-    "T4": ("B-parsing, L-parsing, the multiprocessing baseline and BWA-MEM", {"unpaired": "5", "paired": "S4"}),
-}
-#: Panel -> the aligners in it: BWA-MEM is compared with Bowtie 2.
-_TOGETHER = {"Bowtie": ("Bowtie",), "Bowtie 2": ("Bowtie 2", "BWA-MEM"), "HISAT": ("HISAT",)}
 
 
-def peak_figures(sheets: Sheets) -> list[Figure]:
-    """Return six figures, a panel per aligner and machine."""
-    return [_peak_figure(table, reads, sheets) for reads in reversed(READS) for table in _FIGURES]
+def together(study: Study) -> dict[str, list[Family]]:
+    """Return the families of each panel: those that stand beside another family are in its panel."""
+    families = study.families.values()
+    return {f.name: [f, *(b for b in families if b.beside == f.name)] for f in families if not f.beside}
 
 
-def _peak_figure(table: str, reads: str, sheets: Sheets) -> Figure:
-    what, places = _FIGURES[table]
-    name, title = (
-        f"peaks-{places[reads].lower()}",
-        f"Figure {places[reads]}, its peaks. Comparison of {what}: {reads} reads",
-    )
-    peaks = groups(sheets["main_peaks"], ("table", "reads", "system"))
+def _peaks(study: Study, planned: Planned, reads: Reads, sheets: Sheets) -> Figure:
+    """Return a figure with a panel per aligner and system."""
+    place = planned.number[reads]
+    sheet, rows = _rows(study, planned, sheets, ("aligner", "configuration", "system", "reads"))
+    name = f"{study.name}-figure-{place.lower()}"
+    title = f"Figure {place}, its peaks. {planned.title}: {reads} reads"
     panels, shows = [], []
-    for aligner, members in _TOGETHER.items():
-        for system, machine in MACHINES.items():
-            rows = [r for r in peaks[table, reads, system] if r["aligner"] in members]
-            best = max(rows, key=lambda r: float(r["peak_kreads_per_s"]))
+    for panel, families in together(study).items():
+        for system, (machine, _) in study.systems.items():
+            wanted = {"aligner": [f.published for f in families], "reads": reads, "system": system}
+            drawn = [row for row in rows if matches(row, wanted)]
+            if not drawn:
+                continue
+            best = max(drawn, key=lambda r: float(r[sheet.value]))
             shows.append(
-                f"{aligner}, {machine}: {_line(best)} peaks highest, {number(best['peak_kreads_per_s'])} thousand "
-                f"reads per second with {count(best['threads_at_peak'], 'thread')}."
+                f"{panel}, {machine}: {_line(best)} peaks highest, {number(best[sheet.value])} {sheet.unit} "
+                f"with {count(best[sheet.threads], 'thread')}."
             )
             panels.append(
                 drawing.draw_lines(
-                    {_line(r): [Point(r["threads_at_peak"], *[r["peak_kreads_per_s"]] * 3)] for r in rows},
-                    label="thousands of reads per second",
-                    name=f"{name}-{aligner.lower().replace(' ', '')}-{system}",
-                    title=f"{title}, {aligner}, {machine}",
+                    {_line(r): [Point(r[sheet.threads], *[r[sheet.value]] * 3)] for r in drawn},
+                    label=sheet.axis,
+                    name=f"{name}-{panel.lower().replace(' ', '')}-{system}",
+                    title=f"{title}, {panel}, {machine}",
                     description=shows[-1],
                     size=(320, 250),
-                    heading=f"{aligner}, {machine}",
+                    heading=f"{panel}, {machine}",
                     columns=1,
                 )
             )
-    return Figure(name, title, _HOW, tuple(shows), _PEAK_MEASURED, tuple(panels), ())
+    if not panels:
+        raise BadInput(f"study {study.name}: no published value is in figure {place}")
+    return Figure(name, title, _HOW, tuple(shows), sheet.measured, tuple(panels), ())
 
 
 def _line(row: Row) -> str:
     return str(row["aligner"] if row["configuration"] == "default" else row["configuration"])
+
+
+#: Kind of figure -> the function that returns one for a kind of reads.
+_KINDS: Mapping[str, Callable[[Study, Planned, Reads, Sheets], Figure]] = {
+    "peaks": _peaks,
+    "policies": _of_runs(_SCALING, _scaling),
+    "speedups": _of_runs(_SPEEDUP, _speedups),
+    "summary": _of_runs(_SUMMARY, _summary),
+}

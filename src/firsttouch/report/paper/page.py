@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import firsttouch
+from firsttouch.benchmarks.studies import Study
 from firsttouch.report.model import Table
 from firsttouch.report.paper import claims, sheets, tables
 from firsttouch.report.paper.claims import Outcome
@@ -19,10 +20,11 @@ FILES = ("index.html", "claims.json")
 _CELLS = 4
 
 
-def outcomes(folder: Path) -> tuple[sheets.Sheets, list[Outcome]]:
-    """Return the published tables in *folder*, and the outcomes of the claims."""
-    published = sheets.read(folder)
-    return published, claims.judge(claims.load(), published)
+def outcomes(folder: Path) -> tuple[list[Study], sheets.Sheets, list[Outcome]]:
+    """Return the studies with published values, their tables in *folder*, and the outcomes of the claims."""
+    studies = sheets.published()
+    published = sheets.read(folder, studies)
+    return studies, published, claims.judge(claims.load(), published)
 
 
 def document(results: Sequence[Outcome]) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def build(folder: Path) -> tuple[dict[str, str], list[Outcome]]:
     from firsttouch.report import pages  # noqa: PLC0415 - templates only where a page is written
     from firsttouch.report.paper import figures  # noqa: PLC0415 - imports matplotlib
 
-    published, results = outcomes(folder)
+    studies, published, results = outcomes(folder)
     facts = {
         "version": firsttouch.__version__,
         "disagreeing": _by_paper("disagree", [o for o in results if not o.agrees]),
@@ -57,19 +59,14 @@ def build(folder: Path) -> tuple[dict[str, str], list[Outcome]]:
         "papers": _papers(results),
         "sections": [
             (
-                "lenis",
-                "Lenis and Senar 2017, Lenis 2018",
-                figures.figures(published),
-                tables.execution_times(published),
-            ),
-            (
-                "langmead",
-                "Langmead et al. 2018",
-                figures.peak_figures(published),
-                tables.peak_throughputs(published),
-            ),
+                study.name,
+                study.short,
+                figures.figures(study, published),
+                [(table, of.planned, of.note) for table, of in tables.tables(study, published)],
+            )
+            for study in studies
         ],
-        "scenarios": tables.scenarios(published),
+        "sources": [source for study in studies for source in study.references],
     }
     text = json.dumps(document(results), indent=1, sort_keys=True) + "\n"
     return {"index.html": pages.html(facts, "paper.html.j2"), "claims.json": text}, results

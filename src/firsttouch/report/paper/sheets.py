@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published tables of the papers as rows of cells."""
+"""The published tables of studies as rows of cells."""
 
 from __future__ import annotations
 
@@ -9,143 +9,103 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from firsttouch.benchmarks import studies
+from firsttouch.benchmarks.studies import Sheet, Study
 from firsttouch.errors import BadInput
+from firsttouch.scenarios.placement import parse_name
 from firsttouch.systems import references
-
-# ----------------------------------------------------------------------
-# Names of aligners, systems and tables in the papers, for headings.
-
-#: Aligner -> its name in the tables of the article and the thesis, the letter of its tables.
-ALIGNERS = {"bowtie2": ("BOWTIE2", "A"), "bwa-mem": ("BWA-MEM", "B"), "gem": ("GEM", "C"), "snap": ("SNAP", "D")}
-SYSTEMS = {"amd-opteron": "AMD", "intel-xeon": "INTEL"}
-DATASETS = ("NA12878", "GCAT")
-POLICIES = ("original", "localalloc", "interleave")
-#: The article's table -> the thesis's.
-THESIS = {"A1": "A3", "A2": "A4", "B1": "B5", "B2": "B6", "C1": "C7", "C2": "C8", "D1": "D9", "D2": "D10"}
-#: Dataset -> what it is called in the captions of the figures.
-CAPTIONS = {"GCAT": "GCAT synthetic input", "NA12878": "NA12878 real input"}
-#: System -> its name and threads in the head of tables 2 to 4.
-MACHINES = {
-    "skylake": "Skylake (96 threads)",
-    "broadwell": "Broadwell (112 threads)",
-    "knl": "KNL (272 threads)",
-}
-READS = ("paired", "unpaired")
-
-
-def printed(value: float) -> str:
-    """Return a number as the tables print it: with at least two decimals."""
-    text = f"{value:.6f}".rstrip("0")
-    return text if len(text.partition(".")[2]) > 2 else f"{value:.2f}"
-
-
-# ----------------------------------------------------------------------
-# The tables. A row's label names its place in a paper.
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A table: its file, the columns of text and of numbers, the column of the result, the format of labels."""
-
-    file: str
-    text: tuple[str, ...]
-    numbers: tuple[str, ...]
-    value: str
-    label: str
-
-
-#: Every published table.
-SHEETS: dict[str, Spec] = {
-    "times": Spec(
-        "lenis2017_execution_times.csv",
-        ("table", "aligner", "system", "dataset", "policy"),
-        ("instances", "threads_per_instance", "mean_s", "error_pct"),
-        "mean_s",
-        "{table} {aligner}, {system}, {dataset}, {shape}",
-    ),
-    "aligners": Spec(
-        "lenis2018_aligners.csv", ("aligner", "version", "file"), ("index_gb",), "index_gb", "table 1 {aligner}"
-    ),
-    "systems": Spec(
-        "lenis2018_systems.csv",
-        ("system", "source", "quantity"),
-        ("value",),
-        "value",
-        "{source}, {system}: {quantity}",
-    ),
-    "peaks": Spec(
-        "langmead2018_peak_throughput.csv",
-        ("aligner", "configuration", "system", "reads"),
-        ("threads_at_peak", "peak_kreads_per_s", "whole_human_40x_min"),
-        "peak_kreads_per_s",
-        "S2 {aligner}, {configuration}, {system}, {reads}",
-    ),
-    "main_peaks": Spec(
-        "langmead2018_peak_tables.csv",
-        ("table", "aligner", "configuration", "system", "reads"),
-        ("threads_at_peak", "peak_kreads_per_s"),
-        "peak_kreads_per_s",
-        "{table} {aligner}, {configuration}, {system}, {reads}",
-    ),
-    "padding": Spec(
-        "langmead2018_padding.csv",
-        ("input_set",),
-        ("fastq_gb", "blocked_gb", "change_pct", "gzip_fastq_gb", "gzip_blocked_gb", "gzip_change_pct"),
-        "change_pct",
-        "S3 {input_set}",
-    ),
-    "machines": Spec(
-        "langmead2018_systems.csv",
-        ("system",),
-        ("packages", "cores_per_package", "threads_per_core", "threads"),
-        "threads",
-        "section 3.3, {system}",
-    ),
-}
 
 #: A row: its cells by column, and its ``label``, which names its place in a paper.
 Row = dict[str, Any]
-Sheets = Mapping[str, Sequence[Row]]
-#: The default run.
-DEFAULT = "1Inst_Original"
 
 
-def read(folder: Path) -> Sheets:
-    """Return all sheets in *folder*; raises BadInput with file, line and reason."""
-    sheets = {name: list(_rows(folder / spec.file, spec)) for name, spec in SHEETS.items()}
-    _add_speedups(sheets["times"])
-    return sheets
+@dataclass(frozen=True)
+class Sheets:
+    """The rows of each sheet of some studies by its name, and what the studies say of the sheets (*specs*)."""
+
+    rows: Mapping[str, Sequence[Row]]
+    specs: Mapping[str, Sheet]
+
+    def __getitem__(self, name: str) -> Sequence[Row]:
+        return self.rows[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.rows
 
 
-def _add_speedups(runs: Sequence[Row]) -> None:
-    """Add a column *speedup* over the default run to the runs with as many threads as that."""
-    for cell in groups(runs, ("aligner", "system", "dataset")).values():
-        default = max((r for r in cell if r["scenario"] == DEFAULT), key=lambda r: r["threads"], default=None)
-        for run in cell:
-            if default is not None and run["threads"] == default["threads"]:
-                run["speedup"] = default["mean_s"] / run["mean_s"]
+def published() -> list[Study]:
+    """Return the studies with published values, by name; raises BadInput for two sheets of one name."""
+    having = [study for study in studies.readable() if study.sheets]
+    owners: dict[str, str] = {}
+    for study in having:
+        for name in study.sheets:
+            if name in owners:
+                raise study.document.error(f"study {owners[name]} has a sheet '{name}', too", "sheet", name)
+            owners[name] = study.name
+    return having
 
 
-def _rows(file: Path, spec: Spec) -> Iterable[Row]:
-    wanted = (*spec.text, *spec.numbers)
+def specs(having: Iterable[Study]) -> dict[str, Sheet]:
+    """Return the sheets of all studies by name."""
+    return {name: sheet for study in having for name, sheet in study.sheets.items()}
+
+
+def read(folder: Path, having: Sequence[Study]) -> Sheets:
+    """Return the sheets of the studies, whose files are in *folder* or beside the file of a study.
+
+    Raises BadInput with file, line and reason.
+    """
+    rows = {}
+    for study in having:
+        for name, sheet in study.sheets.items():
+            file, beside = folder / sheet.file, Path(study.document.file).parent / sheet.file
+            rows[name] = list(_rows(beside if beside.exists() and not file.exists() else file, sheet, study))
+            _add_speedups(rows[name], sheet)
+    return Sheets(rows, specs(having))
+
+
+def _rows(file: Path, sheet: Sheet, study: Study) -> Iterable[Row]:
+    wanted = (*sheet.text, *sheet.numbers)
     have, rows = references.read(file)
     if lacking := [c for c in wanted if c not in have]:
         raise BadInput(f"no column {', '.join(lacking)}: needed are {', '.join(wanted)}", file=file, line=1)
     seen: dict[str, int] = {}
     for row in rows:
-        cells: dict[str, Any] = {c: row.cells[c] for c in spec.text} | {c: _number(row, c) for c in spec.numbers}
-        if "instances" in cells:
-            scenario = f"{cells['instances']}Inst_{cells['policy'].capitalize()}"
-            threads = cells["instances"] * cells["threads_per_instance"]
-            shape = f"{scenario} ({cells['instances']} x {cells['threads_per_instance']})"
-            cells |= {"scenario": scenario, "threads": threads, "shape": shape}
-        label = spec.label.format_map(cells)
+        cells: dict[str, Any] = {c: row.cells[c] for c in sheet.text} | {c: _number(row, c) for c in sheet.numbers}
+        if {"instances", "threads_per_instance", "policy"} <= cells.keys():
+            cells |= _of_scenario(cells, study)
+        label = sheet.label.format_map(cells)
         if label in seen:
             raise BadInput(f"{label}: line {seen[label]} has it already", file=file, line=row.line)
         seen[label] = row.line
         yield {**cells, "label": label}
     if not seen:
         raise BadInput("no rows below the first line", file=file, line=1)
+
+
+def _of_scenario(cells: Row, study: Study) -> Row:
+    """Return the columns that follow from instances, threads per instance and policy."""
+    instances, each, policy = (cells[c] for c in ("instances", "threads_per_instance", "policy"))
+    scenario = f"{instances}Inst_{policy.capitalize()}"
+    name = parse_name(scenario)
+    configuration = next((c.name for c in study.configurations.values() if name and c.has(name, instances)), "")
+    shape = f"{scenario} ({instances} x {each})"
+    return {"scenario": scenario, "threads": instances * each, "shape": shape, "configuration": configuration}
+
+
+def is_default(row: Row) -> bool:
+    """Return whether a run has a single instance with the default policy."""
+    return bool(row["instances"] == 1 and row["policy"] == "original")
+
+
+def _add_speedups(runs: Sequence[Row], sheet: Sheet) -> None:
+    """Add a column *speedup* over the default run to the runs of scenarios with as many threads as that."""
+    runs = [r for r in runs if "scenario" in r]
+    for cell in groups(runs, [c for c in ("aligner", "system", "dataset") if c in sheet.text]).values():
+        default = max((r for r in cell if is_default(r)), key=lambda r: r["threads"], default=None)
+        for run in cell:
+            if default is not None and run["threads"] == default["threads"]:
+                run["speedup"] = default[sheet.value] / run[sheet.value]
 
 
 def _number(row: references.Row, column: str) -> float:

@@ -1,145 +1,158 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the papers in their layout: A1 to D2 and 2 of the article, 2 to 4 and S2 of the second one."""
+"""The tables of the papers in their layout, as the files of the studies describe them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from firsttouch.benchmarks.studies import Layout, Study
+from firsttouch.benchmarks.studies import Table as Planned
 from firsttouch.report.model import Table
 from firsttouch.report.paper import claims
-from firsttouch.report.paper.sheets import (
-    ALIGNERS,
-    DATASETS,
-    MACHINES,
-    POLICIES,
-    READS,
-    SYSTEMS,
-    THESIS,
-    Row,
-    Sheets,
-    groups,
-    printed,
-)
+from firsttouch.report.paper.sheets import Row, Sheets, groups, matches
 from firsttouch.report.speedups import Key, pivot
 
+#: The marks replace the colours of the papers.
+MARKED = " ((1) and (2): highest and second highest of the aligner)"
+
+
+def tables(study: Study, sheets: Sheets) -> list[tuple[Table, Planned]]:
+    """Return the published tables of a study in the order of its file, each with its description."""
+    built: list[tuple[Table, Planned]] = []
+    for described in study.tables.values():
+        if described.planned:
+            built.append((_scenarios(study, described, sheets), described))
+        elif described.sheet:
+            built += [(table, described) for table in published(study, described, sheets)]
+    return built
+
+
+def rows_of(described: Planned, sheets: Sheets) -> list[Row]:
+    """Return the published rows of a table."""
+    return [row for row in sheets[described.sheet] if matches(row, described.select)]
+
+
+def caption(described: Planned) -> str:
+    """Return the caption of a table, with its number and that in the thesis."""
+    thesis = f" (thesis: {described.thesis})" if described.thesis else ""
+    return f"Table {described.number}{thesis}. {described.title}" if described.number else described.title
+
+
+def heading(study: Study, column: str, value: object) -> str:
+    """Return the heading of a value of a column: the title that the study gives it, or its text."""
+    if column == "system" and value in study.systems:
+        return study.systems[str(value)][0]
+    text = str(value)
+    return text[:1].upper() + text[1:]
+
+
+def places(rivals: Sequence[tuple[Key, float]]) -> dict[Key, int]:
+    """Return the place, 1 or 2, of the highest two values; equal values share a place, and one has no rival."""
+    ranks = {key: 1 + sum(other > value for _, other in rivals) for key, value in rivals}
+    return {key: rank for key, rank in ranks.items() if rank <= 2 and len(rivals) > 1}
+
+
+def printed(value: float, form: str = "") -> str:
+    """Return a number in the format *form*, else as the tables print it: with at least two decimals."""
+    if form:
+        return format(int(value) if form.endswith("d") else value, form)
+    text = f"{value:.6f}".rstrip("0")
+    return text if len(text.partition(".")[2]) > 2 else f"{value:.2f}"
+
+
 # ----------------------------------------------------------------------
-# Lenis and Senar 2017: tables A1 to D2 (A3 to D10 of the thesis), and table 2.
-
-_HEADS = ("Mean (s)", "Error (%)")
+# Published values
 
 
-def execution_times(sheets: Sheets) -> list[Table]:
-    """Return the tables of execution times in the order of the article, one per system."""
-    runs = groups(sheets["times"], ("table",))
-    result = []
-    for name, letter in ALIGNERS.values():
-        result += [_policies(f"{letter}1", name, system, runs[f"{letter}1",]) for system in SYSTEMS]
-        result.append(_partitions(f"{letter}2", name, runs[f"{letter}2",]))
-    return result
+def published(study: Study, described: Planned, sheets: Sheets) -> Iterable[Table]:
+    """Yield a table with its published values, one for each value of the column *each* of its layout."""
+    layout = study.layouts[described.layout]
+    rows = rows_of(described, sheets)
+    title = caption(described) + (MARKED if layout.best else "")
+    if not layout.each:
+        yield _table(study, described, layout, rows, title)
+        return
+    for (value,), selected in groups(rows, (layout.each,)).items():
+        yield _table(study, described, layout, selected, f"{title}: {heading(study, layout.each, value)}")
 
 
-def _caption(table: str, what: str) -> str:
-    return f"Table {table} (thesis: {THESIS[table]}). Execution times for {what}"
-
-
-def _cell(run: Row) -> tuple[str, str]:
-    return printed(run["mean_s"]), printed(run["error_pct"])
-
-
-def _policies(table: str, name: str, system: str, runs: Sequence[Row]) -> Table:
-    head = SYSTEMS[system]
-    selected = [r for r in runs if r["system"] == system]
+def _table(study: Study, described: Planned, layout: Layout, rows: Sequence[Row], title: str) -> Table:
+    marks = _marks(study, layout, rows)
+    cells = {}
+    for row in rows:
+        texts = [
+            printed(row[column], form) + (marks.get(row["label"], "") if column == layout.best else "")
+            for _, column, form in layout.cells
+        ]
+        above = tuple(heading(study, column, row[column]) for column in layout.columns)
+        cells[_names(layout, row), above] = tuple(texts)
     return pivot(
-        _caption(table, f"{name} using different memory allocation policies: {head}"),
-        corner=("Threads",),
-        rows=list(dict.fromkeys((str(r["threads"]),) for r in selected)),
-        columns=[(head, dataset, policy.capitalize()) for dataset in DATASETS for policy in POLICIES],
-        cells={((str(r["threads"]),), (head, r["dataset"], r["policy"].capitalize())): _cell(r) for r in selected},
-        heads=_HEADS,
+        title,
+        corner=tuple(layout.rows),
+        rows=_row_order(described, layout, rows),
+        columns=_in_order([above for _, above in cells]),
+        cells=cells,
+        heads=tuple(head for head, _, _ in layout.cells),
     )
 
 
-def _partitions(table: str, name: str, runs: Sequence[Row]) -> Table:
-    ordered = sorted(runs, key=lambda r: (POLICIES.index(r["policy"]), r["instances"]))
-    return pivot(
-        _caption(table, f"{name} using data partitioning"),
-        corner=("Name", "Threads"),
-        rows=list(dict.fromkeys(map(_scenario_name, ordered))),
-        columns=[(head, dataset) for head in SYSTEMS.values() for dataset in DATASETS],
-        cells={(_scenario_name(r), (SYSTEMS[r["system"]], r["dataset"])): _cell(r) for r in runs},
-        heads=_HEADS,
-    )
+def _names(layout: Layout, row: Row) -> Key:
+    return tuple(str(row[column]) for column in layout.rows.values())
 
 
-def _scenario_name(run: Row) -> Key:
-    return run["scenario"], str(run["threads_per_instance"])
+def _row_order(described: Planned, layout: Layout, rows: Sequence[Row]) -> list[Key]:
+    """Return the rows in the order of their first appearance, of one aligner in that of its configurations."""
+    ordered = list(dict.fromkeys(_names(layout, row) for row in rows))
+    if "configuration" in layout.rows.values() and len({row["aligner"] for row in rows}) == 1:
+        of_row = {_names(layout, row): row["configuration"] for row in rows}
+        listed = {name: place for place, name in enumerate(described.configurations)}
+        ordered.sort(key=lambda key: listed.get(of_row[key], len(listed)))
+    return ordered
 
 
-def scenarios(sheets: Sheets) -> Table:
-    """Return table 2 (thesis: 5.2) as planned: which scenarios fit into memory, and which were run."""
-    ran = {(r["aligner"], r["scenario"]): r["table"] for r in sheets["times"]}
+def _in_order(columns: Sequence[Key]) -> list[Key]:
+    """Return the columns so that those with the same first headings are adjacent."""
+    unique = list(dict.fromkeys(columns))
+    first = [list(dict.fromkeys(key[level] for key in unique)) for level in range(len(unique[0]))]
+    return sorted(unique, key=lambda key: [first[level].index(part) for level, part in enumerate(key)])
+
+
+def _marks(study: Study, layout: Layout, rows: Sequence[Row]) -> Mapping[str, str]:
+    """Return the mark of each row, by its label, that is the best or the second of its aligner in a column."""
+    if not layout.best:
+        return {}
+    families = study.families
+    beside = {f.published: families[f.beside].published for f in families.values() if f.beside}
+    rivals: dict[Key, list[tuple[Key, float]]] = {}
+    for row in rows:
+        aligner = str(beside.get(row["aligner"], row["aligner"]))
+        key = (aligner, *(str(row[column]) for column in layout.columns))
+        rivals.setdefault(key, []).append(((row["label"],), row[layout.best]))
+    return {label: f" ({place})" for values in rivals.values() for (label,), place in places(values).items()}
+
+
+# ----------------------------------------------------------------------
+# Which scenarios fit the systems (table 2 of Lenis and Senar 2017)
+
+
+def _scenarios(study: Study, described: Planned, sheets: Sheets) -> Table:
+    """Return the scenarios of several instances as planned: which fit into memory, and which were run."""
+    runs = rows_of(described, sheets)
+    ran = {(r["aligner"], r["scenario"]): r["table"] for r in runs}
+    policies = list(dict.fromkeys(r["policy"] for r in runs))
+    most = claims.most_run(runs)
     rows: list[tuple[str, ...]] = []
-    for aligner, (name, _) in ALIGNERS.items():
-        planned = {s: {f.name: f for f in claims.whole_host(aligner, s, sheets)} for s in SYSTEMS}
-        first = planned["amd-opteron"]
-        for policy in map(str.capitalize, POLICIES):
+    for family in study.families.values():
+        index = claims.index_of(family.published, sheets[described.planned])
+        fits_of = {s: {f.name: f for f in claims.whole_host(index, s)} for s in study.systems}
+        first = next(iter(fits_of.values()))
+        for policy in map(str.capitalize, policies):
             for scenario in first.values():
-                if not scenario.name.endswith(policy) or not 1 < scenario.instances <= claims.most_run(sheets):
+                if not scenario.name.endswith(policy) or not 1 < scenario.instances <= most:
                     continue
                 shape = f"{scenario.instances} x {scenario.threads}t"
-                table = ran.get((aligner, scenario.name), "no")
-                fits = [f.reason or "fits" for s in SYSTEMS if (f := planned[s].get(scenario.name))]
-                rows.append((name, shape, policy, scenario.name, table, *fits))
-    memory = (f"{head} memory" for head in SYSTEMS.values())
-    return Table(
-        "Table 2 (thesis: 5.2). Instances for each aligner: planned from the systems' facts and the index sizes "
-        "of table 1 (thesis: 5.1)",
-        ("Aligner", "#Inst x Threads", "Policy", "Name", "In table", *memory),
-        rows,
-    )
-
-
-# ----------------------------------------------------------------------
-# Langmead et al. 2018: tables 2 to 4 and S2.
-
-#: Table -> its title.
-TITLES = {
-    "T2": "Table 2. Peak throughputs for four lock types and the multiprocessing baseline",
-    "T3": "Table 3. Peak throughputs for three parsing strategies and the multiprocessing baseline",
-    "T4": "Table 4. Peak throughputs for B-parsing, L-parsing (1 and 16 outputs), the MP baseline and BWA-MEM",
-}
-_S2 = "Table S2. Peak throughputs for all experimental series, and minutes for a 40x human genome"
-#: The marks replace the colours of the papers.
-_MARKED = " ((1) and (2): highest and second highest of the aligner)"
-
-
-def peak_throughputs(sheets: Sheets) -> list[Table]:
-    """Return tables 2, 3, 4 and S2; a cell has the threads at the peak and thousands of reads per second."""
-    peaks = groups(sheets["main_peaks"], ("table",))
-    tables = [_peak_table(caption, peaks[table,], ("Th", "Krd/s")) for table, caption in TITLES.items()]
-    return [*tables, _peak_table(_S2, sheets["peaks"], ("Th", "Krd/s", "Whole human (min)"))]
-
-
-def _peak_table(caption: str, rows: Sequence[Row], heads: Key) -> Table:
-    cells: dict[tuple[Key, Key], tuple[str, ...]] = {}
-    for rivals in groups(rows, ("aligner", "system", "reads")).values():
-        values = [r["peak_kreads_per_s"] for r in rivals]
-        for row in rivals:
-            place = 1 + sum(value > row["peak_kreads_per_s"] for value in values)
-            mark = f" ({place})" if place <= 2 and len(rivals) > 1 else ""
-            texts = [str(row["threads_at_peak"]), f"{row['peak_kreads_per_s']:,.2f}{mark}"]
-            if len(heads) > len(texts):
-                texts.append(f"{row['whole_human_40x_min']:,.2f}")
-            cells[_configuration(row), (MACHINES[row["system"]], row["reads"].capitalize())] = tuple(texts)
-    return pivot(
-        caption + _MARKED,
-        corner=("Aligner", "Configuration"),
-        rows=list(dict.fromkeys(map(_configuration, rows))),
-        columns=[(machine, reads.capitalize()) for machine in MACHINES.values() for reads in READS],
-        cells=cells,
-        heads=heads,
-    )
-
-
-def _configuration(row: Row) -> Key:
-    return row["aligner"], row["configuration"]
+                table = ran.get((family.published, scenario.name), "no")
+                fits = [f.reason or "fits" for s in study.systems if (f := fits_of[s].get(scenario.name))]
+                rows.append((family.name, shape, policy, scenario.name, table, *fits))
+    memory = (f"{title} memory" for title, _ in study.systems.values())
+    return Table(caption(described), ("Aligner", "#Inst x Threads", "Policy", "Name", "In table", *memory), rows)
