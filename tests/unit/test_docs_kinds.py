@@ -78,17 +78,18 @@ def of_a_host(out: Path) -> list[str]:
     like = {"host": some[0].host, "system": some[0].system, "partition": some[0].partition}
     throughput = [replace(r, **like) for r in vm if r.metric == "throughput"]
     assert throughput
+    study = schema.read(ROOT / "tests" / "golden" / "study_records.jsonl")
     wrong = [invalid(r) for r in machine.placement("bowtie2", "GCAT") if r.parameters["instances"] == 2]
     finding = Finding("latency", "random_latency", {}, "ns", (99.0,), None, "suspect", "too slow")
     memory = Host(like["host"], at_once=True)
-    loads = [*memory.loaded((1.0,)), *memory.pairs(2), *memory.pages(), *memory.stores()]
+    loads = [*memory.loaded((1.0,)), *memory.pairs(2), *memory.locks(2), *memory.pages(), *memory.stores()]
     build(
         [
             *some,
             *machine.scaling("bowtie2", "GCAT"),
             *throughput,
             *wrong,
-            *(replace(r, **like) for r in loads),
+            *(replace(r, **like) for r in [*loads, *study]),
             Record(*("configuration", "settings", "1", "neither", (1,)), {"settings": {"cpu.smt": "on"}}, **like),
         ],
         out,

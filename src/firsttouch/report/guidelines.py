@@ -17,8 +17,8 @@ from firsttouch import paths
 from firsttouch.advice import replay
 from firsttouch.advice.replay import Cell, Row
 from firsttouch.records.schema import Record
-from firsttouch.report import speedups
-from firsttouch.report.model import HostView, Table, case_of, dataset_of, whole
+from firsttouch.report import speedups, studies
+from firsttouch.report.model import HostView, Table, case_of, dataset_of, reads_per_thread, whole
 from firsttouch.report.speedups import Interval
 from firsttouch.report.text import clean, count, listed, number, plain, times
 
@@ -224,7 +224,10 @@ def measured(views: Iterable[HostView]) -> Iterator[Keyed]:
     names: dict[str, str] = {}
     for view in sorted(views, key=lambda v: v.system):
         names[view.key] = view.host
-        for record in view.of("scaling", "placement", metric=speedups.METRIC) + view.of("weak_scaling"):
+        # A study compares variants of aligners with each other, under a scenario that it fixes.
+        of_studies = {id(record) for record in studies.compared(view)}
+        weak = [record for record in view.of("weak_scaling") if id(record) not in of_studies]
+        for record in view.of("scaling", "placement", metric=speedups.METRIC) + weak:
             of_host = runs.setdefault(_input(view.system, record), {}).setdefault(_run(record), {})
             of_host.setdefault(view.key, []).append(record)
         for record in view.invalid:
@@ -241,7 +244,7 @@ def _run(record: Record) -> _Run:
 
 def _input(system: str, record: Record) -> tuple[str, ...]:
     p = record.parameters
-    names = (plain(p.get("aligner")), dataset_of(record), plain(p.get("reads_per_thread")))
+    names = (plain(p.get("aligner")), dataset_of(record), reads_per_thread(record))
     # With a fixed number of reads per thread, scenarios have different numbers of reads.
     reads = "" if record.check == "weak_scaling" else plain(p.get("reads"))
     return (system, *names, reads, record.metric)
@@ -364,8 +367,7 @@ def _seconds(record: Record) -> list[float]:
 
 def _title(record: Record, hosts: int) -> str:
     p = case_of(record)
-    each = p.get("reads_per_thread")
-    reads = f"{plain(each)} reads per thread" if each else f"{plain(p['reads'])} reads" if "reads" in p else ""
+    reads = reads_per_thread(record) or (f"{plain(p['reads'])} reads" if "reads" in p else "")
     return clean(", ".join(filter(None, ("measured", dataset_of(record), reads, count(hosts, "host")))))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tabulate import tabulate
 
 from firsttouch.records.schema import Record
-from firsttouch.report import load_curves, metrics, speedups
+from firsttouch.report import load_curves, lock_rates, metrics, speedups, studies
 from firsttouch.report.model import HostView, Problem, banks
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
 from firsttouch.units import format_bytes
@@ -83,8 +83,9 @@ def not_measured(problems: Iterable[Problem], invalid: int) -> str:
 
 def headlines(view: HostView) -> tuple[Headline, ...]:
     """Return the headlines of a host in the order of the methodology."""
-    memory = (*_latency(view), *_bandwidth(view), *_contention(view), *_load(view), *_cores(view), *_pages(view))
-    return (*_topology(view), *memory, *_stores(view), *_scenarios(view))
+    memory = (*_latency(view), *_bandwidth(view), *_contention(view), *_load(view), *_cores(view), *_locks(view))
+    more = (*_pages(view), *_stores(view), *_scenarios(view), *_studies(view))
+    return (*_topology(view), *memory, *more)
 
 
 def _topology(view: HostView) -> Iterator[Headline]:
@@ -199,6 +200,21 @@ def _cores(view: HostView) -> Iterator[Headline]:
             yield Headline(f"core to core, same {shared}", quantity(record.value, record.unit), record, pairs)
 
 
+def _locks(view: HostView) -> Iterator[Headline]:
+    for group in lock_rates.rates(view):
+        best, original = group.best(), group.best(["original"])
+        if best is None:
+            continue
+        compared = [f"{best.parameters['lock']} lock, {best.parameters['parsing']} parsing"]
+        if original is not None and original is not best:
+            rate = quantity(original.value, original.unit)
+            compared.append(f"original parsing {rate}, {original.parameters['lock']} lock")
+        if batch := lock_rates.batch_of_host(group):
+            compared.append(f"needs {count(batch, 'record')} at once")
+        label = f"one reader, {count(group.most, 'thread')}, {group.name}"
+        yield Headline(label, quantity(best.value, best.unit), best, "; ".join(compared))
+
+
 def _pages(view: HostView) -> Iterator[Headline]:
     for record in view.of("pages", metric="random_latency"):
         if record.parameters.get("pages") != "base":
@@ -255,6 +271,16 @@ def _scenarios(view: HostView) -> Iterator[Headline]:
             if gain is not None:
                 compared += f": {times(gain.value)} ({times(gain.low)} to {times(gain.high)})"
         yield Headline(f"{study.name}: fastest", what, best, compared)
+
+
+def _studies(view: HostView) -> Iterator[Headline]:
+    for study in studies.repeated(view):
+        for comparison in study.comparisons:
+            best = comparison.peaks(study.study.configurations)[0]
+            label = f"{comparison.panel}, {comparison.dataset}, {comparison.reads} reads: highest throughput"
+            text = f"{best.text}, {best.line}"
+            compared = studies.beside_default(comparison, study.study.configurations)
+            yield Headline(label, text, best.record, compared)
 
 
 def _by_others(view: HostView, record: Record) -> str:

@@ -140,6 +140,7 @@ NEEDED: dict[str, dict[str, str]] = {
     "bandwidth": {"kernel": "text", "pu_nodes": "nodes", "bank": "nodes"},
     "contention": {"threads": "number"},
     "loaded_latency": {"pu_nodes": "nodes", "load": "text", "read_share": "share"},
+    "locks": {"lock": "text", "parsing": "text", "threads": "number"},
     "scaling": {
         "aligner": "text",
         "dataset": "text",
@@ -154,7 +155,7 @@ NEEDED["weak_scaling"] = {**NEEDED["scaling"], "reads_per_thread": "number"}
 #: The checks in the order of a report; others follow by name.
 _CHECKS = (
     *("topology", "configuration", "health", "latency", "bandwidth", "contention", "loaded_latency"),
-    *("core_to_core", "pages", "stores", "scaling", "weak_scaling", "placement"),
+    *("core_to_core", "locks", "pages", "stores", "scaling", "weak_scaling", "placement"),
 )
 
 #: The parameters that identify a run of an aligner; others are results (a checksum, CPU seconds).
@@ -218,6 +219,17 @@ def dataset_of(record: Record) -> str:
     """Return the dataset of an aligner's run, with the state of the index cache if one was asked for."""
     state = record.parameters.get("index_cache")
     return str(record.parameters.get("dataset", "")) + (f", index cache {state}" if state else "")
+
+
+def reads_per_thread(record: Record) -> str:
+    """Return the number per thread of a run with as many for each: ``100 pairs per thread``; else nothing."""
+    p = record.parameters
+    each, reads = p.get("reads_per_thread"), p.get("reads")
+    if not each:
+        return ""
+    # Both mates of a pair count as reads.
+    paired = bool(reads) and reads > 1.5 * each * p["instances"] * p["threads"]
+    return f"{each} {'pairs' if paired else 'reads'} per thread"
 
 
 def common(records: Sequence[Record]) -> dict[str, Any]:

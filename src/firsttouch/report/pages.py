@@ -21,7 +21,7 @@ from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record, write_table
-from firsttouch.report import card, document, guidelines, junit, model, multiqc, openmetrics, tables
+from firsttouch.report import card, document, guidelines, junit, model, multiqc, openmetrics, studies, tables
 from firsttouch.report.headlines import HEADER, Headline, Summary, headlines, not_measured
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
 from firsttouch.report.text import SIGNS, clean, count, markdown
@@ -280,6 +280,7 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         core_to_core,
         latency,
         loaded_latency,
+        locks,
         page_sizes,
         placement,
         scaling,
@@ -287,6 +288,7 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         summary,
         throughput,
     )
+    from firsttouch.report.figures import studies as study_figures  # noqa: PLC0415 - imports matplotlib
     from firsttouch.report.figures import topology as drawing  # noqa: PLC0415 - imports matplotlib
 
     groups: list[tuple[str, str, list[Figure | Absent]]] = [
@@ -295,10 +297,13 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         ("contention", "Contention", contention.figures(view)),
         ("load", "Memory under load", loaded_latency.figures(view, expected)),
         ("cores", "Between cores", core_to_core.figures(view)),
+        ("locks", "Locks", locks.figures(view)),
         ("pages", "Page sizes and stores", [*page_sizes.figures(view), *stores.figures(view)]),
         ("scaling", "Threads and memory policies", [*scaling.figures(view), *throughput.figures(view)]),
+        ("study", "Thread scaling study", [*study_figures.figures(view)]),
         ("placement", "Scenarios", [*placement.figures(view), *summary.figures(view)]),
     ]
+    tabled = studies.tables(view)
     topological = (
         [tables.numa_nodes(view.topology), tables.caches(view.topology), tables.distances(view.topology)]
         if view.topology
@@ -312,8 +317,10 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
                 "heading": heading,
                 "figures": [f for f in figures if isinstance(f, Figure)],
                 "absent": [f for f in figures if isinstance(f, Absent)],
+                "tables": tabled if name == "study" else [],
             }
             for name, heading, figures in groups
+            if figures or (name == "study" and tabled)
         ],
         "facts": tables.topology_facts(view),
         "no_topology": view.why_absent("topology"),

@@ -18,7 +18,9 @@ from firsttouch.report.text import case, clean, count, number, percent, quantity
 from firsttouch.units import format_bytes
 
 #: The checks and metrics that figures or the facts of the topology show; all others go to a table.
-_WHOLLY_SHOWN = frozenset({"topology", "configuration", "bandwidth", "loaded_latency", "core_to_core", "pages"})
+_WHOLLY_SHOWN = frozenset(
+    {"topology", "configuration", "bandwidth", "loaded_latency", "core_to_core", "locks", "pages"}
+)
 _SHOWN: dict[str, set[str]] = {
     "latency": {metrics.RANDOM, metrics.SEQUENTIAL},
     "contention": {metrics.EACH, metrics.TOTAL},

@@ -237,21 +237,21 @@ def error_bars(medians: Sequence[float], low: Sequence[float], high: Sequence[fl
     ]
 
 
-def threads_axis(ax: Axes, counts: Sequence[int]) -> None:
-    """Scale the x axis to thread *counts* in powers of two, with a tick at each count that has room."""
+def threads_axis(ax: Axes, counts: Sequence[int], labels: int = 14, name: str = "threads") -> None:
+    """Scale the x axis to *counts* of *name* in powers of two, with ticks where *labels* of them have room."""
     threads_counts = sorted(set(counts))
     lowest, most = threads_counts[0], threads_counts[-1]
     ax.set_xscale("log", base=2)
     shown: list[int] = []
     # From the largest down, so that "all PUs" keeps its tick; *room* is the width of a label, as a ratio.
-    room = max(1.12, (most / lowest) ** (1 / 14))
+    room = max(1.12, (most / lowest) ** (1 / labels))
     for threads in reversed(threads_counts):
         if not shown or shown[-1] / threads >= room:
             shown.append(threads)
-    ax.set_xticks(shown, [str(t) for t in shown])
+    ax.set_xticks([float(t) for t in shown], [str(t) for t in shown])
     ax.set_xticks([], minor=True)
     ax.set_xlim(lowest / 1.2, most * 1.2)
-    ax.set_xlabel("threads")
+    ax.set_xlabel(name)
 
 
 def zero_based(ax: Axes, highest: float) -> None:
@@ -293,7 +293,7 @@ def legend(ax: Axes, columns: int, left: float = 0.0) -> None:
 
 @dataclass(frozen=True)
 class Point:
-    """A value at a number of *threads*, and the ends of its error bar."""
+    """A value at a number of *threads* (or of what else the x axis counts), and the ends of its error bar."""
 
     threads: int
     value: float
@@ -313,14 +313,18 @@ def wide(points: Iterable[Point]) -> bool:
     return low > 0 and high / low > 8
 
 
-def _tip(line: str, point: Point) -> str:
+def _tip(line: str, point: Point, counted: str) -> str:
     name = f"{line}, " if line else ""
-    return f"{name}{count(point.threads, 'thread')}: {ends(point.value, point.low, point.high)}"
+    return f"{name}{count(point.threads, counted)}: {ends(point.value, point.low, point.high)}"
 
 
 def ends(value: float, low: float, high: float) -> str:
     """Return a value with the smallest and the largest repetition, for a tooltip: ``3.1 (3 to 3.2)``."""
     return number(value) if low == high else f"{number(value)} ({number(low)} to {number(high)})"
+
+
+#: The most points of a line with markers of the usual size.
+_FEW_POINTS = 16
 
 
 def draw_lines(
@@ -334,14 +338,21 @@ def draw_lines(
     heading: str = "",
     columns: int = 4,
     logarithmic: bool = False,
+    squares: Mapping[str, int] | None = None,
+    counted: str = "thread",
+    across: str = "",
+    scale: Sequence[Point] = (),
 ) -> Panel:
     """Return a panel of *lines* by their name in the legend, which has *columns*.
 
-    *label* names the y axis, *heading* stands above. A single line with an empty name has no legend.
+    *label* names the y axis, *heading* stands above. A single line with an empty name has no legend. *squares* are
+    the threads of the point of each line that has a square around it. The x axis counts *counted*, and *across*
+    names it. The y axis has room for the values of *scale*, too.
     """
     all_points = [p for points in lines.values() for p in points]
     named = any(lines)
     rows = -(-len(lines) // columns) if named else 0
+    dense = max(map(len, lines.values())) > _FEW_POINTS
     # The margin of every drawing has room for a legend of one row.
     top = 34.0 + (20 * rows if heading else 20 * max(0, rows - 1))
     width, height = size
@@ -350,19 +361,26 @@ def draw_lines(
         for position, (key, points) in enumerate(lines.items()):
             values = [p.value for p in points]
             line, *_ = ax.errorbar(
-                [p.threads for p in points],
+                [float(p.threads) for p in points],  # a record may have any number
                 values,
                 yerr=error_bars(values, [p.low for p in points], [p.high for p in points]),
-                capsize=4,
+                capsize=2 if dense else 4,
                 label=clean(key),
-                **series_style(position),
+                **series_style(position) | ({"markersize": 3.0} if dense else {}),
             )
-            line.set_gid(tips(_tip(key, p) for p in points))
-        threads_axis(ax, [p.threads for p in all_points])
+            line.set_gid(tips(_tip(key, p, counted) for p in points))
+            around = [p for p in points if p.threads == (squares or {}).get(key)]
+            colour = series_style(position)["color"]
+            for p in around:
+                ax.plot(
+                    p.threads, p.value, "s", color=colour, markersize=12, markerfacecolor="none", clip_on=False
+                )
+        counts = [p.threads for p in all_points]
+        threads_axis(ax, counts, labels=10 if squares else 14, name=across or f"{counted}s")
         if logarithmic:
-            logarithmic_axis(ax, (end for p in all_points for end in (p.low, p.value, p.high)))
+            logarithmic_axis(ax, (end for p in (*all_points, *scale) for end in (p.low, p.value, p.high)))
         else:
-            zero_based(ax, max(p.high for p in all_points))
+            zero_based(ax, max(p.high for p in (*all_points, *scale)))
         ax.set_ylabel(label)
         if heading:
             ax.set_title(heading, loc="left", fontsize=14, pad=top - 22)

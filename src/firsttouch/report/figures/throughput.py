@@ -6,8 +6,9 @@ from __future__ import annotations
 from itertools import groupby
 
 from firsttouch.records.schema import Record
+from firsttouch.report import studies
 from firsttouch.report.figures import drawing
-from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, dataset_of, whole
+from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, dataset_of, reads_per_thread, whole
 from firsttouch.report.speedups import Key, pivot, scenario, total_threads
 from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import count, number, quantity
@@ -22,23 +23,27 @@ _ONE, _SEVERAL = "one process", "several, unbound"
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
-    """Return a figure per aligner, dataset and number of reads per thread, or why there is none."""
-    records = sorted(view.of("weak_scaling"), key=lambda r: (*_study(r), r.time))
+    """Return a figure per aligner, dataset and number of reads per thread, or why there is none.
+
+    The figures of studies show the runs of their configurations.
+    """
+    compared = {id(r) for r in studies.compared(view)}
+    others = [r for r in view.of("weak_scaling") if id(r) not in compared]
+    records = sorted(others, key=lambda r: (*_study(r), r.time))
     # If a run has several records, the latest counts.
-    studies = {
+    runs_of = {
         study: sorted({scenario(r): r for r in group}.values(), key=total_threads)
         for study, group in groupby(records, _study)
     }
-    all_peaks = _all_peaks(studies)
+    all_peaks = _all_peaks(runs_of)
     result: list[Figure | Absent] = []
-    for position, (study, runs) in enumerate(studies.items(), start=1):
+    for position, (study, runs) in enumerate(runs_of.items(), start=1):
         result.append(_figure(f"{view.key}-throughput-{position}", study, runs, all_peaks))
-    return result or [Absent(_TITLE, view.why_absent("weak_scaling"))]
+    return result or ([] if compared else [Absent(_TITLE, view.why_absent("weak_scaling"))])
 
 
-def _study(record: Record) -> tuple[str, str, int]:
-    p = record.parameters
-    return str(p["aligner"]), dataset_of(record), whole(record, "reads_per_thread")
+def _study(record: Record) -> tuple[str, str, str]:
+    return str(record.parameters["aligner"]), dataset_of(record), reads_per_thread(record)
 
 
 def _lines(runs: list[Record]) -> dict[str, list[Record]]:
@@ -52,9 +57,9 @@ def _peaks(runs: list[Record]) -> dict[str, Record]:
     return {line: max(records, key=lambda r: r.value) for line, records in _lines(runs).items()}
 
 
-def _figure(name: str, study: tuple[str, str, int], runs: list[Record], all_peaks: Table) -> Figure:
+def _figure(name: str, study: tuple[str, str, str], runs: list[Record], all_peaks: Table) -> Figure:
     aligner, dataset, each = study
-    title = f"{_TITLE}: {aligner}, {dataset}, {each} per thread"
+    title = f"{_TITLE}: {aligner}, {dataset}, {each}"
     peaks = _peaks(runs)
     shows = tuple(
         f"{line}: {quantity(r.value, r.unit)} at most, with {count(total_threads(r), 'thread')} ({scenario(r)})."
@@ -90,13 +95,13 @@ def _table(runs: list[Record], peaks: dict[str, Record]) -> Table:
     return value_table(f"Throughput ({runs[0].unit})", ("run as", "threads", "scenario", ""), rows)
 
 
-def _all_peaks(studies: dict[tuple[str, str, int], list[Record]]) -> Table:
+def _all_peaks(studies: dict[tuple[str, str, str], list[Record]]) -> Table:
     """Return the peaks of all aligners and datasets of the host, in the layout of tables 2 to 4."""
     cells: dict[tuple[Key, Key], tuple[str, ...]] = {}
     for (aligner, dataset, each), runs in studies.items():
         for line, record in _peaks(runs).items():
             spread = f"{100 * record.spread:.1f}" if record.repetitions > 1 else ""
-            column = (f"{dataset}, {each} per thread",)
+            column = (f"{dataset}, {each}",)
             cells[(aligner, line), column] = (str(total_threads(record)), number(record.value), spread)
     units = sorted({r.unit for runs in studies.values() for r in runs})
     return pivot(

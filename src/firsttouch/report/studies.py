@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Studies of threads repeated on a host: what its records show, and their peaks beside the published ones.
+
+A study file (:mod:`firsttouch.benchmarks.studies`) says which records belong together. Throughput is that of the
+publication: reads per thread times threads, divided by the time of the slowest thread. Pairs count once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from firsttouch import paths
+from firsttouch.benchmarks import studies as study_files
+from firsttouch.benchmarks.studies import MATES, Family, Reads, Study
+from firsttouch.benchmarks.studies import Table as PlannedTable
+from firsttouch.errors import BadInput
+from firsttouch.records.schema import Record
+from firsttouch.report.model import HostView, Table, dataset_of, whole
+from firsttouch.report.paper import sheets
+from firsttouch.report.paper import tables as published_tables
+from firsttouch.report.speedups import Interval, Key, pivot, repetitions
+from firsttouch.report.text import count, listed, number, percent
+
+# ----------------------------------------------------------------------
+# The runs of studies among the records of a host
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A record of a study: its *line* in a figure is the *configuration* of a *family*."""
+
+    record: Record
+    family: Family
+    configuration: str
+    reads: Reads
+    threads: int
+
+    @property
+    def line(self) -> str:
+        """The name in a legend."""
+        return self.family.name if self.configuration == "default" else self.configuration
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the aligner runs like this unless one asks for another configuration."""
+        return self.configuration == self.family.default
+
+    @cached_property
+    def rate(self) -> Interval:
+        """Thousands of reads (pairs) per second with the range of the repetitions."""
+        rate = repetitions(self.record)
+        mates = MATES[self.reads]
+        return Interval(rate.value / mates, rate.low / mates, rate.high / mates)
+
+    @cached_property
+    def seconds(self) -> Interval:
+        """The time for the reads of a thread, without that to load the index."""
+        work = whole(self.record, "reads_per_thread") * self.threads / 1000
+        return Interval(work / self.rate.value, work / self.rate.high, work / self.rate.low)
+
+    @property
+    def text(self) -> str:
+        """Its throughput and threads in a sentence."""
+        return f"{number(self.rate.value)} {_unit(self.reads)} with {count(self.threads, 'thread')}"
+
+
+def _unit(reads: Reads) -> str:
+    return f"thousand {'pairs' if reads == 'paired' else 'reads'} per second"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Runs of one panel: of aligners that a study compares, on one dataset with one number of reads per thread."""
+
+    panel: str
+    dataset: str
+    reads: Reads
+    per_thread: int
+    runs: tuple[Run, ...]
+
+    @property
+    def things(self) -> str:
+        """What is counted: reads or pairs."""
+        return "pairs" if self.reads == "paired" else "reads"
+
+    @property
+    def heading(self) -> str:
+        """The heading of a panel."""
+        return f"{self.panel}, {self.per_thread:,} {self.things} per thread"
+
+    def lines(self, names: Iterable[str]) -> dict[str, list[Run]]:
+        """Return the runs of the configurations *names* by line, fewest threads first."""
+        return {
+            run.line: sorted((r for r in self.runs if r.line == run.line), key=lambda r: r.threads)
+            for name in names
+            for run in self.runs
+            if run.configuration == name
+        }
+
+    def peaks(self, names: Iterable[str]) -> list[Run]:
+        """Return the run of each configuration with the highest throughput, the best first."""
+        runs = [max(line, key=lambda r: r.rate.value) for line in self.lines(names).values()]
+        return sorted(runs, key=lambda r: -r.rate.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparisons:
+    """A figure: its *title*, the *tables* with its configurations, and its published *number* by kind of reads."""
+
+    title: str
+    tables: Sequence[PlannedTable]
+    number: Mapping[Reads, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The configurations in it."""
+        return list(dict.fromkeys(name for table in self.tables for name in table.configurations))
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A study of which a host has at least two configurations to compare, and the runs that took *too_long*.
+
+    *pus* are the PUs of the host for a heading, if its records have them.
+    """
+
+    study: Study
+    comparisons: tuple[Comparison, ...]
+    too_long: tuple[Run, ...]
+    pus: str = ""
+
+    @cached_property
+    def figures(self) -> list[Comparisons]:
+        """What to draw: the study's figures, else a figure for each table, else one of all configurations."""
+        study = self.study
+        if study.figures:
+            return [
+                Comparisons(f.title, [study.tables[name] for name in f.tables], f.number) for f in study.figures
+            ]
+        everything = PlannedTable("", "Peak throughputs", tuple(study.families), tuple(study.configurations))
+        tabled = [t for t in study.tables.values() if not t.planned]
+        return [Comparisons(t.title, [t]) for t in tabled] or [Comparisons(study.title, [everything])]
+
+    @property
+    def datasets(self) -> list[str]:
+        """The datasets of its records."""
+        return sorted({c.dataset for c in self.comparisons})
+
+
+def repeated(view: HostView) -> list[Repeated]:
+    """Return the studies of which the host has records to compare, by name."""
+    records = view.of("weak_scaling", metric="throughput")
+    if not records:
+        return []
+    pus = view.metric("topology", "pus")
+    of_host = f" ({count(round(pus.value), 'PU')})" if pus else ""
+    repeated = (_repeated(study, records) for study in study_files.readable())
+    return [replace(study, pus=of_host) for study in repeated if study.comparisons]
+
+
+def _repeated(study: Study, records: Sequence[Record]) -> Repeated:
+    panels = {f.name: f.beside or f.name for f in study.families.values()}
+    grouped: dict[tuple[str, str, Reads, int], dict[tuple[str, int], Run]] = {}
+    # If several records describe one run, the latest counts.
+    for record in sorted(records, key=lambda r: r.time):
+        seen = study.recognized(record.parameters)
+        if seen is None or not seen.family.reads_per_thread:
+            continue
+        run = Run(record, seen.family, seen.configuration.name, seen.reads, seen.threads)
+        case = (panels[seen.family.name], dataset_of(record), seen.reads, whole(record, "reads_per_thread"))
+        grouped.setdefault(case, {})[run.line, run.threads] = run
+    limit = study.time_limit or math.inf
+    too_long = []
+    comparisons = []
+    order = [*panels.values()]
+    for case in sorted(grouped, key=lambda c: (order.index(c[0]), c)):
+        runs = grouped[case].values()
+        if len({r.line for r in runs}) > 1:
+            too_long += [r for r in runs if r.seconds.value > limit]
+            comparisons.append(Comparison(*case, tuple(r for r in runs if r.seconds.value <= limit)))
+    return Repeated(study, tuple(c for c in comparisons if c.runs), tuple(too_long))
+
+
+def compared(view: HostView) -> list[Record]:
+    """Return the records that figures of studies show."""
+    return [
+        run.record
+        for study in repeated(view)
+        for runs in (*(c.runs for c in study.comparisons), study.too_long)
+        for run in runs
+    ]
+
+
+# ----------------------------------------------------------------------
+# Sentences
+
+
+def _clearly_faster(run: Run, other: Run) -> bool:
+    """Return whether all of several repetitions of *run* are faster than those of *other*."""
+    several = min(run.record.repetitions, other.record.repetitions) > 1
+    return several and run.rate.low > other.rate.high
+
+
+def _behind(best: Run, other: Run) -> str:
+    return percent(1 - other.rate.value / best.rate.value)
+
+
+def shows(comparison: Comparison, names: Sequence[str]) -> list[str]:
+    """Return which configuration is best, how far the default and the others are behind, and where peaks are."""
+    best, *others = comparison.peaks(names)
+    sentences = [f"{comparison.panel}: {best.line} peaks highest, {best.text}{_second(best, others)}."]
+    if default := beside_default(comparison, names):
+        sentences.append(f"{default[0].upper()}{default[1:]}.")
+    if early := _early(comparison, names):
+        sentences.append(early)
+    return [" ".join(sentences)]
+
+
+def beside_default(comparison: Comparison, names: Iterable[str]) -> str:
+    """Return how the best configuration compares with the aligner's default; nothing if that was not run."""
+    best, *others = comparison.peaks(names)
+    of_panel = (run for run in (best, *others) if run.is_default and run.family.name == comparison.panel)
+    default = next(of_panel, None)
+    if default is None:
+        return ""
+    if default is best:
+        return f"this is the default of {comparison.panel}"
+    if _clearly_faster(best, default):
+        return f"the default, {default.line}, is {_behind(best, default)} behind"
+    return f"the default, {default.line}, is not clearly slower"
+
+
+def _second(best: Run, others: Sequence[Run]) -> str:
+    alike = [run.line for run in others if not _clearly_faster(best, run)]
+    if not others:
+        return ""
+    if alike and min(r.record.repetitions for r in (best, *others)) == 1:
+        return f", {_behind(best, others[0])} before {others[0].line} (single repetitions)"
+    if alike:
+        return f", but its repetitions overlap with those of {listed(alike)}"
+    second = others[0]
+    return f"; {second.line} is second, {_behind(best, second)} behind"
+
+
+def _early(comparison: Comparison, names: Sequence[str]) -> str:
+    """Return which lines fall clearly from their peak to the most threads."""
+    falling = []
+    for line, runs in comparison.lines(names).items():
+        peak, last = max(runs, key=lambda r: r.rate.value), runs[-1]
+        if _clearly_faster(peak, last):
+            falling.append(f"{line} (peak with {peak.threads} of {last.threads} threads)")
+    return f"More threads than at the peak slow down {listed(falling)}." if falling else ""
+
+
+def omitted(study: Repeated, names: Sequence[str], reads: Reads, dataset: str) -> str:
+    """Return which runs are left out because they took longer than the limit of the study."""
+    runs: dict[str, list[int]] = {}
+    for run in study.too_long:
+        if run.configuration in names and (run.reads, dataset_of(run.record)) == (reads, dataset):
+            runs.setdefault(f"{run.family.name}, {run.configuration}", []).append(run.threads)
+    if not runs:
+        return ""
+    which = listed((f"{name} (threads: {listed(map(str, sorted(t)))})" for name, t in runs.items()), most=12)
+    return f"Left out, because they took longer than {(study.study.time_limit or 0) / 60:g} min: {which}."
+
+
+# ----------------------------------------------------------------------
+# Peaks in the layout of the published tables, this host beside the published systems
+
+_NORMALIZED = (
+    "Th is the number of threads at the peak, Krd/s its thousands of reads per second: threads times reads per "
+    "thread, divided by the time of the slowest thread. For paired reads it counts pairs, as the scripts of the "
+    "study did. Cells of this host are medians of n repetitions, with spread (largest - smallest) / median; the "
+    "published ones are single runs, on other systems, with another index and other reads."
+)
+
+
+def tables(view: HostView) -> list[tuple[Table, str]]:
+    """Return the tables of peaks that the figures of each study use, each with sentences on its values."""
+    result = []
+    note = " ".join([_NORMALIZED, *_omitted_steps(view)])
+    for study in repeated(view):
+        values = _published(study.study)
+        described = {table.name: table for figure in study.figures for table in figure.tables}
+        result += [(t, note) for of in described.values() for t in _peak_table(study, of, values)]
+    return result
+
+
+def _omitted_steps(view: HostView) -> list[str]:
+    """Return the runs of a campaign that have no record, because they took longer than the limit of the study."""
+    return [f"Left out: {p.name} ({p.reason})." for p in view.problems if p.reason.startswith("omitted:")]
+
+
+def _published(study: Study) -> sheets.Sheets | None:
+    if not study.sheets:
+        return None
+    try:
+        return sheets.read(paths.TABLES, [study])
+    except BadInput:  # `make paper` reports it; the host's own values need none of them
+        return None
+
+
+def _peak_table(study: Repeated, described: PlannedTable, values: sheets.Sheets | None) -> list[Table]:
+    """Return the table of peaks, or none without a peak."""
+    names = described.configurations
+    here = {(c, run.line): run for c in study.comparisons for run in c.peaks(names)}
+    if not here:
+        return []
+    families = {run.family.name for run in here.values()}
+    rows = [
+        (family.name, configuration.name)
+        for family, configuration in sorted(
+            study.study.pairs(), key=lambda pair: list(study.study.families).index(pair[0].name)
+        )
+        if family.name in families and configuration.name in names
+    ]
+    caption = (
+        published_tables.caption(described).replace(". ", " on this host. ", 1)
+        if described.number
+        else (f"{described.title}, on this host")
+    )
+    own = pivot(
+        caption + published_tables.MARKED,
+        corner=("Aligner", "Configuration"),
+        rows=rows,
+        columns=_columns(study, here.values()),
+        cells=_cells(study, here),
+        heads=("Th", "Krd/s", "spread (%)", "n"),
+    )
+    beside = _beside(study.study, described, values, rows)
+    return [_joined(own, beside) if beside else own]
+
+
+def _column(study: Repeated, comparison: Comparison) -> Key:
+    parts = ["This host", *([comparison.dataset] if len(study.datasets) > 1 else [])]
+    return ", ".join(parts) + study.pus, comparison.reads.capitalize()
+
+
+def _columns(study: Repeated, runs: Iterable[Run]) -> list[Key]:
+    drawn = list(runs)
+    columns = [_column(study, c) for c in study.comparisons if any(run in c.runs for run in drawn)]
+    return sorted(dict.fromkeys(columns))
+
+
+def _cells(study: Repeated, here: Mapping[tuple[Comparison, str], Run]) -> dict[tuple[Key, Key], tuple[str, ...]]:
+    cells: dict[tuple[Key, Key], tuple[str, ...]] = {}
+    for comparison in study.comparisons:
+        runs = {line: run for (of, line), run in here.items() if of is comparison}
+        places = published_tables.places([((line,), run.rate.value) for line, run in runs.items()])
+        for line, run in runs.items():
+            mark = f" ({places[line,]})" if (line,) in places else ""
+            spread = f"{100 * run.record.spread:.1f}" if run.record.repetitions > 1 else ""
+            texts = (str(run.threads), f"{run.rate.value:,.2f}{mark}", spread, str(run.record.repetitions))
+            cells[(run.family.name, run.configuration), _column(study, comparison)] = texts
+    return cells
+
+
+def _beside(
+    study: Study, described: PlannedTable, values: sheets.Sheets | None, rows: Sequence[Key]
+) -> Table | None:
+    """Return the published table with the same rows, None if there is none."""
+    if values is None or not described.sheet:
+        return None
+    (table,) = published_tables.published(study, described, values)
+    cells = {tuple(row[:2]): row for row in table.rows}
+    none = ("",) * len(table.header)
+    return Table(table.caption, table.header, [cells.get(row, none) for row in rows], table.numeric, table.groups)
+
+
+def _joined(own: Table, beside: Table) -> Table:
+    """Return both tables side by side; they have the same rows."""
+    corner = 2
+    return Table(
+        own.caption,
+        (*own.header, *beside.header[corner:]),
+        [(*row, *other[corner:]) for row, other in zip(own.rows, beside.rows, strict=True)],
+        frozenset(range(corner, len(own.header) + len(beside.header) - corner)),
+        tuple((*a, *b[1:]) for a, b in zip(own.groups, beside.groups, strict=True)),
+    )
