@@ -14,10 +14,10 @@ export CMD
 # Tests start thousands of Python processes, some on emulated processors: bytecode is kept, as when installed.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run images test lint bench docs paper dist emulate lock clean
+.PHONY: help setup run images study-programs test lint bench docs paper dist emulate lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 setup: ## install missing Debian packages and .venv (a second run changes nothing)
 	@setup/setup.sh run
@@ -30,6 +30,11 @@ run: ## the main job: characterize this host, report in reports/out/latest (SYST
 
 images: setup ## the Apptainer images of containers/, with checksums and lists of packages (IMAGE=aligners|membench|firsttouch; SPACK=online|airgap|debian MIRROR=)
 	@$(BIN)/python containers/images.py $(IMAGE) $(if $(SPACK),--spack $(SPACK)) $(if $(MIRROR),--mirror $(MIRROR))
+
+study-programs: ## Bowtie and Bowtie 2 with a lock of each type, in .cache/study-programs (OUT=, PROGRAMS="…", RELEASE=, SOURCE=)
+	@setup/setup.sh study
+	@$(BIN)/python setup/lock_variants.py $(PROGRAMS) $(if $(OUT),--output "$(OUT)") $(if $(RELEASE),--release $(RELEASE)) \
+	    $(if $(SOURCE),--source "$(SOURCE)")
 
 # Phase 1 (unit, golden, hostile) is limited by the CPUs, but hostile input also waits for signals: two workers per
 # CPU on a small host. Phase 2 (all others) starts programs that use all CPUs, but the slurm suite mostly waits.

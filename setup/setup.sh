@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what firsttouch needs: programs from Debian, the virtual environment .venv and the native probe in it.
-# A second run changes nothing. Usage: setup/setup.sh run|test|venv
+# A second run changes nothing. Usage: setup/setup.sh run|test|venv|study
 # (test: also the programs that only the tests need; venv: only .venv and the probe, for measured programs from a
-# container or from Spack)
+# container or from Spack; study: also what the programs of `make study-programs` are built with)
 set -euo pipefail
 cd -P "$(dirname "$0")/.."
 group=${1:-run}
@@ -23,7 +23,7 @@ present() { # what
 missing() {
     local of package what
     local groups=" venv $group "
-    if [[ $group == test ]]; then groups+="run "; fi
+    if [[ $group == test ]]; then groups+="run study "; fi
     while read -r of package what; do
         if [[ $groups == *" $of "* ]] && ! present "$what"; then
             echo "$package"
@@ -227,6 +227,6 @@ if ! venv_is_current; then make_venv; fi
 if [[ ! -x .venv/bin/firsttouch-probe || $(cat .venv/probe-recipe 2>/dev/null) != "$(probe_recipe)" ]]; then
     build_probe
 fi
-if [[ $group != venv ]] && ! command -v stream >/dev/null && ! cmp -s setup/stream.txt .venv/stream-recipe; then
+if [[ $group =~ ^(run|test)$ ]] && ! command -v stream >/dev/null && ! cmp -s setup/stream.txt .venv/stream-recipe; then
     build_stream
 fi

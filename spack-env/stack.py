@@ -36,6 +36,7 @@ examples:
   spack-env/stack.py install --profile airgap --mirror /data/mirror --system amd-opteron
   spack-env/stack.py spack --profile debian -- find -l        # any command of Spack on the environment
   spack-env/stack.py install --profile debian --only bwa,snap-berkeley
+  spack-env/stack.py install --only bowtie-lock,bowtie2-lock      # aligners with a lock of each type
   firsttouch characterize --backend spack                     # the checks with the programs of its view"""
 
 
@@ -68,7 +69,9 @@ def _parser() -> argparse.ArgumentParser:
         chosen.add_argument("--target", help="build for this target, by archspec's name")
         command.add_argument("--mirror", type=Path, help="directory of sources (default: .cache/mirror)")
         command.add_argument("--prefix", type=Path, help="installation folder (default: .cache/spack)")
-        command.add_argument("--only", type=names, default=[], metavar="NAME,...", help="limit to these packages")
+        command.add_argument(
+            "--only", type=names, default=[], metavar="NAME,...", help="only these, also of optional.yaml"
+        )
         command.add_argument(
             "--site", type=Path, metavar="FILE", help="packages.yaml with the packages that this site already has"
         )
@@ -141,13 +144,17 @@ def environment(args: argparse.Namespace) -> Path:
     described = yaml.safe_load((HERE / "spack.yaml").read_text(encoding="utf-8"))
     content = described["spack"]
     without = left_out(target_name)
-    available = {spec.split("@")[0] for spec in content["specs"]}
+    default = {spec.split("@")[0] for spec in content["specs"]}
+    specs = content["specs"] + yaml.safe_load((HERE / "optional.yaml").read_text(encoding="utf-8"))["specs"]
+    available = {spec.split("@")[0] for spec in specs}
     if unknown := set(args.only) - available:
-        raise Wrong(f"not in spack.yaml: {', '.join(sorted(unknown))} (there are {', '.join(sorted(available))})")
-    chosen = (set(args.only) or available) - set(without)
-    content["specs"] = [spec for spec in content["specs"] if spec.split("@")[0] in chosen]
-    for name, why in without.items():
-        _say(f"without {name} on {family(target_name)}: {why}")
+        files = "spack.yaml and optional.yaml"
+        raise Wrong(f"not in {files}: {', '.join(sorted(unknown))} (there are {', '.join(sorted(available))})")
+    asked = set(args.only) or default
+    chosen = asked - set(without)
+    content["specs"] = [spec for spec in specs if spec.split("@")[0] in chosen]
+    for name in sorted(asked & set(without)):
+        _say(f"without {name} on {family(target_name)}: {without[name]}")
     prefix = (args.prefix or ROOT / ".cache" / "spack").absolute()
     folder = prefix / f"{args.profile}-{target_name}"
     content["include"] = [*_site(args.site), str(HERE / "profiles" / args.profile)]

@@ -9,6 +9,7 @@ import hashlib
 import http.server
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -28,7 +29,9 @@ RECIPES = sorted((SPACK / "repo").rglob("package.py"))
 sources = load_script("sources", SPACK)
 stack = load_script("stack", SPACK)
 DESCRIBED = yaml.safe_load((SPACK / "spack.yaml").read_text())["spack"]
+OPTIONAL = yaml.safe_load((SPACK / "optional.yaml").read_text())["specs"]
 SPECS = {spec.split("@")[0]: spec.split("@")[1].split()[0] for spec in DESCRIBED["specs"]}
+ALL = SPECS | {spec.split("@")[0]: spec.split("@")[1].split()[0] for spec in OPTIONAL}
 
 needs_spack = pytest.mark.skipif(
     not (os.environ.get("SPACK_ROOT") and os.environ.get("SPACK_PACKAGES")),
@@ -52,12 +55,12 @@ def arguments(folder, **given):
 
 
 def test_versions_are_pinned_in_one_place():
-    assert all("@" in spec for spec in DESCRIBED["specs"])
+    assert all("@" in spec for spec in (*DESCRIBED["specs"], *OPTIONAL))
     project = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())
     assert SPECS["firsttouch"] == project["tool"]["hatch"]["version"]["fallback-version"]
     for recipe in RECIPES:
         name = recipe.parent.name.replace("_", "-")
-        assert f'version("{SPECS[name]}"' in recipe.read_text()
+        assert f'version("{ALL[name]}"' in recipe.read_text()
 
 
 def test_profiles_differ_in_packages_mirrors_and_repositories_only():
@@ -87,7 +90,7 @@ def test_targets_are_archspecs_and_name_every_system():
         assert name in cpu.TARGETS
     for family, without in targets["leave_out"].items():
         assert family in cpu.TARGETS
-        assert set(without) <= set(SPECS)
+        assert set(without) <= set(ALL)
 
 
 def test_an_environment_is_made_for_a_system(tmp_path):
@@ -111,8 +114,24 @@ def test_a_part_of_the_stack_is_decided_on_by_itself(tmp_path):
     assert {spec.split("@")[0] for spec in content["specs"]} == set(only)
     assert "develop" not in content
     assert not (folder / "spack.lock").exists()
-    with pytest.raises(sources.Wrong, match=r"not in spack.yaml: bw2 \(there are bowtie, "):
+    with pytest.raises(sources.Wrong, match=r"not in spack.yaml and optional.yaml: bw2 \(there are bowtie, "):
         stack.environment(arguments(tmp_path, only=["bwa", "bw2"]))
+
+
+def test_optional_packages_are_built_if_named_and_their_sources_are_locked(tmp_path, capsys):
+    folder = stack.environment(arguments(tmp_path, target="x86_64_v3", only=["bowtie-lock", "bwa"]))
+    content = yaml.safe_load((folder / "spack.yaml").read_text())["spack"]
+    assert {spec.split("@")[0] for spec in content["specs"]} == {"bowtie-lock", "bwa"}
+    locked = {(source.version, source.sha256) for source in sources.read(sources.LOCK)}
+    for spec in OPTIONAL:
+        name, version = spec.split("@")
+        recipe = SPACK / f"repo/spack_repo/firsttouch/packages/{name.replace('-', '_')}/package.py"
+        (digest,) = re.findall(rf'version\("{version}", sha256="(\w+)"\)', recipe.read_text())
+        assert (version, digest) in locked
+    # What is not asked for is not left out either.
+    capsys.readouterr()
+    stack.environment(arguments(tmp_path, target="neoverse_n1"))
+    assert "bowtie-lock" not in capsys.readouterr().err
 
 
 def test_what_a_site_has_already_is_not_built(tmp_path):

@@ -146,6 +146,7 @@ def test_other_distributions_get_the_command_to_type(checkout, release, command)
         (programs / name).symlink_to(shutil.which(name))
     (checkout / "setup/debian-packages.txt").write_text(
         "# group package proof\nrun bwa bwa\nrun hisat2 hisat2-align-s\nrun hwloc lstopo\nrun libhwloc-dev /no.h\n"
+        "study g++ no-such-compiler\n"
     )
     shutil.copy2(paths.ROOT / "setup/other-distributions.txt", checkout / "setup")
     (checkout.parent / "release").write_text(release or "")

@@ -12,7 +12,7 @@ from firsttouch.paths import ROOT
 pytestmark = pytest.mark.unit
 
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-OTHERS = ("bench", "containers", "docs", "reframe", "spack-env", "tests", "workflows")
+OTHERS = ("bench", "containers", "docs", "reframe", "setup", "spack-env", "tests", "workflows")
 PACKAGES = [file for file in SOURCES if file.name == "__init__.py" and file.parent.parent.name == "firsttouch"]
 #: Names that do not say what a value is.
 EMPTY_NAMES = {"every", "found", "known", "made", "mine", "one", "said", "told"}
