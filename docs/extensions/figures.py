@@ -31,6 +31,7 @@ from firsttouch.report.figures import (
     core_to_core,
     latency,
     loaded_latency,
+    locks,
     page_sizes,
     placement,
     scaling,
@@ -86,6 +87,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
         "throughput": (throughput.figures, _VM),
         "loaded_latency": (lambda view: loaded_latency.figures(view, _expected), _SIMULATED),
         "core_to_core": (core_to_core.figures, _SIMULATED),
+        "locks": (locks.figures, _SIMULATED),
         "page_sizes": (page_sizes.figures, _SIMULATED),
         "stores": (stores.figures, _SIMULATED),
     }[name]
@@ -165,6 +167,7 @@ def _simulated() -> list[Record]:
         *host.topology(),
         *host.loaded(),
         *host.pairs(),
+        *host.locks(),
         *host.pages(),
         *host.stores(),
         *host.add("topology", "numa_nodes", "1", "neither", host.nodes),

@@ -119,8 +119,8 @@ def test_manual_pages_are_made_of_the_same_source(site: Path) -> None:
 
 def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
     figures = (site / "explanation" / "figures.html").read_text(encoding="utf-8")
-    assert figures.count('<figure class="drawn">') == 12
-    assert figures.count("<svg") >= 12
+    assert figures.count('<figure class="drawn">') == 13
+    assert figures.count("<svg") >= 13
     assert "<!-- figure" not in figures
     fleet = re.findall(r'<div class="drawn fleet">', figures)
     assert len(fleet) == 5

@@ -39,13 +39,20 @@ COVERED = {
     "integration/test_setup.py": {
         r"make setup": "test_a_second_run_does_nothing",
     },
+    "integration/test_lock_variants.py": {
+        r"make study-programs( \w+=\S+)?": "test_the_distributions_source_is_built_once",
+    },
     "integration/test_settings.py": {
         r"\. \.venv/bin/activate": "test_a_fresh_shell_with_the_environment_activated",
     },
     "integration/test_reframe_checks.py": {
         r"reframe -c reframe/ -r --system local -n latency": "test_what_works_passes",
     },
+    "integration/test_study_command.py": {
+        r"firsttouch study run (?!.*(--dry-run|batches)).*": "test_a_killed_study_continues_with_its_missing_runs",
+    },
     "slurm/test_slurm_templates.py": {
+        r"sbatch (--array=1-4 )?slurm/study\.sbatch .*": "test_a_study_is_spread_over_hosts_and_continues",
         r"(cd jobs && )?sbatch slurm/characterize.*": "test_characterize_measures_all_aspects_of_one_host",
         r"sbatch -N 8 slurm/validate.*": "test_validate_judges_every_host_inside_one_job",
         r"sbatch --array=1-8 slurm/strategy.*": "test_strategy_is_spread_over_hosts_and_each_scenario_runs_once",
