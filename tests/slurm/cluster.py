@@ -145,9 +145,9 @@ class Slurm(Daemons):
         """Submit and return the job's number."""
         return self.ask("sbatch", "--parsable", f"--output={self.folder}/%A_%a.out", *argv, env=env).strip()
 
-    def output(self, job: str, element: str = "4294967294") -> str:
-        """Return the output of a job."""
-        return (self.folder / f"{job}_{element}.out").read_text()
+    def output(self, job: str, element: str = "*") -> str:
+        """Return the output of a job, or of all elements of an array."""
+        return "".join(file.read_text() for file in sorted(self.folder.glob(f"{job}_{element}.out")))
 
     def ends(self, job: str) -> dict[str, tuple[str, str]]:
         """Wait for the end of a job (all of an array) and return, by its sacct number, (state, exit code)."""
