@@ -15,6 +15,7 @@ import math
 import re
 import sys
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -186,8 +187,10 @@ def _check_percent(sign: str, text: str) -> None:
 
 def _check_regex(_: object, text: str) -> None:
     try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a later Python will read [a--z] as a difference
+            re.compile(text)
+    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
         raise BadInput(f"'{text}' is not a regular expression: {error}") from error
 
 

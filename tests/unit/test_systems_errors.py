@@ -110,6 +110,7 @@ def test_the_base_is_fine(write):
         ("  packages: 2", "  packages: 2\n  package_of_numa_node: [0, 1, 2, 0]", "  package_of", "from 0 to 1"),
         ("  packages: 2", "  packages: 2\n  numa_node_numbers: [0, 2, 1, 3]", "  numa_node_numbers", "ascending"),
         ("n[0-9]+", "n[0-9+", "hostnames", "is not a regular expression"),
+        ("n[0-9]+", "n[0--9]", "hostnames", "is not a regular expression: Possible set difference"),
         ('hostnames: ["n[0-9]+"]', "hostnames: []", "hostnames", "hostnames is empty"),
         ("scheduler: local", "scheduler: pbs", "    scheduler", "'pbs' is not one of local, squeue, slurm"),
         (
