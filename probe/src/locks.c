@@ -19,7 +19,7 @@ typedef struct {
     _Alignas(LOCK_ALIGNMENT) atomic_uint_fast64_t next_block;
 } Shared;
 
-// One measurement.
+// One measurement, and what it showed.
 typedef struct {
     int threads;
     Placing placing;
@@ -27,6 +27,10 @@ typedef struct {
     Parsing parsing;
     LockType lock;
     uint64_t batch; // records that are taken at once
+    Samples samples;
+    double waiting, holding; // shares of the threads' time, added up
+    int shares;
+    bool wrong;
 } Case;
 
 // What the clocks of this host showed before.
@@ -44,15 +48,15 @@ typedef struct {
 typedef struct {
     const Options *options;
     const Text *text;
-    const Case *of;
+    Case **cases; // they have the same threads
+    int count;
+    Case *of; // the case of this repetition
     Shared *shared;
-    Samples *samples;
     Part *parts;
     uint64_t turns; // of churn() for a record
     Speed speed;
-    double waiting, holding; // shares of the threads' time, added up
-    int shares;
-    bool done, wrong;
+    uint64_t random;
+    bool done;
     _Alignas(LOCK_ALIGNMENT) atomic_bool stop;
 } Run;
 
@@ -171,10 +175,32 @@ static void repeat(Run *run, Member *member, Worker *worker, double seconds)
     run->parts[member->id] = part;
 }
 
-// Makes the reader new.
-static void begin(Run *run)
+// Mixes the cases, so that none of them always follows the same other one.
+static void mix(Run *run)
 {
+    for (int i = run->count - 1; i > 0; i--) {
+        const int j = (int)random_below(&run->random, (uint64_t)i + 1);
+        Case *other = run->cases[i];
+        run->cases[i] = run->cases[j];
+        run->cases[j] = other;
+    }
+}
+
+static bool enough(const Run *run)
+{
+    for (int i = 0; i < run->count; i++)
+        if (!samples_enough(&run->cases[i]->samples, &run->options->repetitions))
+            return false;
+    return true;
+}
+
+// Prepares a repetition of a case, with a new reader and lock.
+static void begin(Run *run, Case *of)
+{
+    run->of = of;
+    run->turns = (uint64_t)(of->work_ns / run->speed.turn_ns + 0.5);
     run->shared->reader = (Reader){0};
+    lock_make(&run->shared->lock, of->lock);
     atomic_store_explicit(&run->shared->next_block, 0, memory_order_relaxed);
     atomic_store_explicit(&run->stop, false, memory_order_relaxed);
 }
@@ -192,41 +218,72 @@ static uint64_t total(Run *run, bool counts)
         checksum += part->checksum;
         // All threads run equally long, but one that rarely gets the lock has few units.
         if (counts && part->timed > 0 && run->of->lock != ATOMIC) {
-            run->waiting += part->waited / part->timed;
-            run->holding += part->held / part->timed;
-            run->shares++;
+            run->of->waiting += part->waited / part->timed;
+            run->of->holding += part->held / part->timed;
+            run->of->shares++;
         }
     }
-    run->wrong = run->wrong || records != taken || checksum != text_sum(text, taken);
+    run->of->wrong = run->of->wrong || records != taken || checksum != text_sum(text, taken);
     return records;
 }
 
+// Bytes of the largest batch or block.
+static uint64_t room(const Run *run)
+{
+    uint64_t bytes = run->text->block_bytes;
+    for (int i = 0; i < run->count; i++) {
+        const uint64_t batch = run->cases[i]->batch * run->text->record_bytes;
+        bytes = batch > bytes ? batch : bytes;
+    }
+    return bytes;
+}
+
+// A repetition has many units, so that threads that are done wait for a small part of it.
+static double seconds_of(const Run *run)
+{
+    const double units = 20e-9 * (double)run->of->batch * run->of->work_ns;
+    return run->options->seconds > units ? run->options->seconds : units;
+}
+
+static void say(const Run *run, int round)
+{
+    const Case *any = run->cases[0];
+    if (round)
+        report_say("locks %s, %d threads, %d cases: repetition %d", placing_names[any->placing], any->threads,
+                   run->count, round);
+}
+
+// Measures all cases in turn, in each round once: a host that gets slower or faster meanwhile is as slow or as
+// fast for all of them. The first round warms up.
 static void work(Member *member, void *argument)
 {
     Run *run = argument;
-    const Text *text = run->text;
-    const uint64_t batch = run->of->batch * text->record_bytes,
-                   room = batch > text->block_bytes ? batch : text->block_bytes;
-    Worker worker = {.buffer = must_allocate(room, 1), .record = record_make(text->record_bytes)};
-    // A repetition has many units, so that threads that are done wait for a small part of it.
-    const double units = 20e-9 * (double)run->of->batch * run->of->work_ns;
-    const double seconds = run->options->seconds > units ? run->options->seconds : units;
-    for (bool warm = false;; warm = true) {
+    Worker worker = {.buffer = must_allocate(room(run), 1), .record = record_make(run->text->record_bytes)};
+    for (int round = 0, next = 0;; next++) {
+        if (next == run->count) {
+            next = 0;
+            round++;
+        }
         team_together(member);
         if (member->id == 0) {
-            run->done = samples_enough(run->samples, &run->options->repetitions) || stop_signal();
-            begin(run);
+            run->done = (next == 0 && enough(run)) || stop_signal();
+            if (next == 0 && !run->done) {
+                mix(run);
+                say(run, round);
+            }
+            begin(run, run->cases[next]);
         }
         team_together(member);
         if (run->done)
             break;
-        repeat(run, member, &worker, warm ? seconds : seconds / 4);
+        repeat(run, member, &worker, round ? seconds_of(run) : seconds_of(run) / 4);
         team_check(member);
         team_together(member);
         if (member->id == 0) {
-            const double rate = (double)total(run, warm) / team_span(member->team);
-            if (warm && !stop_signal()) // else the repetition is incomplete
-                samples_add(run->samples, rate);
+            const double rate = (double)total(run, round > 0) / team_span(member->team);
+            if (round && !stop_signal()) // else the repetition is incomplete
+                samples_add(&run->of->samples, rate);
+            lock_discard(&run->shared->lock);
         }
     }
     record_free(&worker.record);
@@ -292,12 +349,13 @@ static void add(Case *cases, int *count, Case of)
     ++*count;
 }
 
-static void add_parsings(const Options *options, Case *cases, int *count, Case of)
+static void add_locks(const Options *options, Case *cases, int *count, Case of)
 {
-    for (of.parsing = ORIGINAL; of.parsing < PARSINGS; of.parsing++)
-        for (of.lock = SPIN; of.lock < LOCK_TYPES && options->parsing[of.parsing]; of.lock++) {
+    for (int j = 0; j < options->works; j++)
+        for (of.lock = SPIN; of.lock < LOCK_TYPES; of.lock++) {
             if (!options->lock[of.lock] || (of.lock == ATOMIC && of.parsing != BLOCKED))
                 continue;
+            of.work_ns = options->work[j];
             of.batch = of.parsing == BLOCKED ? options->block_bytes / options->record_bytes : 1;
             for (int i = 0; i < (of.parsing == BATCHED ? options->batch.count : 1); i++) {
                 if (of.parsing == BATCHED)
@@ -318,10 +376,9 @@ static int plan(const Options *options, const Host *host, const List *nodes, Cas
             if (!options->placing[of.placing] ||
                 (of.placing == SPREAD && options->placing[COMPACT] && same(options, host, nodes, of.threads)))
                 continue;
-            for (int j = 0; j < options->works; j++) {
-                of.work_ns = options->work[j];
-                add_parsings(options, cases, &count, of);
-            }
+            for (of.parsing = ORIGINAL; of.parsing < PARSINGS; of.parsing++)
+                if (options->parsing[of.parsing])
+                    add_locks(options, cases, &count, of);
         }
     return count;
 }
@@ -346,42 +403,49 @@ static uint64_t text_bytes(const Options *options, const Host *host, const List 
     return bytes;
 }
 
-static void print(const Run *run, const Result *result)
+static void print(const Options *options, const Case *of, const Result *result)
 {
-    const Case *of = run->of;
     char text[128], waiting[64] = "";
-    if (run->shares)
-        snprintf(waiting, sizeof waiting, ", %.0f %% waiting", 100 * run->waiting / run->shares);
+    if (of->shares)
+        snprintf(waiting, sizeof waiting, ", %.0f %% waiting", 100 * of->waiting / of->shares);
     report_say("locks %s %s, %llu records at once, work %.0f ns, %d threads, PUs %s, bank %d: %.3f M records/s%s",
                lock_names[of->lock], parsing_names[of->parsing], (unsigned long long)of->batch, of->work_ns,
                of->threads, list_text(result->pus, text, sizeof text), result->memory->banks.values[0],
-               samples_median(run->samples) * 1e-6, waiting);
+               samples_median(&of->samples) * 1e-6, waiting);
     report_open(result);
     json_string("lock", lock_names[of->lock]);
     json_string("parsing", parsing_names[of->parsing]);
     json_integer("batch", (int64_t)of->batch);
     json_number("work_ns", of->work_ns);
     json_string("placement", placing_names[of->placing]);
-    json_integer("record_bytes", (int64_t)run->options->record_bytes);
+    json_integer("record_bytes", (int64_t)options->record_bytes);
     if (of->parsing == BLOCKED)
-        json_integer("block_bytes", (int64_t)run->options->block_bytes);
-    if (run->shares) {
-        json_number("waiting", run->waiting / run->shares);
-        json_number("holding", run->holding / run->shares);
+        json_integer("block_bytes", (int64_t)options->block_bytes);
+    if (of->shares) {
+        json_number("waiting", of->waiting / of->shares);
+        json_number("holding", of->holding / of->shares);
     }
     report_close();
 }
 
-static void measure(const Options *options, const Host *host, Memory *memory, const Text *text, const List *near,
-                    const Case *of, Speed speed)
+// True if one team of threads can measure both cases: blocks are in a text of their own.
+static bool alike(const Case *a, const Case *b)
 {
-    Samples samples = {0};
+    return a->threads == b->threads && a->placing == b->placing &&
+           (a->parsing == BLOCKED) == (b->parsing == BLOCKED);
+}
+
+// Measures cases with the same threads together.
+static void measure(const Options *options, const Host *host, Memory *memory, const Text *text, const List *near,
+                    Case *cases, int count, Speed speed)
+{
     Shared *shared = (Shared *)(void *)memory->base;
-    Run run = {.options = options, .text = text, .of = of, .shared = shared, .samples = &samples, .speed = speed};
-    run.turns = (uint64_t)(of->work_ns / speed.turn_ns + 0.5);
-    run.parts = must(aligned_alloc(LOCK_ALIGNMENT, (size_t)of->threads * sizeof *run.parts));
-    lock_make(&shared->lock, of->lock);
-    const List pus = placed_pus(options, host, near, of->placing, of->threads);
+    Run run = {.options = options, .text = text, .count = count, .shared = shared, .speed = speed, .random = 1};
+    run.parts = must(aligned_alloc(LOCK_ALIGNMENT, (size_t)cases->threads * sizeof *run.parts));
+    run.cases = must_allocate((size_t)count, sizeof *run.cases);
+    for (int i = 0; i < count; i++)
+        run.cases[i] = &cases[i];
+    const List pus = placed_pus(options, host, near, cases->placing, cases->threads);
     Placed placed = team_run(pus.values, pus.count, work, &run);
     lock_discard(&shared->lock);
     memory_look_again(memory);
@@ -391,19 +455,22 @@ static void measure(const Options *options, const Host *host, Memory *memory, co
         if (!list_has(&nodes, node))
             list_add(&nodes, node);
     }
-    const Result result = {.metric = "lock_records",
-                           .unit = "records/s",
-                           .better = "higher",
-                           .samples = &samples,
-                           .pu_nodes = &nodes,
-                           .pus = &pus,
-                           .placed = &placed,
-                           .memory = memory,
-                           .wrong = run.wrong ? "not every record was handed out once" : ""};
-    if (samples.count)
-        print(&run, &result);
+    for (int i = 0; i < count; i++) {
+        const Result result = {.metric = "lock_records",
+                               .unit = "records/s",
+                               .better = "higher",
+                               .samples = &cases[i].samples,
+                               .pu_nodes = &nodes,
+                               .pus = &pus,
+                               .placed = &placed,
+                               .memory = memory,
+                               .wrong = cases[i].wrong ? "not every record was handed out once" : ""};
+        if (cases[i].samples.count)
+            print(options, &cases[i], &result);
+    }
     free(nodes.values);
     free(pus.values);
+    free(run.cases);
     free(run.parts);
     placed_free(&placed);
 }
@@ -424,9 +491,12 @@ static void on_bank(const Options *options, const Host *host, const List *bank, 
             continue;
         Text text = text_write(memory.base + host->page_bytes, bytes, options->record_bytes,
                                blocks ? options->block_bytes : 0);
-        for (int i = 0; i < count && !stop_signal(); i++)
+        for (int i = 0, next; i < count && !stop_signal(); i = next) {
+            for (next = i + 1; next < count && alike(&cases[i], &cases[next]);)
+                next++;
             if ((cases[i].parsing == BLOCKED) == blocks)
-                measure(options, host, &memory, &text, &near, &cases[i], speed);
+                measure(options, host, &memory, &text, &near, &cases[i], next - i, speed);
+        }
         text_free(&text);
     }
     memory_release(&memory);
