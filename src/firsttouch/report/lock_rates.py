@@ -161,7 +161,7 @@ def _batches(group: Rates) -> str:
     by_lock = ", ".join(f"{clean(lock)} {batch}" for lock, batch in needed.items())
     text = (
         f"With {count(group.most, 'thread')} and {work_text(group.work_ns)}, this host needs {host} to come "
-        f"within {share} of the best rate of each lock: {by_lock}."
+        f"within {share} of the rate of larger batches with each lock: {by_lock}."
     )
     alike = [_not_slower(rates) for rates in group.by_batch.values()]
     least = min(set.intersection(*alike), default=size) if alike else size
