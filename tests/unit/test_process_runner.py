@@ -500,6 +500,33 @@ def test_threads_are_sampled_until_each_has_bound_itself(program):
     assert outcome.misplaced() == ""
 
 
+class Interrupted:
+    """A lock of a Popen: a signal's handler raises in the instruction after it was taken without waiting."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def acquire(self, blocking=True):
+        taken = self.lock.acquire(timeout=10 if blocking else 0)
+        if not blocking:
+            raise KeyboardInterrupt
+        return taken
+
+    def __enter__(self):
+        assert self.acquire(), "the lock is held for ever"
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+@pytest.mark.parametrize("seconds", [0, 0.2, 30])
+def test_an_interrupt_while_it_waits_for_a_program_leaves_no_lock_behind(seconds):
+    with process_runner.child(["sleep", "60" if seconds < 1 else "0.3"], stop=signal.SIGTERM) as process:
+        process._waitpid_lock = Interrupted()
+        assert process_runner.wait(process, seconds) == (None if seconds < 1 else 0)
+    assert process.returncode == (-signal.SIGTERM if seconds < 1 else 0)
+
+
 def test_samples_take_a_small_part_of_the_time_however_long_one_takes():
     pace = process_runner._Pace(Watching(share=0.02))
     # Of a program with 100 GB, one sample reads 25 million page table entries.

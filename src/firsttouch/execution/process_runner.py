@@ -241,21 +241,31 @@ def _start(
 def _stop(process: subprocess.Popen[bytes], first: signal.Signals, patience: float) -> None:
     """Stop a process and its group: by the signal *first*, after *patience* seconds by SIGKILL."""
     for number, seconds in ((first, patience), (signal.SIGKILL, None)):
-        if process.poll() is not None:
+        if wait(process, 0) is not None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
+        wait(process, seconds)
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float | None = None) -> int | None:
+    """Return the exit status of a process that ends within *seconds* (None: whenever it does), otherwise None.
+
+    It replaces Popen.poll, and Popen.wait with a timeout. If a signal handler raises within these, for example
+    after Ctrl-C, they may keep the lock that each later call waits for, which never ends then.
+    """
+    if process.returncode is None and seconds is not None and not _ended(process.pid, seconds):
+        return None
+    return process.wait()
 
 
 def follow(process: subprocess.Popen[bytes], interval: float, meanwhile: Callable[[], object]) -> int:
     """Call *meanwhile* every *interval* seconds until a process ends; return its exit status."""
     while True:
-        try:
-            return process.wait(interval)
-        except subprocess.TimeoutExpired:
-            meanwhile()
+        status = wait(process, interval)
+        if status is not None:
+            return status
+        meanwhile()
 
 
 class Events:
@@ -575,11 +585,14 @@ def _follow(pid: int, outcome: Outcome, timeout: float | None) -> bool:
 
 def _ended(pid: int, patience: float = 0.0) -> bool:
     """Return whether a child has ended, after at most *patience* seconds; it is not reaped."""
-    until = time.monotonic() + patience
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        if time.monotonic() >= until:
-            return False
-        time.sleep(0.02)
+    until, pause = time.monotonic() + patience, 0.0005
+    with contextlib.suppress(ChildProcessError):  # another thread has waited for it
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            pause = min(2 * pause, 0.05)
+            time.sleep(min(pause, left))
     return True
 
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution.file_copies import Identity, Source, copy_all, name_of, sources_of
-from firsttouch.execution.process_runner import defer_signals
+from firsttouch.execution.process_runner import defer_signals, wait
 from firsttouch.host.available_memory import available_bytes, available_on
 from firsttouch.host.cpusets import format_list, parse_list, status_list
 from firsttouch.host.mappings import address_of, mapping_of, node_pages
@@ -104,7 +104,7 @@ class RamStore:
 
     def alive(self) -> bool:
         """Return whether the holder still runs. One that was killed loses its files before it has ended."""
-        return self._holder.poll() is None and self.folder.exists()
+        return wait(self._holder, 0) is None and self.folder.exists()
 
     def entering(self) -> list[str]:
         """Return the words before a program's argv that let it run in the holder's namespace.

@@ -8,13 +8,12 @@ A process that is killed between an action and its notice leaves the notice to t
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 
 from firsttouch.errors import FirstTouchError, one_line
-from firsttouch.execution.process_runner import child, ending
+from firsttouch.execution.process_runner import child, ending, wait
 from firsttouch.fleet.actions import Action, Actions, events
 from firsttouch.fleet.site_settings import Notify
 from firsttouch.judge.verdict_file import shell_safe
@@ -54,9 +53,9 @@ def _send(text: str, settings: Notify) -> str:
         stdin.seek(0)
         try:
             with child([*settings.command, text], stdin=stdin) as process:
-                status = process.wait(settings.timeout)
-        except subprocess.TimeoutExpired:
-            return f"{settings.command[0]} did not end within {settings.timeout:g} s"
+                status = wait(process, settings.timeout)
         except FirstTouchError as error:
             return str(error)
+    if status is None:
+        return f"{settings.command[0]} did not end within {settings.timeout:g} s"
     return "" if status == 0 else ending(settings.command[0], status)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.execution.process_runner import child, defer_signals, ending, last_lines
+from firsttouch.execution.process_runner import child, defer_signals, ending, last_lines, wait
 from firsttouch.genomics import sam
 from firsttouch.genomics.pipe_writer import enlarge_pipe
 from firsttouch.host.available_memory import available_bytes
@@ -374,8 +374,7 @@ class Sink:
         self._close()
         end = time.monotonic() + _PATIENCE
         for program in self._programs:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                program.process.wait(max(0.0, end - time.monotonic()))
+            wait(program.process, max(0.0, end - time.monotonic()))
         return _reason(self._programs)
 
     def _publish(self, data: Path, name: Path) -> list[Path]:
