@@ -9,6 +9,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -270,6 +272,24 @@ def test_how_errors_end(run_cli, monkeypatch, error, status, message):
     monkeypatch.setattr(topology, "parse_xml", fail)
     monkeypatch.setattr("firsttouch.cli.topology.run", fail)
     assert run_cli("topology", "--xml", XML) == (status, "", message + "\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_callback_that_drops_exceptions_is_not_lost(run_cli, monkeypatch, number):
+    def wait(_):
+        class Referent:
+            pass
+
+        referent = Referent()
+        reference = weakref.ref(referent, lambda _: signal.raise_signal(number))
+        del referent
+        assert reference() is None
+        time.sleep(60)
+
+    monkeypatch.setattr("firsttouch.cli.topology.run", wait)
+    before = sys.unraisablehook, signal.getsignal(signal.SIGALRM)
+    assert run_cli("topology", "--xml", XML) == (128 + number, "", "firsttouch: interrupted\n")
+    assert (sys.unraisablehook, signal.getsignal(signal.SIGALRM)) == before
 
 
 def test_topology_as_text_and_json(run_cli):

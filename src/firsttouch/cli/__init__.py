@@ -18,7 +18,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from firsttouch import __version__, installed_version
@@ -260,10 +260,39 @@ def _signals(received: list[int]) -> Iterator[None]:
     for number in handled:
         signal.signal(number, interrupt)
     try:
-        yield
+        with _lost_interrupts(received, interrupt):
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _lost_interrupts(received: Sequence[int], interrupt: Callable[[int, Any], None]) -> Iterator[None]:
+    """Send a signal again whose KeyboardInterrupt was raised where Python ignores exceptions.
+
+    These are finalizers and callbacks of weak references, many of which run while modules are loaded.
+    """
+    report, alarm = sys.unraisablehook, signal.getsignal(signal.SIGALRM)
+
+    def hook(lost: sys.UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            report(lost)
+            return
+        number = received[-1] if received else signal.SIGINT
+        if received:
+            signal.signal(number, interrupt)
+        # Later, because what is raised now is ignored too.
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, alarm)
 
 
 @contextlib.contextmanager
