@@ -33,6 +33,8 @@ pytestmark = pytest.mark.integration
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 NOBODY = 65534
 SIZE = 24 << 20
+#: In the argv of the process that holds a RAM store.
+RAM_STORE = b"firsttouch-ram"
 STOPS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users, or mount on this host")
 
@@ -72,9 +74,19 @@ def processes(home):
     return entries
 
 
-def holder_of(home):
-    """Return the process that holds a RAM store under *home*, or None."""
-    return next((pid for pid, words in processes(home).items() if b"firsttouch-ram" in words), None)
+def found(home, word, launcher):
+    """Return the process under *home* that has *word* in its argv, once there is one, or None if *launcher* ended.
+
+    In the middle of execve(2) a process has no argv, so one that was seen may not be seen again at once.
+    """
+    numbers = []
+
+    def look():
+        numbers.extend(pid for pid, words in processes(home).items() if word in words)
+        return numbers or launcher.poll() is not None
+
+    wait_until(look, f"{word.decode()} in the argv of a process")
+    return next(iter(numbers), None)
 
 
 def mounts():
@@ -112,19 +124,17 @@ def test_kills_at_any_moment(home, files, run_cli):
         words = ["stage", "--on", "0", "--for", "1", *files] if victim == "for" else with_command
         Path("ready").unlink(missing_ok=True)
         with start(*words) as launcher:
-            wait_until(lambda: holder_of(home) or launcher.poll() is not None, "the holder")
-            holder = holder_of(home)
+            pid = found(home, RAM_STORE, launcher)
             if victim == "holder":
                 wait_until(lambda: any((f / "large").exists() for _, f in ram_store.holders()), "the copy")
             if victim == "command":
                 wait_until(Path("ready").exists, "the command")
+                pid = found(home, b"sleep", launcher)
             time.sleep(moments.uniform(0, 0.06))
-            if victim == "command":
-                (pid,) = (pid for pid, words in processes(home).items() if words[0] == b"sleep")
-                os.kill(pid, number)
-            else:
-                os.kill(holder if victim == "holder" else launcher.pid, number)
+            os.kill(launcher.pid if victim in {"launcher", "for"} else pid, number)
             if victim == "holder":
+                root = Path(f"/proc/{pid}/root")
+                wait_until(lambda root=root: not root.exists(), "the end of the holder")
                 # The command perhaps runs, with copies that have gone: it is the user's to stop.
                 wait_until(lambda: Path("ready").exists() or launcher.poll() is not None, "an end", seconds=10)
                 launcher.terminate()
@@ -158,7 +168,7 @@ def test_kills_of_the_launcher_of_copies_of_an_index(home, lambda_work, stand_in
     moments, there = random.Random(2), set(lambda_work[1][0].parent.iterdir())  # noqa: S311
     for number in STOPS:
         with start(*argv) as launcher:
-            wait_until(lambda: holder_of(home) or launcher.poll() is not None, "the holder")
+            found(home, RAM_STORE, launcher)
             assert launcher.poll() is None, launcher.stderr.read()
             time.sleep(moments.uniform(0, 0.3))
             launcher.send_signal(number)
