@@ -9,13 +9,13 @@ import os
 import re
 import select
 import stat
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from firsttouch.errors import BadInput, RunFailed
+from firsttouch.execution.process_runner import wait
 from firsttouch.genomics.fastq import Block, Read, file_reads
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest, enlarge_pipe
 from firsttouch.genomics.reads import PEEK, ReadFile, begin_of_gzip, form_of
@@ -204,8 +204,7 @@ class Input:
         except _Alarm:
             assert self._decompressor is not None  # noqa: S101 (for mypy)
             # Data that are truncated between mates leave a single read, too: samtools ends then.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._decompressor.process.wait(_PATIENCE)
+            if wait(self._decompressor.process, _PATIENCE) is not None:
                 self._check_decompressor(self._decompressor)
             self._require_no_singles()
             return 0
