@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time as a parameter: code that waits, samples or keeps to a budget asks a :class:`Clock`, which a test replaces."""
+
+from __future__ import annotations
+
+import queue
+import time
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Waitable(Protocol):
+    """Something that happens once, such as a threading.Event."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most *timeout* seconds; return whether it has happened."""
+
+
+class Clock:
+    """The system's time. All durations are in seconds."""
+
+    def monotonic(self) -> float:
+        """Return the seconds since some moment, which no change of the date affects."""
+        return time.monotonic()
+
+    def time(self) -> float:
+        """Return the seconds since 1970."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Let so many seconds pass."""
+        time.sleep(seconds)
+
+    def wait(self, event: Waitable, seconds: float) -> bool:
+        """Wait at most *seconds* for an event; return whether it has happened."""
+        return event.wait(seconds)
+
+    def get(self, items: queue.Queue[T], seconds: float) -> T:
+        """Return the next of *items*; raises queue.Empty if none comes within *seconds*."""
+        return items.get(timeout=max(0.0, seconds))
+
+
+SYSTEM_CLOCK = Clock()
