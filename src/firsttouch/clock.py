@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time as a parameter: code that waits, samples or keeps to a budget asks a :class:`Clock`, which a test replaces."""
+"""Time as a parameter: code that waits, samples or keeps to a budget asks a clock, which a test can replace."""
 
 from __future__ import annotations
 
