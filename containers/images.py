@@ -4,7 +4,7 @@
 
 A build has two stages. The build image (build.def) has the toolchain and builds /opt/firsttouch. A run image
 (run.def.j2 with images.toml) is a base without a toolchain, its packages (packages.toml) and that folder. Parts
-that did not change are kept in .cache/images.
+that did not change are kept in .cache/images, or in images/ of FIRSTTOUCH_CACHE.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from firsttouch.execution import build_info, host_lock
 from firsttouch.records import atomic_files, file_lock
 
 ROOT = HERE.parent
-STORE = ROOT / ".cache" / "images"
+STORE = Path(os.environ.get("FIRSTTOUCH_CACHE") or ROOT / ".cache").absolute() / "images"
 #: Folders of the checkout that the images are built from.
 PARTS = ("src", "probe", "datasets", "reframe", "reports", "setup", "containers", "spack-env")
 #: Generated or downloaded parts of these folders, which are left out.

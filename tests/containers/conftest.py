@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import apptainer_package
 import pytest
 
+from factories import caches
 from firsttouch import paths
 from firsttouch.execution import build_info
 
@@ -42,13 +44,12 @@ def apptainer() -> str:
 
 @pytest.fixture(scope="session")
 def image(apptainer: str) -> Path:
-    """An image of this checkout with Debian's packages, built unless .cache has one of the same state."""
-    output = paths.ROOT / ".cache" / "images" / "tested"
-    file, state = output / f"{IMAGE}.sif", output / "state"
-    wanted = build_info.digest(paths.ROOT) + build_info.files_digest(CONTAINERS)
-    if file.exists() and state.exists() and state.read_text() == wanted:
-        return file
-    state.unlink(missing_ok=True)
+    """An image of this checkout with Debian's packages, built unless the cache has one of the same state."""
+    origin = build_info.of(paths.ROOT, os.uname().machine)
+    state = f"{origin.version} {origin.source} {build_info.files_digest(CONTAINERS)}"
+    output = caches.folder("images") / f"tested-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
+    if (output / "complete").exists():
+        return output / f"{IMAGE}.sif"
     done = subprocess.run(
         [sys.executable, CONTAINERS / "images.py", IMAGE, "-o", output],
         stdin=subprocess.DEVNULL,
@@ -60,8 +61,8 @@ def image(apptainer: str) -> Path:
     if done.returncode == 3 and "mmdebstrap" in done.stderr:
         pytest.skip(f"CONTAINERS ARE NOT TESTED: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
-    state.write_text(wanted)
-    return file
+    (output / "complete").touch()
+    return output / f"{IMAGE}.sif"
 
 
 @pytest.fixture

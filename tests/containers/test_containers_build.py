@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from conftest import CONTAINERS
-from firsttouch import paths
+from factories import caches
 from firsttouch.execution.placement_check import family
 
-STORE = paths.ROOT / ".cache" / "images"
+STORE = caches.folder("images")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)

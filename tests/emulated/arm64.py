@@ -24,6 +24,7 @@ from typing import Any
 from factories import native_probe
 from firsttouch.errors import Missing, RunFailed, TimedOut
 from firsttouch.execution.process_runner import child
+from firsttouch.paths import ROOT
 from firsttouch.tools import run_tool
 
 from . import cpio
@@ -120,7 +121,7 @@ def probe(tree: Path) -> Path:
         "PKG_CONFIG_SYSROOT_DIR": str(tree),
     }
     return native_probe.build(
-        cache().parent / "probe-arm64",
+        ROOT / ".cache" / "probe-arm64",
         "-DSTATIC=ON",
         "-DCMAKE_SYSTEM_NAME=Linux",
         "-DCMAKE_SYSTEM_PROCESSOR=aarch64",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installs Snakemake, Nextflow and MultiQC below .cache/engines for the tests, as the files beside this pin them.
+"""Installs Snakemake, Nextflow and MultiQC in the cache of the tests, as the files beside this pin them.
 
     python tests/workflows/engines.py
 
@@ -18,13 +18,12 @@ import venv
 from collections.abc import Callable
 from pathlib import Path
 
+from factories import caches
 from factories.installation import PIP
 from factories.processes import write_program
-from firsttouch import paths
 from firsttouch.records.file_lock import locked
 
 HERE = Path(__file__).parent
-FOLDER = paths.ROOT / ".cache" / "engines"
 #: Maven's plugin that copies a program and all that it needs into a folder.
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 #: Packages of Java that Nextflow's cache needs open: without them, it keeps nothing for -resume, and says nothing.
@@ -88,18 +87,17 @@ def nextflow() -> Path:
 
 
 def _installed(name: str, pins: list[Path], install: Callable[[Path], None]) -> Path:
-    """Return the folder of an engine; install it, unless it is there as *pins* describe it."""
-    folder, state = FOLDER / name, FOLDER / f"{name}.state"
-    recipe = [f"{folder} {sys.version}", *(file.read_text() for file in pins)]
-    wanted = hashlib.sha256("".join(recipe).encode()).hexdigest()
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with locked(FOLDER / "lock"):
-        if not state.exists() or state.read_text() != wanted:
-            state.unlink(missing_ok=True)
+    """Return the folder of an engine that *pins* describe; install it first if it is missing."""
+    digest = hashlib.sha256("".join([sys.version, *(file.read_text() for file in pins)]).encode()).hexdigest()
+    folder = caches.folder("engines") / f"{name}-{digest[:16]}"
+    complete = folder / "complete"
+    with locked(folder.parent / "lock"):
+        if not complete.exists():
+            # A virtual environment contains its own path, so it cannot be made elsewhere and renamed.
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             install(folder)
-            state.write_text(wanted)
+            complete.touch()
     return folder
 
 

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests download, build or install, kept so that it is made once: for a run, or for all checkouts.
+
+The cache of all checkouts has a folder for each week, because Debian's packages in it become old. You can remove
+it at any time: ``rm -r ~/.cache/firsttouch-tests``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firsttouch.records import atomic_files
+from firsttouch.records.file_lock import locked
+
+#: Weeks after which the folder of a week is removed.
+_KEPT = 2
+
+
+def this_week() -> Path:
+    """Return the folder of this week, created if need be, and remove old ones."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "firsttouch-tests"
+    today = datetime.datetime.now(datetime.UTC)
+    weeks = [f"{today - datetime.timedelta(weeks=age):%G-W%V}" for age in range(_KEPT)]
+    folder = base / weeks[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in base.glob("[0-9][0-9][0-9][0-9]-W[0-9][0-9]"):
+        if old.name < weeks[-1]:
+            shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def folder(kind: str) -> Path:
+    """Return the folder for one *kind* of things in FIRSTTOUCH_CACHE (which tests/conftest.py sets), created."""
+    path = Path(os.environ["FIRSTTOUCH_CACHE"]) / kind
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def made_once(
+    factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object], *, in_place: bool = False
+) -> Path:
+    """Return a path that the first worker of a run creates by calling *make* with it, for all workers.
+
+    *in_place*: what is made contains its own path, so it cannot be made elsewhere and renamed.
+    """
+    base = factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    complete = path.with_name(f"{name}.complete")
+    with locked(path.with_name(f"{name}.lock")):
+        if not complete.exists():
+            atomic_files.remove(path)
+            if in_place:
+                make(path)
+            else:
+                with atomic_files.replacing(path) as partial:
+                    make(partial)
+            complete.touch()
+    return path
