@@ -23,7 +23,7 @@ from .guest import Guest
 INSIDE = Path(__file__).with_name("inside.py")
 #: On each bank: a little more than the pages (4 KiB) from which on the verdict judges evenness.
 MEBIBYTES = 5
-PAIRS = 400
+PAIRS = 100
 
 pytestmark = pytest.mark.emulated
 
@@ -66,14 +66,14 @@ def check_where_asked(results: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
 def test_scenarios_of_both_studies_lie_where_they_should(guest: Guest, touch: Path, opteron: Topology) -> None:
-    """Those of table 5.2 of the thesis, and a configuration of the study of thread scaling."""
-    names = ["8Inst_Original", "4Inst_Localalloc", "4Inst_Interleave", "2Inst_Interleave", "1Inst_Interleave"]
-    cases, _ = study("scaling2018").cases(opteron, threads=[8, 16, 64], patterns=["BWA-MEM"], reads=["paired"])
+    """Those of table 5.2 of the thesis that differ in kind, and a configuration of the study of thread scaling."""
+    names = ["8Inst_Original", "4Inst_Interleave", "1Inst_Interleave"]
+    cases, _ = study("scaling2018").cases(opteron, threads=[8, 64], patterns=["BWA-MEM"], reads=["paired"])
     names += [case.scenario for case in cases]
     results = run(guest, scenarios=names, touch=[str(touch), MEBIBYTES])
     check_where_asked(results)
     by_alias = {result["scenario"]["alias"]: result["found"] for result in results.values()}
-    assert [case.threads for case in cases] == [8, 16, 64]
+    assert [case.threads for case in cases] == [8, 64]
     for case in cases:
         (actual,) = by_alias[case.scenario]
         assert (actual["threads"], actual["held"]) == (case.threads, list(range(64)))
@@ -112,22 +112,12 @@ def test_a_wrong_placement_is_caught(guest: Guest, touch: Path) -> None:
         assert any(re.search(reason, verdict) for verdict in verdicts), (wrap, verdicts)
 
 
-#: On the small machine each policy; on the Opteron the scenarios that need all of it.
-ALIGNED = {
-    "small": [
-        *(
-            "1Inst_Interleave",
-            "2Inst_Localalloc",
-            "2Inst_Interleave+interleaved-index",
-            "4Inst_Original+node-index",
-        )
-    ],
-    "amd-opteron": ["1Inst_Interleave", "8Inst_Original"],
-}
+ALIGNED = ["1Inst_Interleave", "2Inst_Interleave+interleaved-index", "4Inst_Original+node-index"]
 
 
 def check_copies(results: dict[str, Any]) -> None:
-    """Check that copies of the index lie on the NUMA nodes of their instances, and that these map them."""
+    """Check that copies of the index are complete, on the NUMA nodes of their instances, and mapped by these."""
+    sizes = set()
     for name, result in results.items():
         option = name.partition("+")[2]
         for node, actual in enumerate(result["found"] if option else []):
@@ -135,14 +125,16 @@ def check_copies(results: dict[str, Any]) -> None:
             assert index["mapped"], name
             copy = {int(n): count for n, count in index["copy_pages"].items()}
             assert {int(n) for n in index["mapped_pages"]} <= set(copy)
+            sizes.add(sum(copy.values()))
             if option == "node-index":
                 assert set(copy) == {node}, (name, copy)
             else:
                 assert set(copy) == {n for p in result["scenario"]["placements"] for n in p["numa_nodes"]}
                 assert max(copy.values()) - min(copy.values()) <= 4, (name, copy)
+    assert len(sizes) == 1, f"pages of the copies: {sizes}"
 
 
-@pytest.mark.parametrize("guest", ALIGNED, indirect=True)
+@pytest.mark.parametrize("guest", ["small"], indirect=True)
 def test_bwa_lies_where_it_should_and_gives_the_same_alignments(guest: Guest) -> None:
     data = get("lambda")
     reads = []
@@ -155,26 +147,11 @@ def test_bwa_lies_where_it_should_and_gives_the_same_alignments(guest: Guest) ->
     program = shutil.which("bwa")
     assert program, "bwa is not on PATH: apt-get install bwa"
     subprocess.run([program, "index", "-p", index, data.reference], check=True, capture_output=True)
-    names = ALIGNED[guest.machine.name]
     order = {"index": str(index), "reads": reads, "batch_bases": 5_000}
-    results = run(guest, scenarios=names, align=order)
+    results = run(guest, scenarios=ALIGNED, align=order)
     check_where_asked(results)
     check_copies(results)
     assert len({r["sha256"] for r in results.values()}) == 1
-
-
-@pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
-def test_every_page_of_a_copy_lies_on_its_numa_node(guest: Guest, tmp_path: Path) -> None:
-    for suffix in (".1.bt2", ".2.bt2", ".3.bt2", ".4.bt2", ".rev.1.bt2", ".rev.2.bt2"):
-        (tmp_path / f"index{suffix}").write_bytes(bytes(256 << 10))
-    total = 6 * (256 << 10) // 4096
-    names = ["8Inst_Original+node-index", "8Inst_Original+interleaved-index"]
-    results = run(guest, scenarios=names, copies=str(tmp_path / "index"))
-    for node in range(8):
-        own, shared = (results[name]["copies"][node] for name in names)
-        assert own["misplaced"] == shared["misplaced"] == ""
-        assert own["copy_pages"] == {str(node): total}
-        assert shared["copy_pages"] == {str(n): total // 8 for n in range(8)}
 
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
