@@ -36,18 +36,15 @@ study-programs: ## Bowtie and Bowtie 2 with a lock of each type, in .cache/study
 	@$(BIN)/python setup/lock_variants.py $(PROGRAMS) $(if $(OUT),--output "$(OUT)") $(if $(RELEASE),--release $(RELEASE)) \
 	    $(if $(SOURCE),--source "$(SOURCE)")
 
-# Phase 1 (unit, golden, hostile) is limited by the CPUs, but hostile input also waits for signals: two workers per
-# CPU on a small host. Phase 2 (all others) starts programs that use all CPUs, but the slurm suite mostly waits.
-# tests/conftest.py orders the suites.
-PYTEST := $(BIN)/python -m pytest -q --durations=25
-WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : n)))
+# All suites run in one session: while slurm waits and the guests of emulated machines boot, the other workers use the
+# CPUs. tests/conftest.py gives each worker a module, a machine or a suite at a time, the longest first.
+PYTEST := $(BIN)/python -m pytest -q --durations=25 --dist loadscope
+WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? n + 2 : n)))
 
 test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration|containers|slurm|emulated|workflows)
 	@setup/setup.sh test
 	@$(if $(SUITE),,$(MAKE) --no-print-directory lint)
-	@$(if $(filter-out unit golden hostile,$(SUITE)),,$(PYTEST) -n $(WORKERS) -m "$(or $(SUITE),unit or golden or hostile)")
-	@$(if $(filter unit golden hostile,$(SUITE)),,$(PYTEST) $(if $(SUITE),,-n 3 --dist loadscope) \
-	    -m "$(or $(SUITE),not (unit or golden or hostile))")
+	@$(PYTEST) -n $(if $(filter golden slurm containers,$(SUITE)),0,$(WORKERS)) -m "not prose" tests/$(SUITE)
 
 lint: setup ## ruff, mypy (strict on src/), the import order of the packages, shellcheck, clang-format
 	@$(BIN)/ruff check .

@@ -3,7 +3,7 @@
 
 The order names scenarios (none: the largest of each policy) and either ``touch`` (a program that touches and holds
 memory as each instance, and the MiB for each NUMA node that the instance may use), ``align`` (index and reads for
-BWA-MEM), ``cache`` (a file to put into the states of the index cache) or ``copies`` (an index of bowtie2 to copy).
+BWA-MEM) or ``cache`` (a file to put into the states of the index cache).
 A scenario may be a list: its name, and the words before each instance's argv. The document has a result for each
 scenario, in the same order.
 """
@@ -97,16 +97,6 @@ def cached(scenario: Scenario, _: list[str], order: dict) -> dict:
     return states
 
 
-def copied(scenario: Scenario, _: list[str], order: dict) -> list[dict]:
-    """Return for each instance where its copy of the index lies; bowtie2 maps it, and is not run."""
-    from firsttouch.genomics.aligners import aligner  # noqa: PLC0415 - see aligned
-    from firsttouch.genomics.index_copies import IndexCopies  # noqa: PLC0415
-
-    with IndexCopies(aligner("bowtie2"), Path(order["copies"])) as copies:
-        uses = [use.pages for use in copies.uses(scenario)]
-    return [{**pages.to_dict(), "misplaced": pages.misplaced} for pages in uses]
-
-
 def telling(planned: Plan) -> list[str]:
     """Return the largest scenario of each policy: the one with most whole NUMA nodes."""
     nodes = len(of_this_host().cpu_nodes)
@@ -117,19 +107,16 @@ def telling(planned: Plan) -> list[str]:
 def main(order: dict) -> None:
     """Plan for this machine, run the ordered scenarios and print their results."""
     # BWA-MEM maps an index that another command has loaded.
-    uses = {"align": "loaded", "copies": "mapped"}
-    need = Need(index_use=next((uses[key] for key in uses if key in order), "none"))
+    need = Need(index_use="loaded" if "align" in order else "none")
     planned = plan(of_this_host(), need, policies="usual")
     names = order.get("scenarios") or telling(planned)
-    ways = {"align": aligned, "cache": cached, "copies": copied}
+    ways = {"align": aligned, "cache": cached}
     run = next((ways[key] for key in ways if key in order), touched)
     results = []
     for name, *wrap in (n if isinstance(n, list) else [n] for n in names):
         scenario = planned.scenario(name)
         result = run(scenario, wrap, order)
-        results.append(
-            {"scenario": scenario.to_dict(), **(result if "copies" not in order else {"copies": result})}
-        )
+        results.append({"scenario": scenario.to_dict(), **result})
     print(json.dumps(results))
 
 
