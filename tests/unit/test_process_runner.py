@@ -12,6 +12,8 @@ import uuid
 from pathlib import Path
 
 import pytest
+from tests.factories.clocks import ManualClock
+from tests.factories.processes import wait_until
 
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed
 from firsttouch.execution import placement_check, process_runner
@@ -36,6 +38,35 @@ def job(tmp_path):
         return Job(argv, tmp_path / f"{number}.out", tmp_path / f"{number}.err", **other)
 
     return make
+
+
+class Ends(Events):
+    """Ends of jobs that a look can wait for."""
+
+    def __init__(self):
+        super().__init__()
+        self._ends = threading.Semaphore(0)
+
+    def end(self, job):
+        super().end(job)
+        self._ends.release()
+
+    def wait_for_one(self):
+        assert self._ends.acquire(timeout=60)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def held():
+    """Return a descriptor to read, at which programs wait, and a function that lets one of them go on."""
+    reading, writing = os.pipe()
+    yield reading, lambda: os.write(writing, b"\n")
+    os.close(reading)
+    os.close(writing)
 
 
 def with_marker(marker):
@@ -102,11 +133,18 @@ def test_descriptors_that_stay_open(job):
     assert reading.stdout.read_text() == "through"
 
 
-def test_cpu_seconds_and_memory(tmp_path):
-    # A size below that of this process is known only from looks, which are seconds apart on a busy host.
-    script = "import time; x = bytearray(300 << 20); sum(range(10 ** 6)); time.sleep(4)"
-    argv = [sys.executable, "-c", script]
-    (outcome,) = run_together([Job(argv, tmp_path / "o", tmp_path / "e")])
+def test_cpu_seconds_and_memory(tmp_path, clock, held):
+    stdin, let_go_on = held
+
+    def look(pid, observed):
+        # A size below that of this process is known only from looks.
+        placement_check.look(pid, observed)
+        if observed.peak_bytes > 300 << 20:
+            let_go_on()
+
+    argv = [sys.executable, "-c", "x = bytearray(300 << 20); sum(range(10 ** 6)); input()"]
+    job = Job(argv, tmp_path / "o", tmp_path / "e", stdin=stdin)
+    (outcome,) = run_together([job], watching=Watching(look=look), clock=clock)
     assert outcome.peak_bytes > 300 << 20
     assert outcome.cpu_seconds > 0.01
     assert 0 < outcome.user_seconds <= outcome.cpu_seconds
@@ -130,22 +168,27 @@ def test_how_a_program_failed(job, script, reason):
 
 
 def test_when_one_fails_the_others_are_stopped(job, marker):
-    start = time.monotonic()
     with pytest.raises(RunFailed, match="status 5"):
-        run_together([job("sleep 300", marker), job("sleep 0.1; exit 5"), job("sleep 300", marker)])
-    assert time.monotonic() - start < 60
+        run_together([job("sleep 300", marker), job("exit 5"), job("sleep 300", marker)])
     assert not with_marker(marker)
 
 
-def test_a_timeout(job, marker):
-    with pytest.raises(RunFailed, match=r"^sh did not end within 0.3 s and was stopped"):
-        run_together([job("sleep 300", marker)], timeout=0.3)
+def test_a_timeout(job, marker, clock):
+    with pytest.raises(RunFailed, match=r"^sh did not end within 20 s and was stopped"):
+        run_together([job("sleep 300", marker)], timeout=20, clock=clock)
+    # After each of two signals it has at most 2 s to end.
+    assert 20 <= round(sum(clock.sleeps), 6) <= 20 + 2 * 2
     assert not with_marker(marker)
 
 
-def test_a_program_that_ignores_the_signal(job, marker):
+def test_a_program_that_ignores_the_signal(job, marker, clock):
+    ignoring = job("trap '' TERM INT; echo ready; while :; do sleep 0.1; done", marker)
+
+    def look(pid, observed):
+        wait_until(ignoring.stdout.read_text, "the program to ignore signals", seconds=60)
+
     with pytest.raises(RunFailed, match="did not end"):
-        run_together([job("trap '' TERM INT; while :; do sleep 0.1; done", marker)], timeout=0.3)
+        run_together([ignoring], timeout=0.3, watching=Watching(look=look), clock=clock)
     assert not with_marker(marker)
 
 
@@ -193,38 +236,58 @@ def test_the_second_cannot_start_and_the_first_is_stopped(job, tmp_path, marker)
     assert not with_marker(marker)
 
 
-def test_slow_looks_do_not_let_a_short_program_go_unseen(job):
+def test_slow_looks_do_not_let_a_short_program_go_unseen(job, clock, held):
+    stdin, let_go_on = held
     looks = []
 
     def look(pid, observed):
+        looks.append(clock.now)
         # At the first look the program has not begun.
-        looks.append(pid)
-        if len(looks) > 1:
-            placement_check.look(pid, observed)
+        if len(looks) == 2:
+            wait_until(lambda: placement_check.look(pid, observed) or observed.pages, "its memory", seconds=60)
+        if len(looks) == 3:
+            let_go_on()
+        clock.sleep(1)
 
-    # Each look counts as if it had taken seconds.
-    (outcome,) = run_together([job("sleep 1")], watching=Watching(1e-9, look))
-    assert len(looks) == 2
-    assert outcome.observed.looks == 1
+    (outcome,) = run_together([job("read line", stdin=stdin)], watching=Watching(1e-3, look), clock=clock)
     assert outcome.observed.pages
+    assert looks[1] - looks[0] == pytest.approx(1 + process_runner.UNSEEN_PAUSE)
+    assert looks[2] - looks[1] == pytest.approx(1 + 1000)
 
 
-def slow_look(pid, observed):
-    time.sleep(0.4)
+def test_a_job_that_ended_in_time_during_a_slow_look_is_not_late(job, clock, held):
+    (stdin, let_go_on), ends = held, Ends()
 
+    def look(pid, observed):
+        let_go_on()
+        ends.wait_for_one()
+        clock.sleep(0.4)
 
-def test_a_job_that_ended_in_time_during_a_slow_look_is_not_late(job):
-    (outcome,) = run_together([job("sleep 0.05")], timeout=0.3, watching=Watching(look=slow_look))
-    assert outcome.status == 0
+    limit = {"timeout": 0.3, "watching": Watching(look=look), "events": ends, "clock": clock}
+    (outcome,) = run_together([job("read line", stdin=stdin)], **limit)
+    assert (outcome.status, outcome.seconds) == (0, 0)
     with pytest.raises(RunFailed, match="status 5"):
-        run_together([job("sleep 0.05; exit 5")], timeout=0.3, watching=Watching(look=slow_look))
+        run_together([job("read line; exit 5", stdin=stdin)], **limit)
 
 
-@pytest.mark.parametrize("seconds", ["0.3", "300"])
-def test_a_job_that_ended_too_late_during_a_slow_look_is_late(job, marker, seconds):
-    jobs = [job("sleep 0.05"), job(f"sleep {seconds}", marker)]
+@pytest.mark.parametrize("ends_late", [True, False])
+def test_a_job_that_did_not_end_in_time_during_a_slow_look_is_late(job, marker, clock, held, ends_late):
+    (stdin, let_go_on), ends = held, Ends()
+    begun = []
+
+    def look(pid, observed):
+        # The job in time may have ended before the first look.
+        if not begun:
+            begun.append(pid)
+            ends.wait_for_one()
+            clock.sleep(0.4)
+            if ends_late:
+                let_go_on()
+                ends.wait_for_one()
+
+    jobs = [job("exit 0"), job("read line", marker, stdin=stdin)]
     with pytest.raises(RunFailed, match=r"^instance 1: sh did not end within 0.2 s"):
-        run_together(jobs, timeout=0.2, watching=Watching(look=slow_look))
+        run_together(jobs, timeout=0.2, watching=Watching(look=look), events=ends, clock=clock)
     assert not with_marker(marker)
 
 
@@ -241,11 +304,19 @@ def test_the_shortest_timeout_stops_a_job(job):
 
 def test_an_error_of_another_thread_stops_all_jobs(job, marker):
     events = Events()
-    threading.Timer(0.1, events.fail, [BadInput("the reads end too early")]).start()
-    began = time.monotonic()
+    failing = threading.Thread(target=events.fail, args=[BadInput("the reads end too early")])
+    looks = []
+
+    def look(pid, observed):
+        looks.append(pid)
+        if len(looks) == 2:
+            failing.start()
+
     with pytest.raises(BadInput, match="the reads end too early"):
-        run_together([job("sleep 300", marker), job("sleep 300", marker)], events=events)
-    assert time.monotonic() - began < 30
+        run_together(
+            [job("sleep 300", marker), job("sleep 300", marker)], events=events, watching=Watching(look=look)
+        )
+    failing.join()
     assert not with_marker(marker)
 
 
@@ -444,10 +515,10 @@ def test_a_child_that_ignores_the_first_signal_is_killed():
 
 
 def test_a_child_is_followed_to_its_end():
-    calls = []
-    with process_runner.child(["sh", "-c", "sleep 0.3; exit $status"], env={"status": "7"}) as process:
-        assert process_runner.follow(process, 0.05, lambda: calls.append(1)) == 7
-    assert calls
+    argv = ["sh", "-c", "read line; exit $status"]
+    with process_runner.child(argv, env={"status": "7"}, stdin=subprocess.PIPE) as process:
+        assert process_runner.follow(process, 0.05, process.stdin.close) == 7
+        assert process.stdin.closed
 
 
 def test_a_child_that_cannot_be_started(monkeypatch, tmp_path):
@@ -459,42 +530,77 @@ def test_a_child_that_cannot_be_started(monkeypatch, tmp_path):
         pass
 
 
+#: Tells that it has begun, and that its threads have bound themselves; each time it waits for a line.
 LATE = """\
-import os, threading, time
+import os, sys, threading
 pus = sorted(os.sched_getaffinity(0))[:2]
 os.sched_setaffinity(0, pus[:1])
+begin, bound, end = threading.Event(), threading.Event(), threading.Event()
 def bind_late():
-    time.sleep(0.4)
+    begin.wait()
     os.sched_setaffinity(0, pus[1:])
     data = b"x" * (8 << 20)
-    time.sleep(1)
+    bound.set()
+    end.wait()
 threading.Thread(target=bind_late).start()
+print("begun", flush=True)
+sys.stdin.readline()
+begin.set()
+bound.wait()
+print("bound", flush=True)
+sys.stdin.readline()
+end.set()
 """
 
 
 #: Like likwid-bench, which starts a compiler before its threads.
 COMPILING = """\
-import os, subprocess, threading, time
-subprocess.run(["sleep", "0.4"])
+import os, subprocess, sys, threading
+compiler = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+print("begun", flush=True)
+sys.stdin.readline()
+compiler.communicate()
 pus = sorted(os.sched_getaffinity(0))[:2]
+bound, end = threading.Barrier(3), threading.Event()
 def bind(pu):
     os.sched_setaffinity(0, [pu])
     data = b"x" * (8 << 20)
-    time.sleep(1)
+    bound.wait()
+    end.wait()
 for pu in pus:
     threading.Thread(target=bind, args=[pu]).start()
+bound.wait()
+print("bound", flush=True)
+sys.stdin.readline()
+end.set()
 """
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two PUs are necessary")
 @pytest.mark.parametrize("program", [LATE, COMPILING], ids=["late", "compiling"])
-def test_threads_are_sampled_until_each_has_bound_itself(program):
+def test_threads_are_sampled_until_each_has_bound_itself(tmp_path, clock, held, program):
     pus = tuple(sorted(os.sched_getaffinity(0))[:2])
     numactl = (f"--physcpubind={pus[0]},{pus[1]}", "--localalloc")
     asked = Placement(pus, (0,), numactl, "localalloc", "part")
-    placed = Job([sys.executable, "-c", program], placement=asked, threads=2)
+    stdin, let_go_on = held
+    states, looks = ["begun\n", "begun\nbound\n"], []
+    argv = [sys.executable, "-c", program]
+    placed = Job(argv, tmp_path / "out", placement=asked, threads=2, stdin=stdin)
+
+    def look(pid, observed):
+        looks.append(clock.now)
+        if len(looks) <= len(states):
+            state = states[len(looks) - 1]
+            wait_until(lambda: placed.stdout.read_text() == state, "the program's next state", seconds=60)
+            placement_check.look(pid, observed)
+            clock.sleep(1)
+            let_go_on()
+
+    watching = Watching(share=1e-6, look=look, all_threads=True)
+    (outcome,) = run_together([placed], watching=watching, clock=clock)
+    assert looks[1] - looks[0] == pytest.approx(1 + process_runner.UNSEEN_PAUSE)
     # After a complete sample, the next look would come too late.
-    (outcome,) = run_together([placed], watching=Watching(share=1e-6, all_threads=True))
+    assert all(later - looks[1] > 1e6 for later in looks[2:])
     assert outcome.observed.held == set(pus)
     assert sum(outcome.observed.pages.values()) >= (8 << 20) / 4096
     assert outcome.misplaced() == ""
@@ -528,12 +634,12 @@ def test_an_interrupt_while_it_waits_for_a_program_leaves_no_lock_behind(seconds
 
 
 def test_samples_take_a_small_part_of_the_time_however_long_one_takes():
-    pace = process_runner._Pace(Watching(share=0.02))
+    clock = ManualClock(now=0)
+    pace = process_runner._Pace(Watching(share=0.02), clock)
     # Of a program with 100 GB, one sample reads 25 million page table entries.
-    before = time.monotonic()
-    assert pace.next(0.5, seen=True) - before >= 25
-    quick = process_runner._Pace(Watching(share=0.02))
-    pauses = [quick.next(0.001, seen=True) - time.monotonic() for _ in range(30)]
+    assert pace.next(0.5, seen=True) == 25
+    quick = process_runner._Pace(Watching(share=0.02), clock)
+    pauses = [quick.next(0.001, seen=True) for _ in range(30)]
     assert pauses[0] < 0.06
-    assert max(pauses) == pytest.approx(5.0, abs=0.1)
-    assert quick.next(0.001, seen=False) - time.monotonic() <= process_runner.UNSEEN_PAUSE
+    assert max(pauses) == 5.0
+    assert quick.next(0.001, seen=False) <= process_runner.UNSEEN_PAUSE

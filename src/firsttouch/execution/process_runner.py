@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import STOPPING, BadInput, CannotHere, ProgramFailed, RunFailed, TimedOut
 from firsttouch.execution import placement_check
 from firsttouch.scenarios import memory_options
@@ -282,10 +283,10 @@ class Events:
         """Report the end of a job."""
         self._queue.put(job)
 
-    def next(self, until: float) -> _Running | None:
+    def next(self, until: float, clock: Clock) -> _Running | None:
         """Return the next job that ends before the time *until*, or None; raises a reported error."""
         try:
-            event = self._queue.get(timeout=max(0.0, until - time.monotonic()))
+            event = clock.get(self._queue, until - clock.monotonic())
         except queue.Empty:
             return None
         if isinstance(event, BaseException):
@@ -300,11 +301,12 @@ def run_together(
     since: float | None = None,
     watching: Watching | None = None,
     events: Events | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> list[Outcome]:
     """Start *jobs* together and return their outcomes, in order, when all have ended.
 
     Any exception, such as Ctrl-C or an error reported to *events*, stops all of them. Raises ProgramFailed if one
-    fails, TimedOut if *timeout* (seconds) has passed since *since* (time.monotonic(); None: since the jobs
+    fails, TimedOut if *timeout* (seconds) has passed since *since* (on *clock*; None: since the jobs
     started), and Missing if a program does not exist.
     """
     running: list[_Running] = []
@@ -314,11 +316,11 @@ def run_together(
         _require(jobs)
         for job in jobs:
             with defer_signals():
-                running.append(_Running(job, events))
+                running.append(_Running(job, events, clock))
                 while open_fds and open_fds[0] in job.handed:
                     os.close(open_fds.pop(0))
-        end = math.inf if timeout is None else (time.monotonic() if since is None else since) + timeout
-        _wait(running, events, timeout, end, watching or Watching())
+        end = math.inf if timeout is None else (clock.monotonic() if since is None else since) + timeout
+        _wait(running, events, timeout, end, watching or Watching(), clock=clock)
     finally:
         for fd in open_fds:
             os.close(fd)
@@ -357,39 +359,47 @@ def defer_signals() -> Iterator[None]:
 
 
 def _wait(
-    running: Sequence[_Running], events: Events, timeout: float | None, end: float, watching: Watching
+    running: Sequence[_Running],
+    events: Events,
+    timeout: float | None,
+    end: float,
+    watching: Watching,
+    *,
+    clock: Clock,
 ) -> None:
-    pace, left = _Pace(watching), len(running)
+    pace, left = _Pace(watching, clock), len(running)
     while left:
-        before = time.monotonic()
+        before = clock.monotonic()
         for job in running:
             job.look(watching.look)
         seen = all(job.seen(all_threads=watching.all_threads) for job in running)
-        until = min(pace.next(time.monotonic() - before, seen=seen), end)
+        until = min(pace.next(clock.monotonic() - before, seen=seen), end)
         # Ends are handled before the time limit: a slow look must not turn an end in time into a late one.
-        while left and (last := events.next(until)):
+        while left and (last := events.next(until, clock)):
             left -= 1
             if failure := last.failure():
                 raise ProgramFailed(failure, last.outcome.status)
             if timeout is not None and last.outcome.started + last.outcome.seconds > end:
                 raise TimedOut(_late(running, last, timeout))
-        if timeout is not None and left and time.monotonic() >= end:
-            late = next((job for job in running if not job.done.is_set()), running[0])
-            raise TimedOut(_late(running, late, timeout))
+        if timeout is not None and left and clock.monotonic() >= end:
+            # The event of a job that has ended is on its way, and tells whether it was late.
+            late = next((job for job in running if not job.done.is_set()), None)
+            if late is not None:
+                raise TimedOut(_late(running, late, timeout))
 
 
 class _Pace:
     """The times of the samples, which come less often the longer a program runs."""
 
-    def __init__(self, watching: Watching) -> None:
-        self._share, self._pause = watching.share, 0.02
+    def __init__(self, watching: Watching, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._share, self._pause, self._clock = watching.share, 0.02, clock
 
     def next(self, spent: float, *, seen: bool) -> float:
         """Return when the next sample is due after one that took *spent* seconds; *seen*: nothing is missing."""
         self._pause = max(min(self._pause * 1.5, 5.0), spent / self._share)
         if not seen:
             self._pause = min(self._pause, UNSEEN_PAUSE)
-        return time.monotonic() + self._pause
+        return self._clock.monotonic() + self._pause
 
 
 def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
@@ -411,7 +421,8 @@ def _stopped(job: Job, timeout: float) -> str:
 class _Running:
     """A started job, with a thread that waits for its end."""
 
-    def __init__(self, job: Job, events: Events) -> None:
+    def __init__(self, job: Job, events: Events, clock: Clock) -> None:
+        self._clock = clock
         observed = placement_check.Observed(index=replace(job.index) if job.index else None)
         self.outcome = Outcome(job, 0, 0.0, 0.0, 0.0, 0, observed)
         self.done, self.lost = threading.Event(), False
@@ -421,7 +432,7 @@ class _Running:
             with contextlib.ExitStack() as stack:
                 files = (stack.enter_context(file.open("wb")) for file in (job.stdout, job.stderr))
                 out, err = job.streams or files
-                self.outcome.started = time.monotonic()
+                self.outcome.started = clock.monotonic()
                 stack.enter_context(memory_options.inherited(_options(job)))
                 self.process = _start(
                     argv_of(job),
@@ -447,7 +458,7 @@ class _Running:
         try:
             # The process stays a zombie, and keeps its number, until its group has been stopped.
             os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
-            outcome.seconds = time.monotonic() - outcome.started
+            outcome.seconds = self._clock.monotonic() - outcome.started
             with self.reaping:
                 self._signal(signal.SIGKILL)  # children that a wrapper script left running
                 _, raw, usage = os.wait4(self.process.pid, 0)
@@ -474,7 +485,7 @@ class _Running:
             with self.reaping:
                 if not self.done.is_set():
                     self._signal(number)
-            if self.done.wait(2.0):
+            if self._clock.wait(self.done, 2.0):
                 break
         self.waiter.join()
 
