@@ -3,11 +3,11 @@
 
 import itertools
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.factories.clocks import ManualClock
 
 from firsttouch.advice import advice_text, trials
 from firsttouch.advice.costs import candidates, default
@@ -26,16 +26,6 @@ pytestmark = pytest.mark.unit
 ONE_BANK = Path(__file__).parents[1] / "golden/lstopo_host.xml"
 
 
-@dataclass
-class Clock:
-    """A clock that trials advance by their seconds."""
-
-    now: float = 0.0
-
-    def monotonic(self):
-        return self.now
-
-
 @pytest.fixture
 def host(tmp_path, monkeypatch, golden):
     """Return a function that advises on scenarios of load + work seconds; *odd* returns the fault of one."""
@@ -44,8 +34,7 @@ def host(tmp_path, monkeypatch, golden):
     (tmp_path / "host.xml").write_text(golden("lstopo_synthetic.xml"))
     planned = plan(load(xml=tmp_path / "host.xml"))
     whole = fastq.inspect([file], fastq.BatchRule(100_000))
-    clock, messages, limits = Clock(), [], []
-    monkeypatch.setattr(trials, "time", clock)
+    clock, messages, limits = ManualClock(now=0.0), [], []
 
     def advise(
         work,
@@ -91,6 +80,7 @@ def host(tmp_path, monkeypatch, golden):
             default=default(scenarios),
             say=messages.append,
             head=head,
+            clock=clock,
         )
         return advice, advice_text.document(advice, default(scenarios), (), {"huge": "memory option huge: none"})
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, get_args
 
 from firsttouch.advice import saved
 from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, Aspects, aspects, candidates, default, index_banks
+from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.launch import Work
@@ -54,7 +54,8 @@ class Auto:
     Trials also try its memory options *options* (``none``, ``all`` or a list); *planned* has no scenario with any.
     *budget* is the part of the whole run that trials may take (0: none), *scratch* the folder for the reads of
     trials (None: TMPDIR), *reference* the FASTA file of CRAM input, *measured* the aspects of the host (None:
-    those of the firmware). Raises BadInput if *planned* has no scenario without a policy.
+    those of the firmware), *clock* that of the budget. Raises BadInput if *planned* has no scenario
+    without a policy.
     """
 
     command: UserCommand
@@ -66,6 +67,7 @@ class Auto:
     measured: Aspects | None = None
     options: str = "none"
     say: Callable[[str], None] = print
+    clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         """Check that the command may run as it is."""
@@ -162,7 +164,7 @@ class Auto:
         *say* gets the messages of the trials. Without *strict*, the trials that find out how long the whole run
         takes may exceed the budget of a short run. Raises BadInput or RunFailed if there can be no trials.
         """
-        began = time.monotonic()
+        began = self.clock.monotonic()
         with no_idle_threads():
             from firsttouch.advice import advice_text, trials  # noqa: PLC0415 - they load NumPy
             from firsttouch.advice.posterior import prior  # noqa: PLC0415
@@ -180,7 +182,15 @@ class Auto:
             work = Work(self.command.aligner, index, reads, command=self.command)
             head = trials.Head(part, began, strict)
             advice = trials.advise(
-                work, scenarios, expected, self.budget, default=usual, say=say, head=head, scratch=folder
+                work,
+                scenarios,
+                expected,
+                self.budget,
+                default=usual,
+                say=say,
+                head=head,
+                scratch=folder,
+                clock=self.clock,
             )
         document = advice_text.document(advice, usual, planned.infeasible, refused)
         words = {"aligner": self.command.aligner.name, "command": list(self.command.words), "dataset": None}

@@ -13,7 +13,6 @@ import io
 import itertools
 import math
 import tempfile
-import time
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ import numpy as np
 from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, SLOWEST
 from firsttouch.advice.posterior import LEAST_WORK, Belief, Load, Prior, Trial, update
 from firsttouch.advice.search import Rules, Stop, costs, search
+from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import RunFailed
 from firsttouch.execution.progress import live
 from firsttouch.genomics import fastq, feed, launch
@@ -154,7 +154,8 @@ class Advice:
 class Head:
     """The reads of a work are the first ones of a whole run: *part* is their share (0 to 1).
 
-    *started* (monotonic clock) is when the time that counts for the budget began. *strict*: no trial exceeds it.
+    *started* (on the clock of the trials) is when the time that counts for the budget began. *strict*: no trial
+    exceeds it.
     """
 
     part: float
@@ -184,9 +185,11 @@ class Trials:
         *,
         head: Head | None = None,
         budget: float = 1.0,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._work, self.scenarios, self._folder, self.say = work, scenarios, folder, say
-        self._start = head.started if head else time.monotonic()
+        self._clock = clock
+        self._start = head.started if head else clock.monotonic()
         self._strict, self._budget = head is not None and head.strict, budget
         self.part = head.part if head else 1.0
         threads = max(s.instances * s.threads for s in scenarios)
@@ -209,7 +212,7 @@ class Trials:
     @property
     def spent(self) -> float:
         """Wall seconds so far."""
-        return time.monotonic() - self._start
+        return self._clock.monotonic() - self._start
 
     def smallest(self) -> float:
         """Return the fraction of a first trial: LEAST, or one read for each thread."""
@@ -300,17 +303,18 @@ def advise(
     say: Say,
     head: Head | None = None,
     scratch: Path | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Advice:
     """Try *scenarios* within *budget* (a part of the whole run) and return the advice.
 
     *default* is the number of the default run, over which the gain is computed. *head*: the reads of *work* are
     the first ones only. *scratch* is the folder for samples (default: in
-    TMPDIR). Raises RunFailed if every scenario fails.
+    TMPDIR), and *clock* that of the budget. Raises RunFailed if every scenario fails.
     """
     work = work.with_copies()
     assert work.copies is not None  # noqa: S101 - for mypy
     with tempfile.TemporaryDirectory(prefix="firsttouch-", dir=scratch) as folder, work.copies:
-        trials = Trials(work, scenarios, Path(folder), say, head=head, budget=budget)
+        trials = Trials(work, scenarios, Path(folder), say, head=head, budget=budget, clock=clock)
         return _advise(trials, tuple(scenarios), prior, budget, default)
 
 
