@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.factories.held_programs import command, python_wait, shell_wait
 
 from firsttouch import paths
 from firsttouch.advice import saved
@@ -21,16 +23,16 @@ from firsttouch.scenarios import memory_options
 
 pytestmark = pytest.mark.integration
 
-FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
-#: Tells its process, its file and the placement's variables; ends when the file "end" exists.
-PROGRAM = """\
-import os, signal, sys, time
+#: Tells its process and its signals; when the file "end" exists, it waits until it has been sampled, and ends.
+PROGRAM = f"""\
+import os, signal, time
 held = bytes([1]) * (8 << 20)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
     signal.signal(number, lambda number, _: print("got", signal.Signals(number).name, flush=True))
 print("ready", os.getpid(), flush=True)
 while not os.path.exists("end"):
     time.sleep(0.02)
+{python_wait(Path())}
 """
 
 
@@ -45,7 +47,7 @@ def shell(script, **env):
     """Run a line of bash, in which $ft is the command."""
     return subprocess.run(
         ["bash", "-c", script],
-        env={**os.environ, "ft": f"{FIRSTTOUCH} exec --share-host", **env},
+        env={**os.environ, "ft": shlex.join(command(Path.cwd(), "exec", "--share-host")), **env},
         capture_output=True,
         text=True,
         timeout=60,
@@ -61,7 +63,7 @@ def gone(pid):
 
 
 def test_the_program_gets_all_that_the_command_inherited(folder):
-    inner = 'f; pwd; cat - "$0" "$1"; echo text >&4; echo $OMP_NUM_THREADS.; sleep 0.2; exit 7'
+    inner = 'f; pwd; cat - "$0" "$1"; echo text >&4; echo $OMP_NUM_THREADS.; ' + shell_wait(folder) + "; exit 7"
     script = f"""
         f() {{ echo "function of the shell"; }}; export -f f; cd /
         exec 4> {folder}/four 9< <(echo nine)
@@ -97,7 +99,7 @@ def test_threads_and_words_behind_the_dashes(monkeypatch, options, words, printe
 
 
 def test_the_result_as_json_and_as_a_record(folder):
-    done = shell("$ft 1Inst_Localalloc --json --verify --records r.jsonl -- sleep 0.3")
+    done = shell(f"$ft 1Inst_Localalloc --json --verify --records r.jsonl -- sh -c '{shell_wait(folder)}'")
     assert (done.returncode, done.stdout) == (0, ""), done
     result = json.loads(done.stderr)
     assert (result["exit_status"], result["placement"], result["reason"]) == (0, "verified", "")
@@ -109,11 +111,11 @@ def test_the_result_as_json_and_as_a_record(folder):
         result["seconds"],
         "valid",
     )
-    assert record.parameters["program"] == "sleep"
+    assert record.parameters["program"] == "sh"
 
 
-def test_a_program_that_takes_another_placement_is_invalid():
-    program = "numactl --localalloc sleep 0.3; echo $?"
+def test_a_program_that_takes_another_placement_is_invalid(folder):
+    program = f"numactl --localalloc sh -c '{shell_wait(folder)}'; echo $?"
     done = shell(f"$ft 1Inst_Interleave -- {program}; $ft 1Inst_Interleave --verify -- {program}")
     assert (done.stdout, done.stderr.count("INVALID: memory policy is local")) == ("0\n1\n", 2), done
 
@@ -158,9 +160,9 @@ def test_what_cannot_be_run_is_one_line(argv, status, message):
 
 
 @pytest.fixture
-def started():
+def started(folder):
     """Start PROGRAM by the command; returns the command's process and the program's process number."""
-    argv = [FIRSTTOUCH, "exec", "1Inst_Interleave", "--share-host", "--", sys.executable, "program.py"]
+    argv = command(folder, "exec", "--share-host", "1Inst_Interleave", "--", sys.executable, "program.py")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         word, pid = process.stdout.readline().split()
         assert word == "ready"
@@ -194,14 +196,15 @@ def test_the_signal_that_ends_the_program_is_in_the_exit_status(started):
 def test_a_terminals_interrupt_reaches_the_program_once(folder):
     pid, terminal = pty.fork()
     if pid == 0:
-        argv = ["firsttouch", "exec", "--share-host", "--", sys.executable, "program.py"]
-        os.execv(FIRSTTOUCH, argv)  # noqa: S606 - the child of a fork
+        argv = command(folder, "exec", "--share-host", "--", sys.executable, "program.py")
+        os.execv(argv[0], argv)  # noqa: S606 - the child of a fork
     shown = b""
     while b"ready" not in shown:
         shown += os.read(terminal, 1024)
     os.write(terminal, b"\x03")
     while b"got SIGINT" not in shown:
         shown += os.read(terminal, 1024)
+    # Nothing tells that a second signal will not arrive, so it is given some time.
     time.sleep(0.3)
     (folder / "end").touch()
     while b"verified" not in shown:
@@ -211,14 +214,14 @@ def test_a_terminals_interrupt_reaches_the_program_once(folder):
     os.close(terminal)
 
 
-HOLDING = "import time; held = bytearray(b'x' * (64 << 20)); time.sleep(1)"
+HOLDING = f"block = bytes([1]) * (64 << 20)\n{python_wait(Path())}"
 #: Asks for huge pages itself.
-ADVISING = """\
-import mmap, time
-held = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-held.madvise(mmap.MADV_HUGEPAGE)
-held.write(bytes(64 << 20))
-time.sleep(1)
+ADVISING = f"""\
+import mmap
+block = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+block.madvise(mmap.MADV_HUGEPAGE)
+block.write(bytes(64 << 20))
+{python_wait(Path())}
 """
 
 
@@ -250,19 +253,33 @@ def test_memory_options_are_verified(folder, option):
 UNCLEAN = """\
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 static void fill(void)
 {
     volatile char stack[65536];
     for (int i = 0; i < 65536; i++) stack[i] = -1;
 }
-int main(void)
+char *block;
+int program(void)
 {
     fill();
-    char *block = malloc(64 << 20);
+    block = malloc(64 << 20);
     memset(block, 1, 64 << 20);
-    usleep(500000);
     return block[5] - 1;
+}
+"""
+#: Waits after the program, whose memory it keeps.
+WAITING = """\
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int program(int, char **);
+int main(int argc, char **argv)
+{
+    int status = program(argc, argv);
+    char held[64];
+    snprintf(held, sizeof held, "held-%d", getpid());
+    return status || mkfifo(held, 0600) || read(open(held, O_RDONLY), held, 1);
 }
 """
 
@@ -271,8 +288,10 @@ def test_huge_pages_of_programs_to_which_the_first_tunable_gives_none(folder):
     if reason := memory_options.refusal(("thp",)):
         pytest.skip(reason)
     (folder / "unclean.c").write_text(UNCLEAN)
+    (folder / "waiting.c").write_text(WAITING)
     for source in ("unclean.c", paths.ROOT / "bench" / "hash_join.c"):
-        subprocess.run(["cc", "-O1", "-pthread", "-o", Path(source).stem, source], check=True)
+        subprocess.run(["cc", "-O1", "-pthread", "-c", "-Dmain=program", "-o", "program.o", source], check=True)
+        subprocess.run(["cc", "-pthread", "-o", Path(source).stem, "program.o", "waiting.c"], check=True)
     # The hash join has small blocks in the arenas of two threads.
     for program in ("./unclean", "./hash_join rows 64 4000000 2"):
         document = json.loads(shell(f"$ft 1Inst_Original+thp --json -- {program}").stderr.splitlines()[-1])
@@ -285,10 +304,10 @@ def test_an_option_that_is_requested_and_not_obtained_is_invalid(folder):
     if reason := memory_options.refusal(("thp",)):
         pytest.skip(reason)
     # A program that forbids huge pages after its first 2 MiB.
-    program = "import ctypes, time; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); " + HOLDING
+    program = "import ctypes; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); " + HOLDING
     result, document = held(folder, "thp", program)
     assert (result.returncode, document["placement"]) == (1, "invalid")
-    assert re.match(r"thp was requested, but \d (MiB|B) of 1\d\d MiB are in", document["reason"])
+    assert re.match(r"thp was requested, but \d (MiB|B) of [67]\d(\.\d)? MiB are in", document["reason"])
 
 
 def test_a_static_program_with_a_library_is_refused(folder):
