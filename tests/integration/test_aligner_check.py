@@ -5,6 +5,7 @@ import json
 import sys
 
 import pytest
+from tests.factories import held_programs
 
 pytestmark = pytest.mark.integration
 
@@ -25,7 +26,7 @@ thread = "1 MB"
 """
 #: An aligner without an index, whose alignments have a position that an expression of the read's number states.
 ODD = """\
-import sys, time
+import sys
 
 command, *rest = sys.argv[1:]
 if command == "version":
@@ -44,7 +45,7 @@ else:
             bases, qualities = lines[number + 1], lines[number + 3]
             print(name, flag, "x", POSITION, 60, length, "*", 0, 0, bases, qualities, sep="\\t")
     sys.stdout.flush()
-    time.sleep(0.5)
+    HOLD
 """
 
 
@@ -54,7 +55,9 @@ def odd(stand_in, tmp_path, monkeypatch, lambda_work):
     monkeypatch.setenv("FIRSTTOUCH_DATA", str(lambda_work[0].parents[2]))
 
     def make(position, memory="100 MB"):
-        (tmp_path / "odd.py").write_text(ODD.replace("POSITION", position))
+        (tmp_path / "odd.py").write_text(
+            ODD.replace("POSITION", position).replace("HOLD", held_programs.python_wait(tmp_path))
+        )
         stand_in("odd", f'exec "{sys.executable}" "{tmp_path}/odd.py" "$@"')
         file = tmp_path / "odd.toml"
         file.write_text(FILE.replace("MEMORY", memory))
@@ -63,33 +66,33 @@ def odd(stand_in, tmp_path, monkeypatch, lambda_work):
     return make
 
 
-def checked(firsttouch, file):
-    done = firsttouch("aligner", "check", file, "--json")
+def checked(file):
+    done = held_programs.run(file.parent, "aligner", "check", file, "--json")
     return done, {step["step"]: step["error"] for step in json.loads(done.stdout)["steps"]}
 
 
-def test_alignments_that_depend_on_the_number_of_instances_fail(odd, firsttouch):
-    done, errors = checked(firsttouch, odd("1 + number"))
+def test_alignments_that_depend_on_the_number_of_instances_fail(odd):
+    done, errors = checked(odd("1 + number"))
     assert done.returncode == 1, done
     assert errors["single, 1 instance"] == ""
     assert "the alignments differ from those of 1 instance" in errors["single, 2 instances"]
     assert "the alignments differ from those of 1 instance" in errors["paired, 2 instances"]
 
 
-def test_memory_beyond_what_the_file_states_fails(odd, firsttouch):
-    done, errors = checked(firsttouch, odd("1", memory="10 MB"))
+def test_memory_beyond_what_the_file_states_fails(odd):
+    done, errors = checked(odd("1", memory="10 MB"))
     assert done.returncode == 1, done
     assert {step for step, error in errors.items() if error} == {"memory"}
     assert "raise memory.instance or memory.thread" in errors["memory"]
 
 
-def test_alignments_that_depend_on_nothing_pass(odd, firsttouch):
-    done, errors = checked(firsttouch, odd("1"))
+def test_alignments_that_depend_on_nothing_pass(odd):
+    done, errors = checked(odd("1"))
     assert (done.returncode, {*errors.values()}) == (0, {""}), done
 
 
-def test_an_aligner_that_fails_is_a_failed_step(odd, firsttouch):
-    done, errors = checked(firsttouch, odd("1 / 0"))
+def test_an_aligner_that_fails_is_a_failed_step(odd):
+    done, errors = checked(odd("1 / 0"))
     assert done.returncode == 1
     assert "ZeroDivisionError" in errors["run"]
 

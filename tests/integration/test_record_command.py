@@ -3,8 +3,11 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
+from tests.factories import held_programs
+from tests.factories.held_programs import python_wait
 from tests.factories.host_records import measured
 
 from firsttouch.benchmarks import site_checks
@@ -12,11 +15,11 @@ from firsttouch.errors import BadInput
 
 pytestmark = pytest.mark.integration
 
-#: Holds memory for long enough to be observed.
-PROGRAM = """\
-import os, sys, time
-held = bytes([1]) * (64 << 20)
-time.sleep(0.7)
+#: Holds memory until it has been sampled.
+PROGRAM = f"""\
+import os, sys
+block = bytes([1]) * (64 << 20)
+{python_wait(Path())}
 print("rate=1e1\\nrate=12.5 GB/s")
 print("threads", os.environ["OMP_NUM_THREADS"], file=sys.stderr)
 open("figures.txt", "w").write("rate=7\\n")
@@ -45,7 +48,7 @@ def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(firstto
         "--scenario",
         "1Inst_Interleave",
     )
-    done = firsttouch(*argv, "--", *program)
+    done = held_programs.run(tmp_path, *argv, "--", *program)
     assert done.returncode == 0, done
     (record,) = measured(tmp_path / "r.jsonl")
     assert json.loads(json.dumps(record.to_dict())) == json.loads(done.stdout)
@@ -55,14 +58,18 @@ def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(firstto
     assert "ours" in (tmp_path / "out" / "index.html").read_text()
 
 
-def test_a_file_and_the_number_of_threads(firsttouch, program, tmp_path):
-    done = firsttouch("record", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
+def test_a_file_and_the_number_of_threads(program, tmp_path):
+    done = held_programs.run(
+        tmp_path, "record", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program
+    )
     assert (done.returncode, done.stdout) == (0, "ours rate: 7 GB/s\n"), done
     (tmp_path / "program.py").write_text(PROGRAM.replace("figures.txt", "others.txt"))
-    done = firsttouch("record", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
+    done = held_programs.run(
+        tmp_path, "record", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program
+    )
     assert (done.returncode, "did not write figures.txt" in done.stderr) == (1, True)
     threads = ("--check", "ours", "--metric", "threads", "--unit", "1", "--regex", r"threads (\d+)")
-    done = firsttouch("record", *threads, "--repetitions", 1, "--json", "--", *program)
+    done = held_programs.run(tmp_path, "record", *threads, "--repetitions", 1, "--json", "--", *program)
     assert json.loads(done.stdout)["value"] == json.loads(done.stdout)["parameters"]["threads"]
 
 
@@ -87,7 +94,7 @@ def test_wrong_options_and_programs_that_fail(firsttouch, argv, status, reason):
     assert "Traceback" not in done.stderr
 
 
-def test_a_check_of_the_site_is_a_file(firsttouch, program, tmp_path, monkeypatch):
+def test_a_check_of_the_site_is_a_file(program, tmp_path, monkeypatch):
     folder = tmp_path / "site" / "checks"
     folder.mkdir(parents=True)
     (folder / "ours.yaml").write_text(
@@ -95,7 +102,7 @@ def test_a_check_of_the_site_is_a_file(firsttouch, program, tmp_path, monkeypatc
     )
     monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
     assert site_checks.names() == ["ours"]
-    done = firsttouch("record", "--site-check", "ours", "--repetitions", 1)
+    done = held_programs.run(tmp_path, "record", "--site-check", "ours", "--repetitions", 1)
     assert (done.returncode, done.stdout) == (0, "ours rate: 12.5 GB/s\n")
     (folder / "wrong.yaml").write_text("program: [x]\nunit: furlong\n")
     with pytest.raises(BadInput, match=r"wrong.yaml:2: unit: 'furlong' is not a unit: 1, B, "):
