@@ -46,13 +46,14 @@ test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration
 	@$(if $(SUITE),,$(MAKE) --no-print-directory lint)
 	@$(PYTEST) -n $(if $(filter golden slurm containers,$(SUITE)),0,$(WORKERS)) -m "not prose" tests/$(SUITE)
 
-lint: setup ## ruff, mypy (strict on src/), the import order of the packages, shellcheck, clang-format
+lint: setup ## ruff, mypy (strict on src/), the import order of the packages, shellcheck, clang-format, names and documents
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache >.cache/imports || { cat .cache/imports; exit 1; }
 	@shellcheck setup/*.sh containers/*.sh .ci/run slurm/*.sh slurm/*.sbatch slurm/nhc/*.nhc
 	@clang-format --dry-run -Werror $$(find probe -name '*.[ch]')
+	@$(BIN)/python -m pytest -q -m prose -p no:xdist tests/prose
 
 bench: setup ## measure this program's own cost, and compare the probe with others: all of bench/, or one (BENCH=probe)
 	@for file in $(or $(BENCH:%=bench/%.py),$(sort $(wildcard bench/*.py))); do \

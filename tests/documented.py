@@ -88,3 +88,11 @@ def _command(shown: str, language: str) -> str:
         return shown[2:].strip() if shown.startswith("$ ") else ""
     # A comment is separated by three spaces, or by two and #.
     return re.split(r" {2,}#| {3,}", shown.strip())[0].strip()
+
+
+def report_contents(page: str) -> list[str]:
+    """Return the patterns of the figures, tables and sections that the reference describes for a kind of page."""
+    text = (ROOT / "docs" / "reference" / "report-contents.md").read_text(encoding="utf-8")
+    part = text.split(f"## {page}\n", 1)[1].split("\n## ", 1)[0]
+    names = re.findall(r"^\| (?!name \||---)(.+?) \|", part, re.MULTILINE)
+    return [".+".join(map(re.escape, name.split("…"))) for name in names]

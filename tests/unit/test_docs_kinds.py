@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import documented
 from documented import ROOT
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine, invalid
@@ -29,17 +30,6 @@ from firsttouch.report.pages import build
 pytestmark = pytest.mark.unit
 
 PAGES = ("The page of a few hosts", "The page of a fleet", "Two campaigns compared", "The papers")
-
-
-def documented(page: str) -> list[str]:
-    """Return the names in the table of a page."""
-    text = (ROOT / "docs" / "reference" / "report-contents.md").read_text(encoding="utf-8")
-    part = text.split(f"## {page}\n", 1)[1].split("\n## ", 1)[0]
-    return re.findall(r"^\| (?!name \||---)(.+?) \|", part, re.MULTILINE)
-
-
-def pattern(name: str) -> str:
-    return ".+".join(map(re.escape, name.split("…")))
 
 
 class Kinds(HTMLParser):
@@ -136,22 +126,7 @@ def of_the_papers(out: Path) -> list[str]:
 )
 def test_what_a_page_shows_is_explained_and_what_is_explained_is_shown(page, shown, tmp_path, request) -> None:
     out = request.getfixturevalue("papers") if shown is of_the_papers else tmp_path
-    headings, names = shown(out), documented(page)
+    headings, patterns = shown(out), documented.report_contents(page)
     assert len(headings) > 4
-    explained = "|".join(pattern(name) for name in names)
-    assert [text for text in headings if not re.fullmatch(explained, text)] == []
-    assert [name for name in names if not any(re.fullmatch(pattern(name), text) for text in headings)] == []
-
-
-def test_every_kind_of_figure_has_a_title_that_is_explained() -> None:
-    plots = ROOT / "src" / "firsttouch" / "report" / "figures"
-    titles = {
-        file.name: title[1]
-        for file in plots.glob("*.py")
-        if (title := re.search(r'^_TITLE = "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE))
-    }
-    assert len(titles) >= 8
-    drawing = {f.name for f in plots.glob("*.py") if "\ndef figures(" in f.read_text(encoding="utf-8")}
-    assert set(titles) == drawing
-    explained = "|".join(pattern(name) for name in documented(PAGES[0]))
-    assert [t for t in titles.values() if not any(re.fullmatch(explained, text) for text in (t, f"{t}: x"))] == []
+    assert [text for text in headings if not re.fullmatch("|".join(patterns), text)] == []
+    assert [p for p in patterns if not any(re.fullmatch(p, text) for text in headings)] == []

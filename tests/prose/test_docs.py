@@ -3,21 +3,21 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
+from sources import source
 
 import documented
 from documented import ROOT
 from firsttouch import cli
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.prose
 
 DOCS = ROOT / "docs"
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
 #: A heading that is a message: between backticks, or between two each if the message contains backticks.
 _MESSAGE = re.compile(r"^### (?:`([^`]+)`|`` (.+?) ``)$", re.MULTILINE)
 #: Paths that exist only after an example has run, or on other hosts.
@@ -40,23 +40,9 @@ def messages() -> list[str]:
     return [single or double for single, double in _MESSAGE.findall(text)]
 
 
-@cache
-def source_texts() -> list[str]:
-    """Return the strings of the source, with an ellipsis for each part that is filled in."""
-    texts = []
-    for file in (ROOT / "src").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.JoinedStr):
-                parts = [str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values]
-                texts.append("".join(parts))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                texts.append(re.sub(r"\{\w*\}", "…", node.value))
-    return texts
-
-
 @pytest.mark.parametrize("message", messages())
 def test_a_message_that_is_explained_is_in_the_source(message: str) -> None:
-    assert any(message in text for text in source_texts())
+    assert any(message in text for file in SOURCES for text in source(file).strings)
 
 
 def test_messages_about_missing_programs_are_explained() -> None:
@@ -73,7 +59,7 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     assert missing == [f for f in missing if f.endswith(".sif")]
 
 
-def test_the_gains_in_the_readme_are_those_of_the_replay(firsttouch) -> None:
+def test_the_gains_in_the_readme_are_those_of_the_replay(run_cli) -> None:
     """Each row: aligner and reads, system, default time, scenario, its time, speed-up."""
     command = "firsttouch advise --replay reports/published/lenis2017_execution_times.csv"
     text = documented.README.read_text(encoding="utf-8")
@@ -82,7 +68,7 @@ def test_the_gains_in_the_readme_are_those_of_the_replay(firsttouch) -> None:
         r"^\| ([\w-]+), (\w+) \| ([\w-]+) \| ([\d.]+) s \| (\w+) \| ([\d.]+) s \| ([\d.]+) \|$", text, re.M
     )
     assert len(shown) == 4
-    printed = firsttouch(*command.split()[1:]).stdout.splitlines()
+    printed = run_cli(*command.split()[1:]).out.splitlines()
     rows = {tuple(line.split()[:3]): line.split()[3:7] for line in printed}
     for aligner, dataset, system, default, scenario, time, gain in shown:
         chosen, seconds, over_best, over_default = rows[aligner, system, dataset]
@@ -107,3 +93,17 @@ def test_commands_that_a_page_names_exist() -> None:
     for page in documented.PAGES:
         for name in re.findall(r"`firsttouch ([a-z]+)", page.read_text(encoding="utf-8")):
             assert name in below.choices, f"{page.name}: firsttouch {name}"
+
+
+def test_every_kind_of_figure_has_a_title_that_is_explained() -> None:
+    plots = ROOT / "src" / "firsttouch" / "report" / "figures"
+    titles = {
+        file.name: title[1]
+        for file in plots.glob("*.py")
+        if (title := re.search(r'^_TITLE = "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE))
+    }
+    assert len(titles) >= 8
+    drawing = {f.name for f in plots.glob("*.py") if "\ndef figures(" in f.read_text(encoding="utf-8")}
+    assert set(titles) == drawing
+    explained = "|".join(documented.report_contents("The page of a few hosts"))
+    assert [t for t in titles.values() if not any(re.fullmatch(explained, text) for text in (t, f"{t}: x"))] == []

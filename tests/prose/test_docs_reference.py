@@ -24,7 +24,7 @@ from firsttouch.report import openmetrics
 from firsttouch.scenarios import memory_options, policies
 from firsttouch.systems import metrics
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.prose
 
 #: Folders whose programs read environment variables.
 USERS = ("src", "slurm", "setup", "spack-env", "tests/emulated")

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that keep the code readable: names of variables, the packages' docstrings, and no machine in a file."""
 
-import ast
 import re
 import subprocess
 
 import pytest
+from sources import source
 
 from firsttouch.paths import ROOT
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.prose
 
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 OTHERS = ("bench", "containers", "docs", "reframe", "setup", "spack-env", "tests", "workflows")
@@ -22,24 +22,11 @@ PRIVATE = re.compile(
 )
 
 
-def stored(tree):
-    """Return (name, line) of variables and parameters, without the fields of records, which are a file format."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    fields = {id(field.target) for node in classes for field in node.body if isinstance(field, ast.AnnAssign)}
-    for node in ast.walk(tree):
-        if id(node) in fields:
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id, node.lineno
-        elif isinstance(node, ast.arg):
-            yield node.arg, node.lineno
-
-
 def test_variables_say_what_they_are():
     named = [
         f"{file.relative_to(ROOT)}:{line}: {name}"
         for file in (*SOURCES, *(file for folder in OTHERS for file in sorted((ROOT / folder).rglob("*.py"))))
-        for name, line in stored(ast.parse(file.read_text(encoding="utf-8")))
+        for name, line in source(file).variables
         if name in EMPTY_NAMES
     ]
     assert named == []
@@ -47,7 +34,7 @@ def test_variables_say_what_they_are():
 
 @pytest.mark.parametrize("file", PACKAGES, ids=lambda file: file.parent.name)
 def test_a_package_describes_itself(file):
-    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    docstring = source(file).docstring
     assert len(docstring.splitlines()) >= 3
     assert len(docstring.split()) >= 25
 
