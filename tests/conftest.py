@@ -102,6 +102,7 @@ class ByScope(LoadScopeScheduling):
         return scope(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)  # with -p no:xdist nobody calls it
 def pytest_xdist_make_scheduler(config, log):
     """Distribute scopes instead of modules with ``--dist loadscope``."""
     return ByScope(config, log) if config.getvalue("dist") == "loadscope" else None
