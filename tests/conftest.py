@@ -199,6 +199,20 @@ def papers(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def manual(tmp_path_factory):
+    """The folder of the manual, built without a warning; the manual pages lie in man/ below it."""
+
+    def build(folder):
+        trees = folder.with_name(f"{folder.name}.doctrees")
+        for builder, out in (("html", folder), ("man", folder / "man")):
+            argv = [sys.executable, "-m", "sphinx", "-qW", "-d", trees, "-b", builder, paths.ROOT / "docs", out]
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
+            assert (done.returncode, done.stderr) == (0, "")
+
+    return caches.made_once(tmp_path_factory, "manual", build)
+
+
+@pytest.fixture(scope="session")
 def opteron():
     """Returns the topology of the published system amd-opteron: eight NUMA nodes of eight PUs."""
     return topology_of(load("amd-opteron").facts)

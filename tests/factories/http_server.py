@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real HTTP server that misbehaves on demand."""
+"""Real HTTP servers: one of a file that misbehaves on demand, and one of a folder."""
 
+import functools
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
@@ -94,5 +96,22 @@ def serving(content: bytes) -> Iterator[Server]:
         yield state
     finally:
         state.go.set()
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def folder(path: Path) -> Iterator[str]:
+    """Serve the files of a folder; yields the address without a slash at its end."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(path)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
         server.shutdown()
         server.server_close()

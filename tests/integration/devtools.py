@@ -21,7 +21,8 @@ class Page:
     """One page; *events* are its requests and console messages so far."""
 
     def __init__(self, reading: int, writing: int) -> None:
-        self._in = os.fdopen(reading, "rb")
+        self._in = os.fdopen(reading, "rb", buffering=0)
+        self._received = bytearray()
         self._out = os.fdopen(writing, "wb")
         self._number = 0
         self._session: str | None = None
@@ -51,16 +52,18 @@ class Page:
                 return reply
 
     def _message(self) -> dict[str, Any]:
-        read = bytearray()
-        while (byte := self._in.read(1)) != b"\0":
-            assert byte, "the browser ended"
-            read += byte
-        return json.loads(read)
+        while (end := self._received.find(b"\0")) < 0:
+            chunk = self._in.read(1 << 20)
+            assert chunk, "the browser ended"
+            self._received += chunk
+        message = bytes(self._received[:end])
+        del self._received[: end + 1]
+        return json.loads(message)
 
-    def load(self, file: Path) -> None:
-        """Load a file and wait until it is loaded."""
+    def load(self, address: str) -> None:
+        """Load a page and wait until it is loaded; *events* are those of this page from now on."""
         self.events.clear()
-        self.call("Page.navigate", url=file.as_uri())
+        self.call("Page.navigate", url=address)
         self._until(lambda reply: reply.get("method") == "Page.loadEventFired")
 
     def reload(self) -> None:
@@ -68,9 +71,18 @@ class Page:
         self.call("Page.reload")
         self._until(lambda reply: reply.get("method") == "Page.loadEventFired")
 
+    def requests(self) -> list[str]:
+        """Return the URLs that were requested; data that the page itself contains do not count."""
+        urls = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
+        return [url for url in urls if not url.startswith("data:")]
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return the events of the console."""
+        return [e for e in self.events if e["method"] != "Network.requestWillBeSent"]
+
     def ask(self, script: str) -> Any:
-        """Return the value of an expression of JavaScript in the page."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        """Return the value of an expression of JavaScript in the page, or of what it promises."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -100,11 +112,15 @@ class Page:
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Page]:
-    """Yield a page of a browser with an empty profile; the browser ends with the block."""
+    """Yield a page of a browser with an empty profile, for which no host but this one has an address.
+
+    The browser ends with the block.
+    """
     to_browser, from_test = os.pipe()
     to_test, from_browser = os.pipe()
     argv = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
     argv += ["--no-first-run", "--disable-background-networking", "--remote-debugging-pipe"]
+    argv += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
     # The protocol's pipes are 3 and 4.
     move = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
     process = subprocess.Popen(

@@ -5,26 +5,18 @@ from __future__ import annotations
 
 import functools
 import html
-import http.server
 import os
 import re
-import shutil
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-
-from firsttouch import paths
+from devtools import CHROMIUM, browser
 
 pytestmark = pytest.mark.integration
 
 #: The benchmarks of the four aspects.
 ASPECTS = ("topology", "latency", "bandwidth", "contention")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 #: Elements and attributes that make a browser fetch a file.
 FETCHES = {
     ("script", "src"),
@@ -36,20 +28,7 @@ FETCHES = {
 }
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the site; the manual pages lie in man/ below it."""
-    out = tmp_path_factory.mktemp("docs") / "site"
-    for builder, folder in (("html", out), ("man", out / "man")):
-        argv = [sys.executable, "-m", "sphinx", "-qW", "-d", out.parent / "doctrees", "-b", builder]
-        done = subprocess.run(
-            [*argv, paths.ROOT / "docs", folder], capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
-    return out
-
-
+@functools.cache
 def pages(site: Path) -> dict[str, Page]:
     """Return the pages by their path below the site."""
     return {str(file.relative_to(site)): Page(file) for file in sorted(site.rglob("*.html"))}
@@ -85,40 +64,40 @@ def below(site: Path, page: str, target: str) -> str:
     return os.path.relpath((site / page).parent / target.partition("?")[0], site)
 
 
-def test_every_page_is_there_and_fetches_its_own_files_only(site: Path) -> None:
+def test_every_page_is_there_and_fetches_its_own_files_only(manual: Path) -> None:
     assert {
         "index.html",
         "explanation/methodology.html",
         "explanation/figures.html",
         "howto/troubleshooting.html",
         "reference/commands.html",
-    } <= set(pages(site))
-    for name, page in pages(site).items():
+    } <= set(pages(manual))
+    for name, page in pages(manual).items():
         fetched = [f for f in page.fetched if not f.startswith(("#", "data:,")) and f not in page.neighbours]
-        assert [f for f in fetched if not (site / below(site, name, f)).is_file()] == [], name
-    for css in site.rglob("*.css"):
+        assert [f for f in fetched if not (manual / below(manual, name, f)).is_file()] == [], name
+    for css in manual.rglob("*.css"):
         assert not re.search(r"url\(['\"]?https?:|@import", css.read_text(encoding="utf-8")), css
 
 
-def test_links_lead_somewhere(site: Path) -> None:
-    by_name = pages(site)
+def test_links_lead_somewhere(manual: Path) -> None:
+    by_name = pages(manual)
     for name, page in by_name.items():
         for link in page.links:
             if re.match(r"https?:|mailto:", link):
                 continue
             target, _, anchor = link.partition("#")
-            file = below(site, name, target) if target else name
+            file = below(manual, name, target) if target else name
             assert file in by_name, f"{name}: {link}"
             assert not anchor or anchor in by_name[file].ids, f"{name}: {link}"
 
 
-def test_manual_pages_are_made_of_the_same_source(site: Path) -> None:
-    text = (site / "man" / "man1" / "firsttouch.1").read_text(encoding="utf-8")
+def test_manual_pages_are_made_of_the_same_source(manual: Path) -> None:
+    text = (manual / "man" / "man1" / "firsttouch.1").read_text(encoding="utf-8")
     assert all(f"firsttouch {command}" in text for command in ("report", "campaign run", "data get"))
 
 
-def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
-    figures = (site / "explanation" / "figures.html").read_text(encoding="utf-8")
+def test_figures_are_drawn_and_formulas_need_no_script(manual: Path) -> None:
+    figures = (manual / "explanation" / "figures.html").read_text(encoding="utf-8")
     assert figures.count('<figure class="drawn">') == 13
     assert figures.count("<svg") >= 13
     assert "<!-- figure" not in figures
@@ -134,16 +113,16 @@ def test_figures_are_drawn_and_formulas_need_no_script(site: Path) -> None:
     assert re.search(r"cn09 \(-1\d\.\d\d", figures)
     assert "simulated" in figures
     formulas = {
-        name: Page(site / f"{name}.html").tags.count("math")
+        name: Page(manual / f"{name}.html").tags.count("math")
         for name in ("explanation/methodology", *(f"reference/benchmarks/{n}" for n in ASPECTS))
     }
     assert list(formulas.values()) == [1, 1, 0, 1, 2]
-    assert [name for name in formulas if "$$" in (site / f"{name}.html").read_text(encoding="utf-8")] == []
-    assert "--series-1: #" in (site / "_static" / "report.css").read_text(encoding="utf-8")
+    assert [name for name in formulas if "$$" in (manual / f"{name}.html").read_text(encoding="utf-8")] == []
+    assert "--series-1: #" in (manual / "_static" / "report.css").read_text(encoding="utf-8")
 
 
-def test_the_command_reference_is_what_help_says(site: Path, firsttouch) -> None:
-    shown = html.unescape((site / "reference" / "commands.html").read_text(encoding="utf-8"))
+def test_the_command_reference_is_what_help_says(manual: Path, firsttouch) -> None:
+    shown = html.unescape((manual / "reference" / "commands.html").read_text(encoding="utf-8"))
     for command in (("report",), ("campaign", "run"), ("data", "get")):
         help_text = firsttouch(*command, "--help", COLUMNS="100").stdout
         lines = [line for line in help_text.splitlines() if re.fullmatch(r"[\w ,.:;-]+", line)]
@@ -151,62 +130,22 @@ def test_the_command_reference_is_what_help_says(site: Path, firsttouch) -> None
         assert [line for line in lines if line not in shown] == []
 
 
-@pytest.fixture
-def proxy() -> Iterator[tuple[str, list[str]]]:
-    """The address of a proxy that refuses everything, and the requests that it received."""
-    asked: list[str] = []
-
-    class Refuse(http.server.BaseHTTPRequestHandler):
-        def _refuse(self) -> None:
-            asked.append(self.path)
-            self.send_error(403)
-
-        do_GET = do_HEAD = do_POST = do_CONNECT = _refuse  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Refuse))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}", asked
-    server.shutdown()
-    server.server_close()
-
-
-def opened(address: str, profile: Path, proxy: str) -> tuple[str, list[str]]:
-    """Return the document that Chromium renders, and the messages on the console."""
-    argv = [
-        str(CHROMIUM),
-        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        f"--proxy-server={proxy}",
-        f"--user-data-dir={profile}",
-        "--enable-logging=stderr",
-        "--virtual-time-budget=5000",
-        "--dump-dom",
-        address,
-    ]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
-
-
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)")
-@pytest.mark.parametrize("page", ["index.html", "explanation/figures.html"])
-def test_it_opens_from_the_disk_without_a_word_on_the_console(
-    site: Path, tmp_path: Path, proxy: tuple[str, list[str]], page: str
+def test_it_opens_and_is_searched_from_the_disk_without_a_word_on_the_console(
+    manual: Path, tmp_path: Path
 ) -> None:
-    address, asked = proxy
-    dom, console = opened((site / page).as_uri(), tmp_path / "profile", address)
-    assert console == []
-    assert "<h1" in dom
-    # The browser may request its own files, but none for the page.
-    assert [a for a in asked if re.search(r"font|cdn|\.js|\.css|analytics|github", a)] == []
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)")
-def test_search_works_from_the_disk(site: Path, tmp_path: Path, proxy: tuple[str, list[str]]) -> None:
-    address, asked = proxy
-    dom, console = opened((site / "search.html").as_uri() + "?q=interleave", tmp_path / "profile", address)
-    assert console == []
-    assert re.search(r'<a href="[^"]*explanation/methodology.html', dom)
-    assert [a for a in asked if re.search(r"font|cdn|\.js|\.css|analytics|github", a)] == []
+    link = "document.querySelector('#search-results a[href*=\"explanation/methodology.html\"]') !== null"
+    searched = (
+        f"new Promise(done => {{ const check = () => {link} && done(true); check();"
+        " new MutationObserver(check).observe(document, { childList: true, subtree: true }) })"
+    )
+    with browser(tmp_path / "profile") as page:
+        for name, wanted in (
+            ("index.html", "document.querySelector('h1') !== null"),
+            ("explanation/figures.html", "document.querySelector('h1') !== null"),
+            ("search.html?q=interleave", searched),
+        ):
+            page.load(f"{manual.as_uri()}/{name}")
+            assert page.ask(wanted)
+            assert page.messages() == []
+            assert [url for url in page.requests() if not url.startswith(manual.as_uri())] == []

@@ -10,12 +10,13 @@ import socket
 import subprocess
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Site
 
+from factories import http_server
 from factories.fleet_records import records_by_host
 from firsttouch import paths
 from firsttouch.judge import samples_table
@@ -120,13 +121,19 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture
+def address(report: Path) -> Iterator[str]:
+    """The address of a web server for the report."""
+    with http_server.folder(report) as served:
+        yield served
+
+
 @needs_prometheus
-def test_prometheus_scrapes_the_summary_and_the_alert_fires(report: Path, tmp_path: Path) -> None:
-    site = Site(report)
+def test_prometheus_scrapes_the_summary_and_the_alert_fires(address: str, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    target = f"127.0.0.1:{site.server.server_address[1]}"
+    target = address.removeprefix("http://")
     (tmp_path / "prometheus.yml").write_text(
         "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
         f"rule_files: [{RULES}]\n"
@@ -150,8 +157,6 @@ def test_prometheus_scrapes_the_summary_and_the_alert_fires(report: Path, tmp_pa
     finally:
         server.terminate()
         server.wait(timeout=20)
-        site.server.shutdown()
-        site.server.server_close()
 
 
 def _eventually(url: str, wanted: Any) -> dict[str, Any]:

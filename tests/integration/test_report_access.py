@@ -7,9 +7,6 @@ import base64
 import csv
 import io
 import re
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +14,14 @@ from typing import Any
 
 import pytest
 from devtools import CHROMIUM, Page, browser
+from PIL import Image
 
+from factories import http_server
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine
-from firsttouch import paths
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.records.schema import Record
 from firsttouch.report.fleet import comparison, fleet_pages
 from firsttouch.report.model import Problem
 from firsttouch.report.pages import build
@@ -37,82 +36,112 @@ STOPS = """[...document.querySelectorAll('a[href], summary, [tabindex], button, 
     .filter(e => e.tabIndex >= 0 && (e.checkVisibility() || e.classList.contains('skip')))"""
 
 
-def _report(folder: Path) -> Path:
-    machine = Machine(4, 4)
+def _report(folder: Path) -> None:
+    machine = Machine(8, 8)
     records = machine.everything()
     wrong = replace(records[100], status="invalid", reason="9 % of the pages lie elsewhere")
     problems = [Problem("counters", "skipped", "perf_event_paranoid is 3", machine.host, check="counters")]
     build([*records, wrong], folder, topology_xml=machine.xml(), problems=problems)
-    return folder / "index.html"
 
 
-def _site(folder: Path) -> Path:
-    argv = [sys.executable, "-m", "sphinx", "-qW", "-b", "html", paths.ROOT / "docs", folder]
-    subprocess.run(argv, check=True, timeout=120)
-    return folder / "explanation" / "figures.html"
-
-
-def _simulated(day: str, slower: float) -> Any:
-    """Return the samples of 60 simulated hosts."""
+def _simulated(day: str, slower: float) -> list[Record]:
+    """Return the records of 60 simulated hosts."""
     by_host = records_by_host(day=day, slower=slower)
-    return samples_table.of_records([record for records in by_host.values() for record in records])
+    return [record for host_records in by_host.values() for record in host_records]
 
 
-def _fleet(folder: Path) -> Path:
+def _fleet(folder: Path) -> None:
+    records = [*_simulated("2026-01-01", 0.0), *_simulated("2026-02-01", 0.06)]
     missing = {"n099": ["its job never started"]}
-    fleet_pages.build([judged(_simulated("2026-01-01", 0.0), Undescribed("s"), missing=missing)], folder)
-    return folder / "index.html"
+    fleet_pages.build([judged(samples_table.of_records(records), Undescribed("s"), missing=missing)], folder)
 
 
-def _comparison(folder: Path) -> Path:
-    compared = comparison.compare(_simulated("2026-01-01", 0.0), _simulated("2026-02-01", 0.06))
+def _comparison(folder: Path) -> None:
+    before, after = _simulated("2026-01-01", 0.0), _simulated("2026-02-01", 0.06)
+    compared = comparison.compare(samples_table.of_records(before), samples_table.of_records(after))
     comparison.build(compared, folder, names=("before", "after"))
-    return folder / "index.html"
 
 
-PAGES = [_report, _site, _fleet, _comparison]
+BUILDERS = {"report": _report, "fleet": _fleet, "comparison": _comparison}
 
 
-@pytest.fixture(scope="module", params=PAGES, ids=[page.__name__.strip("_") for page in PAGES])
-def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """The page, loaded in a separate browser."""
-    file = request.param(tmp_path_factory.mktemp("page"))
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """The one page of the one browser of this module."""
     with browser(tmp_path_factory.mktemp("profile")) as opened:
-        opened.load(file)
         yield opened
 
 
+@pytest.fixture(scope="module", params=["site", *BUILDERS])
+def kind(request: pytest.FixtureRequest) -> str:
+    """The kind of the page; the site is the manual."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def file(kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page's file."""
+    if kind == "site":
+        return request.getfixturevalue("manual") / "explanation" / "figures.html"
+    folder = tmp_path_factory.mktemp("page")
+    BUILDERS[kind](folder)
+    return folder / "index.html"
+
+
+@pytest.fixture(scope="module")
+def page(file: Path, chromium: Page) -> Page:
+    """The page, loaded."""
+    chromium.load(file.as_uri())
+    return chromium
+
+
+@pytest.fixture(scope="module")
+def names(page: Page) -> dict[str, list[str]]:
+    """The names of the nodes of each role, as a screen reader reads them."""
+    # Let the browser lay out the page below the window, as for a screen reader; the protocol's tree would omit it.
+    everywhere = "* { content-visibility: visible !important }"
+    page.ask(f"document.head.insertAdjacentHTML('beforeend', '<style id=\"laid-out\">{everywhere}</style>')")
+    by_role: dict[str, list[str]] = {}
+    for node in page.tree():
+        by_role.setdefault(node["role"]["value"], []).append(node.get("name", {}).get("value", ""))
+    page.ask("document.getElementById('laid-out').remove()")
+    return by_role
+
+
 @pytest.fixture(autouse=True)
-def _as_it_was(page: Page) -> None:
-    page.media()
-    page.width(1280)
+def _as_it_was(chromium: Page) -> None:
+    chromium.media()
+    chromium.width(1280)
 
 
-def named(page: Page, *roles: str) -> list[str]:
-    """Return the names of all nodes with one of these roles, as a screen reader reads them."""
-    return [n.get("name", {}).get("value", "") for n in page.tree() if n["role"]["value"] in roles]
+def named(names: dict[str, list[str]], *roles: str) -> list[str]:
+    """Return the names of all nodes with one of these roles."""
+    return [name for role in roles for name in names.get(role, ())]
 
 
-def test_nothing_is_fetched_or_said(page: Page) -> None:
-    kinds = Counter(e["method"] for e in page.events)
-    fetched = [e["params"]["request"]["url"] for e in page.events if e["method"] == "Network.requestWillBeSent"]
-    assert set(kinds) <= {"Network.requestWillBeSent"}
-    assert all(url.startswith(("file:", "data:")) for url in fetched)
-    scripts = (".js",) if "/_static/" in "".join(fetched) else ()  # the manual's search and colour switch
-    files = [url.partition("?")[0] for url in fetched if not url.startswith("data:")]
+def test_nothing_is_fetched_or_said(page: Page, kind: str) -> None:
+    assert page.messages() == []
+    assert all(url.startswith("file:") for url in page.requests())
+    scripts = (".js",) if kind == "site" else ()  # the manual's search and colour switch
+    files = [url.partition("?")[0] for url in page.requests()]
     assert [url for url in files if not url.endswith((".css", ".html", *scripts))] == []
 
 
-def test_landmarks_have_names_that_differ(page: Page) -> None:
-    tree = [n["role"]["value"] for n in page.tree()]
-    assert tree.count("main") == 1
-    assert tree.count("banner") == 1
-    assert tree.count("contentinfo") == 1
-    navigations = named(page, "navigation")
+def test_every_figure_is_there(page: Page, kind: str) -> None:
+    if kind == "report":
+        assert page.ask("document.querySelectorAll('figure').length") == 8
+        assert page.ask("document.body.textContent.includes('perf_event_paranoid is 3')")
+    assert page.ask("document.querySelectorAll('svg').length") > 0
+
+
+def test_landmarks_have_names_that_differ(names: dict[str, list[str]]) -> None:
+    for landmark in ("main", "banner", "contentinfo"):
+        assert len(names[landmark]) == 1
+    navigations = names["navigation"]
     assert navigations
     assert all(navigations)
     assert len(set(navigations)) == len(navigations)
-    assert all(named(page, "region"))
+    assert all(named(names, "region"))
 
 
 def test_tables_have_headers_and_regions_that_scroll_have_names(page: Page) -> None:
@@ -124,17 +153,14 @@ def test_tables_have_headers_and_regions_that_scroll_have_names(page: Page) -> N
     assert unnamed == 0
 
 
-def test_drawings_say_what_they_show(page: Page) -> None:
-    # Let the browser lay out the page below the window, as for a screen reader; the protocol's tree would omit it.
-    everywhere = "* { content-visibility: visible !important }"
-    page.ask(f"document.head.insertAdjacentHTML('beforeend', '<style>{everywhere}</style>')")
+def test_drawings_say_what_they_show(page: Page, names: dict[str, list[str]]) -> None:
     drawn = page.ask("document.querySelectorAll(':is(main, [role=main]) svg:not([aria-hidden=true])').length")
-    names = [n for n in named(page, "image", "img", "SvgRoot", "graphics-document") if n]
+    images = [n for n in named(names, "image", "img", "SvgRoot", "graphics-document") if n]
     signs = page.ask("[...document.querySelectorAll('b[role=img]')].map(e => e.ariaLabel)")
-    assert len(names) >= drawn + len(signs)
+    assert len(images) >= drawn + len(signs)
     # A sign in a cell of a map has one word as its name.
     assert set(signs) <= {"fail", "invalid", "suspect", "undecided", "not measured"}
-    assert all(len(name) > 8 for name in names if name not in signs)
+    assert all(len(name) > 8 for name in images if name not in signs)
     bare = (
         "[...document.querySelectorAll('svg[aria-hidden=true]')]"
         ".filter(e => !e.closest('tr, button, label, a')).length"
@@ -142,9 +168,9 @@ def test_drawings_say_what_they_show(page: Page) -> None:
     assert page.ask(bare) == 0  # hidden drawings have the same in words beside them
 
 
-def test_columns_of_a_map_are_told_by_their_metric(page: Page) -> None:
+def test_columns_of_a_map_are_told_by_their_metric(page: Page, names: dict[str, list[str]]) -> None:
     numbers = page.ask("document.querySelectorAll('.heat thead abbr').length")
-    headers = [name for name in named(page, "columnheader") if "bank=" in name]
+    headers = [name for name in named(names, "columnheader") if "bank=" in name]
     assert len(headers) == numbers
 
 
@@ -180,18 +206,20 @@ def over(colour: str, paper: str) -> str:
     return f"rgb({', '.join(map(str, mixed))})"
 
 
-def test_links_and_buttons_have_names(page: Page) -> None:
-    assert all(named(page, "link", "button", "DisclosureTriangle"))
+def test_links_and_buttons_have_names(names: dict[str, list[str]]) -> None:
+    assert all(named(names, "link", "button", "DisclosureTriangle"))
 
 
 def test_tab_goes_through_all_of_it_in_its_order(page: Page) -> None:
-    wanted = page.ask(f"{STOPS}.length")
     page.ask("document.activeElement.blur(); getSelection().removeAllRanges(); scrollTo(0, 0)")
-    seen = []
+    wanted = page.ask(
+        f"window.stops = {STOPS}, window.seen = [],"
+        " document.addEventListener('focusin', event => window.seen.push(window.stops.indexOf(event.target))),"
+        " window.stops.length"
+    )
     for _ in range(wanted):
         page.press("Tab", 9)
-        seen.append(page.ask(f"{STOPS}.indexOf(document.activeElement)"))
-    assert seen == list(range(wanted))
+    assert page.ask("window.seen") == list(range(wanted))
     assert page.ask("document.activeElement.getBoundingClientRect().height") > 0
 
 
@@ -209,8 +237,8 @@ def test_focus_is_seen_and_the_first_stop_skips_to_the_content(page: Page) -> No
     assert page.ask("location.hash") == "#content"
 
 
-def test_a_table_is_sorted_filtered_and_exported(page: Page) -> None:
-    if page.ask("document.querySelector('link[href*=_static]') !== null"):
+def test_a_table_is_sorted_filtered_and_exported(page: Page, kind: str) -> None:
+    if kind == "site":
         return  # the manual has no tables to work with
     page.reload()
     table = "[...document.querySelectorAll('table')].find(t => t.querySelector('.sort'))"
@@ -243,6 +271,35 @@ def test_a_table_is_sorted_filtered_and_exported(page: Page) -> None:
     page.reload()
 
 
+def test_every_link_leads_somewhere_and_a_keyboard_reaches_what_scrolls(page: Page, kind: str) -> None:
+    if kind not in {"fleet", "comparison"}:
+        return  # other tests check the ids of the other pages
+    dead = (
+        "[...document.querySelectorAll('a[href^=\"#\"]')]"
+        ".filter(a => !document.getElementById(a.hash.slice(1))).length"
+    )
+    assert page.ask(dead) == 0
+    unnamed = (
+        "[...document.querySelectorAll('svg:not([aria-hidden=true]), [role=region], table')]"
+        ".filter(e => !(e.getAttribute('aria-label') || e.getAttribute('aria-labelledby')"
+        " || e.querySelector('caption'))).length"
+    )
+    assert page.ask(unnamed) == 0
+    page.width(360)
+    # An element wider than its box must be focusable, so that a keyboard can scroll it.
+    stuck = (
+        "[...document.querySelectorAll('*')].filter(e => e.scrollWidth > e.clientWidth + 1"
+        " && ['auto', 'scroll'].includes(getComputedStyle(e).overflowX) && e.tabIndex < 0).length"
+    )
+    assert page.ask(stuck) == 0
+
+
+def test_nothing_is_wider_than_the_window(page: Page, kind: str) -> None:
+    for width in (1280, 360):
+        page.width(width)
+        assert page.ask("document.scrollingElement.scrollWidth") <= width
+
+
 def test_a_phone_scrolls_down_only_and_letters_are_large_enough(page: Page) -> None:
     page.width(360, phone=True)
     assert page.ask("document.scrollingElement.scrollWidth") <= 360
@@ -265,15 +322,25 @@ def colours(page: Page) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_scheme_is_the_readers(page: Page, scheme: str) -> None:
+def test_the_scheme_is_the_readers(page: Page, scheme: str, kind: str) -> None:
     page.media(prefers_color_scheme=scheme)
     paper, ink = colours(page)
     low, high = sorted((paper, ink))
     assert (paper < ink) == (scheme == "dark")
     assert (high + 0.05) / (low + 0.05) > 7
+    if kind == "site":
+        return  # its theme has other colours
+    page.ask("scrollTo(0, 0)")
+    with Image.open(io.BytesIO(base64.b64decode(page.call("Page.captureScreenshot")["data"]))) as image:
+        pixels = image.convert("L")
+        corner = pixels.getpixel((2, 2))
+        darkest, brightest = pixels.getextrema()
+    assert corner == (255 if scheme == "light" else 23)
+    assert darkest < 60
+    assert brightest > 200
 
 
-def test_paper_is_white_without_what_is_for_the_screen(page: Page) -> None:
+def test_paper_is_white_without_what_is_for_the_screen(page: Page, kind: str) -> None:
     page.media("print", prefers_color_scheme="dark")
     page.width(718)  # A4 less its margins
     paper, ink = colours(page)
@@ -288,3 +355,34 @@ def test_paper_is_white_without_what_is_for_the_screen(page: Page) -> None:
     printed = base64.b64decode(page.call("Page.printToPDF", printBackground=False)["data"])
     assert printed.startswith(b"%PDF")
     assert len(printed) > 20_000
+    if kind in {"fleet", "comparison"}:
+        assert 1 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 12
+
+
+def test_a_web_server_is_asked_for_the_page_only(page: Page, file: Path, kind: str) -> None:
+    if kind == "site":
+        return  # other files of the manual are style sheets and scripts
+    with http_server.folder(file.parent) as address:
+        page.load(f"{address}/index.html")
+        assert page.messages() == []
+        assert page.requests() == [f"{address}/index.html"]
+
+
+def test_the_papers_page(papers: Path, chromium: Page) -> None:
+    with http_server.folder(papers) as address:
+        chromium.load(f"{address}/index.html")
+    assert chromium.messages() == []
+    assert chromium.requests() == [f"{address}/index.html"]
+    assert chromium.ask("document.querySelectorAll('figure').length") == 15
+    chromium.width(360)
+    assert chromium.ask("document.scrollingElement.scrollWidth") <= 360
+
+
+def test_the_harness_sees_what_it_looks_for(chromium: Page, tmp_path: Path) -> None:
+    text = '<!DOCTYPE html><img src="x.png"><img src="http://cluster.example/y.png">'
+    text += '<img src="https://cluster.example/z.png"><script>nothing()</script>'
+    (tmp_path / "index.html").write_text(text)
+    chromium.load((tmp_path / "index.html").as_uri())
+    own = (tmp_path / "x.png").as_uri()
+    assert {own, "http://cluster.example/y.png", "https://cluster.example/z.png"} <= set(chromium.requests())
+    assert "nothing is not defined" in str(chromium.messages())
