@@ -190,9 +190,9 @@ _SIMULATED = _Source(
 _VM = _Source(_vm, topology=_HERE / "examples" / "vm.xml")
 _OPTERON = _Source(
     _opteron,
-    "A topology file from hwloc's test suite: a machine with the packages of the AMD system in the thesis, one "
-    "generation older.",
-    paths.ROOT / "tests" / "golden" / "hwloc_64amd64-4s2n4ca2co.xml",
+    "A made-up topology: a machine with the packages and distances of the AMD system in the thesis. NUMA node 5 "
+    "has half of the memory of the others.",
+    _HERE / "examples" / "opteron.xml",
 )
 _MATRIX = _Source(
     _matrix,

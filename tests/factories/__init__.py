@@ -7,5 +7,6 @@
 - `native_probe`: the probe, built from the checkout
 - `http_server`: a real HTTP server that misbehaves on demand
 - `stored_roots`: stored file-system roots of made-up hosts
+- `topologies`: the XML of made-up hosts of many shapes, and of hosts of these shapes in hwloc's test corpus
 - `processes`: shell scripts in place of programs, waiting for a condition, runs of ReFrame
 """

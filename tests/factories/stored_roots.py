@@ -23,6 +23,28 @@ def stored_root(folder: Path, files: Mapping[str, str] | None = None) -> Path:
     return folder
 
 
+def numa_root(folder: Path) -> Path:
+    """Lay out two NUMA nodes of two PUs each, with the kernel's lists of these PUs."""
+    return stored_root(
+        folder, {f"sys/devices/system/node/node{n}/cpulist": pus for n, pus in enumerate(("0-1", "2-3"))}
+    )
+
+
+def hybrid_root(folder: Path) -> Path:
+    """Lay out three cores in one NUMA node: one has two PUs, the others share an L2, and all share an L3."""
+    node = "sys/devices/system/node/"
+    files = {f"{node}online": "0", f"{node}node0/cpumap": "f", f"{node}node0/cpulist": "0-3"}
+    files[f"{node}node0/distance"] = "10"
+    for pu, (siblings, sharing) in enumerate([("3", "3"), ("3", "3"), ("4", "c"), ("8", "c")]):
+        base = f"sys/devices/system/cpu/cpu{pu}/"
+        core = {"thread_siblings": siblings, "core_siblings": "f", "physical_package_id": "0"}
+        files |= {f"{base}topology/{name}": text for name, text in core.items()}
+        for level, members in ((2, sharing), (3, "f")):
+            cache = {"level": str(level), "type": "Unified", "size": "1024K", "shared_cpu_map": members}
+            files |= {f"{base}cache/index{level}/{name}": text for name, text in cache.items()}
+    return stored_root(folder, files)
+
+
 def configured_root(folder: Path, files: Mapping[str, str] | None = None) -> Path:
     """Lay out the configuration files of a server with two packages in *folder*, and more *files*."""
     texts = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans for real machines (hwloc's test corpus): table 2 of the article, and the scenarios that fit a machine."""
+"""Plans for machines of many shapes: table 2 of the article, and the scenarios that fit a machine."""
 
 import json
 from collections import Counter
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from emulated import machine as emulated
+from factories import topologies
 from firsttouch.benchmarks import profiles, programs
 from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.cli import main
@@ -21,13 +22,12 @@ from firsttouch.systems.definition import load
 
 pytestmark = pytest.mark.golden
 
-OPTERON = "64amd64-4s2n4ca2co"
+#: The made-up machines, and the real ones of hwloc's test corpus, of the same shapes.
+SOURCES = pytest.mark.parametrize("source", [topologies.made_up, topologies.of_corpus])
 
 
-@pytest.fixture
-def machine(golden):
-    """Returns a function that gives the topology of a stored machine."""
-    return lambda name: parse_xml(golden(f"hwloc_{name}.xml"))
+def opteron(source):
+    return parse_xml(source("opteron"))
 
 
 def check(topology, planned):
@@ -55,59 +55,60 @@ def numactl(first, values, then):
     return [f"--{first}={a} --{then}".format(b) for a, b in pairs]
 
 
-#: Machine: the numbers of instances that fit, and one scenario with numactl's options.
+#: Shape: the numbers of instances that fit, and one scenario with numactl's options.
 MACHINES = {
     # Its cgroup allows a part of the PUs of six NUMA nodes, and the memory of four.
-    "16amd64-8n2c-cpusets": (
+    "partial-cpuset": (
         {1, 2, 3, 4, 6},
         "3Inst_Original_2t",
         numactl("physcpubind", [("0,2", 1), ("5-6", "2-3"), ("12,14", 4)], "membind={}"),
     ),
-    "2i386-2t-hugepagesizecount": (
+    "huge-pages": (
         {1, 2}, "2Inst_Original", numactl("physcpubind", [(0, 0), (1, 0)], "membind={}")
     ),
     # Whole cores first: the second hardware threads are numbered from 16 on.
-    "32em64t-2n8c2t-pci-noio": (
+    "smt": (
         {1, 2, 4, 8, 16, 32},
         "4Inst_Original_4t",
         numactl("physcpubind", [("0-3", 0), ("4-7", 0), ("8-11", 1), ("12-15", 1)], "membind={}"),
     ),
-    "48amd64-4pa2n6c-sparse": (
+    "sparse": (
         {1, 2, 4, 8, 16, 24, 48},
         "4Inst_Interleave",
         numactl("cpunodebind", ["0-1", "2,33", "34,45", "72-73"], "interleave={}"),
     ),
-    OPTERON: (
+    "opteron": (
         {1, 2, 4, 8, 16, 32, 64}, "2Inst_Interleave", numactl("cpunodebind", ["0-1,6-7", "2-5"], "interleave={}")
     ),
-    "8intel64-4n2t-memattrs": (
+    "memory-attributes": (
         {1, 2, 4, 8}, "4Inst_Localalloc", numactl("cpunodebind", range(4), "localalloc")
     ),
-    "96em64t-4no4pa3ca2co": (
+    "packages-in-a-node": (
         {1, 2, 4, 8, 12, 16, 24, 32, 48, 96}, "1Inst_Interleave", ["--interleave=all"]
     ),
-    "cxlmem+dax.v2": (
+    "devices": (
         {1, 2, 4}, "2Inst_Original", numactl("physcpubind", [("0-1", 0), ("2-3", 0)], "membind={}")
     ),
     # With the memory of six GPUs, which numactl's "all" would use, too.
-    "nvidiagpunumanodes": ({1, 2, 4, 8, 16, 32}, "1Inst_Interleave", ["--interleave=0,8"]),
+    "gpu-memory": ({1, 2, 4, 8, 16, 32}, "1Inst_Interleave", ["--interleave=0,8"]),
     # Six cores of two PUs each and eight of one: no two instances share a core.
-    "20em64t-hybrid-1p6c2t+2ca4co1t": (
+    "hybrid": (
         {1, 2, 4, 5, 10, 20},
         "4Inst_Original",
         numactl("physcpubind", [("0-3,12", 0), ("4-7,13", 0), ("8-11,14", 0), ("15-19", 0)], "membind={}"),
     ),
     # NUMA node 0 is offline: numactl has no NUMA node for its PUs, so they are not used.
-    "offline-cpu0-node0": (
+    "offline-node": (
         {1, 2, 4, 8}, "2Inst_Original", numactl("physcpubind", [("5,7,9,11", 1), ("13,15,17,19", 1)], "membind={}")
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", list(MACHINES))
-def test_real_machines(machine, name):
-    instances, scenario, options = MACHINES[name]
-    topology = machine(name)
+@SOURCES
+@pytest.mark.parametrize("shape", list(MACHINES))
+def test_machines(source, shape):
+    instances, scenario, options = MACHINES[shape]
+    topology = parse_xml(source(shape))
     planned = plan(topology)
     check(topology, planned)
     assert {s.instances for s in planned.scenarios} == instances
@@ -131,15 +132,23 @@ def emulated_topology(described):
     )
 
 
-def stored_topologies():
-    for file in sorted(Path(__file__).parent.glob("*.xml")):
-        yield pytest.param(parse_xml(file.read_text(encoding="utf-8")), id=file.stem)
-    for name in emulated.names():
-        yield pytest.param(emulated_topology(emulated.load(name)), id=f"emulated-{name}")
+@pytest.mark.parametrize("file", sorted(Path(__file__).parent.glob("*.xml")), ids=lambda file: file.stem)
+def test_a_stored_topology_gives_a_sound_matrix(file):
+    check_matrix(parse_xml(file.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("topology", list(stored_topologies()))
-def test_every_topology_gives_a_sound_matrix(topology):
+@SOURCES
+@pytest.mark.parametrize("shape", topologies.SHAPES)
+def test_a_machine_gives_a_sound_matrix(source, shape):
+    check_matrix(parse_xml(source(shape)))
+
+
+@pytest.mark.parametrize("name", emulated.names())
+def test_an_emulated_machine_gives_a_sound_matrix(name):
+    check_matrix(emulated_topology(emulated.load(name)))
+
+
+def check_matrix(topology):
     """Each bank that may be used is measured from each NUMA node with PUs, once, and nothing else is."""
     effort = profiles.efforts()["full"]
     cases = Cases(topology, effort)
@@ -186,11 +195,19 @@ TABLE_2 = {"bowtie2": SMALL, "bwa-mem": SMALL, "snap": LARGE, "gem3": LARGE}
 BEYOND = {"gem3": {"4Inst_Original", "4Inst_Localalloc", "4Inst_Interleave"}}
 
 
-@pytest.mark.parametrize("host", [OPTERON, "amd-opteron"])
+@SOURCES
 @pytest.mark.parametrize("name", list(INDEX))
-def test_table_2(machine, host, name):
-    """Both the stored machine, whose NUMA node 5 has half the memory of the others, and the article's machine."""
-    topology = machine(host) if host == OPTERON else topology_of(load(host).facts)
+def test_table_2_without_half_of_a_bank(source, name):
+    """NUMA node 5 has half the memory of the others."""
+    check_table_2(opteron(source), name)
+
+
+@pytest.mark.parametrize("name", list(INDEX))
+def test_table_2(name):
+    check_table_2(topology_of(load("amd-opteron").facts), name)
+
+
+def check_table_2(topology, name):
     planned = plan(topology, aligner(name).need(round(INDEX[name] * 1e9)))
     check(topology, planned)
     # The table has whole hosts only, and at most one instance per NUMA node.
@@ -206,9 +223,10 @@ def test_table_2(machine, host, name):
     assert len([s for s in planned.scenarios if s.instances == 1]) == 15
 
 
-def test_the_arithmetic_of_snap(machine):
+@SOURCES
+def test_the_arithmetic_of_snap(source):
     need = aligner("snap").need(29_000_000_000)
-    four = dict(plan(machine(OPTERON), need).infeasible)["4Inst_Interleave"]
+    four = dict(plan(opteron(source), need).infeasible)["4Inst_Interleave"]
     assert four.startswith("instance 2 needs ")
     assert "(index 27 GiB + " in four
     assert four.endswith(" GiB on each of NUMA nodes 4-5: 5 has 7.6 GiB")
@@ -219,9 +237,10 @@ def test_the_arithmetic_of_snap(machine):
     assert four.endswith(" exceed the 122 GiB of all NUMA nodes")
 
 
-@pytest.mark.parametrize("name", [OPTERON, "96em64t-4no4pa3ca2co", "16amd64-8n2c-cpusets"])
-def test_the_text_is_as_wide_as_a_terminal(capsys, request, name):
-    file = request.path.with_name(f"hwloc_{name}.xml")
+@pytest.mark.parametrize("shape", ["opteron", "packages-in-a-node", "partial-cpuset"])
+def test_the_text_is_as_wide_as_a_terminal(capsys, tmp_path, shape):
+    file = tmp_path / "host.xml"
+    file.write_text(topologies.made_up(shape), encoding="utf-8")
     argv = ["plan", "--aligner", "bwa-mem", "--index-size", "5.1GB", "--xml", str(file)]
     assert main(argv) == 0
     text = capsys.readouterr().out

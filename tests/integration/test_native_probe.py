@@ -17,7 +17,9 @@ import time
 import numpy as np
 import pytest
 
+from factories import topologies
 from factories.native_probe import SOURCE, build
+from factories.stored_roots import hybrid_root, numa_root
 from firsttouch.benchmarks import probe
 from firsttouch.host import topology
 from firsttouch.host.topology import DEVICE_MEMORY, load
@@ -31,7 +33,6 @@ PUS = HOST.usable_pus(NODE)
 TWO_PUS = pytest.mark.skipif(len(PUS) < 2, reason="needs two PUs")
 MEASURED = probe.ASPECTS[1:]
 CACHE = ROOT / ".cache"
-STORED = ROOT / "tests" / "golden"
 INTERVALS = runpy.run_path(str(ROOT / "bench" / "repetitions.py"))["intervals"]
 
 
@@ -203,12 +204,15 @@ export HWLOC_COMPONENTS=linux,stop
 """
 
 
-@pytest.mark.parametrize("tarball", sorted(STORED.glob("*.tar.bz2")), ids=lambda file: file.name)
-def test_the_probe_and_python_see_the_same_host(native_probe, tmp_path, tarball):
+MADE_UP = {"two NUMA nodes": numa_root, "three cores": hybrid_root}
+
+
+@pytest.mark.parametrize("host", [*MADE_UP, "partial-cpuset", "hybrid", "gpu-memory", "offline-node"])
+def test_the_probe_and_python_see_the_same_host(native_probe, tmp_path, host):
+    root = MADE_UP[host](tmp_path / "root") if host in MADE_UP else topologies.stored_root(host, tmp_path)
     command = [sys.executable, "-m", "firsttouch", "topology", "--json"]
-    with topology.unpacked(tarball) as root:
-        ours = document(beside(STORED_ROOT, native_probe, "topology", root=root))["host"]
-        theirs = document(beside(STORED_ROOT, *command, root=root, FIRSTTOUCH_PROBE=native_probe))
+    ours = document(beside(STORED_ROOT, native_probe, "topology", root=root))["host"]
+    theirs = document(beside(STORED_ROOT, *command, root=root, FIRSTTOUCH_PROBE=native_probe))
     banks = {n["number"]: (n["memory_bytes"], n["data"], sorted(n["usable_pus"])) for n in ours["numa_nodes"]}
     assert banks == {
         n["index"]: (
@@ -218,14 +222,12 @@ def test_the_probe_and_python_see_the_same_host(native_probe, tmp_path, tarball)
         )
         for n in theirs["numa_nodes"]
     }
-    assert ours["cache_bytes"] == max(size for _, size in theirs["caches"])
+    assert ours["cache_bytes"] == max((size for _, size in theirs["caches"]), default=0)
     if len(banks) > 1:
         assert ours["distances"] == theirs["distances"]
-    stored = load(fsroot=tarball)
-    assert {n.index: n.memory_bytes for n in stored.numa_nodes} == {
-        n: memory for n, (memory, _, _) in banks.items()
-    }
-    if "nvidia" in tarball.name:
+    stored = {n.index: n.memory_bytes for n in load(fsroot=root).numa_nodes}
+    assert stored == {n: memory for n, (memory, _, _) in banks.items()}
+    if host == "gpu-memory":
         assert [n for n, (_, data, _) in banks.items() if not data] == list(range(250, 256))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from factories import topologies
 from firsttouch.benchmarks import likwid, profiles
 from firsttouch.errors import BadInput
 from firsttouch.fleet import campaigns
@@ -63,10 +64,8 @@ def test_every_effort_is_whole():
 
 
 @pytest.mark.parametrize(("nodes", "banks"), [([0], [0, 7]), ([5], [5, 7]), (list(range(8)), [0, 7])])
-def test_the_ends_are_the_nearest_and_the_farthest_bank(golden, tmp_path, nodes, banks):
-    file = tmp_path / "host.xml"
-    file.write_text(golden("hwloc_64amd64-4s2n4ca2co.xml"))
-    host = load(xml=file)
+def test_the_ends_are_the_nearest_and_the_farthest_bank(nodes, banks):
+    host = load(xml=topologies.OPTERON)
     chosen = profiles.efforts()["quick"].banks_of(host, nodes, range(8))
     total = {bank: sum(host.distance(node, bank) for node in nodes) for bank in range(8)}
     assert {total[bank] for bank in chosen} == {min(total.values()), max(total.values())}

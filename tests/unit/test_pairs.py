@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories.native_probe import SOURCE
-from firsttouch.host.topology import unpacked
-from firsttouch.paths import ROOT
+from factories.stored_roots import hybrid_root, numa_root
 
 if shutil.which("cc") is None:
     pytest.skip("there is no C compiler", allow_module_level=True)
@@ -155,13 +154,10 @@ def kinds(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("tarball", "expected"),
-    [
-        ("16amd64-8n2c-cpusets", {"numa-node0 4", "host0 41"}),
-        ("20em64t-hybrid-1p6c2t+2ca4co1t", {"core0 6", "cache2 12", "cache3 172"}),
-    ],
+    ("root", "expected"),
+    [(numa_root, {"numa-node0 2", "host0 4"}), (hybrid_root, {"core0 1", "cache2 1", "cache3 4"})],
 )
-def test_what_pus_of_stored_hosts_share(kinds, tarball, expected):
-    with unpacked(ROOT / "tests" / "golden" / f"{tarball}.tar.bz2") as root:
-        shown = subprocess.run([kinds, root], capture_output=True, text=True, check=True).stdout
+def test_what_pus_of_stored_hosts_share(kinds, tmp_path, root, expected):
+    root = root(tmp_path / "root")
+    shown = subprocess.run([kinds, root], capture_output=True, text=True, check=True).stdout
     assert set(shown.splitlines()) == expected

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from factories import topologies
 from factories.processes import write_program
 from firsttouch.benchmarks import reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
@@ -185,8 +186,8 @@ def test_messages_go_to_who_follows(tmp_path, monkeypatch, capsys):
 
 
 def test_a_host_of_another_system_is_refused_before_any_work(monkeypatch):
-    xml = Path(__file__).parents[1] / "golden" / "hwloc_16amd64-8n2c-cpusets.xml"
-    monkeypatch.setattr(topology, "of_this_host", lambda: topology.load(xml=xml))
+    host = topology.parse_xml(topologies.made_up("partial-cpuset"))
+    monkeypatch.setattr(topology, "of_this_host", lambda: host)
     monkeypatch.setattr(fetch, "get", lambda name: pytest.fail(f"{name} is fetched"))
     with pytest.raises(BadInput, match=r"intel-xeon\.yaml: this host has \d+ NUMA nodes, intel-xeon has 4$"):
         characterize.prepare("intel-xeon", "lambda")

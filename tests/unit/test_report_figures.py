@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from test_report_page import local, page_of, tree
 
+from factories import topologies
 from factories.host_records import Machine
 from firsttouch.host import topology
 from firsttouch.report import model
@@ -21,11 +22,13 @@ from firsttouch.report.speedups import pivot
 
 pytestmark = pytest.mark.unit
 STORED = Path(__file__).parents[1] / "golden"
-MACHINES = sorted(f.name for f in STORED.glob("*.xml"))
+#: A topology as lstopo wrote it, or the shape of a made-up machine.
+MACHINES = (*sorted(f.name for f in STORED.glob("*.xml")), *topologies.SHAPES)
 
 
 def drawn(name: str) -> tuple[topology.Topology, tuple[Panel, ...]]:
-    host = topology.load(xml=STORED / name)
+    made_up = name in topologies.SHAPES
+    host = topology.parse_xml(topologies.made_up(name)) if made_up else topology.load(xml=STORED / name)
     (view,) = model.split(Machine().topology(), [], host)
     (figure,) = drawing.figures(view)
     return host, figure.panels
@@ -43,7 +46,7 @@ def extent(path: ET.Element) -> tuple[float, float, float, float]:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_every_stored_machine_is_drawn_whole(name: str) -> None:
+def test_every_machine_is_drawn_whole(name: str) -> None:
     host, panels = drawn(name)
     root = ET.fromstring(str(panels[0].svg))  # noqa: S314
     boxes = shapes(root, "box")
@@ -77,7 +80,7 @@ def test_distances_are_drawn_where_there_are_any(name: str) -> None:
 
 
 def test_the_opteron_of_the_thesis() -> None:
-    _, panels = drawn("hwloc_64amd64-4s2n4ca2co.xml")
+    _, panels = drawn("opteron")
     root = ET.fromstring(str(panels[0].svg))  # noqa: S314
     caches = [round(right - left) for left, _, right, _ in map(extent, shapes(root, "cache"))]
     # In each of the eight boxes: an L1d per PU, an L2 for two, an L3 for all eight.
@@ -88,7 +91,7 @@ def test_the_opteron_of_the_thesis() -> None:
 
 
 def test_pus_that_may_not_be_used_are_marked() -> None:
-    host, panels = drawn("hwloc_16amd64-8n2c-cpusets.xml")
+    host, panels = drawn("partial-cpuset")
     barred = {pu.index for pu in host.pus} - host.allowed_pus
     assert barred
     assert len(shapes(ET.fromstring(str(panels[0].svg)), "pu barred")) == len(barred)  # noqa: S314

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories import topologies
 from factories.processes import write_program
 from factories.stored_roots import stored_root
 from firsttouch.cli import main
@@ -153,9 +154,10 @@ def test_caches_are_those_of_data():
     assert parse_xml(machine(SMALL)).last_cache_bytes() == 0
 
 
-def test_memory_as_a_cache_of_memory_is_no_cache_of_a_processor(golden):
+@pytest.mark.parametrize("source", [topologies.made_up, topologies.of_corpus])
+def test_memory_as_a_cache_of_memory_is_no_cache_of_a_processor(source):
     """Two Cascade Lakes with Optane in memory mode: DRAM of 96 GB lies in front of each bank."""
-    parsed = parse_xml(golden("hwloc_memorysidecaches.xml"))
+    parsed = parse_xml(source("side-caches"))
     assert {(c.level, c.size_bytes) for c in parsed.caches} == {(2, 1 << 20), (3, 28160 << 10)}
     assert parsed.last_cache_bytes() == 28160 << 10
     assert {n.side_cache_bytes for n in parsed.numa_nodes} == {96 << 30}
