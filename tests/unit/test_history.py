@@ -181,23 +181,21 @@ class TestRecords:
         assert listed[1].hosts == ("n3",)
         assert listed[1].change == pytest.approx(-0.16, abs=0.02)
 
-    def test_the_command_lists_changes_and_offenders(self, updated, tmp_path, firsttouch):
+    def test_the_command_lists_changes_and_offenders(self, updated, tmp_path, run_cli, monkeypatch):
         store.append(tmp_path / "store", updated)
         of_host = HostVerdict("n5", "s", (), 0, ("its job ended",))
         for time, verdict in enumerate((of_host, HostVerdict("n5", "s", (), 0, ()), of_host)):
             verdict_log.append(verdict, 1e9 + time, "c", tmp_path / "results" / "verdicts" / "log")
-        env = {"FIRSTTOUCH_RESULTS": str(tmp_path / "results")}
-        done = firsttouch("fleet", "history", tmp_path / "store", "--json", **env)
-        assert done.returncode == 0, done.stderr
-        document = json.loads(done.stdout)
+        monkeypatch.setenv("FIRSTTOUCH_RESULTS", str(tmp_path / "results"))
+        done = run_cli("fleet", "history", tmp_path / "store", "--json")
+        assert done.status == 0, done.err
+        document = json.loads(done.out)
         assert [len(c["hosts"]) > 1 for c in document["changes"]] == [True, False]
-        done = firsttouch(
-            "fleet", "history", tmp_path / "store", "--host", "n3", "--metric", "copy_bandwidth", **env
-        )
-        assert "of 12 hosts" in done.stdout
-        assert "firmware.version" in done.stdout
-        wrong = firsttouch("fleet", "history", tmp_path / "store", "--host", "n33", **env)
-        assert (wrong.returncode, "did you mean 'n3'" in wrong.stderr) == (2, True)
+        done = run_cli("fleet", "history", tmp_path / "store", "--host", "n3", "--metric", "copy_bandwidth")
+        assert "of 12 hosts" in done.out
+        assert "firmware.version" in done.out
+        wrong = run_cli("fleet", "history", tmp_path / "store", "--host", "n33")
+        assert (wrong.status, "did you mean 'n3'" in wrong.err) == (2, True)
 
     def test_a_store_without_aligners_is_read_once(self, updated, tmp_path):
         file = store.append(tmp_path, updated)
@@ -217,12 +215,12 @@ class TestRecords:
             gathered = record_inputs.gather([tmp_path], days * 86_400)
             assert (len(gathered.sources.tables), len(gathered.samples().value)) == (files, rows)
 
-    def test_the_page_of_a_few_hosts_shows_them(self, updated, tmp_path, firsttouch):
+    def test_the_page_of_a_few_hosts_shows_them(self, updated, tmp_path, run_cli):
         few = [replace(r, parameters={**r.parameters, "bank": b}) for r in updated[:66] for b in range(8)]
         few = [r for r in few if r.metric == "copy_bandwidth"]
         store.append(tmp_path / "store", few)
-        done = firsttouch("report", tmp_path / "store", "-o", tmp_path / "out")
-        assert done.returncode == 0, done.stderr
+        done = run_cli("report", tmp_path / "store", "-o", tmp_path / "out")
+        assert done.status == 0, done.err
         page = (tmp_path / "out" / "index.html").read_text()
         assert "Changes over time: " in page
         assert "fell by" in page

@@ -121,13 +121,13 @@ def test_sixteen_nodes_of_two_boards(groups):
 
 
 @pytest.mark.timeout(120)
-def test_a_thousand_nodes_take_seconds():
+def test_hundreds_of_nodes_take_a_second():
     """No group has successive numbers; the distance grows with the highest bit in which two numbers differ."""
-    matrix = [[11 + 3 * ((a ^ b) * 37 % 1024).bit_length() for b in range(1024)] for a in range(1024)]
-    for a in range(1024):
+    matrix = [[11 + 3 * ((a ^ b) * 37 % 256).bit_length() for b in range(256)] for a in range(256)]
+    for a in range(256):
         matrix[a][a] = 10
     planned = plan(topology(matrix))
-    assert {s.instances for s in planned.scenarios} == {1 << i for i in range(11)}
+    assert {s.instances for s in planned.scenarios} == {1 << i for i in range(9)}
 
 
 def test_more_numa_nodes_than_the_exhaustive_search_takes():
