@@ -2,6 +2,7 @@
 """Fixtures that several suites share, and the distribution of the suites to the workers of pytest-xdist."""
 
 import atexit
+import contextlib
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from factories.processes import write_program
 from firsttouch import cli, paths
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.datasets import fetch
+from firsttouch.execution import host_lock
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import PROBE
@@ -33,7 +35,8 @@ for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGH
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, action)
 
-# A lock per worker: suites that run at the same time do not wait for each other's measurements.
+# A lock per worker: suites that run at the same time do not wait for each other's measurements. Tests that need a
+# quiet host use the fixture quiet_host.
 LOCK = Path(tempfile.mkdtemp(prefix="firsttouch-lock-"))
 LOCK.chmod(0o1777)
 atexit.register(shutil.rmtree, LOCK, ignore_errors=True)
@@ -166,6 +169,19 @@ def run_cli(capsys):
         return Completed(status, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def quiet_host():
+    """Holds the lock of this host, which its other users respect. The test's commands have the worker's lock.
+
+    It waits as long as another measurement takes, so the time limit of a test that uses it is for its call only.
+    """
+    with contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv(host_lock.VARIABLE)
+            stack.enter_context(host_lock.measuring(print))
+        yield
 
 
 @pytest.fixture(scope="session")

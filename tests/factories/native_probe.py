@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the native probe from the checkout, also with sanitizers or another compiler."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from factories import caches
 from firsttouch.host.topology import PROBE
 from firsttouch.paths import ROOT
+from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import locked
 from firsttouch.tools import run_tool
 
@@ -33,4 +36,17 @@ def build(
         for argv in (configure, ["cmake", "--build", str(folder)]):
             done = run_tool(argv, timeout=None, env=env)
             assert done.returncode == 0, done.stdout + done.stderr
+    return folder / PROBE
+
+
+def built_once(*, sanitize: str = "", compiler: str = "") -> Path:
+    """Return the program that :func:`build` builds, from the cache of all checkouts if it has these sources."""
+    digest = hashlib.sha256(f"{sanitize} {compiler}".encode())
+    for file in sorted(f for f in SOURCE.rglob("*") if f.is_file()):
+        digest.update(f"{file.relative_to(SOURCE)} ".encode() + file.read_bytes())
+    folder = caches.folder("probe") / digest.hexdigest()[:20]
+    with locked(folder.with_suffix(".lock")):
+        if not folder.exists():
+            with atomic_files.replacing(folder) as partial:
+                build(partial, sanitize=sanitize, compiler=compiler)
     return folder / PROBE

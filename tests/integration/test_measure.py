@@ -17,7 +17,11 @@ from factories.processes import write_program
 from firsttouch.benchmarks import likwid, lmbench, stream
 from firsttouch.host.topology import load
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("quiet_host"),
+    pytest.mark.timeout(300, func_only=True),
+]
 
 HOST = load()
 STORED = Path(__file__).parents[1] / "golden"

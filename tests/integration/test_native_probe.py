@@ -2,6 +2,7 @@
 """The native probe: built from source, run with small sizes, refused, interrupted and misplaced."""
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -13,26 +14,30 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from factories import topologies
-from factories.native_probe import SOURCE, build
+from factories.native_probe import SOURCE, built_once
 from factories.stored_roots import hybrid_root, numa_root
 from firsttouch.benchmarks import probe
 from firsttouch.host import topology
 from firsttouch.host.topology import DEVICE_MEMORY, load
 from firsttouch.paths import ROOT
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("quiet_host"),
+    pytest.mark.timeout(300, func_only=True),
+]
 
 HOST = load()
 NODE, BANK = HOST.cpu_nodes[0], HOST.memory_nodes[0]
 PUS = HOST.usable_pus(NODE)
 TWO_PUS = pytest.mark.skipif(len(PUS) < 2, reason="needs two PUs")
 MEASURED = probe.ASPECTS[1:]
-CACHE = ROOT / ".cache"
 INTERVALS = runpy.run_path(str(ROOT / "bench" / "repetitions.py"))["intervals"]
 
 
@@ -602,9 +607,22 @@ def test_a_kernel_without_numa(run):
     assert [r["pages"]["verified"] for r in measured["results"]] == [False]
 
 
+#: The CPU time of a thread in which it has touched its memory and done some repetitions on 64 MB, but not 1000.
+BUSY = 0.4
+
+
+def seconds_of_threads(pid):
+    """Return the CPU time of each thread of a process that it started itself."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            if task.name != str(pid):
+                yield (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @pytest.fixture
 def started(native_probe):
-    """Returns a function that starts a probe that would take minutes, and waits for its first result."""
+    """Returns a function that starts a probe that would take minutes, and waits until its threads measure."""
     running = []
 
     def start(*options):
@@ -619,11 +637,10 @@ def started(native_probe):
         argv += [f"--banks={BANK}", f"--pu-nodes={NODE}", "--interleave=none"]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         running.append(process)
-        deadline = time.monotonic() + 60
-        while len(os.listdir(f"/proc/{process.pid}/task")) < 1 + len(PUS):  # noqa: PTH208
+        deadline = time.monotonic() + 120
+        while sum(seconds >= BUSY for seconds in seconds_of_threads(process.pid)) < len(PUS):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        time.sleep(1)
         return process
 
     yield start
@@ -642,7 +659,6 @@ def test_a_signal_in_the_middle(started, number):
     assert report.status == "partial"
     assert signal.strsignal(number) in report.reason
     assert "what had been measured is printed" in err.splitlines()[-1]
-    # With arrays of 64 MB, a second is enough for some repetitions but not for a thousand.
     for result in report.results:
         assert result.data["partial"]
         assert result.data["ended"] == "signal"
@@ -659,15 +675,11 @@ def test_a_signal_ends_a_document_as_well(started):
 
 
 def test_a_killed_probe_leaves_its_lines(native_probe):
-    argv = [
-        native_probe,
-        "latency",
-        "--jsonl",
-        "--sizes=4KiB,memory",
-        "--min-repetitions=1000",
-        "--max-repetitions=1000",
-    ]
+    """It cannot end before, because nobody reads the pipe, which holds fewer lines than there are sizes."""
+    sizes = ",".join(f"{4 + number}KiB" for number in range(60))
+    argv = [native_probe, "latency", "--jsonl", f"--sizes={sizes}", "--min-repetitions=5", "--max-repetitions=5"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
         lines = [process.stdout.readline() for _ in range(2)]
         process.kill()
         lines += process.stdout.readlines()
@@ -715,7 +727,7 @@ def test_output_that_cannot_be_written(native_probe, option):
 
 @pytest.mark.parametrize("sanitize", ["address,undefined", "thread"])
 def test_sanitizers_find_nothing(sanitize):
-    program = build(CACHE / f"probe-{sanitize.replace(',', '-')}", sanitize=sanitize)
+    program = built_once(sanitize=sanitize)
     for argv in (
         ["topology"],
         ["topology", "--xml"],
@@ -736,7 +748,7 @@ def test_sanitizers_find_nothing(sanitize):
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
 def test_clang_builds_it_as_well():
-    program = build(CACHE / "probe-clang", compiler="clang")
+    program = built_once(compiler="clang")
     done = subprocess.run([program, "bandwidth", "--sanity", "--stores=both"], capture_output=True, check=False)
     assert done.returncode == 0, done
 

@@ -11,7 +11,11 @@ import pytest
 from factories.processes import run_reframe
 from firsttouch.systems import draft
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("quiet_host"),
+    pytest.mark.timeout(300, func_only=True),
+]
 
 #: A host of sixteen NUMA nodes, different from any host that runs these tests.
 LARGE = """\
@@ -89,7 +93,7 @@ def test_what_works_passes(reframe, tmp_path):
         "pages",
         "scaling",
     )
-    done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="quick", FIRSTTOUCH_PROBE=reframe.probe)
+    done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="smoke", FIRSTTOUCH_PROBE=reframe.probe)
     assert len(done.results) >= len(files), done.output
     results = dict(done.results)
     if len(os.sched_getaffinity(0)) == 1:
