@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import sam
 from firsttouch.genomics.command_line import UserCommand
@@ -146,9 +147,11 @@ class Collector:
         target: Target,
         describe: Callable[[bytes], bytes],
         stop: StopRequest,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._outputs, self._ledger, self._target, self._stop = outputs, ledger, target, stop
-        self._describe = describe
+        self._describe, self._clock = describe, clock
         #: Set when all instances have ended: the scratch files grow no more.
         self.ended = threading.Event()
 
@@ -185,7 +188,7 @@ class Collector:
 
     def _look_after(self, pause: float) -> None:
         """Read what the instances wrote, after so many seconds."""
-        if self._stop.wait(pause):
+        if self._clock.wait(self._stop, pause):
             raise Stopped
         ended = self.ended.is_set()
         for number in list(self._ledger.fed):

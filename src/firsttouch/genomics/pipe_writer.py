@@ -38,11 +38,11 @@ class StopRequest:
         self.is_set = True
         os.eventfd_write(self.fd, 1)
 
-    def wait(self, seconds: float) -> bool:
-        """Wait for the request, at most *seconds*; return whether it is set."""
+    def wait(self, timeout: float) -> bool:
+        """Wait for the request, at most *timeout* seconds; return whether it is set."""
         waiting = select.poll()
         waiting.register(self.fd, select.POLLIN)
-        waiting.poll(1000 * seconds)
+        waiting.poll(1000 * timeout)
         return self.is_set
 
     def wait_for(self, fd: int, event: int) -> None:
