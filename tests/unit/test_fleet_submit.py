@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from factories.clocks import ManualClock
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.fleet import campaigns, journal, slurm, state, submit
 
@@ -89,15 +90,33 @@ def test_nobody_is_forgotten_where_submission_is_interrupted(campaign, sbatch, m
 
 def test_a_job_that_sbatch_did_not_live_to_name_is_found_by_its_comment(tmp_path, stand_in, monkeypatch):
     monkeypatch.setattr(slurm, "_PATIENCE", 1)
-    monkeypatch.setattr(slurm, "_LOOKS", (0,))
     stand_in(
         "sbatch", f'for a; do case "$a" in --comment=*) echo "${{a#*=}}" >{tmp_path}/mark;; esac; done; sleep 9'
     )
     stand_in("squeue", f"echo 41 another; echo 42 $(cat {tmp_path}/mark)")
     assert slurm.submit(["x.sbatch"]) == "42"
     stand_in("squeue", "true")
+    clock = ManualClock()
     with pytest.raises(RunFailed, match="no answer"):
-        slurm.submit(["x.sbatch"])
+        slurm.submit(["x.sbatch"], clock=clock)
+    assert clock.sleeps == [0, 5, 20]
+
+
+def test_a_reservation_is_deleted_once_its_jobs_have_ended(stand_in, tmp_path):
+    calls = tmp_path / "calls"
+    refuse = "echo 'scontrol: error: the reservation is in use' >&2; exit 1"
+    stand_in("scontrol", f"echo x >>{calls}; [ $(wc -l <{calls}) -gt 3 ] || {{ {refuse}; }}")
+    clock = ManualClock()
+    slurm.unreserve("firsttouch-n1", clock=clock)
+    assert clock.sleeps == [0.2, 0.5, 1]
+    stand_in("scontrol", f"echo x >>{calls}; {refuse}")
+    with pytest.raises(RunFailed, match="in use"):
+        slurm.unreserve("firsttouch-n1", clock=clock)
+    assert len(clock.sleeps) == 8
+    stand_in("scontrol", "echo 'scontrol: error: Invalid user id' >&2; exit 1")
+    with pytest.raises(RunFailed, match="Invalid user"):
+        slurm.unreserve("firsttouch-n1", clock=clock)
+    assert len(clock.sleeps) == 8
 
 
 def test_a_waiting_job_has_slurms_reason(stand_in):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firsttouch import paths
+from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
 from firsttouch.host.host_lists import unfolded
 from firsttouch.tools import run_tool
@@ -179,7 +180,9 @@ def _reasons(jobs: Iterable[str]) -> Mapping[str, str]:
     return {}
 
 
-def submit(argv: Sequence[str], *, cwd: Path | None = None, fds: Sequence[int] = ()) -> str:
+def submit(
+    argv: Sequence[str], *, cwd: Path | None = None, fds: Sequence[int] = (), clock: Clock = SYSTEM_CLOCK
+) -> str:
     """Run ``sbatch --parsable`` with *argv* and return the job's number; raises RunFailed with sbatch's reason.
 
     *fds* stay open in sbatch. If it does not return in time, the job is found by its comment, in case the
@@ -192,7 +195,7 @@ def submit(argv: Sequence[str], *, cwd: Path | None = None, fds: Sequence[int] =
     try:
         lines = _lines(["sbatch", "--parsable", f"--comment={comment}", *argv], cwd=cwd, env=env, fds=fds)
     except TimedOut:
-        if job := _job_with(comment):
+        if job := _job_with(comment, clock):
             return job
         raise
     number = lines[-1].split(";")[0] if lines else ""
@@ -201,11 +204,11 @@ def submit(argv: Sequence[str], *, cwd: Path | None = None, fds: Sequence[int] =
     return number
 
 
-def _job_with(comment: str) -> str:
+def _job_with(comment: str, clock: Clock) -> str:
     """Return the number of this user's job with *comment*, "" if there is none."""
     argv = ["squeue", "-h", "-t", "all", "-u", str(os.getuid()), "-O", "JobID:32,Comment:64"]
     for wait in _LOOKS:
-        time.sleep(wait)
+        clock.sleep(wait)
         with contextlib.suppress(RunFailed):
             for job, text in _rows(argv, None, 2):
                 if text == comment:
@@ -289,7 +292,7 @@ def reserve(name: str, host: str, user: str, *, fds: Sequence[int] = ()) -> None
     run(("scontrol", "create", *what, *when), fds=fds)
 
 
-def unreserve(name: str, *, fds: Sequence[int] = ()) -> None:
+def unreserve(name: str, *, fds: Sequence[int] = (), clock: Clock = SYSTEM_CLOCK) -> None:
     """Delete a reservation, once its last jobs have ended; raises RunFailed."""
     for wait in (*_LETS_GO, None):
         try:
@@ -297,7 +300,7 @@ def unreserve(name: str, *, fds: Sequence[int] = ()) -> None:
         except RunFailed as error:
             if wait is None or not _IN_USE.search(str(error)):
                 raise
-            time.sleep(wait)
+            clock.sleep(wait)
     return None
 
 
