@@ -2,6 +2,8 @@
 """Quarantine by the rules and by hand, with a stand-in for Slurm that keeps nodes and reservations in files."""
 
 import json
+import os
+import select
 import subprocess
 import sys
 import time
@@ -297,13 +299,17 @@ def test_two_passes_at_once_do_not_both_act(fake, capsys):
     # A command of Slurm that outlives its pass keeps the lock.
     script = "import os, subprocess, sys; from firsttouch.fleet import actions\n"
     script += "with actions.acting(wait=True) as (_, lock):\n"
-    script += (
-        "    p = subprocess.Popen(['sleep', '0.7'], pass_fds=[lock]); print(p.pid, flush=True); os._exit(9)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL, check=False)
+    fifo = fake.folder / "end"
+    os.mkfifo(fifo)
+    script += f"    p = subprocess.Popen(['cat', {str(fifo)!r}], pass_fds=[lock], stdout=subprocess.DEVNULL)\n"
+    script += "    print(p.pid, flush=True); os._exit(9)\n"
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=False)
+    command = os.pidfd_open(int(done.stdout))
     assert fleet("tend") == 0
     assert fake.changes == []
-    time.sleep(0.8)
+    fifo.write_text("")
+    select.select([command], [], [])  # until it ends
+    os.close(command)
     assert fleet("tend") == 0
     assert len(fake.changes) == 1
 
