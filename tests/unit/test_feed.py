@@ -5,6 +5,7 @@ import errno
 import hashlib
 import itertools
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from factories.fastq_files import GOOD, common, fastq, fed, layout, nothing_stays, packed, text, write
+from factories.processes import wait_until
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.genomics import fastq as fastq_module
 from firsttouch.genomics import feed, pipe_writer, sources
@@ -26,6 +28,11 @@ from firsttouch.genomics.padded_fastq import block
 from firsttouch.genomics.reads import BatchRule
 
 pytestmark = pytest.mark.unit
+
+
+def is_full(pipe):
+    """Return whether a write into a pipe would block."""
+    return not select.select([], [pipe], [], 0)[1]
 
 
 @pytest.fixture
@@ -136,7 +143,6 @@ def test_when_a_program_began_to_read_a_file(tmp_path):
         ((name,), fds, stdin) = files.of(0)
         assert (fds, stdin) == ((), None)
         files.start()
-        time.sleep(0.1)
         before = time.monotonic()
         assert Path(name).read_bytes() == text(GOOD * 1000)
     assert before <= feeder.reading_since[0] <= time.monotonic()
@@ -152,7 +158,7 @@ def test_when_a_reader_began(tmp_path):
     for feeder in (StaticFeeder(reads, 1), DynamicFeeder(reads, 1), WeakScalingFeeder(reads, 1, 3000)):
         out_of, into = os.pipe()
         feeder.start([[into]])
-        time.sleep(0.2)
+        wait_until(lambda into=into: is_full(into), "a full pipe")
         before = time.monotonic()
         with os.fdopen(out_of, "rb") as stream:
             assert len(stream.read()) == len(text(GOOD * 1000))
@@ -258,7 +264,7 @@ def test_dynamic_pieces_go_to_who_reads(tmp_path, kind):
 @pytest.mark.parametrize("kind", [StaticFeeder, DynamicFeeder])
 @pytest.mark.parametrize("gz", [False, True])
 def test_a_reader_that_goes_away_is_no_error(tmp_path, kind, gz):
-    data = text(GOOD * 200_000)
+    data = text(GOOD * 50_000)
     reads = inspect([write(tmp_path / "r.fq", packed(data) if gz else data)])
     with nothing_stays():
         out_of, into = os.pipe()
@@ -272,17 +278,17 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path, kind, gz):
 @pytest.mark.parametrize("kind", [StaticFeeder, DynamicFeeder])
 @pytest.mark.parametrize("gz", [False, True])
 def test_stop_is_prompt_and_leaves_nothing(tmp_path, kind, gz):
-    data = text(GOOD * 200_000)
+    data = text(GOOD * 50_000)
     reads = inspect([write(tmp_path / f"{n}.fq", packed(data) if gz else data) for n in range(2)])
     feeder = kind(reads, 3)
     feeder.stop()  # before anything was started
     with nothing_stays():
         pipes = [[os.pipe() for _ in range(2)] for _ in range(3)]
         feeder.start([[into for _, into in ends] for ends in pipes])
-        time.sleep(0.2)
+        wait_until(lambda: all(is_full(into) for ends in pipes for _, into in ends), "full pipes")
         stopped = threading.Thread(target=feeder.stop)
         stopped.start()
-        stopped.join(20)
+        stopped.join(120)
         assert not stopped.is_alive()
         feeder.stop()
         feeder.join()
@@ -346,7 +352,7 @@ def test_other_errors_are_raised_where_they_are_waited_for(tmp_path, monkeypatch
 
 def test_an_interrupt_ends_all(tmp_path):
     """A real Ctrl-C, of a program of its own that feeds a program that never ends."""
-    file = write(tmp_path / "r.fq.gz", packed(text(GOOD * 500_000)))
+    file = write(tmp_path / "r.fq.gz", packed(text(GOOD * 50_000)))
     script = f"""
 import os, pathlib, time
 from firsttouch.genomics.feed import StaticFeeder; from firsttouch.genomics.fastq import inspect
@@ -355,21 +361,22 @@ tasks = len(os.listdir("/proc/self/task"))
 out_of, into = os.pipe()
 feeder = StaticFeeder(reads, 1)
 feeder.start([[into]])
-print("fed", flush=True)
 try:
+    print("fed", flush=True)
     feeder.join()
 except KeyboardInterrupt:
     feeder.stop()
     children = pathlib.Path(f"/proc/self/task/{{os.getpid()}}/children").read_text()
     # Python is told of a thread's end before the kernel is.
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while len(os.listdir("/proc/self/task")) > tasks and time.monotonic() < end:
         time.sleep(0.01)
     print(len(os.listdir("/proc/self/task")) - tasks, len(children.split()), flush=True)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout.readline() == "fed\n"
-        time.sleep(0.3)
+        status = Path(f"/proc/{program.pid}/status")
+        wait_until(lambda: "State:\tS" in status.read_text(), "the program to wait for its threads")
         program.send_signal(signal.SIGINT)
-        assert program.communicate(timeout=30)[0] == "0 0\n"
+        assert program.communicate(timeout=120)[0] == "0 0\n"
     assert program.returncode == 0
