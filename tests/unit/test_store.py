@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store: real processes append at once and are killed, files are compacted meanwhile, and nothing is lost."""
 
+import itertools
 import json
 import multiprocessing
 import os
 import random
 import signal
+import sys
 import threading
-import time
 from pathlib import Path
 
 import polars as pl
@@ -63,9 +64,21 @@ def test_a_host_of_any_name_stays_in_its_folder(tmp_path, name):
     assert store.scan([tmp_path / "st"]).collect()["host"].unique().to_list() == [name]
 
 
-def writer(folder, host, count, acknowledged):
-    """Appends and says so after each one."""
-    for number in range(count):
+def die_after(events):
+    """Kill this process before the given number of further operations on files, as Python's audit hooks count."""
+    left = itertools.count(events, -1)
+
+    def count(event, _):
+        if event.startswith(("open", "os.")) and event != "os.kill" and next(left) <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+def writer(folder, host, acknowledged, events):
+    """Appends and says so after each one, until it is killed."""
+    die_after(events)
+    for number in itertools.count():
         store.append(folder, some(host, number))
         with acknowledged.open("a") as out:
             out.write(f"{number}\n")
@@ -77,8 +90,8 @@ def test_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path):
     folder.mkdir()
     fork = multiprocessing.get_context("spawn")
     hosts = [f"n{i}" for i in range(4)]
-    writers = {h: fork.Process(target=writer, args=(folder, h, 400, tmp_path / h)) for h in hosts}
-    for process in writers.values():
+    writers = [fork.Process(target=writer, args=(folder, h, tmp_path / h, rng.randint(100, 1000))) for h in hosts]
+    for process in writers:
         process.start()
     failed, stop = [], threading.Event()
 
@@ -93,14 +106,11 @@ def test_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path):
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    while not all((tmp_path / h).exists() for h in hosts):
-        time.sleep(0.01)
-    for host in hosts:
-        time.sleep(rng.uniform(0.05, 0.4))
+    for process in writers:
         store.compact(folder)
-        os.kill(writers[host].pid, signal.SIGKILL)
-        writers[host].join()
+        process.join()
     stop.set()
+    assert [process.exitcode for process in writers] == [-signal.SIGKILL] * len(writers)
     reader.join()
     assert not failed
     stored = seen(folder)
@@ -116,8 +126,9 @@ def test_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path):
     assert len(whole) == 3 * len(stored)
 
 
-def compactor(folder):
-    """Compacts again and again, deleting at once what was joined."""
+def compactor(folder, events):
+    """Compacts again and again, deleting at once what was joined, until it is killed."""
+    die_after(events)
     while True:
         store.compact(folder, patience=0)
 
@@ -130,17 +141,13 @@ def test_a_compaction_that_is_killed_loses_nothing_and_doubles_nothing(tmp_path)
         for number in range(30):
             store.append(folder, some(f"n{turn}", number))
             expected.append((f"n{turn}", float(number)))
-        running = [fork.Process(target=compactor, args=(folder,)) for _ in range(2)]
+        running = [fork.Process(target=compactor, args=(folder, rng.randint(10, 100))) for _ in range(2)]
         for process in running:
             process.start()
-        until = time.monotonic() + 30
-        while time.monotonic() < until and not any(f.name.startswith("compact-") for f in folder.iterdir()):
-            store.append(folder, some("more", len(expected)))
-            expected.append(("more", float(len(expected))))
-        time.sleep(rng.uniform(0, 0.2))
+        # Nothing is appended meanwhile: without patience, files that are being written are deleted.
         for process in running:
-            process.kill()
             process.join()
+            assert process.exitcode == -signal.SIGKILL
         assert seen(folder) == sorted(expected)
     store.compact(folder, patience=0)
     store.compact(folder, patience=0)
