@@ -43,10 +43,15 @@ WITH_CHILDREN = stand_in("sleep 300 & setsid sleep 301 & touch started; wait")
 
 
 def wait_for(ready) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not ready() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert ready(), "it has not begun"
+
+
+def waits(pid: int) -> set[str]:
+    """Return the kernel functions in which the threads of a process wait."""
+    return {file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/wchan")}
 
 
 def when_started(*numbers: int):
@@ -65,7 +70,7 @@ def when_blocked(number: int):
 
     def send(process, folder: Path) -> None:
         wait_for((folder / "started").exists)
-        time.sleep(2)
+        wait_for(lambda: "wait_for_partner" in waits(process.pid))  # in open(2) of a FIFO
         process.send_signal(number)
 
     return send
