@@ -48,7 +48,7 @@ def home(tmp_path, monkeypatch):
     yield tmp_path / "home"
     for each in staging.all_staged():
         staging.drop(each)
-    wait_until(lambda: not processes(tmp_path / "home"), "the end of all processes", seconds=5)
+    wait_until(lambda: not processes(tmp_path / "home"), "the end of all processes", seconds=60)
 
 
 @pytest.fixture
@@ -94,10 +94,6 @@ def mounts():
     return [line for line in lines if " firsttouch " in line]
 
 
-def shared_memory():
-    return int(re.search(r"^Shmem:\s+(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)[1]) << 10
-
-
 def start(*words):
     return subprocess.Popen(
         [FIRSTTOUCH, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -105,20 +101,23 @@ def start(*words):
 
 
 def assert_nothing_is_left(home, launcher):
-    """Check that a *launcher* which was stopped has printed no traceback, and has left no process."""
-    errors = launcher.communicate(timeout=20)[1]
+    """Check that a *launcher* which was stopped has printed no traceback, and has left no process.
+
+    The copies are in mount namespaces of these processes only: without the processes the memory is free.
+    """
+    errors = launcher.communicate(timeout=120)[1]
     assert "Traceback" not in errors, errors
-    wait_until(lambda: not processes(home), "the end of all processes", seconds=5)
+    wait_until(lambda: not processes(home), "the end of all processes", seconds=60)
     assert mounts() == []
     assert staging.all_staged() == []
     return errors
 
 
 def test_kills_at_any_moment(home, files, run_cli):
-    moments, before = random.Random(18), shared_memory()  # noqa: S311 - a fixed seed
+    moments = random.Random(18)  # noqa: S311 - a fixed seed
     sleeper = ["sh", "-c", 'exec 3<"$0" 4>ready; exec sleep 60', "{1}"]
     with_command = ["stage", "--on", "0", *files, "--", *sleeper]
-    victims = [*("launcher",) * 6, *("holder",) * 4, *("command",) * 3, *("for",) * 5]
+    victims = [*("launcher",) * 3, *("holder",) * 2, *("command",) * 3, *("for",) * 3]
     for n, victim in enumerate(victims):
         number = signal.SIGKILL if victim == "holder" else STOPS[n % 3]
         words = ["stage", "--on", "0", "--for", "1", *files] if victim == "for" else with_command
@@ -136,10 +135,10 @@ def test_kills_at_any_moment(home, files, run_cli):
                 root = Path(f"/proc/{pid}/root")
                 wait_until(lambda root=root: not root.exists(), "the end of the holder")
                 # The command perhaps runs, with copies that have gone: it is the user's to stop.
-                wait_until(lambda: Path("ready").exists() or launcher.poll() is not None, "an end", seconds=10)
+                wait_until(lambda: Path("ready").exists() or launcher.poll() is not None, "an end", seconds=60)
                 launcher.terminate()
             if victim == "for":
-                launcher.wait(20)
+                launcher.wait(120)
                 for each in staging.all_staged():
                     assert each.stale() == []
                     assert (each.folder / "large").read_bytes() == files[0].read_bytes()
@@ -153,8 +152,6 @@ def test_kills_at_any_moment(home, files, run_cli):
     assert again.status == 0, again.err
     assert staged(files, [0]) == Path(json.loads(again.out)["folder"])
     assert run_cli("stage", "--drop").status == 0
-    limit = before + len(victims) * SIZE // 2
-    wait_until(lambda: shared_memory() < limit, "the memory of the copies", seconds=5)
 
 
 def test_kills_of_the_launcher_of_copies_of_an_index(home, lambda_work, stand_in, tmp_path):
