@@ -161,7 +161,7 @@ def test_prometheus_scrapes_the_summary_and_the_alert_fires(address: str, tmp_pa
 
 def _eventually(url: str, wanted: Any) -> dict[str, Any]:
     """Return the data of an answer of Prometheus, once it has what is wanted."""
-    for _ in range(300):
+    for _ in range(1200):
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - its scheme is http
                 data: dict[str, Any] = json.load(answer)["data"]
@@ -170,7 +170,7 @@ def _eventually(url: str, wanted: Any) -> dict[str, Any]:
         except OSError:
             pass  # it has not started yet
         time.sleep(0.1)
-    raise AssertionError(f"{url} has not what is wanted after 30 s")
+    raise AssertionError(f"{url} has not what is wanted after 120 s")
 
 
 def test_every_series_of_rules_and_dashboard_is_written(report: Path) -> None:
