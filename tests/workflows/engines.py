@@ -11,12 +11,16 @@ This is for test hosts only.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
 import venv
 from collections.abc import Callable
 from pathlib import Path
+
+# This file is started by its path, so tests/ is not on sys.path.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from factories import caches
 from factories.installation import PIP
@@ -113,4 +117,5 @@ def call(*argv: object) -> None:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("FIRSTTOUCH_CACHE", str(caches.this_week()))
     print(snakemake(), nextflow(), multiqc(), sep="\n")
