@@ -6,11 +6,14 @@ import subprocess
 
 import pytest
 
+from factories.genomes import records
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.padded_fastq import block
 
 pytestmark = pytest.mark.integration
 
+#: Pairs of reads in the tests, which fill more than ten blocks.
+PAIRS = 2000
 #: The commands with which each builds an index and aligns a pair of files.
 ALIGNERS = {
     "bwa": (["bwa", "index", "-p", "i", "ref.fa"], ["bwa", "mem", "-v", "1", "-K", "100000", "i", "{1}", "{2}"]),
@@ -33,8 +36,8 @@ def test_alignments_of_the_blocked_form(name, lambda_work, tmp_path):
     _, files, reference = lambda_work
     shutil.copy(reference, tmp_path / "ref.fa")
     for mate, file in enumerate(files, 1):
-        shutil.copy(file, tmp_path / f"plain{mate}{''.join(file.suffixes)}")
-    plain = sorted(tmp_path.glob("plain*"))
+        (tmp_path / f"plain{mate}.fq").write_bytes(b"".join(records(file)[:PAIRS]))
+    plain = [tmp_path / f"plain{mate}.fq" for mate in (1, 2)]
     blocked = [tmp_path / f"blocked{mate}.fq" for mate in (1, 2)]
     result = block(inspect(plain), blocked)
     assert result.blocks > 10
