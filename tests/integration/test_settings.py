@@ -192,6 +192,7 @@ def test_a_fresh_shell_with_the_environment_activated(tmp_path):
             "PATH=/usr/local/bin:/usr/bin:/bin",
             "HOME=/nonexistent",
             f"TMPDIR={tmp_path}",
+            "FIRSTTOUCH_EFFORT=smoke",
             "bash",
             "-c",
             script,
