@@ -118,6 +118,7 @@ def test_the_users_command_gives_the_same_alignments(case, reads, index, tmp_pat
     expected = by_hand(*argv)
     done = placed(TWO, "--", *argv)
     assert "INVALID" not in done.stderr.decode()
+    assert "got no reads" not in done.stderr.decode()
     settle = (lambda lines: list(sam.settled(lines, mates))) if program.same == "settled" else list
     settle = settle if program.in_order else sorted
     assert settle(body(done.stdout)) == settle(body(expected))
