@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -34,6 +35,22 @@ class Site:
 
     def call(self, *argv: object) -> subprocess.CompletedProcess[str]:
         return self.slurm.call(Path(sys.executable).with_name("firsttouch"), *argv, env=self.env)
+
+    def occupy(self, host: str) -> tuple[str, Path]:
+        """Run a job on all of a host; return its number, and a FIFO: the job ends when the test writes into it."""
+        fifo = self.folder / f"end.{host}"
+        os.mkfifo(fifo)
+        job = self.sbatch("--exclusive", f"--nodelist={host}", "--wrap", f"cat {fifo}")
+        self.runs(job)
+        return job, fifo
+
+    def runs(self, job: str) -> None:
+        """Wait until Slurm has started a job."""
+        self.slurm.until(lambda: self.job_state(job) == "RUNNING", f"job {job} to run")
+
+    def job_state(self, job: str) -> str:
+        """Return the state of a job in the queue."""
+        return self.slurm.ask("squeue", "-h", "-j", job, "-o", "%T").strip()
 
     def campaign(self, name: str) -> Path:
         return self.folder / "campaigns" / name
