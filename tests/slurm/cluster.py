@@ -26,7 +26,7 @@ from slurm_inside import Daemons
 IMPATIENT = {
     "SlurmdTimeout": 8,
     "MessageTimeout": 20,
-    "KillWait": 5,
+    "KillWait": 2,
     "UnkillableStepTimeout": 10,
     "BatchStartTimeout": 5,
 }

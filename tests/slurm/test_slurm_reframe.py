@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from slurm_site import Site
@@ -46,19 +47,25 @@ def hosts(site: Site) -> set[str]:
 
 def test_a_run_waits_for_its_host_and_stays_on_it(site: Site, reframe: Run) -> None:
     """Jobs that wait for a busy host have the reason ReqNodeNotAvail, for which ReFrame would cancel them."""
-    busy = site.slurm.ask(
-        "sbatch", "--parsable", "--exclusive", "-w", "n2", "-o", "/dev/null", "--wrap", "sleep 5"
-    )
-    cases = reframe("-S", "host=n2")
+    busy, fifo = site.occupy("n2")
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(reframe, "-S", "host=n2")
+        try:
+            site.slurm.until(
+                lambda: run.done() or "PENDING" in site.slurm.ask("squeue", "-h", "-o", "%T"), "a job that waits"
+            )
+        finally:
+            fifo.write_text("")
+    cases = run.result()
     assert {c["result"] for c in cases.values()} <= {"pass", "skip"}, cases
     assert {host for c in cases.values() for host in c["job_nodelist"]} == {"n2"}
-    assert site.slurm.ends(busy.strip())
+    assert site.slurm.ends(busy) == {busy: ("COMPLETED", "0:0")}
     assert hosts(site) == {"n2"}
 
 
 def test_the_first_host_is_that_of_all_checks(site: Site, reframe: Run) -> None:
     """All hosts but one are idle, and Slurm would spread jobs without a host name over them."""
-    site.slurm.ask("sbatch", "--exclusive", "-w", "n1", "-o", "/dev/null", "--wrap", "sleep 300")
+    site.occupy("n1")
     cases = reframe(checks="topology|bandwidth_others")
     assert len(cases) == 1 + 1 + 2, cases  # the host's, topology, and two programs
     assert hosts(site) == {"n2"}
