@@ -650,9 +650,14 @@ def _files() -> dict[str, Path]:
 def _has_only_variants(file: Path) -> bool:
     """Return whether a file has variants only; a file that is wrong is reported when its aligner is used."""
     try:
-        return bool(documents.parse_toml(documents.read_text(file), str(file)).data.get("only_variants"))
+        return _states_only_variants(documents.read_text(file), str(file))
     except BadInput:
         return False
+
+
+@functools.cache
+def _states_only_variants(text: str, source: str) -> bool:
+    return bool(documents.parse_toml(text, source).data.get("only_variants"))
 
 
 def file_of(name: str) -> Path:
