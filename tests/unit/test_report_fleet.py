@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of many hosts, from stored records to the page, and the comparison of two campaigns."""
 
+import io
 import json
 import re
+import subprocess
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
@@ -39,28 +42,46 @@ def stores(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def reported(stores, tmp_path_factory, firsttouch):
+def command():
+    """Returns a function that runs a command in this process."""
+
+    def run(*argv, **environment):
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            try:
+                status = cli.main([str(word) for word in argv])
+            except SystemExit as end:
+                status = end.code
+        return subprocess.CompletedProcess(argv, status, out.getvalue(), err.getvalue())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def reported(stores, tmp_path_factory, command):
     """The report of the first store."""
     out = tmp_path_factory.mktemp("reported") / "out"
-    done = firsttouch("report", stores / "before", "-o", out)
+    done = command("report", stores / "before", "-o", out)
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 
 
 @pytest.fixture(scope="module")
-def both_days(stores, tmp_path_factory, firsttouch):
+def both_days(stores, tmp_path_factory, command):
     """The report of both stores."""
     out = tmp_path_factory.mktemp("both") / "out"
-    done = firsttouch("report", stores, "-o", out)
+    done = command("report", stores, "-o", out)
     assert done.returncode == 0, done.stderr
     return out
 
 
 @pytest.fixture(scope="module")
-def compared(stores, tmp_path_factory, firsttouch):
+def compared(stores, tmp_path_factory, command):
     """The comparison of both stores."""
     out = tmp_path_factory.mktemp("compared") / "out"
-    done = firsttouch("report", "--compare", stores / "before", stores / "after", "-o", out)
+    done = command("report", "--compare", stores / "before", stores / "after", "-o", out)
     assert done.returncode == 0, done.stderr
     return out
 
@@ -199,12 +220,12 @@ class TestPage:
         (wrong,) = findings.filter(pl.col("verdict") == "invalid").rows(named=True)
         assert (wrong["host"], wrong["value"]) == ("n011", None)
 
-    def test_a_name_that_looks_like_markup_is_shown_as_it_is(self, tmp_path, firsttouch):
+    def test_a_name_that_looks_like_markup_is_shown_as_it_is(self, tmp_path, command):
         evil = '<script>alert("x")</script>|&'
         for host, host_records in records_by_host(hosts=9).items():
             name = evil if host == "n007" else host
             store.append(tmp_path / "st", [replace(r, host=name) for r in host_records])
-        done = firsttouch("report", tmp_path / "st", "-o", tmp_path / "out", "--details", "1")
+        done = command("report", tmp_path / "st", "-o", tmp_path / "out", "--details", "1")
         assert done.returncode == 0, done.stderr
         page = page_of(tmp_path / "out")
         assert len(list(page.iter("script"))) == 1
@@ -325,10 +346,10 @@ class TestHistory:
 
 
 class TestCommand:
-    def test_few_hosts_have_the_page_with_every_figure(self, tmp_path, firsttouch):
+    def test_few_hosts_have_the_page_with_every_figure(self, tmp_path, command):
         for host_records in records_by_host(hosts=4).values():
             store.append(tmp_path / "st", host_records)
-        done = firsttouch("report", tmp_path / "st", "-o", tmp_path / "out")
+        done = command("report", tmp_path / "st", "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         assert [h["host"] for h in json.loads((tmp_path / "out" / "summary.json").read_text())["hosts"]] == [
             "n000",
@@ -337,39 +358,39 @@ class TestCommand:
             "n003",
         ]
 
-    def test_a_system_judges_and_its_verdicts_are_shown(self, tmp_path, firsttouch):
+    def test_a_system_judges_and_its_verdicts_are_shown(self, tmp_path, command):
         document_of(tmp_path)
         records = [replace(r, samples=(8.0 + i / 100,)) for i, r in enumerate(records_by_host(hosts=1)["n000"])]
         schema.append(tmp_path / "records.jsonl", records)
         env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
         argv = ("report", tmp_path / "records.jsonl", "-o", tmp_path / "out", "--system", "s")
-        done = firsttouch(*argv, **env)
+        done = command(*argv, **env)
         assert done.returncode == 0, done.stderr
         (verdict,) = json.loads((tmp_path / "out" / "summary.json").read_text())["verdicts"]
         assert (verdict["host"], verdict["verdict"]) == ("n000", "fail")
-        assert firsttouch(*argv[:-1], "nosuch", **env).returncode == 2
+        assert command(*argv[:-1], "nosuch", **env).returncode == 2
 
-    def test_hosts_of_another_system_are_judged_by_their_own_fleet(self, tmp_path, firsttouch):
+    def test_hosts_of_another_system_are_judged_by_their_own_fleet(self, tmp_path, command):
         document_of(tmp_path)
         env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
         for host, host_records in records_by_host(hosts=9).items():
             store.append(tmp_path / "st", [replace(r, system="t", host=f"t-{host}") for r in host_records])
         argv = ("report", tmp_path / "st", "-o", tmp_path / "out", "--system", "s")
-        done = firsttouch(*argv, **env)
+        done = command(*argv, **env)
         assert (done.returncode, "no record of system s" in done.stderr) == (2, True)
         for host, host_records in records_by_host(hosts=6).items():
             store.append(tmp_path / "st", [replace(r, samples=(10.0,)) for r in host_records if host != "n005"])
-        done = firsttouch(*argv, **env)
+        done = command(*argv, **env)
         assert done.returncode == 0, done.stderr
         first, second = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
         assert (first["system"], len(first["hosts"])) == ("s", 5)
         assert (second["system"], second["hosts"][0]["host"]) == ("t", "t-n007")
 
-    def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, firsttouch):
+    def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, command):
         by_host = records_by_host(hosts=6)
         schema.append(tmp_path / "in" / "records.jsonl", all_records(by_host))
         schema.write_table(all_records(by_host), tmp_path / "in" / "records.parquet")
-        done = firsttouch("report", tmp_path / "in", "-o", tmp_path / "out")
+        done = command("report", tmp_path / "in", "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         findings = pl.read_parquet(tmp_path / "out" / "findings.parquet")
         assert findings["passes"].unique().to_list() == [6]
@@ -382,7 +403,7 @@ class TestCommand:
         cli.main(["report", str(few), "-o", str(out)])
         assert not (out / "hosts").exists()
 
-    def test_hosts_that_a_campaign_lost_are_listed_first(self, tmp_path, firsttouch):
+    def test_hosts_that_a_campaign_lost_are_listed_first(self, tmp_path, command):
         campaign = tmp_path / "c"
         steps = [{"name": name, "argv": ["measure", name]} for name in ("bandwidth", "latency")]
         data = {"schema": campaigns.SCHEMA, "kind": "validate", "system": "s", "dataset": "", "aligners": []}
@@ -400,7 +421,7 @@ class TestCommand:
                 )
             else:
                 journal.write(Entry("latency", "done", "2026-01-01T00:02:00", host))
-        done = firsttouch("report", campaign, "-o", tmp_path / "out")
+        done = command("report", campaign, "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         (first, *_) = json.loads((tmp_path / "out" / "summary.json").read_text())["missing"]
         assert first["what"].startswith("n003")
@@ -427,7 +448,7 @@ class TestCommand:
         (system,) = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
         assert all("64" in host["evidence"][0] for host in system["hosts"])
 
-    def test_checks_that_failed_in_reframe_are_listed(self, tmp_path, firsttouch):
+    def test_checks_that_failed_in_reframe_are_listed(self, tmp_path, command):
         cases = [
             {"display_name": "latency %pu_node=0", "result": "pass", "outputdir": str(tmp_path / "output")},
             {"display_name": "counters", "result": "skip", "fail_reason": None},
@@ -437,7 +458,7 @@ class TestCommand:
         report.write_text(json.dumps({"session_info": {}, "runs": [{"testcases": cases}]}))
         report.with_suffix(".log").write_text("[     SKIP ] (2/3) counters /12345678 @s:p+e [not here]\n")
         schema.append(tmp_path / "output" / "records.jsonl", records_by_host(hosts=1)["n000"])
-        done = firsttouch("report", report, "-o", tmp_path / "out")
+        done = command("report", report, "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         summary = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert {(p["name"], p["kind"], p["reason"]) for p in summary["problems"]} == {
@@ -446,7 +467,7 @@ class TestCommand:
         }
         assert summary["hosts"][0]["host"] == "n000"
 
-    def test_the_newest_run_report_of_a_folder_counts_whatever_its_name(self, tmp_path, firsttouch):
+    def test_the_newest_run_report_of_a_folder_counts_whatever_its_name(self, tmp_path, command):
         folder = tmp_path / "reframe"
         for number, (start, failed) in enumerate([(30.0, ["placement", "counters"]), (10.0, ["topology"])]):
             file = folder / "reports" / f"run-{number}.json"
@@ -456,7 +477,7 @@ class TestCommand:
             file.write_text(json.dumps(session))
         (folder / "reports" / "other.json").write_text("[]")
         schema.append(folder / "output" / "records.jsonl", records_by_host(hosts=1)["n000"])
-        done = firsttouch("report", folder, "-o", tmp_path / "out")
+        done = command("report", folder, "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         assert "Checks: 2 failed" in done.stdout
         problems = json.loads((tmp_path / "out" / "summary.json").read_text())["problems"]
@@ -487,15 +508,15 @@ class TestCommand:
             (("before", "--details", "-1"), "'-1' is not a whole number of at least 0"),
         ],
     )
-    def test_bad_usage_is_reported_before_any_work(self, stores, tmp_path, firsttouch, argv, reason):
+    def test_bad_usage_is_reported_before_any_work(self, stores, tmp_path, command, argv, reason):
         given = [stores / a if a in {"before", "nowhere"} else a for a in argv]
-        done = firsttouch("report", *given, "-o", tmp_path / "out")
+        done = command("report", *given, "-o", tmp_path / "out")
         assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
         assert not (tmp_path / "out").exists()
 
 
 class TestCompare:
-    def test_slower_memory_is_found_and_nothing_else(self, stores, compared, tmp_path, firsttouch):
+    def test_slower_memory_is_found_and_nothing_else(self, stores, compared, tmp_path, command):
         summary = json.loads((compared / "summary.json").read_text())
         words = {c["metric"]: c["verdict"] for c in summary["changes"]}
         assert {w for m, w in words.items() if m.startswith("latency")} == {"worse"}
@@ -505,7 +526,7 @@ class TestCompare:
             assert change["p"] < 1e-6
         assert "sign test" in "".join(page_of(compared).itertext())
         # In the opposite order the change is an improvement.
-        firsttouch("report", "--compare", stores / "after", stores / "before", "-o", tmp_path / "out")
+        command("report", "--compare", stores / "after", stores / "before", "-o", tmp_path / "out")
         counts = json.loads((tmp_path / "out" / "summary.json").read_text())["counts"]
         assert (counts["better"], counts["worse"]) == (4, 0)
 
