@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command in README.md and the manual is run by an installed copy, or by another test.
+"""Every command in README.md and the manual is run once, by an installed copy or by another test.
 
-COVERED names the tests of commands that need Slurm, an image, Spack or an emulated machine. A page states why no
-test runs a command.
+COVERED names the tests that run a command in the same form, or with Slurm, an image, Spack or an emulated machine.
+A page states why no test runs a command. tests/prose/test_examples.py parses all of them.
 """
 
 from __future__ import annotations
@@ -48,6 +48,37 @@ COVERED = {
     "integration/test_reframe_checks.py": {
         r"reframe -c reframe/ -r --system local -n latency": "test_what_works_passes",
     },
+    "integration/test_align.py": {
+        r"firsttouch align -o out\.bam --sort --resume -- bwa mem .*": "test_a_sorted_file_and_a_resumed_run",
+    },
+    "integration/test_auto.py": {
+        r"firsttouch align -- bwa mem .* > out\.sam": "test_trials_are_made_once_and_within_the_budget",
+    },
+    "integration/test_index_copies.py": {
+        r"firsttouch align 2Inst_Original\+interleaved-index -- .*": "test_the_users_command_in_one_instance",
+        r"firsttouch run 8Inst_Original\+node-index .*": "test_the_alignments_are_those_of_a_run_without_copies",
+    },
+    "integration/test_run_command.py": {
+        r"firsttouch run \w+ --aligner \S+ --dataset lambda --reads-per-thread \d+": "test_throughput",
+        r"firsttouch run \S+ --aligner \S+ --dataset \w+ --repetitions \d": "test_repetitions_text_and_counters",
+        r"firsttouch run \w+ --aligner \S+ --index IDX --reads r1\.fq -o out\.sam -- .*": (
+            "test_own_options_of_the_aligner_go_to_every_instance"
+        ),
+        r"firsttouch run 8Inst_Original --aligner \S+ --index IDX .*": "test_a_scenario",
+    },
+    "integration/test_advise.py": {
+        r"firsttouch advise .* --apply -o out\.sam": "test_advice_is_applied_and_what_was_said_holds_together",
+        r"firsttouch advise --aligner bowtie2 .* -- .*": "test_advice_as_text",
+        r"firsttouch advise --aligner \S+ .* --save results/bwa-mem\S+": "test_advice_as_text",
+        r"firsttouch advise --repetitions 2 -- .*": "test_a_program_under_the_policies",
+    },
+    "integration/test_stage.py": {
+        r"firsttouch stage --on (0|all) \S+ -- .*": "test_a_command_has_the_copies_as_long_as_it_runs",
+        r"firsttouch stage --list": "test_copies_stay_until_they_are_dropped",
+    },
+    "integration/test_installed.py": {
+        r"reframe -c \$\(firsttouch path checks\) -l .*": "test_reframe_finds_the_systems",
+    },
     "integration/test_study_command.py": {
         r"firsttouch study run (?!.*(--dry-run|batches)).*": "test_a_killed_study_continues_with_its_missing_runs",
     },
@@ -70,7 +101,7 @@ COVERED = {
     },
     "unit/test_report_fleet.py": {
         r"firsttouch report reports/out/campaigns/.*": "test_hosts_that_a_campaign_lost_are_listed_first",
-        r"firsttouch report --compare before/ after/ .*": "test_slower_memory_is_found_and_nothing_else",
+        r"firsttouch report --compare \S+ \S+ -o \w+": "test_slower_memory_is_found_and_nothing_else",
     },
     "unit/test_history.py": {
         r"firsttouch fleet history .*": "test_the_command_lists_changes_and_offenders",
@@ -112,6 +143,19 @@ COVERED = {
         r"make emulate SYSTEM=amd-opteron CMD='reframe .*": "test_checks_pass_with_their_placement_verified",
     },
 }
+#: Commands that this module runs with other files.
+SIMILAR = (
+    r"bash append\.sh shared/campaigns/\S+",
+    r"firsttouch report shared/campaigns -o report",
+    r"firsttouch plan --aligner bwa-mem --index-size 5\.1GB --xml tests/golden/.*",
+)
+#: Commands that are shown with the same words but depend on the page, or on what happened meanwhile.
+AGAIN = (
+    r"firsttouch report results -o report",
+    r"firsttouch init jobs",
+    r"firsttouch system (draft|check) .*",
+    r"firsttouch validate --system example .*",
+)
 #: How the message begins, with exit status 3, if this host is too small for a command.
 CANNOT = "firsttouch: cannot be done here: "
 #: Folders of the checkout that examples use.
@@ -133,9 +177,18 @@ def covered(command: Command) -> bool:
     return any(re.fullmatch(pattern, command.text) for tests in COVERED.values() for pattern in tests)
 
 
+def repeated(command: Command) -> bool:
+    """Return whether this module runs the same command elsewhere: where its output is shown, or else first."""
+    if any(re.fullmatch(pattern, command.text) for pattern in SIMILAR):
+        return True
+    same = [c for c in ALL if c.text == command.text]
+    runs = next((c for c in same if c.output), same[0])
+    return command != runs and not any(re.fullmatch(pattern, command.text) for pattern in AGAIN)
+
+
 def is_run(command: Command) -> bool:
     """Return whether this module runs a command."""
-    return not command.reason and not covered(command)
+    return not command.reason and not covered(command) and not repeated(command)
 
 
 def _unneeded(folder: str, names: list[str]) -> set[str]:
@@ -143,10 +196,10 @@ def _unneeded(folder: str, names: list[str]) -> set[str]:
     return {n for n in names if n == "__pycache__" or ".sif" in n or Path(folder, n) in generated}
 
 
-@pytest.fixture
-def copy(tmp_path: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]) -> Path:
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory, lambda_work: tuple[Path, tuple[Path, ...], Path]) -> Path:
     """A folder with the parts of the checkout that examples name, with the reads and indexes that they name."""
-    work = tmp_path / "firsttouch"
+    work = tmp_path_factory.mktemp("examples")
     for part in PARTS:
         shutil.copytree(ROOT / part, work / part, ignore=_unneeded)
     (work / "results").mkdir()
@@ -169,6 +222,12 @@ def copy(tmp_path: Path, lambda_work: tuple[Path, tuple[Path, ...], Path]) -> Pa
     snap = aligners.built(aligner("snap"), reference, prefix.parents[1], say=lambda _: None)
     shutil.copytree(snap, work / "IDX")
     return work
+
+
+@pytest.fixture
+def copy(examples: Path, tmp_path: Path) -> Path:
+    """A copy of the folder of the examples for one page."""
+    return shutil.copytree(examples, tmp_path / "firsttouch")
 
 
 @pytest.fixture
@@ -245,6 +304,7 @@ def test_every_command_is_run_somewhere(capsys: pytest.CaptureFixture[str]) -> N
         there = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         assert set(tests.values()) <= there, file
         assert [p for p in tests if not any(re.fullmatch(p, c.text) for c in ALL)] == []
+    assert [p for p in (*SIMILAR, *AGAIN) if not any(re.fullmatch(p, c.text) for c in ALL)] == []
     others = [c for c in ALL if covered(c)]
     nowhere = [c for c in ALL if c.reason]
     with capsys.disabled():
