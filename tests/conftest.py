@@ -31,9 +31,9 @@ from firsttouch.host.topology import PROBE
 from firsttouch.systems.definition import load
 
 # nohup(1), and a shell that starts tests in the background, ignore these signals, and what they start would, too.
-for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, action)
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 # A lock per worker: suites that run at the same time do not wait for each other's measurements. Tests that need a
 # quiet host use the fixture quiet_host.
@@ -77,6 +77,8 @@ LONGEST = (
     "tests/integration/test_launch_aligners.py",
     "tests/integration/test_measure.py",
 )
+#: Suites that wait for daemons or for a guest, which answer later on a busy host.
+TIMED_SUITES = {"slurm", "emulated"}
 MACHINES = "|".join(file.stem for file in Path(__file__).parent.glob("emulated/machines/*.toml"))
 
 
@@ -111,8 +113,14 @@ def pytest_xdist_make_scheduler(config, log):
     return ByScope(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items):
-    """Put the longest scopes first; the order within a scope stays."""
+    """Mark each test with its suite, which is its folder, and put the longest scopes first."""
+    for item in items:
+        suite = item.path.relative_to(STORED.parent).parts[0]
+        item.add_marker(suite)
+        if suite in TIMED_SUITES or "quiet_host" in item.fixturenames:
+            item.add_marker(pytest.mark.timing)
     rank = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(scope(item.nodeid), len(rank)))
 

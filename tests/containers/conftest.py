@@ -24,13 +24,11 @@ os.environ.setdefault("APPTAINER_MKSQUASHFS_ARGS", "-comp gzip -Xcompression-lev
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark this folder's tests, with a time limit that includes the build of the image."""
+    """Give this folder's tests a time limit that includes the build of the image."""
     here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here):
-            item.add_marker(pytest.mark.containers)
-            if "image" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.timeout(900))
+        if item.path.is_relative_to(here) and "image" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ REDUCED = {"intel-xeon": 4}
 def guest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     """An emulated machine, shared by all tests that name it. A module names its machines like this:
 
-    pytestmark = [pytest.mark.emulated, pytest.mark.parametrize("guest", ["small"], indirect=True)]
+    pytestmark = pytest.mark.parametrize("guest", ["small"], indirect=True)
 
     pytest runs the tests of one machine after the other, whatever their module, so that each machine boots
     once. A test that changes its guest boots a separate one. If the host lacks a program for it, the fixture

@@ -15,7 +15,6 @@ from firsttouch.tools import run_tool
 
 from . import arm64
 
-pytestmark = pytest.mark.emulated
 KERNELS = ("copy", "scale", "add", "triad")
 #: Options of an aspect on the machine. All loads of loaded-latency would take minutes: one thread of the emulator
 #: runs all PUs in turn, and loading threads never wait.

@@ -24,8 +24,6 @@ from .guest import Guest, GuestError
 EMULATE = [sys.executable, str(Path(__file__).with_name("emulate.py"))]
 SMALL = [*EMULATE, "--machine", "small"]
 
-pytestmark = pytest.mark.emulated
-
 
 def descendants(pid: int) -> list[int]:
     """Return all descendants of the process *pid*."""

@@ -13,8 +13,6 @@ from firsttouch.host import emulation as hosts
 
 from . import image, kvm, machine, services, tsc
 
-pytestmark = pytest.mark.unit
-
 GOOD = """\
 description = "two NUMA nodes"
 cpu = "max"

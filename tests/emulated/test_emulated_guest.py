@@ -17,7 +17,6 @@ from factories.processes import wait_until
 from .guest import CommandError, Guest
 
 pytestmark = [
-    pytest.mark.emulated,
     pytest.mark.parametrize("guest", ["small"], indirect=True),
 ]
 

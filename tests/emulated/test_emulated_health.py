@@ -5,14 +5,10 @@ import socket
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from firsttouch.host import health_counters
 from firsttouch.host.health_counters import Counter
 
 from . import cpio, image
-
-pytestmark = pytest.mark.emulated
 
 #: The guest prints its counters, waits for a key, and prints them again.
 INIT = """\

@@ -25,8 +25,6 @@ INSIDE = Path(__file__).with_name("inside.py")
 MEBIBYTES = 5
 PAIRS = 100
 
-pytestmark = pytest.mark.emulated
-
 
 def run(guest: Guest, **order: Any) -> dict[str, Any]:
     """Return the results of inside.py by the names of the scenarios."""

@@ -15,7 +15,6 @@ from firsttouch.benchmarks import probe
 
 from .guest import Guest
 
-pytestmark = pytest.mark.emulated
 #: Speeds of an emulated machine mean nothing, so short measurements are enough.
 SHORT = ["--sanity", "--quiet"]
 

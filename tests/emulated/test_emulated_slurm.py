@@ -31,7 +31,6 @@ references:
 """
 
 pytestmark = [
-    pytest.mark.emulated,
     pytest.mark.timeout(900),
     pytest.mark.parametrize("guest", [SYSTEM], indirect=True),
 ]

@@ -22,7 +22,6 @@ PAGES_PER_MIB = 256
 KERNEL_SHARE = 0.03
 KERNEL_ON_NODE_0 = 80 * MIB
 
-pytestmark = pytest.mark.emulated
 every_machine = pytest.mark.parametrize("guest", machine.names(), indirect=True)
 
 

@@ -13,8 +13,6 @@ from firsttouch.host import cpusets
 from firsttouch.host.topology import parse_xml
 from firsttouch.scenarios.placement import plan
 
-pytestmark = pytest.mark.golden
-
 MIB = 1 << 20
 
 

@@ -20,8 +20,6 @@ from firsttouch.scenarios import tiers
 from firsttouch.scenarios.placement import plan
 from firsttouch.systems.definition import load
 
-pytestmark = pytest.mark.golden
-
 #: The made-up machines, and the real ones of hwloc's test corpus, of the same shapes.
 SOURCES = pytest.mark.parametrize("source", [topologies.made_up, topologies.of_corpus])
 

@@ -1,4 +1,4 @@
-"""Marks the tests of this folder, and gives them the harness of hostile.py, which describes how to add a kind."""
+"""The time limit of these tests, and the harness of hostile.py, which describes how to add a kind."""
 
 import os
 from pathlib import Path
@@ -10,12 +10,10 @@ import hostile as harness
 HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items):
-    """Mark the tests of this folder; a traceback in a thread fails a test, too."""
+    """Limit the time of the tests of this folder; a traceback in a thread fails a test, too."""
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker("hostile")
             item.add_marker(pytest.mark.timeout(2 * harness.LIMIT))
             item.add_marker(pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning"))
 

@@ -17,8 +17,6 @@ from tests.factories.held_programs import python_wait
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
 
-pytestmark = pytest.mark.integration
-
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 NAMES = {s.name for s in plan(load()).scenarios}
 

@@ -22,8 +22,6 @@ from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
 
-pytestmark = pytest.mark.integration
-
 SCENARIOS = {s.name for s in plan(load()).scenarios}
 TWO = "2Inst_Original"
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")

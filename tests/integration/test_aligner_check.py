@@ -7,8 +7,6 @@ import sys
 import pytest
 from tests.factories import held_programs
 
-pytestmark = pytest.mark.integration
-
 FILE = """\
 program = "odd"
 version = { argv = ["odd", "version"], pattern = '(\\S+)' }

@@ -22,8 +22,6 @@ from firsttouch.genomics.aligners import aligners
 from firsttouch.genomics.command_line import parse
 from firsttouch.genomics.sam import settled
 
-pytestmark = pytest.mark.integration
-
 BATCH_BASES = 20_000
 TIMEOUT = 100
 

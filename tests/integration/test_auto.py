@@ -18,8 +18,6 @@ from firsttouch.genomics.launch import Work
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture(scope="module")
 def inputs(lambda_work, tmp_path_factory):

@@ -12,7 +12,7 @@ from firsttouch.datasets.fetch import LocalDataset, get, verify
 from firsttouch.datasets.manifest import mapped_fraction_min
 from firsttouch.errors import FirstTouchError
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("data_store")]
+pytestmark = pytest.mark.usefixtures("data_store")
 
 needs_lambda = pytest.mark.skipif(
     not Path("/usr/share/doc/bowtie2/examples/reads/reads_1.fq.gz").is_file(),

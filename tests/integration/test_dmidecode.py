@@ -10,8 +10,6 @@ import pytest
 from firsttouch.host import memory_modules
 from firsttouch.systems import theoretical_bandwidth
 
-pytestmark = pytest.mark.integration
-
 DMIDECODE = shutil.which("dmidecode", path="/usr/sbin:/sbin:/usr/bin:/bin")
 NOT_THERE = pytest.mark.skipif(DMIDECODE is None, reason="dmidecode is not installed")
 DDR4, FLASH = 0x1A, 0x09

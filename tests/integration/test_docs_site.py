@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from devtools import CHROMIUM, browser
 
-pytestmark = pytest.mark.integration
-
 #: The benchmarks of the four aspects.
 ASPECTS = ("topology", "latency", "bandwidth", "contention")
 #: Elements and attributes that make a browser fetch a file.

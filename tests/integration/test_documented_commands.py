@@ -22,8 +22,6 @@ from documented import PAGES, ROOT, Command
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 
-pytestmark = pytest.mark.integration
-
 #: Systems to which this host does not belong.
 SITE = "--system (amd-opteron|rome)"
 #: File -> commands -> the test that runs them, perhaps with another system or number of hosts.

@@ -21,8 +21,6 @@ from firsttouch.host.topology import load
 from firsttouch.records import schema
 from firsttouch.scenarios import memory_options
 
-pytestmark = pytest.mark.integration
-
 #: Tells its process and its signals; when the file "end" exists, it waits until it has been sampled, and ends.
 PROGRAM = f"""\
 import os, signal, time

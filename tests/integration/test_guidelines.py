@@ -8,8 +8,6 @@ import pytest
 from firsttouch.advice import advice_text
 from firsttouch.records import schema
 
-pytestmark = pytest.mark.integration
-
 
 def test_runs_and_advice_become_a_guideline(firsttouch, lambda_work, tmp_path):
     prefix, _, _ = lambda_work

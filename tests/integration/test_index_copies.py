@@ -22,8 +22,6 @@ from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.index_copies import OWN, IndexCopies
 from firsttouch.genomics.outputs import Output
 
-pytestmark = pytest.mark.integration
-
 #: Programs that map the files, have a shared memory of their own, and read a copy.
 KINDS = {"bowtie2": "mapped", "snap": "mapped", "bwa-mem": "loaded", "minimap2": "read"}
 

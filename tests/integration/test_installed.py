@@ -10,8 +10,6 @@ import pytest
 
 from firsttouch import paths
 
-pytestmark = pytest.mark.integration
-
 
 def files_below(*folders):
     """Return all files and links below *folders* with their change times; Python's caches do not count."""

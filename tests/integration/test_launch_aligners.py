@@ -25,8 +25,6 @@ from firsttouch.genomics.aligners import aligners
 from firsttouch.genomics.command_line import extended
 from firsttouch.genomics.outputs import Output
 
-pytestmark = pytest.mark.integration
-
 BATCH_BASES = 20_000
 COUNT = 600
 

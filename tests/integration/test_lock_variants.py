@@ -24,8 +24,6 @@ from firsttouch.errors import BadInput, Missing
 from firsttouch.genomics import aligners
 from firsttouch.records.file_lock import locked
 
-pytestmark = pytest.mark.integration
-
 SETUP = paths.ROOT / "setup"
 RECIPES = paths.ROOT / "spack-env/repo/spack_repo/firsttouch/packages"
 locks = load_script("lock_variants", SETUP)

@@ -18,7 +18,6 @@ from firsttouch.benchmarks import likwid, lmbench, stream
 from firsttouch.host.topology import load
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.usefixtures("quiet_host"),
     pytest.mark.timeout(300, func_only=True),
 ]

@@ -23,7 +23,6 @@ from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.report.fleet import fleet_pages
 
-pytestmark = pytest.mark.integration
 RULES = paths.MONITORING / "firsttouch.rules.yml"
 DASHBOARD = paths.MONITORING / "grafana-dashboard.json"
 needs_prometheus = pytest.mark.skipif(

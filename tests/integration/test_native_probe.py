@@ -28,7 +28,6 @@ from firsttouch.host.topology import DEVICE_MEMORY, load
 from firsttouch.paths import ROOT
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.usefixtures("quiet_host"),
     pytest.mark.timeout(300, func_only=True),
 ]

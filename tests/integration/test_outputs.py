@@ -17,8 +17,6 @@ from firsttouch.genomics.outputs import Output
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import Placement, Scenario
 
-pytestmark = pytest.mark.integration
-
 BWA = aligner("bwa-mem")
 BATCH = 12_000
 

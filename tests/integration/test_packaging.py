@@ -15,7 +15,7 @@ import pytest
 from factories.installation import virtual_environment
 from firsttouch.paths import ROOT
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def output(*argv, **options):

@@ -10,8 +10,6 @@ from factories.genomes import records
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.padded_fastq import block
 
-pytestmark = pytest.mark.integration
-
 #: Pairs of reads in the tests, which fill more than ten blocks.
 PAIRS = 2000
 #: The commands with which each builds an index and aligns a pair of files.

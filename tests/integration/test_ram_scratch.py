@@ -16,8 +16,6 @@ from factories.processes import wait_until
 from firsttouch.execution import ram_scratch
 from firsttouch.execution.ram_scratch import _Mover
 
-pytestmark = pytest.mark.integration
-
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 
 

@@ -16,8 +16,6 @@ from factories.processes import wait_until
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution import file_copies, ram_store, staging
 
-pytestmark = pytest.mark.integration
-
 SIZE = 5 << 20
 
 

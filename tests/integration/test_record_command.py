@@ -13,8 +13,6 @@ from tests.factories.host_records import measured
 from firsttouch.benchmarks import site_checks
 from firsttouch.errors import BadInput
 
-pytestmark = pytest.mark.integration
-
 #: Holds memory until it has been sampled.
 PROGRAM = f"""\
 import os, sys

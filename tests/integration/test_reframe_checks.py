@@ -12,7 +12,6 @@ from factories.processes import run_reframe
 from firsttouch.systems import draft
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.usefixtures("quiet_host"),
     pytest.mark.timeout(300, func_only=True),
 ]

@@ -27,7 +27,6 @@ from firsttouch.report.model import Problem
 from firsttouch.report.pages import build
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)"),
 ]
 

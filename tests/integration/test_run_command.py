@@ -25,8 +25,6 @@ from firsttouch.host import page_cache
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
 
-pytestmark = pytest.mark.integration
-
 HOST = load()
 SCENARIOS = [s.name for s in plan(HOST).scenarios if "_" not in s.name.split("_", 1)[1]]
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")

@@ -13,8 +13,6 @@ import pytest
 from factories.processes import REFRAME
 from firsttouch import paths
 
-pytestmark = pytest.mark.integration
-
 CHECK = """\
 # SPDX-License-Identifier: Apache-2.0
 import reframe as rfm

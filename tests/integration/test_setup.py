@@ -13,8 +13,6 @@ import pytest
 
 from firsttouch import paths
 
-pytestmark = pytest.mark.integration
-
 #: A stub of the host's interpreter: its environments have a pip that installs scripts without a network.
 PYTHON = """\
 #!/bin/sh

@@ -18,8 +18,6 @@ from firsttouch.execution.placement_check import family
 from firsttouch.genomics import sam, sinks
 from firsttouch.genomics.sinks import AlignOutput, open_sink
 
-pytestmark = pytest.mark.integration
-
 BASES = 20_000
 HEADER = (
     f"@SQ\tSN:one\tLN:{BASES}\n@SQ\tSN:two\tLN:{BASES}\n@RG\tID:a\tSM:b\n@PG\tID:p\tPN:p\tCL:by hand\n".encode()

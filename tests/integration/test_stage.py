@@ -14,8 +14,6 @@ from firsttouch.errors import RunFailed
 from firsttouch.execution import ram_store, staging
 from firsttouch.execution.staging import staged
 
-pytestmark = pytest.mark.integration
-
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 
 

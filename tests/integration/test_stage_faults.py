@@ -28,8 +28,6 @@ from firsttouch.execution.staging import staged
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 
-pytestmark = pytest.mark.integration
-
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 NOBODY = 65534
 SIZE = 24 << 20

@@ -18,8 +18,6 @@ from firsttouch.fleet import campaigns, state
 from firsttouch.host import topology
 from firsttouch.records import schema
 
-pytestmark = pytest.mark.integration
-
 PUS = len(topology.load().allowed_pus)
 STUDY = """\
 title = "A small study"

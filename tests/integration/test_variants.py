@@ -15,8 +15,6 @@ from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.outputs import Output
 from firsttouch.genomics.padded_fastq import block
 
-pytestmark = pytest.mark.integration
-
 PROGRAM = Path(__file__).parents[1] / "factories" / "blocked_aligner.py"
 TEXT = f"""
 program = "{PROGRAM}"

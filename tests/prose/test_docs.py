@@ -14,8 +14,6 @@ import documented
 from documented import ROOT
 from firsttouch import cli
 
-pytestmark = pytest.mark.prose
-
 DOCS = ROOT / "docs"
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 #: A heading that is a message: between backticks, or between two each if the message contains backticks.

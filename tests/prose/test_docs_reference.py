@@ -24,8 +24,6 @@ from firsttouch.report import openmetrics
 from firsttouch.scenarios import memory_options, policies
 from firsttouch.systems import metrics
 
-pytestmark = pytest.mark.prose
-
 #: Folders whose programs read environment variables.
 USERS = ("src", "slurm", "setup", "spack-env", "tests/emulated")
 REFERENCE = ROOT / "docs" / "reference"

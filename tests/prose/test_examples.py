@@ -9,9 +9,6 @@ import pytest
 import documented
 from firsttouch import cli
 
-pytestmark = pytest.mark.prose
-
-
 PARSER = cli.parser()
 SHOWN = [command for page in documented.PAGES for command in documented.commands(page)]
 # extend.md adds files that the parser does not know here; its commands run where the files were added.

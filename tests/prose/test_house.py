@@ -9,8 +9,6 @@ from sources import source
 
 from firsttouch.paths import ROOT
 
-pytestmark = pytest.mark.prose
-
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 OTHERS = ("bench", "containers", "docs", "reframe", "setup", "spack-env", "tests", "workflows")
 PACKAGES = [file for file in SOURCES if file.name == "__init__.py" and file.parent.parent.name == "firsttouch"]

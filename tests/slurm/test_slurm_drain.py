@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import pytest
 from slurm_site import Site
-
-pytestmark = pytest.mark.slurm
 
 TRIAL = ("--system", "larger", "--step", "topology", "--campaign", "trial")
 

@@ -10,13 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from slurm_site import SMALL, Site
 
 from firsttouch.fleet.leases import Holder, Leases
 from firsttouch.records import schema
-
-pytestmark = pytest.mark.slurm
 
 #: Two steps; tests hold the second, a measurement.
 STEPS = ("--step", "topology", "--step", "latency-0")

@@ -19,8 +19,6 @@ from typing import Any
 import pytest
 from slurm_site import Site
 
-pytestmark = pytest.mark.slurm
-
 SETTINGS = """\
 mail: root
 notify: {{command: [{notify}], format: json}}

@@ -15,8 +15,6 @@ from firsttouch import paths
 from firsttouch.records import schema
 from firsttouch.systems import draft
 
-pytestmark = pytest.mark.slurm
-
 Run = Callable[..., dict[str, dict[str, str]]]
 
 

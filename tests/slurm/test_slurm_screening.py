@@ -6,10 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from slurm_site import Site
-
-pytestmark = pytest.mark.slurm
 
 
 def due(site: Site, *argv: object) -> dict[str, Any]:

@@ -12,12 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import cluster
-import pytest
 from slurm_site import Site
 
 from firsttouch import paths
-
-pytestmark = pytest.mark.slurm
 
 NHC = 'die() { echo "died: ${*:2}"; }; HOSTNAME="$2"; . "$0"; check_firsttouch "$1"'
 

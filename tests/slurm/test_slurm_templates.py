@@ -10,12 +10,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from slurm_site import Site
 
 from firsttouch.records import schema
-
-pytestmark = pytest.mark.slurm
 
 StandIn = Callable[[str, str], Path]
 

@@ -17,8 +17,6 @@ from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_options import Memory
 from firsttouch.scenarios.placement import distinct, plan
 
-pytestmark = pytest.mark.unit
-
 HOST = load(xml=Path(__file__).parents[1] / "golden/lstopo_synthetic.xml")
 NAMES = ("thp", "no-thp", "mimalloc", "jemalloc")
 SCENARIOS = [

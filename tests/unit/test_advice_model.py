@@ -21,8 +21,6 @@ from firsttouch.records.schema import Record
 from firsttouch.scenarios.memory_fit import Need, bank_bytes
 from firsttouch.scenarios.placement import plan
 
-pytestmark = pytest.mark.unit
-
 HOST = load(xml=Path(__file__).parents[1] / "golden/lstopo_synthetic.xml")
 SCENARIOS = plan(HOST).scenarios
 CANDIDATES = candidates(SCENARIOS)

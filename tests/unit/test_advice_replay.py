@@ -17,8 +17,6 @@ from firsttouch import cli
 from firsttouch.advice.replay import COLUMNS, Cell, Row, read, replay
 from firsttouch.errors import BadInput
 
-pytestmark = pytest.mark.unit
-
 TIMES = Path(__file__).parents[2] / "reports/published/lenis2017_execution_times.csv"
 CELLS = read(TIMES)
 BUDGET = 0.03

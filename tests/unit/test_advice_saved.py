@@ -9,8 +9,6 @@ import pytest
 from firsttouch.advice import saved
 from firsttouch.host.topology import load
 
-pytestmark = pytest.mark.unit
-
 GAIN = {"expected": 1.3, "low": 1.1, "high": 1.5}
 
 

@@ -21,8 +21,6 @@ from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_options import Memory
 from firsttouch.scenarios.placement import distinct, plan
 
-pytestmark = pytest.mark.unit
-
 ONE_BANK = Path(__file__).parents[1] / "golden/lstopo_host.xml"
 
 

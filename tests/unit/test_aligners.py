@@ -16,8 +16,6 @@ from firsttouch.genomics.reads import BatchRule
 from firsttouch.paths import ROOT
 from firsttouch.records import atomic_files
 
-pytestmark = pytest.mark.unit
-
 TEXT = """\
 program = "aln"
 debian = "aln-tools"

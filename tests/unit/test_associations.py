@@ -12,8 +12,6 @@ from firsttouch.judge.drift import Configuration
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records.schema import Record
 
-pytestmark = pytest.mark.unit
-
 METRICS = (("bandwidth", "copy_bandwidth", "GB/s", "higher"), ("latency", "random_latency", "ns", "lower"))
 
 

@@ -17,8 +17,6 @@ from firsttouch.cli import characterize
 from firsttouch.errors import BadInput
 from firsttouch.records import atomic_files
 
-pytestmark = pytest.mark.unit
-
 
 def names(folder):
     """Return the names in a folder."""

@@ -5,8 +5,6 @@ import pytest
 
 from firsttouch.host.available_memory import available_bytes, available_on, huge_pages_free
 
-pytestmark = pytest.mark.unit
-
 MEMINFO = {"proc/meminfo": "MemTotal:  9000 kB\nMemFree:  5 kB\nMemAvailable:    8000 kB\n"}
 SECOND = {
     "proc/self/cgroup": "0::/job/step\n",

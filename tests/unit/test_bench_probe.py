@@ -8,8 +8,6 @@ import pytest
 
 from firsttouch.paths import ROOT
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture(scope="module")
 def bench():

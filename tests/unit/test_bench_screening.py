@@ -10,8 +10,6 @@ import pytest
 
 from firsttouch.paths import ROOT
 
-pytestmark = pytest.mark.unit
-
 bench = SimpleNamespace(**runpy.run_path(str(ROOT / "bench" / "screening.py")))
 SMALL = replace(bench.REGIMES[1], hosts=400, hours=120 * bench.DAY)
 

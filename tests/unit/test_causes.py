@@ -13,8 +13,6 @@ from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
-pytestmark = pytest.mark.unit
-
 NODES = 4
 #: Values of a good host: GB/s in the local bank and in others, ns in the cache and in memory.
 LOCAL, REMOTE, CACHE, MEMORY = 40.0, 12.0, 1.5, 90.0

@@ -11,8 +11,6 @@ from firsttouch.judge.baseline import learnt, put
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.systems.definition import load
 
-pytestmark = pytest.mark.unit
-
 
 def records(name, **more):
     host = Host(name, **more)

@@ -21,8 +21,6 @@ from firsttouch.errors import CANNOT_HERE, BadInput, CannotHere, Missing, RunFai
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host import topology
 
-pytestmark = pytest.mark.unit
-
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 STORED = Path(__file__).parents[1] / "golden"
 XML = str(STORED / "lstopo_synthetic.xml")

@@ -9,8 +9,6 @@ from firsttouch.genomics.dealing import Dealt, Ledger
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest
 from firsttouch.genomics.sam import ByteRange
 
-pytestmark = pytest.mark.unit
-
 HEADER = b"@HD\tVN:1.6\n"
 
 

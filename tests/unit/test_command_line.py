@@ -17,8 +17,6 @@ from firsttouch.genomics.command_syntax import divide
 from firsttouch.genomics.index_copies import IndexUse
 from firsttouch.genomics.reads import BatchRule
 
-pytestmark = pytest.mark.unit
-
 MB = 1_000_000
 PIPES = ("/dev/fd/7", "/dev/fd/8")
 

@@ -12,8 +12,6 @@ from firsttouch.host import configuration, memory_modules, topology
 from firsttouch.records.schema import Record
 from firsttouch.report.pages import build
 
-pytestmark = pytest.mark.unit
-
 
 def host_of(nodes):
     """A topology whose PUs are in packages of these numbers of NUMA nodes."""

@@ -7,8 +7,6 @@ from firsttouch.errors import CannotHere, Missing, RunFailed
 from firsttouch.execution import counters
 from firsttouch.execution.counters import EVENTS, parse
 
-pytestmark = pytest.mark.unit
-
 
 def output(**counts):
     lines = [f"{counts.get(e.replace('-', '_'), '<not supported>')};;{e};100;100.00;;" for e in EVENTS]

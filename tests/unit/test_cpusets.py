@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from firsttouch.errors import BadInput
 from firsttouch.host.cpusets import format_list, parse_hwloc, parse_list
 
-pytestmark = pytest.mark.unit
-
 SETS = st.frozensets(st.integers(0, 1100), max_size=70)
 
 

@@ -7,8 +7,6 @@ from factories.stored_roots import stored_root
 from firsttouch.host import cpusets
 from firsttouch.host.topology import load
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def memory_limit(tmp_path):

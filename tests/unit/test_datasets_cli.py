@@ -13,7 +13,7 @@ from firsttouch.datasets.fetch import LocalDataset
 from firsttouch.datasets.synthetic import Options, options_of
 from firsttouch.errors import BadInput, Missing
 
-pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("data_store")]
+pytestmark = pytest.mark.usefixtures("data_store")
 
 LOCAL = LocalDataset("x", Path("/s/x.fa"), (Path("/s/1.fq"), Path("/s/2.fq")), {"reads": 3}, notes=("x: a note",))
 DEFAULTS = {"genome_size": "50MB", "repeat_fraction": 0.4, "seed": 1, "pairs": 9, "read_length": 100}

@@ -14,8 +14,6 @@ from firsttouch.datasets import fetch as module
 from firsttouch.datasets.fetch import download
 from firsttouch.errors import Missing, RunFailed
 
-pytestmark = pytest.mark.unit
-
 CONTENT = os.urandom(700_000)
 
 

@@ -23,8 +23,6 @@ from firsttouch.datasets.fetch import get, state, verify
 from firsttouch.datasets.manifest import available, load
 from firsttouch.errors import BadInput, Missing, RunFailed
 
-pytestmark = pytest.mark.unit
-
 FASTA = b">chr1\n" + b"ACGTACGTAC\n" * 40
 READS = b"".join(b"@r%d\nACGTACGTAC\n+\nIIIIIIIIII\n" % i for i in range(2000))
 #: Bytes that do not pack, so that a cut in the middle is in the middle of the reads too.

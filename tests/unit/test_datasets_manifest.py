@@ -10,8 +10,6 @@ from firsttouch.datasets.manifest import available, load, mapped_fraction_min, p
 from firsttouch.documents import parse_toml
 from firsttouch.errors import BadInput
 
-pytestmark = pytest.mark.unit
-
 SHIPPED = Path(__file__).parents[2] / "datasets"
 SHA = "sha256:" + "0" * 64
 GOOD = f"""\

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from firsttouch.datasets.store import Corrupt, cut_reads, gunzip, write
 
-pytestmark = pytest.mark.unit
-
 
 def fastq(count: int, length: int = 20) -> bytes:
     return b"".join(b"@r%d\n%s\n+\n%s\n" % (i, b"ACGT" * (length // 4), b"@" * length) for i in range(count))

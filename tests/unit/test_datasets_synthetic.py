@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from firsttouch.datasets import genome
 from firsttouch.datasets.genome import fasta
 
-pytestmark = pytest.mark.unit
-
 
 def contigs(text: bytes) -> dict[bytes, bytes]:
     parts = text.split(b">")[1:]

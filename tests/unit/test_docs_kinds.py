@@ -27,8 +27,6 @@ from firsttouch.report.fleet.history import History
 from firsttouch.report.model import Problem, Reference
 from firsttouch.report.pages import build
 
-pytestmark = pytest.mark.unit
-
 PAGES = ("The page of a few hosts", "The page of a fleet", "Two campaigns compared", "The papers")
 
 

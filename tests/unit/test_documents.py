@@ -11,8 +11,6 @@ from firsttouch import documents
 from firsttouch.documents import parse_toml, parse_yaml
 from firsttouch.errors import BadInput
 
-pytestmark = pytest.mark.unit
-
 SCHEMA = {
     "type": "object",
     "additionalProperties": False,

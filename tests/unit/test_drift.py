@@ -10,8 +10,6 @@ from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
 from firsttouch.records.schema import Record, to_frame
 
-pytestmark = pytest.mark.unit
-
 MODULES = {f"memory.modules.A{slot}": "32 GiB DDR4-3200, configured 2933 MT/s" for slot in range(4)}
 UUID = "6fa459ea-ee8a-3ca4-894e-db77e160355e"
 

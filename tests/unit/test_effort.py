@@ -13,8 +13,6 @@ from firsttouch.host import emulation
 from firsttouch.host.topology import load
 from firsttouch.records.schema import Record, software
 
-pytestmark = pytest.mark.unit
-
 
 def test_full_is_the_default_and_needs_no_word(monkeypatch):
     monkeypatch.delenv(profiles.VARIABLE, raising=False)

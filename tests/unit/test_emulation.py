@@ -8,8 +8,6 @@ import pytest
 from firsttouch.host import emulation
 from firsttouch.records.schema import Record
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("hostname", "node", "name"),

@@ -3,13 +3,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judge, judged, undecided, undecided_cases
 from firsttouch.records.schema import Record
-
-pytestmark = pytest.mark.unit
 
 
 def health(host, metric, count, module=None, *, day=1, minute=0, **fields):

@@ -8,8 +8,6 @@ from factories.host_records import KIB, MIB, Machine
 from factories.http_server import serving
 from firsttouch.host.topology import parse_xml
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize("nodes", [1, 2, 8])
 def test_the_machines_topology_is_one_that_firsttouch_reads(nodes: int) -> None:

@@ -31,8 +31,6 @@ from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import dynamic_parts, static_parts
 from firsttouch.genomics.reads import only_align_reads
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def blocks_of(monkeypatch):

@@ -27,8 +27,6 @@ from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder, WeakScalingFee
 from firsttouch.genomics.padded_fastq import block
 from firsttouch.genomics.reads import BatchRule
 
-pytestmark = pytest.mark.unit
-
 
 def is_full(pipe):
     """Return whether a write into a pipe would block."""

@@ -5,11 +5,7 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from firsttouch.records.file_lock import lock_folder, locked, try_lock
-
-pytestmark = pytest.mark.unit
 
 HOLDER = """\
 import sys, time

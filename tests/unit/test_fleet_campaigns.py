@@ -30,8 +30,6 @@ from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture(autouse=True)
 def smoke(monkeypatch):

@@ -7,8 +7,6 @@ from firsttouch.errors import BadInput
 from firsttouch.fleet import drain
 from firsttouch.judge.verdict import Finding, HostVerdict
 
-pytestmark = pytest.mark.unit
-
 #: A Slurm of n1 and n2, in which every `scontrol update` is a line of the file "updates".
 SCONTROL = """
 case "$*" in

@@ -17,8 +17,6 @@ from firsttouch.fleet.actions import Actions
 from firsttouch.fleet.journal import Entry, now
 from firsttouch.records.schema import Record
 
-pytestmark = pytest.mark.unit
-
 #: nodes/NAME has a node's state and reason, reservations/NAME a reservation; "refusal" answers all changes.
 SCONTROL = """
 S={folder}

@@ -9,8 +9,6 @@ from firsttouch import cli
 from firsttouch.errors import BadInput
 from firsttouch.fleet import site_settings
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):

@@ -9,8 +9,6 @@ from factories.clocks import ManualClock
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.fleet import campaigns, journal, slurm, state, submit
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def campaign(tmp_path, monkeypatch):

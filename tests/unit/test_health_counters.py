@@ -10,8 +10,6 @@ from firsttouch.host import health_counters
 from firsttouch.host.health_counters import Counter
 from firsttouch.records.schema import read
 
-pytestmark = pytest.mark.unit
-
 MC = "sys/devices/system/edac/mc/mc0/"
 DIMM = "CPU_SrcID#0_MC#0_Chan#1_DIMM#0"
 INTERRUPTS = """\

@@ -20,8 +20,6 @@ from firsttouch.records import store
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import history as pages
 
-pytestmark = pytest.mark.unit
-
 DAY = 86_400_000
 START = 20_500 * DAY  # 2026-02-16
 

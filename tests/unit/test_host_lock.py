@@ -17,8 +17,6 @@ import pytest
 from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path, monkeypatch):

@@ -23,8 +23,6 @@ from firsttouch.judge.sprt import Groups
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import Record, append, from_frame, to_frame
 
-pytestmark = pytest.mark.unit
-
 METRICS = (
     ("bandwidth", "copy_bandwidth", "GB/s", "higher"),
     ("latency", "random_latency", "ns", "lower"),

@@ -24,8 +24,6 @@ from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import append
 from firsttouch.systems.definition import load
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture(autouse=True)
 def systems(tmp_path, monkeypatch):

@@ -9,8 +9,6 @@ from firsttouch.benchmarks import likwid
 from firsttouch.benchmarks.likwid import argv, cannot, parse, widest
 from firsttouch.errors import Missing, RunFailed
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def text(golden):

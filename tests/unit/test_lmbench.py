@@ -7,8 +7,6 @@ from firsttouch.benchmarks import lmbench
 from firsttouch.benchmarks.lmbench import MIB, argv, largest_bytes, parse
 from firsttouch.errors import Missing, RunFailed
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def text(golden):

@@ -11,8 +11,6 @@ from firsttouch.benchmarks.profiles import efforts
 from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.records.schema import Record
 
-pytestmark = pytest.mark.unit
-
 RATES = (0, 0.5, 1)
 
 

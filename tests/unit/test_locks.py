@@ -21,8 +21,6 @@ from firsttouch.report.figures import locks as drawing
 from firsttouch.report.headlines import headlines
 from firsttouch.report.model import Absent, Figure
 
-pytestmark = pytest.mark.unit
-
 BATCHES = tuple(2**i for i in range(9))
 RATES = st.dictionaries(st.sampled_from(BATCHES), st.lists(st.floats(0, 1e9), min_size=1), min_size=1)
 

@@ -4,11 +4,7 @@
 import mmap
 import os
 
-import pytest
-
 from firsttouch.host.mappings import address_of, mapping_of, node_pages
-
-pytestmark = pytest.mark.unit
 
 
 def test_pages_count_in_units_of_4_kib():

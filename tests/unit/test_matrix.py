@@ -14,8 +14,6 @@ from firsttouch.host.topology import load
 from firsttouch.records.schema import Record, append
 from firsttouch.scenarios import tiers
 
-pytestmark = pytest.mark.unit
-
 #: Two packages with 8 PUs; each has two banks, of which the second one has no PUs of its own (NUMA nodes 1 and 3).
 XML = "lstopo_attached.xml"
 

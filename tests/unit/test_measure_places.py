@@ -14,8 +14,6 @@ from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.errors import BadInput
 from firsttouch.systems.definition import load
 
-pytestmark = pytest.mark.unit
-
 OPTERON = topology_of(load("amd-opteron").facts)
 
 

@@ -14,8 +14,6 @@ from firsttouch.scenarios.memory_fit import Need, copy_banks
 from firsttouch.scenarios.placement import plan
 from firsttouch.units import format_bytes
 
-pytestmark = pytest.mark.unit
-
 SNAP = aligner("snap").need(29_000_000_000)
 
 

@@ -17,8 +17,6 @@ from firsttouch.scenarios.memory_options import Memory, option
 from firsttouch.scenarios.placement import ScenarioName, parse_name, plan
 from firsttouch.scenarios.policies import policies
 
-pytestmark = pytest.mark.unit
-
 MB = 1 << 20
 ALLOCATORS = [o for o in memory_options.options().values() if o.kind == "allocator"]
 #: What smaps_rollup showed of a process with 400 MB in huge pages.

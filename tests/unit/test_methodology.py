@@ -3,13 +3,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.benchmarks.profiles import efforts
 from firsttouch.systems.definition import load
-
-pytestmark = pytest.mark.unit
 
 
 def cases(effort="full", **facts):

@@ -12,8 +12,6 @@ from firsttouch import paths
 from firsttouch.judge import verdict_file
 from firsttouch.judge.verdict import Finding, HostVerdict
 
-pytestmark = pytest.mark.unit
-
 CHECK = paths.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
 SCRIPT = 'die() { echo "died: ${*:2}"; exit "$1"; }; . "$0"; check_firsttouch "$@"; exit $?'
 

@@ -13,8 +13,6 @@ from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.numa_groups import Neighbours
 from firsttouch.scenarios.placement import plan
 
-pytestmark = pytest.mark.unit
-
 
 def topology(matrix, packages=None):
     count = len(matrix)

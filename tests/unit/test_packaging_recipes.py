@@ -13,8 +13,6 @@ import yaml
 
 from firsttouch.paths import ROOT
 
-pytestmark = pytest.mark.unit
-
 PACKAGING = ROOT / "packaging"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RELEASE = PROJECT["tool"]["hatch"]["version"]["fallback-version"]

@@ -15,8 +15,6 @@ from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.padded_fastq import block, blocked_copies
 from firsttouch.genomics.reads import BatchRule
 
-pytestmark = pytest.mark.unit
-
 
 def unpadded(data):
     """Return *data* without the blanks at the ends of names."""

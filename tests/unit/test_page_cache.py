@@ -23,8 +23,6 @@ from firsttouch.scenarios.placement import plan
 from firsttouch.systems import definition
 from firsttouch.systems.metrics import checks
 
-pytestmark = pytest.mark.unit
-
 PAGE = mmap.PAGESIZE
 HOST = load()
 IN_MEMORY = page_cache.IN_MEMORY

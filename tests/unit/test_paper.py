@@ -27,7 +27,6 @@ from firsttouch.report.paper import tables as paper_tables
 from firsttouch.report.paper.claims import Outcome
 from firsttouch.systems.definition import load
 
-pytestmark = pytest.mark.unit
 TIMES = "lenis2017_execution_times.csv"
 PEAKS = "langmead2018_peak_throughput.csv"
 MAIN = "langmead2018_peak_tables.csv"

@@ -14,8 +14,6 @@ from test_report_page import local, tree
 
 from firsttouch import cli
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture(scope="module")
 def page(papers: Path) -> str:

@@ -14,8 +14,6 @@ from firsttouch.judge import causes
 from firsttouch.scenarios import memory_options, policies
 from firsttouch.systems import metrics
 
-pytestmark = pytest.mark.unit
-
 OWN = """\
 [%s]
 title = "%s"

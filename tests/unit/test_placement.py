@@ -18,8 +18,6 @@ from firsttouch.scenarios.placement import ScenarioName, alias_of, parse_name, p
 from firsttouch.scenarios.policies import chosen, policies, refusal
 from firsttouch.systems.definition import load
 
-pytestmark = pytest.mark.unit
-
 GIB = 2**30
 
 

@@ -14,8 +14,6 @@ from firsttouch.execution.placement_check import IF_PARENT_LIVES, IndexPages, Ob
 from firsttouch.scenarios.memory_options import Memory
 from firsttouch.scenarios.placement import Placement
 
-pytestmark = pytest.mark.unit
-
 
 def asked(policy="original", extent="part", pus=(0, 1), nodes=(0, 1)):
     return Placement(tuple(pus), tuple(nodes), (), policy, extent)

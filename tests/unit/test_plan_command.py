@@ -13,8 +13,6 @@ from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import plan
 
-pytestmark = pytest.mark.unit
-
 GIB = 2**30
 
 

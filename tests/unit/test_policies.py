@@ -11,8 +11,6 @@ import pytest
 from firsttouch.errors import BadInput
 from firsttouch.scenarios import policies
 
-pytestmark = pytest.mark.unit
-
 WHOLE = """\
 [one]
 title = "t"

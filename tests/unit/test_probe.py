@@ -14,8 +14,6 @@ from firsttouch.errors import BadInput, CannotHere, Missing, RunFailed
 from firsttouch.host.topology import probe_program
 from firsttouch.records import schema
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def lines(golden):

@@ -23,8 +23,6 @@ from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.stream import _Threads
 from firsttouch.scenarios.placement import Placement
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def job(tmp_path):

@@ -10,8 +10,6 @@ import pytest
 
 from firsttouch.execution.progress import Steps, coloured, live
 
-pytestmark = pytest.mark.unit
-
 PROGRAM = """if True:
     from firsttouch.execution import progress
     with progress.Steps() as steps:

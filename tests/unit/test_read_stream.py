@@ -34,8 +34,6 @@ from firsttouch.genomics.pipe_writer import Stopped
 from firsttouch.genomics.read_stream import ReadStream
 from firsttouch.genomics.reads import BatchRule
 
-pytestmark = pytest.mark.unit
-
 
 def zstd(data):
     return subprocess.run(["zstd", "-q", "-c"], input=data, stdout=subprocess.PIPE, check=True).stdout

@@ -12,8 +12,6 @@ from firsttouch.genomics import reads as module
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.reads import BatchRule, recall, remember
 
-pytestmark = pytest.mark.unit
-
 RULE = BatchRule(bases=50)
 
 

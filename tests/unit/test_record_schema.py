@@ -15,8 +15,6 @@ from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.units import UNITS
 
-pytestmark = pytest.mark.unit
-
 # A median that is almost 0 would leave no finite spread.
 FINITE = st.floats(allow_nan=False, min_value=-1e9, max_value=1e9).map(lambda v: v if abs(v) > 1e-50 else 0.0)
 

@@ -20,8 +20,6 @@ from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import progress
 from firsttouch.host import topology
 
-pytestmark = pytest.mark.unit
-
 LOG = """\
 [ RUN      ] latency %pu_node=0 /1a2b3c4d @local:default+builtin
 [       OK ] (1/3) latency %pu_node=0 /1a2b3c4d @local:default+builtin

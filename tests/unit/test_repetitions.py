@@ -9,8 +9,6 @@ import pytest
 
 from firsttouch.paths import ROOT
 
-pytestmark = pytest.mark.unit
-
 BENCH = runpy.run_path(str(ROOT / "bench" / "repetitions.py"))
 MANUAL = ROOT / "docs" / "reference" / "benchmarks" / "statistics.md"
 INDEPENDENT = [name for name in BENCH["KINDS"] if name.split(",")[0].split()[0] in {"normal", "skewed", "bimodal"}]

@@ -22,7 +22,6 @@ from firsttouch.report.headlines import Summary
 from firsttouch.report.model import Reference
 from firsttouch.report.pages import FILES
 
-pytestmark = pytest.mark.unit
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 
 

@@ -15,8 +15,6 @@ from factories.processes import run_parsed
 from firsttouch.errors import BadInput
 from firsttouch.records import schema
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:

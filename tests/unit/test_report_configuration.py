@@ -11,8 +11,6 @@ from factories.fleet_records import records_by_host
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 
-pytestmark = pytest.mark.unit
-
 SLOW = ("n001", "n002", "n007", "n012")
 MODULES = {f"memory.modules.A{slot}": "32 GiB DDR4-3200" for slot in range(2)}
 

@@ -20,7 +20,6 @@ from firsttouch.report.figures import topology as drawing
 from firsttouch.report.model import Panel
 from firsttouch.report.speedups import pivot
 
-pytestmark = pytest.mark.unit
 STORED = Path(__file__).parents[1] / "golden"
 #: A topology as lstopo wrote it, or the shape of a made-up machine.
 MACHINES = (*sorted(f.name for f in STORED.glob("*.xml")), *topologies.SHAPES)

@@ -28,8 +28,6 @@ from firsttouch.report.fleet import comparison, figures, fleet_pages
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.text import SIGNS
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):

@@ -14,8 +14,6 @@ from firsttouch.report.fleet import comparison
 from firsttouch.report.fleet.comparison import Change
 from firsttouch.report.fleet.ranks import names
 
-pytestmark = pytest.mark.unit
-
 
 def case(metric="copy_bandwidth", better="higher", **parameters):
     return Case("s", "bandwidth", metric, parameters, "GB/s", better)

@@ -14,8 +14,6 @@ from firsttouch.errors import BadInput
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
 
-pytestmark = pytest.mark.unit
-
 
 def run(scenario, *samples, instances=1, threads=8, host="n1", **fields):
     policy = scenario.split("_")[1].lower()

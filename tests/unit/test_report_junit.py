@@ -3,15 +3,12 @@
 
 from dataclasses import replace
 
-import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 from test_verdict import LIMITS, rates, system_of
 
 from factories.host_records import Machine, built_report, invalid
 from firsttouch.judge.judging import judge
 from firsttouch.report import model, pages
-
-pytestmark = pytest.mark.unit
 
 #: What Jenkins' and GitLab's readers want of each element (the schema of Jenkins' xUnit plugin).
 NEEDED = {

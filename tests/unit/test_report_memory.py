@@ -20,8 +20,6 @@ from firsttouch.report.figures import core_to_core, loaded_latency, page_sizes, 
 from firsttouch.report.headlines import headlines
 from firsttouch.report.model import Absent, Figure, HostView
 
-pytestmark = pytest.mark.unit
-
 
 def memory_records(**more: Any) -> list[Record]:
     host = Host("n1", at_once=True, **more)

@@ -16,8 +16,6 @@ from firsttouch.errors import BadInput
 from firsttouch.report.model import Problem
 from firsttouch.report.pages import build
 
-pytestmark = pytest.mark.unit
-
 
 def test_an_invalid_record_is_listed_with_its_reason_and_never_a_value(tmp_path: Path) -> None:
     machine = Machine(2, 4)

@@ -14,8 +14,6 @@ from firsttouch.errors import BadInput
 from firsttouch.report import model, multiqc
 from firsttouch.report.speedups import METRIC
 
-pytestmark = pytest.mark.unit
-
 
 def test_a_host_has_its_values_and_its_scenarios_their_times() -> None:
     records = Machine(2, 4).everything()

@@ -19,8 +19,6 @@ from firsttouch.records.schema import append
 from firsttouch.report import junit, model
 from firsttouch.report import openmetrics as module
 
-pytestmark = pytest.mark.unit
-
 
 def text(records, verdicts=()):
     return module.text(model.split(records, (), None), verdicts, version="1.2", generated=1.7e9)

@@ -19,7 +19,6 @@ from firsttouch.records.schema import Record
 from firsttouch.report.model import Problem
 from firsttouch.report.pages import FILES, build
 
-pytestmark = pytest.mark.unit
 HOSTILE = "<script>alert('x')</script>\"&$x^2$|`\x00\x1b[31m\u2028\n- _*~"
 
 

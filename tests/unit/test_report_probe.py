@@ -14,7 +14,6 @@ from firsttouch.records.schema import Record
 from firsttouch.report import metrics
 from firsttouch.report.model import HostView, split
 
-pytestmark = pytest.mark.unit
 PROBE = {"program": "firsttouch-probe", "pages": "base"}
 
 

@@ -19,7 +19,6 @@ from firsttouch.report.figures import throughput
 from firsttouch.report.headlines import headlines
 from firsttouch.report.model import Figure, HostView, Problem
 
-pytestmark = pytest.mark.unit
 STORED = schema.read(Path(__file__).parents[1] / "golden" / "study_records.jsonl")
 MANY = [1, 2, 4, 8, *range(16, 273, 8)]
 

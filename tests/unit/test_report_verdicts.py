@@ -10,8 +10,6 @@ from test_verdict import LIMITS, rates, system_of
 from firsttouch.judge.judging import judge
 from firsttouch.report import pages
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def report(tmp_path):

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import sam, sam_stream
 
-pytestmark = pytest.mark.unit
-
 HEADER = ["@HD\tVN:1.6", "@SQ\tSN:chr1\tLN:9", "@SQ\tSN:chr2\tLN:7"]
 EASY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 PRIMARY = 0x900

@@ -11,8 +11,6 @@ from firsttouch.errors import RunFailed
 from firsttouch.genomics import sam_stream
 from firsttouch.genomics.sam_stream import OrderedTail, SamTail
 
-pytestmark = pytest.mark.unit
-
 HEADER = b"@HD\tVN:1.6\n@SQ\tSN:chr1\tLN:9\n"
 EASY = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

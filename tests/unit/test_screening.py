@@ -16,8 +16,6 @@ from firsttouch.fleet import campaigns, journal, screening
 from firsttouch.fleet.site_settings import Screening
 from firsttouch.records.schema import Record
 
-pytestmark = pytest.mark.unit
-
 HOST = st.tuples(
     st.floats(0, 2000) | st.just(math.inf),
     st.floats(0, 30),

@@ -15,8 +15,6 @@ from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder
 from firsttouch.genomics.reads import BatchRule, ReadFile
 
-pytestmark = pytest.mark.unit
-
 
 def records(count):
     """Return reads as they come from a sequencer: hard to pack, unlike a repeated one."""

@@ -19,8 +19,6 @@ from firsttouch.judge import samples_table
 from firsttouch.records import atomic_files, schema, store
 from firsttouch.records.schema import Record
 
-pytestmark = pytest.mark.unit
-
 
 def some(host, number, count=3):
     """Returns records of which none is like another."""

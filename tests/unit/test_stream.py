@@ -11,8 +11,6 @@ from firsttouch.benchmarks import stream
 from firsttouch.benchmarks.stream import parse
 from firsttouch.errors import RunFailed
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def text(golden):

@@ -14,8 +14,6 @@ from firsttouch.genomics.command_line import extended
 from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.placement import parse_name, plan
 
-pytestmark = pytest.mark.unit
-
 STUDY = """\
 title = "A small study"
 reads = ["unpaired"]

@@ -17,8 +17,6 @@ from firsttouch.benchmarks.cases import topology_of
 from firsttouch.errors import BadInput
 from firsttouch.systems.definition import available, load, mismatch
 
-pytestmark = pytest.mark.unit
-
 TABLE = paths.TABLES / "lenis2017_execution_times.csv"
 ROWS = list(csv.DictReader(TABLE.open()))
 FIRSTTOUCH = {"NA12878": "na12878", "GCAT": "gcat", "gem": "gem3"}

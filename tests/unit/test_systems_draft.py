@@ -14,8 +14,6 @@ from firsttouch.host.topology import Cache, NumaNode, Pu, Topology
 from firsttouch.systems import draft
 from firsttouch.systems.definition import load
 
-pytestmark = pytest.mark.unit
-
 
 def topology(nodes, *, distances=None, model=""):
     """*nodes*: (number, package, cores, threads per core, memory) each."""

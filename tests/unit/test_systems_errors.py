@@ -13,8 +13,6 @@ from firsttouch.errors import BadInput
 from firsttouch.systems import references
 from firsttouch.systems.definition import load
 
-pytestmark = pytest.mark.unit
-
 BASE = """\
 # SPDX-License-Identifier: Apache-2.0
 name: host

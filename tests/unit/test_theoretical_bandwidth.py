@@ -12,8 +12,6 @@ from firsttouch.systems import theoretical_bandwidth
 from firsttouch.systems.definition import load
 from firsttouch.systems.theoretical_bandwidth import Theoretical
 
-pytestmark = pytest.mark.unit
-
 
 def test_stored_output(golden):
     modules = memory_modules.parse(golden("dmidecode_type_17.txt"))

@@ -14,8 +14,6 @@ from firsttouch.records.schema import append
 from firsttouch.scenarios import placement, tiers
 from firsttouch.scenarios.placement import plan
 
-pytestmark = pytest.mark.unit
-
 GIB = 2**30
 
 

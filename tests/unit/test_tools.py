@@ -6,8 +6,6 @@ import pytest
 from firsttouch.errors import Missing, RunFailed, TimedOut
 from firsttouch.tools import run_tool
 
-pytestmark = pytest.mark.unit
-
 
 def test_a_tool_that_is_asked_something(tmp_path):
     done = run_tool(["sh", "-c", "echo out; printf '\\377' >&2; exit 3"])

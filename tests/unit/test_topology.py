@@ -21,8 +21,6 @@ from firsttouch.host.topology import parse_xml
 from firsttouch.scenarios import tiers
 from firsttouch.scenarios.placement import plan
 
-pytestmark = pytest.mark.unit
-
 
 def pus(numbers, core=None):
     objects = "".join(f'<object type="PU" os_index="{n}" cpuset="{1 << n:#x}"/>' for n in numbers)

@@ -10,8 +10,6 @@ import pytest
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
 
-pytestmark = pytest.mark.unit
-
 
 def member(name: str, link: str | None = None, kind: bytes = tarfile.SYMTYPE) -> tuple[tarfile.TarInfo, bytes]:
     entry = tarfile.TarInfo(name)

@@ -9,8 +9,6 @@ from firsttouch.errors import BadInput
 from firsttouch.systems.metrics import checks
 from firsttouch.units import UNITS, format_bytes, parse, parse_bytes
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("text", "size"),

@@ -17,8 +17,6 @@ from firsttouch.judge.verdict import exit_status, figure, short_name, status, wo
 from firsttouch.records.schema import Record, append
 from firsttouch.systems import definition
 
-pytestmark = pytest.mark.unit
-
 WORDS = ("pass", "undecided", "suspect", "invalid", "fail")
 LIMITS = {"higher": {"lower": "-10 %"}, "lower": {"upper": "10 %"}}
 

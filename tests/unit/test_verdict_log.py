@@ -11,8 +11,6 @@ from firsttouch.errors import BadInput
 from firsttouch.judge import verdict_log
 from firsttouch.judge.verdict import HostVerdict
 
-pytestmark = pytest.mark.unit
-
 LINE = {"time": 5.0, "host": "n1", "system": "s", "verdict": "pass", "reason": "", "source": "c"}
 
 

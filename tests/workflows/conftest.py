@@ -15,10 +15,9 @@ from pipeline_site import Site
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark this folder's tests, with a time limit that includes the installation of the engines."""
+    """Give this folder's tests a time limit that includes the installation of the engines."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.workflows)
             item.add_marker(pytest.mark.timeout(600))
 
 
