@@ -104,17 +104,6 @@ def test_headings_above_columns_span_what_is_below(page: str) -> None:
     assert grouped == 16
 
 
-def test_the_same_tables_give_the_same_bytes(
-    papers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = {f.name: f.read_bytes() for f in papers.iterdir()}
-    assert cli.main(["paper", "-o", str(tmp_path), "--json"]) == 0
-    assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
-    printed = capsys.readouterr()
-    assert json.loads(printed.out) == json.loads(before["claims.json"])
-    assert "page: " in printed.err
-
-
 def test_an_output_that_is_a_file_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
