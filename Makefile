@@ -44,7 +44,7 @@ WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? n + 2 : n)))
 test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration|containers|slurm|emulated|workflows)
 	@setup/setup.sh test
 	@$(if $(SUITE),,$(MAKE) --no-print-directory lint)
-	@$(PYTEST) -n $(if $(filter golden slurm containers,$(SUITE)),0,$(WORKERS)) -m "not prose" tests/$(SUITE)
+	@$(PYTEST) -n $(if $(filter golden slurm containers,$(SUITE)),0,$(WORKERS)) --ignore=tests/prose tests/$(SUITE)
 
 lint: setup ## ruff, mypy (strict on src/), the import order of the packages, shellcheck, clang-format, names and documents
 	@$(BIN)/ruff check .
@@ -53,7 +53,7 @@ lint: setup ## ruff, mypy (strict on src/), the import order of the packages, sh
 	@$(BIN)/lint-imports --no-cache >.cache/imports || { cat .cache/imports; exit 1; }
 	@shellcheck setup/*.sh containers/*.sh .ci/run slurm/*.sh slurm/*.sbatch slurm/nhc/*.nhc
 	@clang-format --dry-run -Werror $$(find probe -name '*.[ch]')
-	@$(BIN)/python -m pytest -q -m prose -p no:xdist tests/prose
+	@$(BIN)/python -m pytest -q -p no:xdist tests/prose
 
 bench: setup ## measure this program's own cost, and compare the probe with others: all of bench/, or one (BENCH=probe)
 	@for file in $(or $(BENCH:%=bench/%.py),$(sort $(wildcard bench/*.py))); do \

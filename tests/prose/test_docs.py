@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sources import source
+from parsed_sources import source
 
 import documented
 from documented import ROOT

@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from sources import source
+from parsed_sources import source
 
 from firsttouch.paths import ROOT
 
