@@ -80,21 +80,21 @@ def test_an_exception_in_the_middle_of_a_command_ends_the_guest(tmp_path: Path) 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_runner_that_is_stopped_leaves_no_qemu(sent: signal.Signals) -> None:
     with subprocess.Popen([*SMALL, "--", "true"], stderr=subprocess.DEVNULL) as runner:
-        assert wait_for(lambda: bool(qemus(runner.pid)), 60)
+        assert wait_for(lambda: bool(qemus(runner.pid)), 120)
         started = descendants(runner.pid)
         runner.send_signal(sent)
-        assert runner.wait(20) == (130 if sent == signal.SIGINT else -sent)
-        assert wait_for(lambda: gone(started), 10)
+        assert runner.wait(60) == (130 if sent == signal.SIGINT else -sent)
+        assert wait_for(lambda: gone(started), 60)
 
 
 def test_a_killed_lifeline_takes_qemu_with_it() -> None:
     with subprocess.Popen([*SMALL, "--", "true"], stderr=subprocess.PIPE) as runner:
-        assert wait_for(lambda: bool(qemus(runner.pid)), 60)
+        assert wait_for(lambda: bool(qemus(runner.pid)), 120)
         started = qemus(runner.pid)
         (lifeline,) = set(descendants(runner.pid)) - set(started)
         os.kill(lifeline, signal.SIGKILL)
-        assert wait_for(lambda: gone(started), 10)
-        assert runner.wait(20) == 1
+        assert wait_for(lambda: gone(started), 60)
+        assert runner.wait(60) == 1
 
 
 def test_emulate_lists_the_machines() -> None:
@@ -138,12 +138,12 @@ def test_emulate_gives_a_shell_on_a_terminal() -> None:
 
     assert until(b"booted in", 120)
     os.write(keyboard, b"stty -echo; echo $(hostname) $(tty)\n")
-    assert until(b"small /dev/pts/0", 20), shown
+    assert until(b"small /dev/pts/0", 120), shown
     os.write(keyboard, b"sh -c 'echo beg''un; exec sleep 600'\n")
-    assert until(b"begun", 20), shown
+    assert until(b"begun", 120), shown
     os.write(keyboard, b"\x03")
     os.write(keyboard, b"echo interrupted $?\n")
-    assert until(b"interrupted 130", 20), shown
+    assert until(b"interrupted 130", 120), shown
     os.write(keyboard, b"exit 5\n")
     assert os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1]) == 5
     os.close(keyboard)
