@@ -145,7 +145,7 @@ COVERED = {
 SIMILAR = (
     r"bash append\.sh shared/campaigns/\S+",
     r"firsttouch report shared/campaigns -o report",
-    r"firsttouch plan --aligner bwa-mem --index-size 5\.1GB --xml tests/golden/.*",
+    r"firsttouch plan --aligner bwa-mem --index-size 5\.1GB --xml docs/examples/.*",
 )
 #: Commands that are shown with the same words but depend on the page, or on what happened meanwhile.
 AGAIN = (

@@ -92,7 +92,7 @@ def test_what_works_passes(reframe, tmp_path):
         "pages",
         "scaling",
     )
-    done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="smoke", FIRSTTOUCH_PROBE=reframe.probe)
+    done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="quick", FIRSTTOUCH_PROBE=reframe.probe)
     assert len(done.results) >= len(files), done.output
     results = dict(done.results)
     if len(os.sched_getaffinity(0)) == 1:
