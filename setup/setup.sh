@@ -189,7 +189,6 @@ build_stream() {
     local url checksum elements source=$private/stream.c model=()
     read -r url checksum < <(grep -v '^#' setup/stream.txt)
     say "building STREAM"
-    cp setup/stream.txt .venv/stream-recipe
     if ! "$python" -c 'import sys, urllib.request as net
 open(sys.argv[2], "wb").write(net.urlopen(sys.argv[1], timeout=10).read())' "$url" "$source" &>"$log"; then
         say "STREAM is left out: $url cannot be downloaded. lmbench has its kernels, too"
@@ -202,9 +201,10 @@ open(sys.argv[2], "wb").write(net.urlopen(sys.argv[1], timeout=10).read())' "$ur
         elements=$(.venv/bin/firsttouch-probe topology | "$python" -c 'import json, sys
 print(max(80_000_000, json.load(sys.stdin)["host"]["all_caches_bytes"] // 2))') || fail "the probe cannot run"
         gcc -O3 -fopenmp "${model[@]}" "-DSTREAM_ARRAY_SIZE=$elements" -DNTIMES=10 "$source" \
-            -o .venv/bin/stream &>"$log" ||
-            fail_with_log "STREAM cannot be built"
+            -o "$private/stream" &>"$log" || fail_with_log "STREAM cannot be built"
+        install "$private/stream" .venv/bin/.stream && mv .venv/bin/.stream .venv/bin/stream
     fi
+    cp setup/stream.txt .venv/stream-recipe
 }
 
 # ---------------------------------------------------------------- main

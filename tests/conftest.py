@@ -21,6 +21,7 @@ from factories import caches
 from factories import native_probe as probe
 from factories.installation import PIP, virtual_environment
 from factories.processes import write_program
+from factories.repetition import pytest_sessionfinish, pytest_unconfigure  # noqa: F401 - hooks
 from firsttouch import cli, paths
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.datasets import fetch
@@ -43,7 +44,7 @@ atexit.register(shutil.rmtree, LOCK, ignore_errors=True)
 os.environ["FIRSTTOUCH_LOCK"] = str(LOCK)
 
 # What is downloaded or built for the tests does not depend on the checkout.
-os.environ.setdefault("FIRSTTOUCH_CACHE", str(caches.this_week()))
+caches.choose()
 
 # No test applies advice that another one, or a user of this checkout, has saved.
 ADVICE = Path(tempfile.mkdtemp(prefix="firsttouch-advice-"))
@@ -123,27 +124,6 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.timing)
     rank = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(scope(item.nodeid), len(rank)))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session):
-    """Run each failed test of the kind ``timing`` once more, alone, and print both results.
-
-    The run passes if all failures were of this kind and passed alone.
-    """
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or hasattr(session.config, "workerinput") or os.environ.get("FIRSTTOUCH_ALONE"):
-        return
-    failed = [*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())]
-    repeated = {report.nodeid for report in failed if "timing" in getattr(report, "keywords", ())}
-    if not repeated:
-        return
-    print(f"\nfailed, and depends on time, so it runs once more, alone: {', '.join(sorted(repeated))}")
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", *sorted(repeated)]
-    alone = subprocess.run(argv, cwd=paths.ROOT, env={**os.environ, "FIRSTTOUCH_ALONE": "1"}, check=False)
-    print(f"alone: {'passed' if alone.returncode == 0 else 'failed again'}; beside others: failed")
-    if alone.returncode == 0 and repeated == {report.nodeid for report in failed}:
-        session.exitstatus = pytest.ExitCode.OK
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ it at any time: ``rm -r ~/.cache/firsttouch-tests``.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from firsttouch import paths
 from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import locked
 
@@ -22,9 +24,22 @@ from firsttouch.records.file_lock import locked
 _KEPT = 2
 
 
-def this_week() -> Path:
-    """Return the folder of this week, created if need be, and remove old ones."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "firsttouch-tests"
+def choose() -> None:
+    """Set FIRSTTOUCH_CACHE to the folder of this week, unless it names one, as an absolute path."""
+    os.environ["FIRSTTOUCH_CACHE"] = str(Path(os.environ.get("FIRSTTOUCH_CACHE") or _this_week()).absolute())
+
+
+def _this_week() -> Path:
+    """Return the folder of this week, created if need be, and remove old ones.
+
+    It is below XDG_CACHE_HOME, or in the checkout if nothing can be written there.
+    """
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    base = (named if named.is_absolute() else Path.home() / ".cache") / "firsttouch-tests"
+    with contextlib.suppress(OSError):
+        base.mkdir(parents=True, exist_ok=True)
+    if not os.access(base, os.W_OK):
+        base = paths.ROOT / ".cache" / "firsttouch-tests"
     today = datetime.datetime.now(datetime.UTC)
     weeks = [f"{today - datetime.timedelta(weeks=age):%G-W%V}" for age in range(_KEPT)]
     folder = base / weeks[0]
@@ -36,7 +51,7 @@ def this_week() -> Path:
 
 
 def folder(kind: str) -> Path:
-    """Return the folder for one *kind* of things in FIRSTTOUCH_CACHE (which tests/conftest.py sets), created."""
+    """Return the folder for one *kind* of things in FIRSTTOUCH_CACHE (see choose), created."""
     path = Path(os.environ["FIRSTTOUCH_CACHE"]) / kind
     path.mkdir(parents=True, exist_ok=True)
     return path

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shared test data keep what they promise."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import requests
 
@@ -24,3 +29,51 @@ def test_the_server_honours_ranges_only_of_its_version(monkeypatch: pytest.Monke
         whole = requests.get(server.url, headers={"Range": "bytes=4-", "If-Range": '"old"'}, timeout=5)
     assert (part.status_code, part.content) == (206, b"456789")
     assert (whole.status_code, whole.content) == (200, b"0123456789")
+
+
+#: Tests that fail if their name is in FAILING; those of the kind timing pass when they run alone.
+FAILING_TESTS = """
+import os, pytest
+failing, alone = os.environ["FAILING"].split(), "FIRSTTOUCH_ALONE" in os.environ
+@pytest.mark.timing
+def test_busy(): assert alone or "busy" not in failing
+@pytest.mark.timing
+def test_broken(): assert "broken" not in failing
+@pytest.mark.timing
+def test_skipped():
+    if alone: pytest.skip("unknown")
+    assert "skipped" not in failing
+def test_wrong(): assert "wrong" not in failing
+def test_stopped():
+    if "stopped" in failing: raise KeyboardInterrupt
+"""
+
+
+@pytest.mark.parametrize(
+    ("failing", "status", "result"),
+    [
+        ("busy", 0, "1 failed; alone: passed, so the run passes"),
+        ("busy broken", 1, "2 failed; alone: failed again"),
+        ("skipped", 1, "1 failed; alone: failed again"),
+        ("busy wrong", 1, "1 failed; alone: passed"),
+        ("busy stopped", 2, ""),
+    ],
+)
+def test_failures_that_depend_on_time_are_repeated_alone(
+    tmp_path: Path, failing: str, status: int, result: str
+) -> None:
+    (tmp_path / "conftest.py").write_text("from factories.repetition import *")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = timing: depends on time")
+    (tmp_path / "test_times.py").write_text(FAILING_TESTS)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist"],
+        cwd=tmp_path,
+        env={**environment, "FAILING": failing, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last == f"beside others: {result}" if result else "beside others" not in done.stdout

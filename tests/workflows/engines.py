@@ -11,7 +11,6 @@ This is for test hosts only.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -117,5 +116,5 @@ def call(*argv: object) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("FIRSTTOUCH_CACHE", str(caches.this_week()))
+    caches.choose()
     print(snakemake(), nextflow(), multiqc(), sep="\n")
