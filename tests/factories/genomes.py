@@ -2,6 +2,7 @@
 """Genomes, reads and scenarios that several tests generate."""
 
 import gzip
+import math
 import random
 
 from firsttouch.genomics.aligners import aligners
@@ -42,6 +43,23 @@ def pairs(genome, count, length, rng, apart=(250, 400)):
         for out, bases in zip(mates, (fragment, fragment[::-1].translate(_COMPLEMENT)), strict=True):
             out.append(f"@r{n}\n{bases[:length]}\n+\n{'I' * length}\n".encode())
     return list(mates)
+
+
+def large_batch(program, genome, count):
+    """Return the first batch of *program*, and *count* pairs whose mates are further apart: records of each mate.
+
+    The batch ends with 9000 pairs (or has only those); the pairs before them have no base and cost the aligner
+    nothing.
+    """
+    rng = random.Random(2)  # noqa: S311
+    near = pairs(genome, min(program.batch.records or 9000, 9000), 36, rng)
+    far = pairs(genome, count, 36, rng, apart=(800, 950))
+    rest = f"{'N' * 36}\n+\n{'I' * 36}\n"
+    text = program.batch.text - sum(map(len, near[0]))
+    size = max(program.batch.records, len(near[0]) + math.ceil(text / (len(rest) + len("@n000000\n"))))
+    size += -size % (program.batch.records or 1)
+    unalignable = [f"@n{n:06}\n{rest}".encode() for n in range(size - len(near[0]))]
+    return [[*unalignable, *mate] for mate in near], far
 
 
 def long_reads(genome, lengths, rng):

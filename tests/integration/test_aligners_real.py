@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import random
 import shlex
 import subprocess
 import threading
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from factories import genomes
-from factories.genomes import aligns_pairs, has_large_batches, named, pairs, records
+from factories.genomes import aligns_pairs, has_large_batches, large_batch, named, records
 from firsttouch.datasets import fetch
 from firsttouch.errors import Missing
 from firsttouch.genomics import aligners as index
@@ -176,12 +175,9 @@ def test_batches_that_cannot_be_made_smaller_begin_where_the_file_says(program, 
     """The mates of the second batch are further apart, and the aligner estimates their distance."""
     reference, _ = phage
     genome = "".join(reference.read_text().split("\n")[1:])
-    rng = random.Random(2)  # noqa: S311
-    near = pairs(genome, max(program.batch.records, program.batch.text // 60), 36, rng)
+    near, far = large_batch(program, genome, 2000)
     begin = (*starts(program, near), len(near[0]))[1]
-    mates = [
-        [*n[:begin], *far] for n, far in zip(near, pairs(genome, 2000, 36, rng, apart=(800, 950)), strict=True)
-    ]
+    mates = [[*n[:begin], *f] for n, f in zip(near, far, strict=True)]
     assert starts(program, mates) == [0, begin]
     prefix = built(program, reference, tmp_path_factory)
     # All reads have one best position, so that chance changes no quality, and scores alone show no distances.

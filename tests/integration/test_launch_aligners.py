@@ -10,9 +10,9 @@ import pytest
 from factories.genomes import (
     aligns_pairs,
     has_large_batches,
+    large_batch,
     long_reads,
     named,
-    pairs,
     records,
     repeats,
     scenario,
@@ -127,9 +127,7 @@ def test_batches_that_cannot_be_made_smaller(installed, phage, tmp_path, tmp_pat
     """Two instances; the mates of the second one's batch are further apart than those of the first."""
     reference, _ = phage
     genome = "".join(reference.read_text().split("\n")[1:])
-    rng = random.Random(2)  # noqa: S311
-    near = pairs(genome, max(installed.batch.records, installed.batch.text // 60), 36, rng)
-    far = pairs(genome, 3000, 36, rng, apart=(800, 950))
+    near, far = large_batch(installed, genome, 3000)
     files = written(tmp_path, [n + f for n, f in zip(near, far, strict=True)])
     work = replace(launch.prepare(installed, built(installed, reference, tmp_path_factory), files), summed=True)
     assert work.reads.batches.count == 2
