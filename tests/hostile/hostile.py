@@ -67,9 +67,10 @@ class Case:
 
     *make* makes the input: a mapping of file name -> content (text or bytes), or a function that gets the folder.
     *argv* are the arguments without the program's name. *says* is a regular expression that the messages or the
-    output must match. *leaves* are patterns of new files (`out/*`, relative to the case's folder; `../tmp/*` for
-    those beside it), *changes* of files that may change. *environment* is set on top of the isolated one; None
-    unsets a variable. *encoding* is that of both output streams, as PYTHONIOENCODING names it.
+    output must match, or several: many inputs in one case cost one run. *leaves* are patterns of new files
+    (`out/*`, relative to the case's folder; `../tmp/*` for those beside it), *changes* of files that may change.
+    *environment* is set on top of the isolated one; None unsets a variable. *encoding* is that of both output
+    streams, as PYTHONIOENCODING names it.
 
     With *process*, the program is a new process: *prefix* is put before its argv (``sh -c 'exec "$@" >&-'
     sh`` closes a descriptor), *stdin* is written to it, and *during* is called with the started Popen and the
@@ -79,7 +80,7 @@ class Case:
     name: str
     argv: Sequence[str]
     status: int
-    says: str = ""
+    says: str | Sequence[str] = ""
     make: Mapping[str, str | bytes] | Callable[[Path], object] = field(default_factory=dict)
     leaves: Sequence[str] = ()
     changes: Sequence[str] = ()
@@ -201,7 +202,8 @@ def _check_words(case: Case, outcome: Outcome) -> None:
     if case.status == 2:
         assert errors == lines[-1:], f"the last line is not the only error:\n{shown}"
     assert len(errors) <= (case.status != 0), shown
-    assert re.search(case.says, outcome.err + outcome.out), f"no {case.says!r}:\n{shown}"
+    for pattern in [case.says] if isinstance(case.says, str) else case.says:
+        assert re.search(pattern, outcome.err + outcome.out), f"no {pattern!r}:\n{shown}"
     assert not (raw := _CONTROL.findall(outcome.out + outcome.err)), f"control characters {raw}"
 
 
@@ -251,10 +253,19 @@ def _session(leader: int) -> list[int]:
     return members
 
 
+#: Module -> its functions that have a cache.
+_cached: dict[str, list[Callable]] = {}
+
+
 def _clear_caches() -> None:
     """Clear the caches of this program's functions: another case has other files."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("firsttouch."):
-            for value in list(vars(module).values()):
-                if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == name:
-                    value.cache_clear()
+        if name.startswith("firsttouch.") and name not in _cached:
+            _cached[name] = [
+                value
+                for value in vars(module).values()
+                if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == name
+            ]
+    for functions in _cached.values():
+        for function in functions:
+            function.cache_clear()

@@ -131,10 +131,40 @@ def as_bytes(line):
     return (line if isinstance(line, bytes) else line.encode("utf-8", "surrogatepass")) + b"\n"
 
 
+#: Damaged files that a command names, before it counts the others.
+NAMED = 20
+#: Damaged files in which nothing is left to judge or to report.
+ALONE = ("check None", "half a line", "Latin-1")
+
+
+def beside_a_good_record(names):
+    """Returns the files of damaged lines, each in its own folder, and of a good record."""
+    files = {f"e/{number}/records.jsonl": as_bytes(DAMAGED[name][0]) for number, name in enumerate(names)}
+    return {**files, "e/records.jsonl": TEXT + "\n"}
+
+
 CASES = [
-    Case(f"{command}: {name}", argv, 2, f"r.jsonl:1: .*{says}", {"r.jsonl": as_bytes(line)})
-    for name, (line, says) in DAMAGED.items()
-    for command, argv in COMMANDS.items()
+    *(
+        Case(f"{command}: {name}", argv, 2, f"r.jsonl:1: .*{says}", {"r.jsonl": as_bytes(line)})
+        for name, (line, says) in DAMAGED.items()
+        for command, argv in COMMANDS.items()
+        if command == "append" or name in ALONE
+    ),
+    *(
+        Case(
+            f"{command}: {names[0]} to {names[-1]}",
+            argv,
+            2,
+            [f"left out: e/{i}/records.jsonl:1: .*{DAMAGED[name][1]}" for i, name in enumerate(names)],
+            beside_a_good_record(names),
+            leaves=["out", "out/*"] if command == "report" else [],
+        )
+        for names in (list(DAMAGED)[i : i + NAMED] for i in range(0, len(DAMAGED), NAMED))
+        for command, argv in (
+            ("validate", ["validate", "--system", "local", "e"]),
+            ("report", ["report", "e", "-o", "out"]),
+        )
+    ),
 ]
 ALL = "\n".join(LINES) + "\n"
 OTHER = ALL.replace('"system": "local"', '"system": "other"')
@@ -268,13 +298,12 @@ CASES += [
     Case("a pipe, append", ["store", "append", "st", "p"], 0, "records", pipe, leaves=["st", "st/*"]),
     Case(
         "a shell's pipe",
-        ["r.jsonl", "-o", "out"],
+        ["r.jsonl", "--system", "local"],
         0,
-        "report: out",
+        "undecided",
         {"r.jsonl": ALL},
         process=True,
-        leaves=["out", "out/*"],
-        prefix=("bash", "-c", 'exec "$1" "$2" "$3" report <(cat "$4") "${@:5}"', "bash"),
+        prefix=("bash", "-c", 'exec "$1" "$2" "$3" validate <(cat "$4") "${@:5}"', "bash"),
     ),
 ]
 
