@@ -49,7 +49,7 @@ def small(monkeypatch):
     kind=st.sampled_from((StaticFeeder, DynamicFeeder)),
     gz=st.sampled_from((False, False, False, True)),
 )
-@common(150)
+@common(60)
 def test_all_is_fed_once_in_step(tmp_path, small, *, records, layouts, form, batch, instances, kind, gz):
     if form == "interleaved":
         data = [layouts[0]([r for pair in zip(*records, strict=True) for r in pair])]
@@ -90,7 +90,7 @@ def test_all_is_fed_once_in_step(tmp_path, small, *, records, layouts, form, bat
     each=st.integers(1, 40),
     gz=st.sampled_from((False,) * 7 + (True,)),
 )
-@common(50)
+@common(30)
 def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each, gz):
     """Each instance gets as many as batches allow, and goes on where the one before it ended."""
     files = [write(tmp_path / f"{n}.fq", packed(text(r), 2) if gz else text(r)) for n, r in enumerate(records)]
@@ -186,7 +186,7 @@ def reads_of(tmp_path, size, mates=1):
 
 
 def test_real_programs_are_fed(tmp_path):
-    reads, expected = reads_of(tmp_path, 30_000_000, 2)
+    reads, expected = reads_of(tmp_path, 8_000_000, 2)
     for kind in (StaticFeeder, DynamicFeeder):
         programs, sinks = [], [[]]
         for _ in range(2):
@@ -205,7 +205,7 @@ def test_real_programs_are_fed(tmp_path):
 @pytest.mark.parametrize("form", ["files", "interleaved"])
 def test_mates_read_interleaved_in_any_amounts(tmp_path, kind, gz, form):
     """More of one mate than any pipe holds, before anything of the other."""
-    data = text([["@r", "A" * 100, "+", "I" * 100]] * 60_000)
+    data = text([["@r", "A" * 100, "+", "I" * 100]]) * 20_000
     if form == "files":
         files = [write(tmp_path / f"{n}.fq", packed(data) if gz else data) for n in range(2)]
     else:
@@ -240,7 +240,7 @@ def test_mates_read_interleaved_in_any_amounts(tmp_path, kind, gz, form):
 
 @pytest.mark.parametrize("kind", [StaticFeeder, DynamicFeeder])
 def test_dynamic_pieces_go_to_who_reads(tmp_path, kind):
-    reads, _ = reads_of(tmp_path, 20_000_000)
+    reads, _ = reads_of(tmp_path, 10_000_000)
     slow, fast = os.pipe(), os.pipe()
     feeder = kind(reads, 2)
     feeder.start([[slow[1]], [fast[1]]])
@@ -262,7 +262,7 @@ def test_dynamic_pieces_go_to_who_reads(tmp_path, kind):
 @pytest.mark.parametrize("kind", [StaticFeeder, DynamicFeeder])
 @pytest.mark.parametrize("gz", [False, True])
 def test_a_reader_that_goes_away_is_no_error(tmp_path, kind, gz):
-    data = text(GOOD * 50_000)
+    data = text(GOOD) * 50_000
     reads = inspect([write(tmp_path / "r.fq", packed(data) if gz else data)])
     with nothing_stays():
         out_of, into = os.pipe()
@@ -276,7 +276,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path, kind, gz):
 @pytest.mark.parametrize("kind", [StaticFeeder, DynamicFeeder])
 @pytest.mark.parametrize("gz", [False, True])
 def test_stop_is_prompt_and_leaves_nothing(tmp_path, kind, gz):
-    data = text(GOOD * 50_000)
+    data = text(GOOD) * 50_000
     reads = inspect([write(tmp_path / f"{n}.fq", packed(data) if gz else data) for n in range(2)])
     feeder = kind(reads, 3)
     feeder.stop()  # before anything was started
@@ -313,13 +313,13 @@ def test_files_that_change_meanwhile(tmp_path, kind, how):
 
 
 def test_a_file_that_is_cut_while_it_is_fed(tmp_path):
-    file = write(tmp_path / "r.fq", text(GOOD * 300_000))
+    file = write(tmp_path / "r.fq", text(GOOD) * 150_000)
     feeder = StaticFeeder(inspect([file]), 1)
     with nothing_stays():
         out_of, into = os.pipe()
         feeder.start([[into]])
         os.read(out_of, 10)
-        os.truncate(file, 3_000_000)
+        os.truncate(file, 2_000_000)
         with os.fdopen(out_of, "rb") as stream:
             stream.read()
         with pytest.raises(BadInput, match=f"^{file}: ends too early"):
@@ -332,7 +332,7 @@ def test_where_splice_cannot_be_done(tmp_path, monkeypatch, code):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "splice", refuse)
-    data = text(GOOD * 100_000)
+    data = text(GOOD) * 40_000
     for kind in (StaticFeeder, DynamicFeeder):
         assert fed(kind(inspect([write(tmp_path / "r.fq", data)]), 1), 1, 1) == [[data]]
         assert fed(kind(inspect([write(tmp_path / "r.gz", packed(data))]), 1), 1, 1) == [[data]]
@@ -350,7 +350,7 @@ def test_other_errors_are_raised_where_they_are_waited_for(tmp_path, monkeypatch
 
 def test_an_interrupt_ends_all(tmp_path):
     """A real Ctrl-C, of a program of its own that feeds a program that never ends."""
-    file = write(tmp_path / "r.fq.gz", packed(text(GOOD * 50_000)))
+    file = write(tmp_path / "r.fq.gz", packed(text(GOOD) * 50_000))
     script = f"""
 import os, pathlib, time
 from firsttouch.genomics.feed import StaticFeeder; from firsttouch.genomics.fastq import inspect
