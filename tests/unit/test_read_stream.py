@@ -137,7 +137,7 @@ def expected_parts(records, rule, least):
 
 
 @given(st.data())
-@common(60)
+@common(30)
 def test_records_and_parts_are_those_of_the_rule(tmp_path, monkeypatch, data):
     size = data.draw(SIZES)
     monkeypatch.setattr(blocks_module, "BLOCK", size[0])
@@ -404,7 +404,7 @@ def queries(draw):
     least=st.sampled_from((0, 30, 100)),
     size=SIZES,
 )
-@common(40)
+@common(25)
 def test_fasta(tmp_path, monkeypatch, *, records, newline, blank, least, size):
     monkeypatch.setattr(blocks_module, "BLOCK", size[0])
     monkeypatch.setattr("firsttouch.genomics.fastq.HEAD", size[1])

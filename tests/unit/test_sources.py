@@ -37,19 +37,19 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_of_the_unpacked(tmp_path, kind):
-    """Large enough for several places to start from; 27 MB of reads are 10 MB of gzip."""
-    data = text(records(2000)) * 60
+    """Large enough for several places to start from; 18 MB of reads are 7 MB of gzip."""
+    data = text(records(2000)) * 40
     # By what is in it, not by its name.
     file = write(tmp_path / "r.fq", KINDS[kind](data))
     reads = inspect([file], BatchRule(100_000))
-    assert (reads.records, reads.as_is) == (120_000, False)
+    assert (reads.records, reads.as_is) == (80_000, False)
     for feeder in (StaticFeeder(reads, 3), DynamicFeeder(reads, 3)):
         with nothing_stays():
             texts = fed(feeder, 3, 1)
         if isinstance(feeder, StaticFeeder):
             assert b"".join(f[0] for f in texts) == data
         else:
-            assert sorted(b"".join(f[0] for f in texts).splitlines()) == sorted(data.splitlines())
+            assert sorted(b"".join(f[0] for f in texts).split(b"@r")) == sorted(data.split(b"@r"))
     # Whatever its name: not all aligners unpack gzip, and not all that do go by the name.
     write(tmp_path / "r.fq.gz", file.read_bytes())
     assert not inspect([tmp_path / "r.fq.gz"]).as_is
@@ -107,7 +107,7 @@ def test_intact_at_every_end(tmp_path, kind, monkeypatch):
 
 
 def test_damage_that_is_found_while_it_is_fed(tmp_path):
-    data = text(records(30_000))
+    data = text(records(3000)) * 10
     whole = bytearray(gzip.compress(data, 1))
     file = write(tmp_path / "r.fq.gz", bytes(whole))
     reads = inspect([file])
@@ -122,7 +122,8 @@ def test_damage_that_is_found_while_it_is_fed(tmp_path):
 
 
 def test_nothing_stays_after_an_error(tmp_path):
-    bad = gzip.compress(text([*records(50_000), ["@x", "AC", "+", "I"], *records(50_000)]), 1)
+    good = text(records(2500)) * 20
+    bad = gzip.compress(good + text([["@x", "AC", "+", "I"]]) + good, 1)
     files = [write(tmp_path / name, bad) for name in ("r1.fq.gz", "r2.fq.gz")]
     with nothing_stays(), pytest.raises(BadInput, match="record 50001 has 2 bases"):
         inspect(files)
