@@ -85,19 +85,27 @@ def fleet():
     return [r for number in range(8) for r in host(f"n{number}")]
 
 
+@pytest.fixture(scope="module")
+def large_fleet(fleet):
+    """Good hosts enough to judge a bad one of each kind beside them."""
+    return [*fleet, *(r for number in range(8, 16) for r in host(f"n{number}"))]
+
+
 def named(verdict):
     return [cause.split(": ")[0] for cause in verdict.causes]
 
 
-@pytest.mark.parametrize("cause", SIGNATURES)
-def test_a_cause_is_named_by_its_signature(system, fleet, cause):
-    verdicts = {v.host: v for v in judge([*fleet, *host(**SIGNATURES[cause])], system)}
-    bad = verdicts.pop("bad")
-    assert bad.verdict == "fail"
-    expected = {cause, "fewer NUMA nodes"} if "numa_nodes" in str(SIGNATURES[cause]) else {cause}
-    assert cause in named(bad)[:2]
-    assert set(named(bad)) <= expected
-    assert bad.evidence[0].startswith(f"possible cause: {named(bad)[0]}")
+def test_a_cause_is_named_by_its_signature(system, large_fleet):
+    bad_hosts = [r for cause, signature in SIGNATURES.items() for r in host(cause, **signature)]
+    verdicts = {v.host: v for v in judge([*large_fleet, *bad_hosts], system)}
+    for cause, signature in SIGNATURES.items():
+        bad = verdicts.pop(cause)
+        assert bad.verdict == "fail", cause
+        expected = {cause, "fewer NUMA nodes"} if "numa_nodes" in str(signature) else {cause}
+        assert cause in named(bad)[:2]
+        assert set(named(bad)) <= expected
+        assert bad.evidence[0].startswith(f"possible cause: {named(bad)[0]}")
+    assert len(verdicts) == 16
     assert {(v.verdict, v.causes) for v in verdicts.values()} == {("pass", ())}
 
 
@@ -144,16 +152,12 @@ def test_every_rule_has_a_test_and_settings_that_exist():
     assert rule_settings == (kernel_settings.METRICS - {"busy_pus"}) | {"huge_pages_free", "clusters_agree"}
 
 
-def test_a_busy_host_does_not_explain_a_wrong_count(system, fleet):
-    verdicts = {v.host: v for v in judge([*fleet, *host(values={"pus": 48.0, "busy_pus": 3.0})], system)}
-    assert (verdicts["bad"].verdict, verdicts["bad"].causes) == ("fail", ())
-
-
-def test_kernel_settings_never_fail_a_host(system, fleet):
-    verdicts = {
-        v.host: v for v in judge([*fleet, *host(values={"huge_pages": 0.0, "numa_balancing": 1.0})], system)
-    }
-    assert (verdicts["bad"].verdict, verdicts["bad"].causes) == ("pass", ())
+def test_a_busy_host_does_not_explain_a_wrong_count_and_kernel_settings_fail_no_host(system, fleet):
+    busy = host("busy", values={"pus": 48.0, "busy_pus": 3.0})
+    tuned = host("tuned", values={"huge_pages": 0.0, "numa_balancing": 1.0})
+    verdicts = {v.host: v for v in judge([*fleet, *busy, *tuned], system)}
+    assert (verdicts["busy"].verdict, verdicts["busy"].causes) == ("fail", ())
+    assert (verdicts["tuned"].verdict, verdicts["tuned"].causes) == ("pass", ())
 
 
 class TestSettings:
@@ -178,31 +182,44 @@ class TestSettings:
         assert settings["busy_pus"] >= 0
 
 
-@pytest.mark.parametrize("share", [0.95, 0.85, 0.75])
-def test_a_loss_that_no_channel_explains_has_no_cause(system, fleet, share):
-    slow = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
-    assert {v.host: v for v in judge([*fleet, *slow], system)}["bad"].causes == ()
+def slow_in_bank_0(shares):
+    """Return the records of a host for each of *shares*, named after it, and the names."""
+    names = [str(share) for share in shares]
+    records = [
+        r
+        for name, share in zip(names, shares, strict=True)
+        for r in host(name, rate=lambda _, bank, __, share=share: share if bank == 0 else 1.0)
+    ]
+    return records, names
+
+
+def test_a_loss_that_no_channel_explains_has_no_cause(system, fleet):
+    slow, names = slow_in_bank_0((0.95, 0.85, 0.75))
+    verdicts = {v.host: v for v in judge([*fleet, *slow], system)}
+    assert {name: verdicts[name].causes for name in names} == dict.fromkeys(names, ())
 
 
 def test_a_loss_of_all_banks_is_not_a_missing_channel(system, fleet):
     rng = random.Random(1)  # noqa: S311
     near = {bank: rng.uniform(0.94, 0.955) for bank in range(NODES)}
-    for level in (1.0, 0.53):
-        slow = host(rate=lambda _, bank, __, level=level: near[bank] * level)
-        verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
-        assert (verdict.verdict, verdict.causes) == ("fail", ())
+    slow = {
+        name: host(name, rate=lambda _, bank, __, level=level: near[bank] * level)
+        for name, level in (("near", 1.0), ("half", 0.53))
+    }
+    verdicts = {v.host: v for v in judge([*fleet, *slow["near"], *slow["half"]], system)}
+    assert {(verdicts[name].verdict, verdicts[name].causes) for name in slow} == {("fail", ())}
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_noise_is_neither_a_frequency_cap_nor_a_slow_link(system, fleet, seed):
-    rng = random.Random(seed)  # noqa: S311
-    noisy = [
-        dataclasses.replace(r, samples=(r.value * (1 + rng.gauss(0, 0.08)),))
-        for r in host()
-        if r.check != "topology"
-    ]
-    counts = [r for r in host() if r.check == "topology"]
-    assert {v.host: v for v in judge([*fleet, *noisy, *counts], system)}["bad"].causes == ()
+def test_noise_is_neither_a_frequency_cap_nor_a_slow_link(system, large_fleet):
+    noisy = []
+    for seed in range(5):
+        rng = random.Random(seed)  # noqa: S311
+        noisy += [
+            r if r.check == "topology" else dataclasses.replace(r, samples=(r.value * (1 + rng.gauss(0, 0.08)),))
+            for r in host(f"noisy{seed}")
+        ]
+    verdicts = {v.host: v for v in judge([*large_fleet, *noisy], system)}
+    assert [verdicts[f"noisy{seed}"].causes for seed in range(5)] == [()] * 5
 
 
 @pytest.mark.parametrize("node", [0, 3])
@@ -241,10 +258,9 @@ UNLIKE_ANY = {
 }
 
 
-def test_what_fits_no_signature_entirely_has_no_cause(system, fleet):
+def test_what_fits_no_signature_entirely_has_no_cause(system, large_fleet):
     bad = [r for name, how in UNLIKE_ANY.items() for r in host(name, **how)]
-    more = [r for number in range(8, 16) for r in host(f"n{number}")]
-    verdicts = {v.host: v for v in judge([*fleet, *more, *bad], system)}
+    verdicts = {v.host: v for v in judge([*large_fleet, *bad], system)}
     assert {name: (verdicts[name].verdict, named(verdicts[name])) for name in UNLIKE_ANY} == dict.fromkeys(
         UNLIKE_ANY, ("fail", [])
     )
@@ -252,14 +268,13 @@ def test_what_fits_no_signature_entirely_has_no_cause(system, fleet):
     assert "no known signature" in verdicts["two banks"].line()
 
 
-@pytest.mark.parametrize(
-    ("share", "named_without_facts"), [(0.5, True), (0.75, True), (0.94, False), (0.7, False)]
-)
-def test_without_facts_only_usual_channels_are_missing(fleet, share, named_without_facts):
-    slow = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
-    bad = {v.host: v for v in judge([*fleet, *slow], Undescribed("amd-opteron"))}["bad"]
-    assert bad.verdict == "fail"
-    assert named(bad) == ["memory channel missing"] * named_without_facts
+def test_without_facts_only_usual_channels_are_missing(large_fleet):
+    is_named = {0.5: True, 0.75: True, 0.94: False, 0.7: False}
+    slow, names = slow_in_bank_0(is_named)
+    verdicts = {v.host: v for v in judge([*large_fleet, *slow], Undescribed("amd-opteron"))}
+    for name, expected in zip(names, is_named.values(), strict=True):
+        assert verdicts[name].verdict == "fail", name
+        assert named(verdicts[name]) == ["memory channel missing"] * expected, name
 
 
 def test_a_suspect_host_has_no_cause(system, fleet):
