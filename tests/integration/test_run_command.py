@@ -16,8 +16,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.factories.host_records import measured
 
+from factories import held_programs
+from factories.host_records import measured
 from firsttouch import cli
 from firsttouch.execution.process_runner import Watching, run_together
 from firsttouch.genomics import launch
@@ -37,10 +38,12 @@ def align(firsttouch, lambda_work, tmp_path):
     folder = tmp_path / "output"
     folder.mkdir()
 
-    def run(name, *more, environment=None, **other):
+    def run(name, *more, environment=None, held=None, **other):
         given = {"aligner": "bwa-mem", "index": prefix, "reads": reads[0], "reads2": reads[1]}
         given |= {"batch_bases": 100_000, "output": folder / "out.sam", **other}
         options = [f"--{k.replace('_', '-')}={v}" for k, v in given.items() if v is not None]
+        if held:
+            return held_programs.run(held, "run", name, *options, *more)
         return firsttouch("run", name, *options, *more, **(environment or {}))
 
     run.folder = folder
@@ -380,19 +383,23 @@ PIN = "pu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')"
 @pytest.mark.parametrize(
     "script",
     [
-        'exec taskset -c $pu {bwa} "$@"',
-        'taskset -c $pu {bwa} "$@"',
-        'sleep 0.2; exec taskset -c $pu {bwa} "$@"',
-        # As soon as it has threads: on a busy host it may have ended a moment later.
-        'exec {bwa} "$@" & while [ -d /proc/$! ] && [ $(ls /proc/$!/task | wc -l) -lt 2 ]; do :; done; '
-        "taskset -acp $pu $! > /dev/null; wait $!",
+        'taskset -cp $pu $$ >/dev/null; {wait}; exec {bwa} "$@"',
+        'taskset -c $pu sh -c "$ready" {bwa} "$@"',
+        # The first sample shows the right placement.
+        '{wait}; taskset -c $pu sh -c "$ready" {bwa} "$@"',
+        # When it has threads. It does not end before its output is read.
+        'mkfifo out; {bwa} "$@" > out & exec 8< out; while [ $(ls /proc/$!/task | wc -l) -lt 2 ]; do :; done; '
+        "taskset -acp $pu $! > /dev/null; {wait}; cat <&8; wait $!",
     ],
 )
-def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, script):
-    bwa = shutil.which("bwa")
-    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n{PIN}\n{script.format(bwa=bwa)}")
+def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, monkeypatch, script):
+    monkeypatch.chdir(tmp_path)
+    bwa, wait = shutil.which("bwa"), held_programs.shell_wait(tmp_path)
+    ready = f'ready=\'{wait}; exec "$0" "$@"\''
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n{PIN}\n{ready}\n{script.format(bwa=bwa, wait=wait)}")
     name = next(n for n in SCENARIOS if n.startswith("1Inst_Original"))
-    done = align(name, "--checksum", "--json", f"--records={tmp_path / 'records.jsonl'}")
+    options = ("--checksum", "--json", f"--records={tmp_path / 'records.jsonl'}")
+    done = align(name, *options, held=tmp_path)
     assert done.returncode == 1, done
     record = json.loads(done.stdout)
     assert record["status"] == "invalid"
@@ -402,10 +409,11 @@ def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, script):
 
 
 def test_another_memory_policy_is_seen(align, stand_in, tmp_path):
-    bwa = shutil.which("bwa")
-    stand_in("bwa", f'[ $# = 0 ] && exec {bwa}\nexec numactl --localalloc {bwa} "$@"')
+    bwa, wait = shutil.which("bwa"), held_programs.shell_wait(tmp_path)
+    ready = f'{wait}; exec {bwa} "$@"'
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\nexec numactl --localalloc sh -c '{ready}' sh \"$@\"")
     name = next(n for n in SCENARIOS if n.startswith("1Inst_Interleave"))
-    done = align(name, "--json")
+    done = align(name, "--json", held=tmp_path)
     assert done.returncode == 1, done
     assert "memory policy is local, requested was interleave" in json.loads(done.stdout)["reason"]
 
