@@ -60,7 +60,7 @@ def kinds(text: str, levels: str = "2-4") -> list[str]:
 
 
 def of_a_host(out: Path) -> list[str]:
-    machine = Machine(8, 8)
+    machine = Machine(2, 4)
     vm = schema.read(ROOT / "docs" / "examples" / "vm.jsonl")
     some = machine.everything()
     like = {"host": some[0].host, "system": some[0].system, "partition": some[0].partition}

@@ -83,7 +83,7 @@ class TestLearn:
     def test_a_value_of_zero_is_not_learnt(self):
         assert learn({f"n{i}": [float(i)] for i in range(9)}, "higher") is None
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     @given(st.dictionaries(st.text(max_size=3), st.lists(st.floats(1e-3, 1e6), max_size=4), max_size=12))
     def test_anything_is_learnt_or_not_without_an_error(self, values_by_host):
         level = learn(values_by_host, "neither")
@@ -404,7 +404,7 @@ class TestSuspect:
 
     def test_healthy_hosts_with_many_metrics_are_not_suspect(self, tmp_path):
         rng = np.random.default_rng(11)
-        levels = 100 * (1 + 0.004 * rng.standard_normal((100, 50)))
+        levels = 100 * (1 + 0.004 * rng.standard_normal((60, 50)))
         records = [
             record
             for bank, of_hosts in enumerate(levels)

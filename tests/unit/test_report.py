@@ -158,7 +158,8 @@ def test_overlapping_repetitions_are_no_clear_gain(tmp_path: Path) -> None:
 
 def test_each_host_has_its_section_and_the_topology_goes_to_the_host_that_it_names(tmp_path: Path) -> None:
     first, second = Machine(2, 4, host="n1"), Machine(2, 4, host="n2")
-    _, page, document = built_report(tmp_path, first.everything() + second.everything(), topology_xml=second.xml())
+    records = [*first.topology(), *first.latency(), *second.topology(), *second.latency()]
+    _, page, document = built_report(tmp_path, records, topology_xml=second.xml())
     assert [h["host"] for h in document["hosts"]] == ["n1", "n2"]
     assert [h["topology"] is None for h in document["hosts"]] == [True, False]
     assert "Cache sizes are not marked, because the topology of this host was not given." in page

@@ -46,8 +46,9 @@ FAST = run("8Inst_Original", 10.0, 10.5, 10.2, instances=8)
 
 
 def choices(tmp_path, records, **options):
+    """Return the guidelines, the page without figures, and the text of a ticket."""
     (tmp_path / "out").mkdir(exist_ok=True)
-    _, page, document = built_report(tmp_path / "out", records, **options)
+    _, page, document = built_report(tmp_path / "out", records, drawn=(), **options)
     return document["guidelines"], page, (tmp_path / "out" / "summary.md").read_text()
 
 
@@ -174,14 +175,14 @@ class TestHostsThatDiffer:
     @pytest.mark.parametrize("swap", [False, True])
     @pytest.mark.parametrize("slower", [lambda s: 1.08 * s, lambda s: s + 3], ids=["8 %", "3 s"])
     def test_only_a_scenario_that_is_faster_on_the_same_host_is_recommended(self, slower, swap):
-        seeds = range(200)
+        seeds = range(100)
         none = [self.chosen(seed, slower, swap=swap).chosen for seed in seeds]
-        assert sum(name != "1Inst_Original" for name in none) <= 200 * 0.05
+        assert sum(name != "1Inst_Original" for name in none) <= 100 * 0.05
         some = [self.chosen(seed, slower, gain=1.3, swap=swap) for seed in seeds]
         assert {c.chosen for c in some} == {"8Inst_Original"}
         assert all(c.gain.clear for c in some)
         held = sum(c.gain.low <= 1.3 <= c.gain.high for c in some)
-        assert held >= 200 * 0.95
+        assert held >= 100 * 0.95
 
     def test_the_interval_contains_the_gain_on_the_other_host(self):
         # 3 s that no placement helps: 1.3x on the fast host is 1.22x on the slow one.

@@ -18,7 +18,7 @@ from firsttouch.report.pages import build
 
 
 def test_an_invalid_record_is_listed_with_its_reason_and_never_a_value(tmp_path: Path) -> None:
-    machine = Machine(2, 4)
+    machine = Machine(1, 2)
     records = machine.everything()
     wrong = {
         r.metric: replace(invalid(r), samples=(987654.0, 987655.0, 987656.0))
@@ -109,7 +109,7 @@ def test_the_failure_of_one_check_does_not_explain_another(tmp_path: Path) -> No
 def test_a_record_that_fits_no_figure_is_listed_as_a_problem(
     tmp_path: Path, check: str, broken: dict[str, Any]
 ) -> None:
-    records = [r for r in Machine(2, 4).everything() if r.check == check]
+    records = [r for r in Machine(1, 2).everything() if r.check == check]
     whole = records[0]
     odd = replace(whole, parameters={**whole.parameters, **broken})
     _, page, document = built_report(tmp_path, [*records, odd])
@@ -131,7 +131,7 @@ def test_a_missing_tool_is_a_detail_and_no_headline(tmp_path: Path) -> None:
     problems = [
         Problem("bandwidth_others", "skipped", "no stream program on PATH", "n1", check="bandwidth_others")
     ]
-    _, page, _ = built_report(tmp_path, Machine(2, 4).everything(), problems=problems)
+    _, page, _ = built_report(tmp_path, Machine(1, 2).topology(), problems=problems)
     assert page.index("Results of n1") < page.index("What was not measured") < page.index("no stream program")
 
 
