@@ -245,7 +245,8 @@ def test_a_hold_that_slurm_did_not_answer_has_an_owner(fake, capsys):
 )
 def test_a_notice_is_sent_once_and_never_in_the_way(fake, command, problem, capsys):
     command = command.format(folder=fake.folder)
-    fake.settings(more=f"notify: {{command: {command}, timeout: 200ms, events: [hold, drain]}}\n")
+    limit = "200ms" if "sleep" in command else "60s"
+    fake.settings(more=f"notify: {{command: {command}, timeout: {limit}, events: [hold, drain]}}\n")
     fake.verdict("n1")
     for _ in range(2):
         assert fleet("tend") == 0

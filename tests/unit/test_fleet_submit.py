@@ -87,12 +87,13 @@ def test_nobody_is_forgotten_where_submission_is_interrupted(campaign, sbatch, m
 
 
 def test_a_job_that_sbatch_did_not_live_to_name_is_found_by_its_comment(tmp_path, stand_in, monkeypatch):
-    monkeypatch.setattr(slurm, "_PATIENCE", 1)
+    monkeypatch.setattr(slurm, "_PATIENCE", 5)
     stand_in(
-        "sbatch", f'for a; do case "$a" in --comment=*) echo "${{a#*=}}" >{tmp_path}/mark;; esac; done; sleep 9'
+        "sbatch", f'for a; do case "$a" in --comment=*) echo "${{a#*=}}" >{tmp_path}/mark;; esac; done; sleep 60'
     )
     stand_in("squeue", f"echo 41 another; echo 42 $(cat {tmp_path}/mark)")
     assert slurm.submit(["x.sbatch"]) == "42"
+    monkeypatch.setattr(slurm, "_PATIENCE", 0.2)
     stand_in("squeue", "true")
     clock = ManualClock()
     with pytest.raises(RunFailed, match="no answer"):
