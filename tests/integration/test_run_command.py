@@ -32,8 +32,11 @@ FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 
 
 @pytest.fixture
-def align(firsttouch, lambda_work, tmp_path):
-    """Returns a function that runs a scenario; its arguments replace the valid ones, None omits one."""
+def align(firsttouch, run_cli, lambda_work, tmp_path, monkeypatch):
+    """Returns a function that runs a scenario; its arguments replace the valid ones, None omits one.
+
+    It runs in this process, or as a program if it gets an *environment*.
+    """
     prefix, reads, _ = lambda_work
     folder = tmp_path / "output"
     folder.mkdir()
@@ -44,7 +47,12 @@ def align(firsttouch, lambda_work, tmp_path):
         options = [f"--{k.replace('_', '-')}={v}" for k, v in given.items() if v is not None]
         if held:
             return held_programs.run(held, "run", name, *options, *more)
-        return firsttouch("run", name, *options, *more, **(environment or {}))
+        argv = ["run", name, *options, *more]
+        if environment is not None:
+            return firsttouch(*argv, **environment)
+        # The output's header has the command.
+        monkeypatch.setattr(sys, "argv", ["firsttouch", *map(str, argv)])
+        return subprocess.CompletedProcess(argv, *run_cli(*argv))
 
     run.folder = folder
     return run
@@ -180,7 +188,8 @@ def test_the_index_cache_is_put_into_one_state_before_every_repetition(align, la
     assert list(before["pages"]) == [str(seen["local"]["placement_asked"][0]["numa_nodes"][0])]
     with (index / "index.bwt").open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as mapping:
         assert bytes(mapping)
-        done = align("1Inst_Original", "--checksum", "--json", index=index / "index", index_cache="cold")
+        given = {"index": index / "index", "index_cache": "cold", "environment": {}}
+        done = align("1Inst_Original", "--checksum", "--json", **given)
     assert done.returncode == 1
     record = json.loads(done.stdout)
     assert (record["status"], record["reason"].startswith("index cache cold: ")) == ("invalid", True)
