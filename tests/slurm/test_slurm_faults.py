@@ -61,13 +61,13 @@ def test_died_cancelled_timed_out_and_requeued(shimmed: Site) -> None:
     assert "its host died" in page
     site.release("n3")
     site.slurm.revive("n3")
-    again["died"] = site.sbatch("--nodelist=n3", "slurm/characterize.sbatch", "--campaign", "died")
+    again["died"] = _submitted_again(site, "n3", "died")
 
     assert site.slurm.ends(jobs["late"])[jobs["late"]][0] == "TIMEOUT"
     assert "TIMEOUT (its time limit)" in _missing(site, "late")["latency-0"]
     assert set(_missing(site, "late")) == {"latency-0"}
     site.release("n2")
-    again["late"] = site.sbatch("--nodelist=n2", "slurm/characterize.sbatch", "--campaign", "late")
+    again["late"] = _submitted_again(site, "n2", "late")
     for name, job in again.items():
         _resumed(site, name, job)
 
@@ -79,13 +79,18 @@ def _again(site: Site, host: str, name: str, jobs: dict[str, str]) -> str:
     assert set(lost) == {"latency-0"}
     assert "CANCELLED (a user cancelled it)" in lost["latency-0"]
     site.release(host)
-    return site.sbatch(f"--nodelist={host}", "slurm/characterize.sbatch", "--campaign", name)
+    return _submitted_again(site, host, name)
+
+
+def _submitted_again(site: Site, host: str, name: str) -> str:
+    """Submit the missing steps of a campaign, without a report, and return the job."""
+    return site.sbatch(f"--nodelist={host}", "slurm/characterize.sbatch", "--campaign", name, "--no-collect")
 
 
 def test_a_requeued_job_goes_on_where_it_was(shimmed: Site) -> None:
     site = shimmed
     site.hold("n1")
-    job = site.sbatch("--nodelist=n1", "slurm/characterize.sbatch", *STEPS)
+    job = site.sbatch("--nodelist=n1", "slurm/characterize.sbatch", *STEPS, "--no-collect")
     name = f"characterize-{job}"
     site.begun(name, "n1", "latency-0")
     site.slurm.ask("scontrol", "requeue", job)
@@ -102,7 +107,8 @@ def test_a_requeued_job_goes_on_where_it_was(shimmed: Site) -> None:
 
 def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: Site) -> None:
     site = aligning
-    job = site.sbatch("--array=1-2", "--no-requeue", "slurm/strategy.sbatch", "--aligner", "bwa-mem")
+    steps = [f"--step=bwa-mem-*Inst_{policy}" for policy in ("Original", "Interleave")]
+    job = site.sbatch("--array=1-2", "--no-requeue", "slurm/strategy.sbatch", "--aligner", "bwa-mem", *steps)
     name = f"strategy-{job}"
     site.slurm.until(lambda: len(list((site.campaign(name) / "hosts").glob("*/steps.jsonl"))) == 2, "two hosts")
     victim = sorted(f.name for f in (site.campaign(name) / "hosts").iterdir())[-1]
@@ -123,7 +129,7 @@ def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: 
 
 def test_two_campaigns_at_once_do_not_touch_each_other(shimmed: Site) -> None:
     site = shimmed
-    jobs = [site.sbatch("slurm/characterize.sbatch", "--step", "topology", "--step", "contention") for _ in "ab"]
+    jobs = [site.sbatch("slurm/characterize.sbatch", "--step", "topology", "--step", "bandwidth-1") for _ in "ab"]
     for job in jobs:
         assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.output(job)
         campaign = site.state(f"characterize-{job}")
@@ -143,11 +149,11 @@ def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(shimmed: S
     assert f"{folder}: its file system is full; what was finished before is kept" in site.slurm.output(job)
     done = site.call("campaign", "collect", folder, "--no-figures", "--json")
     (small / "filler").unlink()
-    done = site.call("campaign", "collect", folder)
+    done = site.call("campaign", "collect", folder, "--no-figures")
     assert "latency-0: failed on" in done.stdout
     assert "the file system of the results is full" in done.stdout
     assert {r.check for r in schema.collect([folder / "hosts"])} == {"topology", "configuration"}
-    again = site.sbatch("slurm/characterize.sbatch", "--campaign", folder)
+    again = site.sbatch("slurm/characterize.sbatch", "--campaign", folder, "--no-collect")
     assert site.slurm.ends(again) == {again: ("COMPLETED", "0:0")}, site.slurm.output(again)
 
 
@@ -165,7 +171,7 @@ def test_ctrl_c_is_a_reason_and_the_campaign_goes_on(shimmed: Site) -> None:
     assert process.wait(120) == 130
     site.release(host)
     assert "it was stopped (Ctrl-C" in _missing(site, "mine")["latency-0"]
-    done = site.call("campaign", "run", "characterize", "--campaign", "mine")
+    done = site.call("campaign", "run", "characterize", "--campaign", "mine", "--no-collect")
     assert done.returncode == 0, done.stderr
     assert "topology" not in done.stderr.replace("system", "")
     assert site.state("mine").whole
