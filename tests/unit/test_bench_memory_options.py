@@ -93,7 +93,7 @@ def test_a_short_run(bench, monkeypatch, tmp_path, capsys):
     if reason := memory_options.refusal(("thp",)):
         pytest.skip(reason)
     name, times = "hash join, small blocks", tmp_path / "times.csv"
-    monkeypatch.setitem(bench.JOINS, name, ("rows", "64", "2000000", "{threads}"))
+    monkeypatch.setitem(bench.JOINS, name, ("rows", "32", "500000", "{threads}"))
     words = ["--effort", "quick", "--program", name, "--option", "+thp", "--share-host", "--times", str(times)]
     monkeypatch.setattr(sys, "argv", ["memory_options.py", *words])
     bench.main()
