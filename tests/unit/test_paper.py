@@ -47,6 +47,11 @@ def built(name: str, published: sheets.Sheets) -> list[Table]:
 
 
 @pytest.fixture(scope="module")
+def article(published: sheets.Sheets) -> list[Table]:
+    return built("lenis2017", published)
+
+
+@pytest.fixture(scope="module")
 def judged(published: sheets.Sheets) -> dict[str, Outcome]:
     return {o.claim.id: o for o in claims.judge(claims.load(), published)}
 
@@ -120,11 +125,9 @@ def test_every_published_time_is_in_its_table(published: sheets.Sheets) -> None:
     ],
 )
 def test_cells_of_the_article(
-    published: sheets.Sheets, table: str, key: tuple[str, ...], mean: str, error: str
+    article: list[Table], table: str, key: tuple[str, ...], mean: str, error: str
 ) -> None:
-    table_cells = {
-        k: v for t in titled(built("lenis2017", published), f"Table {table} ") for k, v in cells(t).items()
-    }
+    table_cells = {k: v for t in titled(article, f"Table {table} ") for k, v in cells(t).items()}
     assert (table_cells[*key, "Mean (s)"], table_cells[*key, "Error (%)"]) == (mean, error)
 
 
@@ -275,7 +278,7 @@ def test_another_cell_gives_another_outcome(
     text = (copied / file).read_text(encoding="utf-8")
     assert text.count(old) == 1
     (copied / file).write_text(text.replace(old, new), encoding="utf-8")
-    outcome = next(o for o in claims.judge(claims.load(), read(copied)) if o.claim.id == claim)
+    (outcome,) = claims.judge([c for c in claims.load() if c.id == claim], read(copied))
     assert outcome.agrees is agrees
     assert judged[claim].agrees is not agrees
 
