@@ -24,14 +24,23 @@ from firsttouch.scenarios.placement import distinct, plan
 ONE_BANK = Path(__file__).parents[1] / "golden/lstopo_host.xml"
 
 
-@pytest.fixture
-def host(tmp_path, monkeypatch, golden):
-    """Return a function that advises on scenarios of load + work seconds; *odd* returns the fault of one."""
-    file = tmp_path / "r.fq"
+@pytest.fixture(scope="module")
+def checked_reads(tmp_path_factory):
+    """Return 100,000 checked reads in batches."""
+    file = tmp_path_factory.mktemp("reads") / "r.fq"
     file.write_text("".join(f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n" for i in range(100_000)))
-    (tmp_path / "host.xml").write_text(golden("lstopo_synthetic.xml"))
-    planned = plan(load(xml=tmp_path / "host.xml"))
-    whole = fastq.inspect([file], fastq.BatchRule(100_000))
+    return fastq.inspect([file], fastq.BatchRule(100_000))
+
+
+@pytest.fixture(scope="module")
+def synthetic():
+    """Return the plan of the synthetic host."""
+    return plan(load(xml=ONE_BANK.with_name("lstopo_synthetic.xml")))
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch, checked_reads, synthetic):
+    """Return a function that advises on scenarios of load + work seconds; *odd* returns the fault of one."""
     clock, messages, limits = ManualClock(now=0.0), [], []
 
     def advise(
@@ -44,7 +53,7 @@ def host(tmp_path, monkeypatch, golden):
         head=None,
         sets=(),
         memory=None,
-        planned=planned,
+        planned=synthetic,
     ):
         scenarios = planned.with_each(sets).scenarios
         noises = itertools.cycle(noise) if isinstance(noise, tuple) else noise
@@ -71,7 +80,7 @@ def host(tmp_path, monkeypatch, golden):
 
         monkeypatch.setattr(launch, "run", run)
         advice = trials.advise(
-            Work(aligner("bwa-mem"), tmp_path / "i", whole),
+            Work(aligner("bwa-mem"), tmp_path / "i", checked_reads),
             scenarios,
             prior(candidates(scenarios), 0.2),
             budget,
