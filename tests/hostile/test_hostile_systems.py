@@ -118,6 +118,7 @@ CASES = [
         Case(f"{command}: {name}", argv(command), 2, says, {"lab.yaml": text, "r.jsonl": lines()})
         for name, (text, says) in WRONG.items()
         for command in ("validate", "baseline")
+        if (command, name) != ("baseline", "nested")  # takes seconds, in the reader that both have
     ),
     *(
         Case(f"baseline of {name}", argv("baseline"), 2, says, {"lab.yaml": SYSTEM, "r.jsonl": text})
