@@ -28,16 +28,35 @@ METRICS_OF_LOCKS = ("lock_records", "lock_waiting", "lock_batch")
 NODE, BANK = HOST.cpu_nodes[0], HOST.memory_nodes[0]
 
 
+def options_of(aspect, file, more):
+    """Return the options that measure one aspect once on one bank into *file*."""
+    options = [aspect, "--repetitions=1", f"--records={file}", "--json", *more]
+    return [*options, f"--banks={BANK}"] if aspect != "topology" else options
+
+
 @pytest.fixture
 def measure(firsttouch, tmp_path, native_probe):
     """Returns a function that measures one aspect once on one bank, and the file of its records."""
     file = tmp_path / "records.jsonl"
 
     def run(aspect, *more, environment=None):
-        options = ["--repetitions=1", f"--records={file}", "--json", *more]
-        options += [f"--banks={BANK}"] if aspect != "topology" else []
         environment = {"FIRSTTOUCH_PROBE": str(native_probe), "FIRSTTOUCH_EFFORT": "quick"} | (environment or {})
-        return firsttouch("measure", aspect, *options, **environment), file
+        return firsttouch("measure", *options_of(aspect, file, more), **environment), file
+
+    return run
+
+
+@pytest.fixture
+def measure_here(run_cli, tmp_path, native_probe, monkeypatch):
+    """Returns a function like that of ``measure`` that runs in this process."""
+    file = tmp_path / "records.jsonl"
+    monkeypatch.setenv("FIRSTTOUCH_PROBE", str(native_probe))
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
+
+    def run(aspect, *more, environment=None):
+        for name, value in (environment or {}).items():
+            monkeypatch.setenv(name, value)
+        return run_cli("measure", *options_of(aspect, file, more)), file
 
     return run
 
@@ -223,19 +242,19 @@ def test_locks(measure):
         (["locks", "--threads=1,9999"], "9999 threads: NUMA nodes"),
     ],
 )
-def test_what_cannot_be_asked_for(measure, argv, reason):
-    done, file = measure(*argv)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert reason in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_what_cannot_be_asked_for(measure_here, argv, reason):
+    done, file = measure_here(*argv)
+    assert (done.status, done.out) == (2, "")
+    assert reason in done.err
+    assert done.err.count("\n") == 1
     assert not file.exists()
 
 
-def test_a_probe_that_is_not_built(measure, tmp_path):
-    done, file = measure("bandwidth", environment={"FIRSTTOUCH_PROBE": str(tmp_path / "none")})
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "which is not a program" in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_a_probe_that_is_not_built(measure_here, tmp_path):
+    done, file = measure_here("bandwidth", environment={"FIRSTTOUCH_PROBE": str(tmp_path / "none")})
+    assert (done.status, done.out) == (3, "")
+    assert "which is not a program" in done.err
+    assert done.err.count("\n") == 1
     assert not file.exists()
 
 
@@ -249,14 +268,14 @@ def test_a_probe_that_is_not_built(measure, tmp_path):
         ('$native "$@" 2>&1 | head -c 1200; exit 0', "firsttouch-probe"),
     ],
 )
-def test_a_broken_probe(measure, native_probe, tmp_path, script, reason):
+def test_a_broken_probe(measure_here, native_probe, tmp_path, script, reason):
     file = tmp_path / "probe"
     script = script.replace("$native", str(native_probe))
     write_program(file, f'[ "$1" = topology ] && exec {native_probe} "$@"\n{script}')
-    done, _ = measure("contention", "--threads=1", environment={"FIRSTTOUCH_PROBE": str(file)})
-    assert done.returncode in {1, 3}, done
-    assert done.stdout == ""
-    assert reason in done.stderr.splitlines()[-1], done
+    done, _ = measure_here("contention", "--threads=1", environment={"FIRSTTOUCH_PROBE": str(file)})
+    assert done.status in {1, 3}, done
+    assert done.out == ""
+    assert reason in done.err.splitlines()[-1], done
 
 
 def test_an_interrupted_probe_leaves_what_it_measured(native_probe, tmp_path):
@@ -309,14 +328,14 @@ LIST = '[ "$1" = -a ] && printf "copy - x\\nstream - x\\n" && exit 0\n'
         ("cat $golden | head -n 14; cat $golden | head -n 14 >&2", "incomplete|printed no rate|did not use"),
     ],
 )
-def test_broken_benchmarks(measure, stand_in, aspect, broken):
+def test_broken_benchmarks(measure_here, stand_in, aspect, broken):
     script, reason = broken
     stored = STORED / ("lat_mem_rd_random.txt" if aspect == "latency" else "likwid_scale_avx512.txt")
     name, program = PROGRAMS[aspect]
     stand_in(program, LIST + script.replace("$golden", str(stored)))
-    done, file = measure(aspect, f"--program={name}")
-    assert (done.returncode, done.stdout) == (1, "")
-    last = done.stderr.splitlines()[-1]
+    done, file = measure_here(aspect, f"--program={name}")
+    assert (done.status, done.out) == (1, "")
+    last = done.err.splitlines()[-1]
     assert last.startswith("firsttouch: error: ")
     assert any(r in last for r in reason.split("|")), last
     assert not file.exists()
@@ -346,42 +365,42 @@ def test_streams_kernels_by_lmbench(measure):
     assert records[0].placement_found[0]["threads"] >= len(records[0].placement_asked[0]["pus"])
 
 
-def test_a_broken_stream_and_none(measure, stand_in):
+def test_a_broken_stream_and_none(measure_here, stand_in):
     argv = ("bandwidth", "--program=stream", f"--pu-nodes={NODE}")
     if stream.program() is None and stream.of_lmbench() is None:
-        done, file = measure(*argv)
-        assert (done.returncode, done.stdout) == (3, "")
-        assert done.stderr.startswith("firsttouch: cannot be done here: there is no program 'stream'")
+        done, file = measure_here(*argv)
+        assert (done.status, done.out) == (3, "")
+        assert done.err.startswith("firsttouch: cannot be done here: there is no program 'stream'")
     stand_in("stream", "echo 'Copy:  100.0  0.1 0.1 0.1'")
-    done, file = measure(*argv)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "stream printed no rates" in done.stderr.splitlines()[-1]
+    done, file = measure_here(*argv)
+    assert (done.status, done.out) == (1, "")
+    assert "stream printed no rates" in done.err.splitlines()[-1]
     assert not file.exists()
 
 
-def test_benchmarks_that_are_missing(measure, tmp_path):
+def test_benchmarks_that_are_missing(measure_here, tmp_path):
     (tmp_path / "bare").mkdir()
     for program in ("numactl", "gcc"):
         if shutil.which(program):
             (tmp_path / "bare" / program).symlink_to(shutil.which(program))
-    done, file = measure("bandwidth", "--program=likwid-bench", environment={"PATH": str(tmp_path / "bare")})
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "firsttouch: error: 'likwid-bench' is not on PATH" in done.stderr
-    assert done.stderr.count("\n") == 1
+    done, file = measure_here("bandwidth", "--program=likwid-bench", environment={"PATH": str(tmp_path / "bare")})
+    assert (done.status, done.out) == (3, "")
+    assert "firsttouch: error: 'likwid-bench' is not on PATH" in done.err
+    assert done.err.count("\n") == 1
     assert not file.exists()
 
 
-def test_a_benchmark_that_moves_itself_is_invalid(measure, stand_in):
+def test_a_benchmark_that_moves_itself_is_invalid(measure_here, stand_in):
     """The program binds itself to one PU although it should use two."""
     if len(HOST.usable_pus(NODE)) < 2 or shutil.which("likwid-bench") is None:
         pytest.skip("needs two PUs of one NUMA node, and likwid-bench")
     real, (pu, other) = shutil.which("likwid-bench"), HOST.usable_pus(NODE)[:2]
     stand_in("likwid-bench", f'[ "$1" = -a ] && exec {real} -a\nexec taskset -c {other} {real} "$@"')
     # Only the first PU was requested: a thread on the other one is misplaced.
-    done, file = measure("contention", "--program=likwid-bench", "--threads=1")
-    assert done.returncode == 1, done
+    done, file = measure_here("contention", "--program=likwid-bench", "--threads=1")
+    assert done.status == 1, done
     assert {r.status for r in measured(file)} == {"invalid"}
-    assert f"threads may run on PUs {other}, requested were {pu}" in done.stderr.splitlines()[-1]
+    assert f"threads may run on PUs {other}, requested were {pu}" in done.err.splitlines()[-1]
 
 
 def test_the_program_for_latency_is_found_where_debian_hides_it():
