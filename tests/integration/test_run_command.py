@@ -388,24 +388,38 @@ def test_scenarios_that_are_none_and_those_of_other_hosts(align, tmp_path):
 PIN = "pu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')"
 
 
+#: BWA does not end before its output is read, which is when it has been sampled with its threads.
+SAMPLED_BWA = """\
+{before}
+mkfifo out
+{pinning} {bwa} "$@" > out &
+exec 8< out
+while [ $(ls /proc/$!/task | wc -l) -lt 2 ]; do :; done
+{after}
+{wait}
+cat <&8
+wait $!
+"""
+
+
 @pytest.mark.skipif(len(HOST.allowed_pus) < 2, reason="needs two PUs")
 @pytest.mark.parametrize(
-    "script",
+    "parts",
     [
-        'taskset -cp $pu $$ >/dev/null; {wait}; exec {bwa} "$@"',
-        'taskset -c $pu sh -c "$ready" {bwa} "$@"',
+        # Before, around and after its start.
+        ("taskset -cp $pu $$ > /dev/null", "", ""),
+        ("", "taskset -c $pu", ""),
         # The first sample shows the right placement.
-        '{wait}; taskset -c $pu sh -c "$ready" {bwa} "$@"',
-        # When it has threads. It does not end before its output is read.
-        'mkfifo out; {bwa} "$@" > out & exec 8< out; while [ $(ls /proc/$!/task | wc -l) -lt 2 ]; do :; done; '
-        "taskset -acp $pu $! > /dev/null; {wait}; cat <&8; wait $!",
+        ("sh -c '{wait}'", "taskset -c $pu", ""),
+        ("", "", "taskset -acp $pu $! > /dev/null"),
     ],
 )
-def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, monkeypatch, script):
+def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, monkeypatch, parts):
     monkeypatch.chdir(tmp_path)
     bwa, wait = shutil.which("bwa"), held_programs.shell_wait(tmp_path)
-    ready = f'ready=\'{wait}; exec "$0" "$@"\''
-    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n{PIN}\n{ready}\n{script.format(bwa=bwa, wait=wait)}")
+    before, pinning, after = (part.format(wait=wait) for part in parts)
+    script = SAMPLED_BWA.format(bwa=bwa, wait=wait, before=before, pinning=pinning, after=after)
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n{PIN}\n{script}")
     name = next(n for n in SCENARIOS if n.startswith("1Inst_Original"))
     options = ("--checksum", "--json", f"--records={tmp_path / 'records.jsonl'}")
     done = align(name, *options, held=tmp_path)
