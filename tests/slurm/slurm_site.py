@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import cluster
 
-from firsttouch import cli
 from firsttouch.fleet import campaigns, state
 
 #: Size of the small file system that tests fill.
@@ -37,15 +34,7 @@ class Site:
         return self.slurm.sbatch(*argv, env=self.env)
 
     def call(self, *argv: object) -> subprocess.CompletedProcess[str]:
-        """Run a command line of firsttouch in this process, with the environment of the jobs."""
-        words, out, err = [str(word) for word in argv], io.StringIO(), io.StringIO()
-        environment = mock.patch.dict(os.environ, {**self.slurm.env, **self.env}, clear=True)
-        with environment, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                status = cli.main(words)
-            except SystemExit as end:
-                status = int(end.code or 0)
-        return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+        return self.slurm.call(Path(sys.executable).with_name("firsttouch"), *argv, env=self.env)
 
     def occupy(self, host: str) -> tuple[str, Path]:
         """Run a job on all of a host; return its number, and a FIFO: the job ends when the test writes into it."""
