@@ -17,8 +17,7 @@ from firsttouch.records import schema
 StandIn = Callable[[str, str], Path]
 
 
-def test_characterize_measures_all_aspects_of_one_host(shimmed: Site) -> None:
-    site = shimmed
+def test_characterize_measures_all_aspects_of_one_host(site: Site) -> None:
     job = site.sbatch("slurm/characterize.sbatch")
     assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.output(job)
     campaign = site.campaign(f"characterize-{job}")
