@@ -310,9 +310,9 @@ def _starting(pid: int, proc: Path) -> bool:
         name = (process / "comm").read_text().strip()
     except OSError:
         return True
-    # Within execve(2), a process has no words yet, and still the name of the program before.
-    becoming = name == "sh" and words == [b""]
-    return name in {"setpriv", "numactl", "nsenter"} or IF_PARENT_LIVES.encode() in words or becoming
+    # Within execve(2), a process has no words yet, and still the name and the PUs of the program before: of the
+    # launcher, of the shell, or of numactl.
+    return name in {"setpriv", "numactl", "nsenter"} or IF_PARENT_LIVES.encode() in words or words == [b""]
 
 
 def _add_pages(numa_maps: str, pages: Counter[int], modes: Counter[str]) -> None:
