@@ -78,8 +78,9 @@ LONGEST = (
     "tests/integration/test_launch_aligners.py",
     "tests/integration/test_measure.py",
 )
-#: Suites that wait for daemons or for a guest, which answer later on a busy host.
-TIMED_SUITES = {"slurm", "emulated"}
+#: Suites that wait for daemons, for a guest, or for samples of programs that end by themselves, which come later on a
+#: busy host.
+TIMED_SUITES = {"slurm", "emulated", "integration", "containers", "workflows"}
 MACHINES = "|".join(file.stem for file in Path(__file__).parent.glob("emulated/machines/*.toml"))
 
 
@@ -120,7 +121,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         suite = item.path.relative_to(STORED.parent).parts[0]
         item.add_marker(suite)
-        if suite in TIMED_SUITES or "quiet_host" in item.fixturenames:
+        if suite in TIMED_SUITES:
             item.add_marker(pytest.mark.timing)
     rank = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(scope(item.nodeid), len(rank)))
