@@ -11,6 +11,9 @@ IMAGE ?=
 SUITE ?=
 BENCH ?=
 export CMD
+# What mypy knows of unchanged sources is the same in all checkouts.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/firsttouch-tests/mypy
+export MYPY_CACHE_DIR = $(shell mkdir -p "$(CACHE)" 2>/dev/null && test -w "$(CACHE)" && echo "$(CACHE)")
 # Tests start thousands of Python processes, some on emulated processors: bytecode is kept, as when installed.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -78,8 +78,8 @@ LONGEST = (
     "tests/integration/test_launch_aligners.py",
     "tests/integration/test_measure.py",
 )
-#: Suites that wait for daemons, for a guest, or for samples of programs that end by themselves, which come later on a
-#: busy host.
+#: Suites that wait for daemons, for a guest, or for samples of programs that end by themselves. On a busy host
+#: these come later.
 TIMED_SUITES = {"slurm", "emulated", "integration", "containers", "workflows"}
 MACHINES = "|".join(file.stem for file in Path(__file__).parent.glob("emulated/machines/*.toml"))
 
