@@ -317,17 +317,3 @@ def test_a_static_program_with_a_library_is_refused(folder):
     result = shell("$ft 1Inst_Original+jemalloc -- ./static")
     assert result.returncode == 3
     assert "./static is linked statically, so jemalloc cannot be loaded into it" in result.stderr
-
-
-def test_temporary_files_are_in_memory_and_spill(folder):
-    (folder / "lines").write_text("".join(f"{number * 7919 % 400009:08d}\n" for number in range(400_000)) * 8)
-    options = "--scratch ram:16MiB --json -- sort -S 1M lines -o sorted"
-    result = shell(f"$ft 1Inst_Original {options}", TMPDIR=str(folder))
-    assert result.returncode == 0, result.stderr
-    scratch = json.loads(result.stderr.splitlines()[-1])["scratch"]
-    assert scratch["spilled_files"] > 0
-    assert (scratch["limit_bytes"], scratch["reason"]) == (16 << 20, "")
-    assert set(scratch["pages"]) == {str(node) for node in scratch["numa_nodes"]}
-    subprocess.run(["sort", "-c", "sorted"], cwd=folder, check=True)
-    assert (folder / "sorted").stat().st_size == (folder / "lines").stat().st_size
-    assert {file.name for file in folder.iterdir()} == {"program.py", "lines", "sorted"}

@@ -245,7 +245,7 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
     with contextlib.ExitStack() as stack:
         stop = StopRequest()
         stack.callback(stop.close)
-        memory = stack.enter_context(options.scratch(args.scratch, numa_nodes, disk))
+        memory = stack.enter_context(options.scratch(args.scratch, numa_nodes))
         place = memory.folder if memory else args.scratch or disk
         scratch = stack.enter_context(atomic_files.workspace(place))
         copies = stack.enter_context(IndexCopies(command.aligner, command.index, name=command.index_name, say=say))

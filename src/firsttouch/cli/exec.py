@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -76,10 +75,9 @@ def run(args: argparse.Namespace) -> int:
     scenario = _scenario(load(), args)
     words = options.with_threads(args.program, scenario.threads)
     # Of one run, nothing is measured that another run could disturb, unless it is recorded.
-    numa_nodes, disk = scenario.placements[0].numa_nodes, Path(tempfile.gettempdir())
     with (
         options.holding(args, shared=not args.records),
-        options.scratch(args.scratch, numa_nodes, disk) as memory,
+        options.scratch(args.scratch, scenario.placements[0].numa_nodes) as memory,
         _ending_all(args.timeout),
     ):
         environment = _environment(args, scenario)

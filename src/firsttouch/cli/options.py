@@ -158,7 +158,7 @@ def _absolute(text: str) -> str:
 
 
 class InMemory(NamedTuple):
-    """A scratch in memory, of that limit (bytes; None: half of the memory that is left)."""
+    """A scratch in memory, of that size (bytes; None: half of the memory that is left)."""
 
     size_bytes: int | None
 
@@ -166,7 +166,11 @@ class InMemory(NamedTuple):
 def _scratch(text: str) -> InMemory | Path:
     if text == "ram":
         return InMemory(None)
-    return InMemory(parse_bytes(text[4:])) if text.startswith("ram:") else Path(text)
+    if not text.startswith("ram:"):
+        return Path(text)
+    if not (size_bytes := parse_bytes(text[4:])):  # tmpfs would have no limit
+        raise BadInput("a scratch of 0 bytes holds nothing: give a size such as ram:4GiB")
+    return InMemory(size_bytes)
 
 
 #: A size in bytes, such as 5.1GB.
@@ -199,8 +203,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "--scratch": {
         "type": checked(_scratch, fits=lambda _: True),
         "metavar": "WHERE",
-        "help": "folder for temporary files, or ram or ram:SIZE: memory on the scenario's NUMA nodes, from which "
-        "files move to disk when it fills up (half of the memory that is left, or SIZE)",
+        "help": "folder for temporary files, or ram or ram:SIZE: memory on the scenario's NUMA nodes (half of the "
+        "memory that is left, or SIZE; when it is full, writing fails as on a full disk)",
     },
     "--policies": {
         "type": checked(_policies, fits=lambda _: True),
@@ -292,8 +296,8 @@ def watching_health(records: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def scratch(where: InMemory | Path | None, numa_nodes: Iterable[int], disk: Path) -> Iterator[RamScratch | None]:
-    """Hold the scratch in memory that --scratch asks for, which spills to *disk*; None if it asks for a folder.
+def scratch(where: InMemory | Path | None, numa_nodes: Iterable[int]) -> Iterator[RamScratch | None]:
+    """Hold the scratch in memory that --scratch asks for; None if it asks for a folder.
 
     Raises BadInput if that folder does not exist.
     """
@@ -304,7 +308,5 @@ def scratch(where: InMemory | Path | None, numa_nodes: Iterable[int], disk: Path
         return
     from firsttouch.execution.ram_scratch import ram_scratch  # noqa: PLC0415 - see the package
 
-    with ram_scratch(numa_nodes, disk, size_bytes=where.size_bytes) as memory:
+    with ram_scratch(numa_nodes, size_bytes=where.size_bytes) as memory:
         yield memory
-    if text := memory.described():
-        say(f"firsttouch: {text}")

@@ -118,6 +118,14 @@ class RamStore:
         moved = ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', str(Path.cwd())]
         return ["nsenter", f"--target={self.pid}", *user, "--mount", "--", *moved]
 
+    def policy(self) -> str:
+        """Return the memory policy that the kernel has for the store's mount, such as bind:0; "" without NUMA."""
+        mounts = Path(f"/proc/{self.pid}/mounts").read_text(encoding="utf-8", errors="surrogateescape")
+        options = {line.split(" ")[1]: line.split(" ")[3] for line in mounts.splitlines()}
+        # The last mount on the folder or on its parent is the one that a program sees.
+        words = options.get(str(self.inside)) or options.get(str(self.inside.parent), "")
+        return words.partition("mpol=")[2]
+
     def copy(
         self,
         files: Iterable[Path],
