@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from firsttouch import cli
 from hostile import VM, Case
 
 needs_bwa = pytest.mark.skipif(shutil.which("bwa") is None, reason="bwa is not on PATH")
@@ -158,6 +159,108 @@ OTHERS = [
     Case("no scenario of two lines", ["run", "a\nb", "--aligner=bwa-mem", "-o", "o.sam"], 2, "", stored),
     Case("no aligner of two lines", ["plan", "--aligner=a\nb"], 2, r"a\\nb", stored),
 ]  # fmt: skip
+
+
+def a_run(folder: Path) -> None:
+    """Make all kinds of files that a run reads."""
+    aligning(folder)
+    shutil.copy(shutil.which("bwa") or "", folder / "bwa")
+    for name in ("header.txt", "1,2.fq", "other.fa", "other.fa.fai"):
+        (folder / name).write_text("@CO\tx\n")
+    for suffix in (".amb", ".ann", ".bwt", ".pac", ".sa"):
+        shutil.copy(folder / "i" / f"index{suffix}", folder / f"g.fa{suffix}")
+
+
+ALIGN = ["align", "1Inst_Original", "--share-host", "-O", "sam"]
+MEM, BOWTIE2 = [*ALIGN, "--", "bwa", "mem"], [*ALIGN, "--", "bowtie2", "-x", "i/index"]
+BWA = ["--", "bwa", "mem", "-t", "1", "i/index", "r.fq"]
+#: What a run reads -> the command without its output.
+READ = {
+    "the reference of run": ("g.fa", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),
+    "the program of run": ("bwa", RUN),
+    "the reference of align": ("g.fa", [*MEM, "g.fa", "r.fq"]),
+    "an option's file": ("header.txt", [*MEM, "-H", "header.txt", "-R", "x" * 5000, "i/index", "r.fq"]),
+    "a file in an option's word": ("header.txt", [*MEM, "-Hheader.txt", "i/index", "r.fq"]),
+    "a file behind a cluster of options": ("header.txt", [*MEM, "-aCHheader.txt", "i/index", "r.fq"]),
+    "one of a list": ("r2.fq", [*BOWTIE2, "-U", "r.fq,r2.fq"]),
+    "a file behind =": ("r2.fq", [*BOWTIE2, "-U", "r.fq", "--un-gz=r2.fq"]),
+    "a file with a comma": ("1,2.fq", [*MEM, "i/index", "1,2.fq"]),
+    "the program": ("bwa", [*ALIGN, "--", "./bwa", "mem", "i/index", "r.fq"]),
+    "the reference of CRAM": ("other.fa", [*ALIGN[:3], "-O", "cram", "--reference=other.fa", *BWA]),
+    "its index": ("other.fa.fai", [*ALIGN[:3], "-O", "cram", "--reference=other.fa", *BWA]),
+    "the reads, sorted": ("r.fq", [*ALIGN[:3], "-O", "bam", "--sort", *BWA]),
+    "reads to block": ("r.fq", ["reads", "block", "r.fq"]),
+}  # fmt: skip
+#: Names of a file beside its own; links exist.
+SPELLINGS = (
+    *("{0}", "./{0}", "sub/../{0}", ".//{0}", "sub/..//./{0}", "{folder}/{0}", "//{folder}/{0}"),
+    *("/proc/self/cwd/{0}", "/proc/thread-self/cwd/sub/../{0}", "soft", "soft2", "hard-{0}", "here/{0}"),
+)
+
+
+@needs_bwa
+@pytest.mark.parametrize("what", READ)
+def test_no_output_is_what_a_run_reads_in_any_spelling(what, tmp_path, monkeypatch, capsys):
+    target, command = READ[what]
+    a_run(tmp_path)
+    (tmp_path / "soft").symlink_to(target)
+    (tmp_path / "soft2").symlink_to("soft")
+    (tmp_path / "here").symlink_to(".")
+    os.link(tmp_path / target, tmp_path / f"hard-{target}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    before = (tmp_path / target).read_bytes()
+    for spelling in SPELLINGS:
+        out = spelling.format(target, folder=tmp_path)
+        end = command.index("--") if "--" in command else len(command)
+        assert cli.main([*command[:end], "-o", out, *command[end:]]) == 2, spelling
+        assert INPUT in capsys.readouterr().err, spelling
+    assert (tmp_path / target).read_bytes() == before
+
+
+def shell(redirection: str) -> list[str]:
+    return ["sh", "-c", f'exec {redirection}; exec "$@"', "sh"]
+
+
+FROM_STDIN = [*BWA[:-1], "-"]
+#: Name, arguments, and what the shell opens.
+OPEN = [
+    ("the reads by a descriptor", [*ALIGN, "-o", "/dev/fd/3", *BWA], "3<>r.fq"),
+    ("the reads by another name of it", [*ALIGN, "-o", "/proc/self/fd/3", *BWA], "3<>r.fq"),
+    ("the index by a descriptor", [*ALIGN, "-o", "/dev/fd/3", *BWA], "3>>i/index.bwt"),
+    ("reads that another descriptor has", [*ALIGN, "-o", "r.fq", *BWA[:-1], "/dev/fd/3"], "3<r.fq"),
+    ("run by a descriptor", [*RUN, "-o", "/proc/self/fd/3"], "3<>r.fq"),
+    ("block by a descriptor", ["reads", "block", "r.fq", "-o", "/dev/fd/3"], "3<>r.fq"),
+    ("block appended to the reads", ["reads", "block", "r.fq", "-o", "/dev/stdout"], ">>r.fq"),
+    ("appended to the reads", [*ALIGN, *BWA], ">>r.fq"),
+    ("appended to the index", [*ALIGN, *BWA], ">>i/index.sa"),
+    ("appended to the reads, in BAM", [*ALIGN[:3], "-O", "bam", *BWA], ">>r.fq"),
+    ("standard input", [*ALIGN, "-o", "r.fq", *FROM_STDIN], "<r.fq"),
+    ("standard input by its name", [*ALIGN, "-o", "r.fq", *BWA[:-1], "/dev/stdin"], "<r.fq"),
+    ("standard input by a hard link", [*ALIGN, "-o", "hard.fq", *FROM_STDIN], "<r.fq"),
+    ("standard input is standard output", [*ALIGN, *FROM_STDIN], "<r.fq >>r.fq"),
+]
+
+
+@needs_bwa
+@pytest.mark.parametrize(("name", "argv", "redirection"), OPEN, ids=[name for name, *_ in OPEN])
+def test_no_output_is_an_open_input(name, argv, redirection, hostile):
+    hostile(Case(name, argv, 2, INPUT, aligning, process=True, prefix=shell(redirection)))
+
+
+FREE = [
+    ("to a new file by a descriptor", [*ALIGN, "-o", "/dev/fd/3", *BWA], "3<>new.sam"),
+    ("to a copy of standard output", [*ALIGN, "-o", "/dev/stdout", *BWA], "1<>new.sam 3>&1"),
+    ("over an earlier output, with a log of both", [*ALIGN, "-o", "new.sam", *BWA], ">log 2>&1"),
+    ("from standard input to a file", [*ALIGN, "-o", "new.sam", *FROM_STDIN], "<r.fq"),
+]
+
+
+@needs_bwa
+@pytest.mark.parametrize(("name", "argv", "redirection"), FREE, ids=[name for name, *_ in FREE])
+def test_open_outputs_are_written(name, argv, redirection, hostile):
+    leaves = ["new.sam", "log"]
+    hostile(Case(name, argv, 0, "", aligning, leaves=leaves, process=True, prefix=shell(redirection)))
 
 
 @needs_bwa

@@ -178,7 +178,7 @@ def _aligner(args: argparse.Namespace) -> int:
     need = program.need(size, given.batch_bases)
     planned, expected, usual = _planned(args, need, size, sets, program.whole)
     outputs = [file for file in (args.output, args.save) if file]
-    atomic_files.refuse_overwriting(outputs, [*given.files, *program.index_paths(given.index), *args.measured])
+    atomic_files.refuse_overwriting(outputs, [*given.paths(program), *args.measured])
     if args.output:
         Output(args.output).check()
     work = launch.prepare(

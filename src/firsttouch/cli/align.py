@@ -148,9 +148,7 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
         mates=command.mates,
         threads=threads,
     )
-    files = [Path(file) for lane in command.lanes for file in lane if file != "-"]
-    index = command.aligner.index_paths(command.index) if command.index else []
-    output.check(inputs=[*files, *index])
+    output.check(inputs=command.files())
     if not output.is_file:
         if args.resume:
             raise BadInput("--resume needs -o FILE: parts are kept beside that file")

@@ -18,7 +18,7 @@ from firsttouch.execution import index_cache
 from firsttouch.execution.progress import say
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner
-from firsttouch.genomics.command_line import extended
+from firsttouch.genomics.command_line import extended, named_files, programs
 
 #: Aligners keep the batch's size in a C int.
 _MOST = (1 << 31) - 1
@@ -35,6 +35,12 @@ class Inputs:
     files: tuple[Path, ...]
     batch_bases: int | None
     least_mapped: float = 0.0
+
+    def paths(self, aligner: Aligner) -> list[Path]:
+        """Return every file that a run of *aligner* reads: reads, index, programs, and what its options name."""
+        prefix = [] if self.index.is_dir() else [self.index]
+        steps = programs(step[0] for step in (*aligner.single, *aligner.paired))
+        return [*self.files, *prefix, *aligner.index_paths(self.index), *steps, *named_files(aligner.own)]
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -178,7 +178,7 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     ).scenario(args.scenario)
     launch.check_whole(program, scenario)
     index_cache.check(program.index_paths(given.index), args.index_cache, scenario.placements, host)
-    _output(args, scenario, [*given.files, *program.index_paths(given.index)])
+    _output(args, scenario, given.paths(program))
     work = launch.prepare(
         program,
         given.index,
@@ -207,7 +207,7 @@ def _refuse(args: argparse.Namespace, *names: str) -> None:
 def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path]) -> Output | None:
     """Return the output, or None if the alignments are not kept; raises BadInput if it cannot be written.
 
-    *files* are the reads and the index, which no output may overwrite.
+    *files* are what the run reads, which no output may overwrite.
     """
     if args.multiqc:
         atomic_files.refuse_overwriting([args.multiqc], [*files, *([args.records] if args.records else [])])

@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -127,6 +127,20 @@ class UserCommand:
             argv = self._joined(self.words[: self.first], replaced, further)
         return use.argv(self.aligner, argv, self.first)
 
+    def files(self) -> list[Path]:
+        """Return every file that the command may read: the program, the index, and what its words name."""
+        # The command is run without the words that name its output.
+        skipped = {
+            number
+            for argument, role in zip(self.arguments.items, self.roles, strict=True)
+            if role == "output" and self.output is not None
+            for number in range(argument.start, argument.end)
+        }
+        words = [word for number, word in enumerate(self.words) if number not in skipped]
+        values = [value for a in self.arguments.items if a.start not in skipped for value in a.values]
+        index = self.aligner.index_paths(self.index) if self.index else []
+        return [*programs([self.words[0], self._program()[0]]), *index, *named_files([*words, *values])]
+
     @property
     def index_name(self) -> str:
         """The index as the command names it."""
@@ -208,6 +222,27 @@ class UserCommand:
         if "/" not in script and (not file or (on_path and Path(on_path).resolve() == beside.resolve())):
             return [name, *others]
         return [str(beside), *others]
+
+
+def programs(names: Iterable[str]) -> list[Path]:
+    """Return the files of the programs *names* that exist."""
+    return [Path(file) for name in names if (file := shutil.which(name))]
+
+
+def named_files(words: Iterable[str]) -> list[Path]:
+    """Return all that *words* may name: each word, what follows an option in it, and the parts of lists in it."""
+    texts = [
+        text for word in words for text in (word, word.partition("=")[2], word[2:] if word[0:1] == "-" else "")
+    ]
+    names = dict.fromkeys(name for text in texts for name in (text, *text.split(",")) if name)
+    return [file for name in names if _can_be_file(file := Path(name))]
+
+
+def _can_be_file(name: Path) -> bool:
+    try:
+        return not name.is_dir()
+    except OSError:  # it is too long, or in a folder that this user may not search
+        return False
 
 
 def parse(words: Sequence[str]) -> UserCommand:

@@ -115,7 +115,8 @@ class AlignOutput:
     def check(self, *, inputs: Sequence[Path] = (), records: Path | None = None) -> None:
         """Raise BadInput or Missing if the output cannot be written, before any long work.
 
-        It must differ from the *inputs* and from the file of *records*. A reference without an index gets one.
+        It must differ from the *inputs*, the reference and the file of *records*, also if it is an open file. A
+        reference without an index gets one.
         """
         form = self.written_form
         if self.threads < 1:
@@ -124,10 +125,9 @@ class AlignOutput:
             check_place(self.place)
         elif form != "sam" and os.isatty(1):
             raise BadInput(f"{form.upper()} is not text for a terminal: name a file with -o, or use a pipe")
-        if self.place is not None and self.is_file:
-            files = [self.place, *(index_names(self.place) if self.is_sorted else ())]
-            reference = [self.reference] if self.reference else []
-            atomic_files.refuse_overwriting([*files, *([records] if records else [])], [*inputs, *reference])
+        files = [self.named, *(index_names(self.named) if self.is_file and self.is_sorted else ())]
+        reference = [Path(f"{self.reference}{suffix}") for suffix in ("", ".fai", ".gzi") if self.reference]
+        atomic_files.refuse_overwriting([*files, *([records] if records else [])], [*inputs, *reference])
         if form != "sam" or self.is_sorted:
             _check_samtools()
         if form == "cram":

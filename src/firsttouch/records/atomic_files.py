@@ -8,6 +8,7 @@ between the hosts of a shared file system. New files have the mode that the umas
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
 import hashlib
 import os
@@ -26,6 +27,8 @@ from firsttouch.records.file_lock import lock_folder
 
 #: The beginning of the names of unfinished files, by which left-overs of killed processes are found.
 PREFIX = ".partial-"
+#: The open files of this process, by number.
+_DESCRIPTORS = Path("/proc/self/fd")
 
 
 @contextmanager
@@ -137,7 +140,7 @@ def is_stream(place: Path) -> bool:
 def open_stream(stream: Path) -> int:
     """Open a *stream*, which may be an open file of this process, for writing at its end; return a descriptor."""
     opened = _open_file(stream)
-    if opened is not None and opened.parent.samefile("/proc/self/fd"):
+    if opened is not None and opened.parent.samefile(_DESCRIPTORS):
         sys.stdout.flush()
         return os.dup(int(opened.name))
     # The stream exists and may be a log: it must not be truncated.
@@ -191,26 +194,46 @@ def workspace(folder: Path) -> Iterator[Path]:
 
 
 def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Raise BadInput if an output is also an input or is named twice, also through links.
+    """Raise BadInput if an output is also an input or is named twice, also through links and descriptors.
 
-    An input folder stands for the record files below it, an output folder for everything below it. Devices and
-    pipes may be both.
+    An input folder stands for the record files below it, an output folder for everything below it. Files that are
+    open for reading in what this process inherited are inputs too. Devices and pipes may be both.
     """
+    outputs = list(outputs)
     taken: dict[tuple[int, int] | str | None, Path] = {}
     for out in outputs:
-        if (key := _identity(out)) in taken:
+        if (key := _identity(out)) in taken and not is_stream(out):
             raise BadInput("this output is named twice: give each a different file", file=out)
         if key is not None:
             taken[key] = out
-    # Only an existing file can be an input.
-    there = {key: out for key, out in taken.items() if not isinstance(key, str)}
-    for path in inputs if there else ():
-        for out in there.values():
+    existing = [out for key, out in taken.items() if not isinstance(key, str)]
+    for path in [*inputs, *_inherited_inputs(outputs)]:
+        for out in existing:
             if out.is_dir() and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(out)):
                 raise BadInput(f"this output holds an input ({path}): name another folder", file=out)
-        for file in _records_in(path) if path.is_dir() else [path]:
-            if (key := _identity(file)) in there:
-                raise BadInput(f"this output is an input too ({file}): name another file", file=there[key])
+        for file in _records_in(path) if existing and path.is_dir() else [path]:
+            if (key := _identity(file)) in taken:
+                raise BadInput(f"this output is an input too ({file}): name another file", file=taken[key])
+
+
+def _inherited_inputs(outputs: Iterable[Path]) -> Iterator[Path]:
+    """Yield the regular files that this process inherited open for reading, but for those that *outputs* name.
+
+    Descriptors beside standard input that are open for writing as well may be copies of an output's.
+    """
+    named = [
+        opened.name for out in outputs if (opened := _open_file(out)) and opened.parent.samefile(_DESCRIPTORS)
+    ]
+    for entry in _DESCRIPTORS.iterdir():
+        try:
+            access = fcntl.fcntl(int(entry.name), fcntl.F_GETFL) & os.O_ACCMODE
+            is_inherited = os.get_inheritable(int(entry.name))
+            is_file = entry.is_file()
+        except OSError:  # that of the folder
+            continue
+        is_read = access == os.O_RDONLY or (entry.name == "0" and access == os.O_RDWR)
+        if is_read and is_file and is_inherited and entry.name not in {"1", "2", *named}:
+            yield entry
 
 
 def _records_in(folder: Path) -> Iterator[Path]:
@@ -219,14 +242,13 @@ def _records_in(folder: Path) -> Iterator[Path]:
 
 
 def _identity(path: Path) -> tuple[int, int] | str | None:
-    """Return a key that is equal for all paths of one file; None for a stream."""
-    if is_stream(path):
-        return None
+    """Return a key that is equal for all paths and descriptors of one file; None for a device or a pipe."""
+    stream = is_stream(path)
     try:
         status = path.stat()
     except OSError:
-        return os.path.realpath(path)
-    return status.st_dev, status.st_ino
+        return None if stream else os.path.realpath(path)
+    return None if stream and not stat.S_ISREG(status.st_mode) else (status.st_dev, status.st_ino)
 
 
 def clear(folder: Path, *, all_hosts: bool = False) -> None:
